@@ -22,7 +22,7 @@ from dsort.spec.named import NAME_PATTERN, NamedTransform, parse_use
 __all__ = ["LocalTransforms", "find_transform", "local_transforms"]
 
 _FILE: Final = re.compile(rf"({NAME_PATTERN})@([1-9][0-9]{{0,8}})\.json")
-_BYTES_MAX: Final = 1 << 20
+_BYTES_MAX: Final = 8 << 20  # specs have 1 MiB, as they are written
 
 
 def local_transforms() -> LocalTransforms:

@@ -73,6 +73,10 @@ def test_a_version_stays_what_it_is_and_a_result_says_which_one_it_used(
     assert manifest_in(tmp_path / "txt")["spec"]["transform"]["use"] == "slim@2"
     listed = cli("transforms", "ls").out.splitlines()
     assert [line.split()[0] for line in listed[1:]] == ["slim@1", "slim@2"]
+    assert cli("transforms", "rm", "slim").code == 0
+    again = {**manifest_in(tmp_path / "cls")["spec"], "output_bck": "again"}
+    assert cli("start", "-f", json.dumps(again), "--workers", 1).code == 0  # without the store
+    assert files_of(tmp_path / "again") == files_of(tmp_path / "cls")
 
 
 def test_a_number_is_not_given_again(cli: CommandLine, tmp_path: Path) -> None:

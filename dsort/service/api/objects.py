@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Annotated, Any, Final
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -171,7 +172,8 @@ class _Asked:
 
 
 def _place(service: Service, request: Request, identity: Identity, provider: str) -> ObjectPlace:
-    path: bytes = request.scope["raw_path"].partition(b"?")[0]
+    path: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
+    path = path.partition(b"?")[0]
     policy = service.submitter.policy
     return place_of_path(path.removeprefix(PREFIX), provider, identity, service.config, policy)
 

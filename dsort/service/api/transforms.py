@@ -15,7 +15,7 @@ from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Admin, Caller, address_of, number_of
 from dsort.service.api.models import problems, shown
 from dsort.service.jobs.rows import rfc3339, validated
-from dsort.service.security.guard import parse_text
+from dsort.service.security.guard import bounded_problems, parse_text
 from dsort.service.service import Service
 from dsort.spec.definitions import read_transform
 from dsort.spec.named import NAME_PATTERN, NamedTransform, parse_use
@@ -146,7 +146,8 @@ def _add_writing(routes: APIRouter, service: Service) -> None:
 
         def put() -> WholeTransformView:
             fields = parse_text(body)
-            code = read_transform(fields)[1].code_kinds
+            with bounded_problems():
+                code = read_transform(fields)[1].code_kinds
             if code and service.config.no_auth:
                 raise ForbiddenError(
                     f"{code[0]} runs code, which a service that asks nobody for a token does for "

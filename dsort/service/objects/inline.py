@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import glob
 import json
 import os
 import shutil
@@ -30,6 +31,7 @@ from dsort.errors import (
     TooManyRequestsError,
     TransformError,
 )
+from dsort.job.kept_names import kept_name
 from dsort.naming.names import archive_extension
 from dsort.service.config import ServiceConfig
 from dsort.service.hosting.environment import JobEnvironment, interpreter
@@ -108,6 +110,7 @@ class InlineTransforms:
         self._environment = JobEnvironment.of(config)
         self._submitter = submitter
         self._scratch = config.scratch_dir
+        self._prefix = f"{PREFIX}{config.replica}-"  # replicas may share a scratch directory
         self._running = 0
         self._waiting: Counter[str] = Counter()
         self._changed: asyncio.Condition | None = None
@@ -115,7 +118,7 @@ class InlineTransforms:
     def remove_left(self) -> None:
         """Remove what a service that died has left."""
         if self._scratch is not None:
-            for path in self._scratch.glob(f"{PREFIX}*"):
+            for path in self._scratch.glob(f"{glob.escape(self._prefix)}*"):
                 shutil.rmtree(path, ignore_errors=True)
 
     def spec(self, place: ObjectPlace, use: str) -> JobSpec:
@@ -137,7 +140,9 @@ class InlineTransforms:
             directory = await anyio.to_thread.run_sync(self._directory)
             with ExitStack() as ends:
                 ends.callback(shutil.rmtree, directory, ignore_errors=True)
-                name = await self._transform(spec, directory, gone)
+                await self._transform(spec, directory, gone)
+                (shard,) = spec.sources[0].format.objnames or ("",)
+                name = kept_name(shard, spec.output_extension)
                 fd = os.open(directory / "out" / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
                 ends.callback(os.close, fd)
                 return TransformedShard(fd, os.fstat(fd).st_size), ends.pop_all()
@@ -178,14 +183,14 @@ class InlineTransforms:
         """For the job alone: beside the scratch of others."""
         if self._scratch is not None:
             self._scratch.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=PREFIX, dir=self._scratch))
+        made = Path(tempfile.mkdtemp(prefix=self._prefix, dir=self._scratch))
         (made / "out").mkdir()
         return made.resolve()
 
     async def _transform(
         self, spec: JobSpec, directory: Path, gone: Callable[[], Awaitable[bool]]
-    ) -> str:
-        """Do the job in ``directory``; the name of its output shard."""
+    ) -> None:
+        """Do the job in ``directory``."""
         process = await asyncio.create_subprocess_exec(
             *interpreter(),
             MODULE,
@@ -215,7 +220,7 @@ class InlineTransforms:
             if not answer.done():
                 answer.cancel()
             await process.wait()
-        return _name_of((await answer)[0], process.returncode)
+        _refuse_problem((await answer)[0], process.returncode)
 
     def _order(self, spec: JobSpec, directory: Path) -> bytes:
         """What the process is told. Links are followed as they are now."""
@@ -233,12 +238,12 @@ class InlineTransforms:
         return json.dumps(order, default=str).encode()
 
 
-def _name_of(answer: bytes, code: int | None) -> str:
-    """What the process said: the name of a shard. ``ShardProblemError``: what it says instead."""
+def _refuse_problem(answer: bytes, code: int | None) -> None:
+    """``ShardProblemError``: the process says that it is not done."""
     try:
         said = json.loads(answer[:ANSWER_BYTES_MAX])
-        if "name" in said:
-            return str(said["name"])
+        if said == {}:
+            return
         document = dict(said["problem"])
         if not 400 <= int(document["status"]) < 600:
             raise ValueError("it is no problem")

@@ -14,6 +14,7 @@ from dsort.errors import ForbiddenError, SpecError, SpecProblem
 from dsort.service.config import ServiceConfig
 from dsort.service.security.guard import SpecPolicy, bounded_problems, check_object
 from dsort.service.security.tokens import Identity
+from dsort.service.security.uris import joined_uris
 from dsort.settings import resolve_ref
 from dsort.spec.buckets import parse_bucket
 from dsort.spec.hints import FieldError
@@ -68,7 +69,7 @@ def place_of_path(
             raise SpecError([SpecProblem("bucket", str(error))]) from None
     found = _text(name, "name")
     uri = check_object(ref, found, policy)
-    if not identity.may_read(uri):
+    if not identity.may_read(joined_uris([uri])):
         raise ForbiddenError(
             f"the token of {identity.name} is not for the input {uri}",
             hint="`dsort token ls` shows what each token is for",

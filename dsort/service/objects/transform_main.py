@@ -1,7 +1,7 @@
 """The process that transforms one shard: ``python -m dsort.service.objects.transform_main``.
 
 It reads its order from standard input, runs the job in a directory of its own, and says on standard
-output what the shard is called, or what is wrong. It ends with the service, and so does all that
+output what is wrong, if anything is. It ends with the service, and so does all that
 the job starts."""
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any, Final
 
 from dsort import api
 from dsort.errors import DsortError, InvariantError
-from dsort.job.kept_names import kept_name
 from dsort.options import RunOptions
 from dsort.service.problems import problem_of
 from dsort.settings import Settings
@@ -50,8 +49,9 @@ def main() -> int:
     for name in OURS:
         os.environ.pop(name, None)
     order: dict[str, Any] = json.loads(sys.stdin.buffer.read())
+    said: dict[str, Any] = {}
     try:
-        said: dict[str, Any] = {"name": _transformed(order)}
+        _transform(order)
     except DsortError as error:
         said = {"problem": problem_of(error)}
     except Exception as error:  # noqa: BLE001 - whoever asked is told, whatever it was
@@ -61,8 +61,8 @@ def main() -> int:
     return 0
 
 
-def _transformed(order: dict[str, Any]) -> str:
-    """Run the job; the name of its output shard."""
+def _transform(order: dict[str, Any]) -> None:
+    """Run the job."""
     directory = Path(order["directory"])
     scratch = directory / "scratch"
     scratch.mkdir()
@@ -80,8 +80,6 @@ def _transformed(order: dict[str, Any]) -> str:
         fetch=replace(FetchPolicy.of(order["fetch"]), own=(str(directory),)),
     )
     api.run(spec, options=options)
-    names = spec.sources[0].format.objnames or ()
-    return kept_name(names[0], spec.output_extension)
 
 
 if __name__ == "__main__":
