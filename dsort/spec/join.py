@@ -13,8 +13,9 @@ __all__ = ["InputJoin", "Join", "Nonmatch"]
 Nonmatch = Literal["error", "skip", "none"]
 
 _BY = (
-    "key (the record key), stem (what is behind its last slash), or an expression as of the step "
-    'filter, as ext("json").image_id. But for key, the record gets what it is as its new key.'
+    "key (the record key), stem (what is behind its last slash), json.image_id (a field of the "
+    ".json member), or an expression as of the step filter. But for key, the record gets what it "
+    "is as its new key."
 )
 
 
@@ -25,7 +26,7 @@ class InputJoin(Part):
         default=None,
         min_length=1,
         description=f"What its records are joined by: {_BY} Default: join.by.",
-        examples=["stem", 'ext("json").image_id'],
+        examples=["stem", "json.image_id"],
     )
     nonmatch: Nonmatch | None = Field(
         default=None,

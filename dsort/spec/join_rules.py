@@ -8,7 +8,7 @@ from typing import Final
 from dsort.containers.registry import container_of
 from dsort.errors import SpecProblem
 from dsort.spec.parts import SpecFields
-from dsort.transforms.join_key import KEY, STEM
+from dsort.transforms.join_key import KEY, STEM, join_expression
 
 __all__ = ["JOIN_RULES"]
 
@@ -28,7 +28,6 @@ def _a_join_has_inputs(spec: SpecFields) -> Iterator[SpecProblem]:
 def _keys_say_what_is_joined(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.join is None:
         return
-    from dsort.expressions.expression import Expression
     from dsort.expressions.nodes import ExpressionError
 
     paths = {f"inputs[{number}].join.by": each for number, each in enumerate(spec.inputs)}
@@ -37,7 +36,7 @@ def _keys_say_what_is_joined(spec: SpecFields) -> Iterator[SpecProblem]:
         if text in (KEY, STEM):
             continue
         try:
-            Expression.of(text, wanted="")
+            join_expression(text)
         except ExpressionError as error:
             yield SpecProblem(path, str(error), error.hint or f"or {KEY}, or {STEM}")
 

@@ -3,8 +3,9 @@ them that as their key. No spec names it."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from dsort.errors import TransformError
 from dsort.naming.names import readable
@@ -13,11 +14,13 @@ from dsort.transforms.rekey import check_new_keys, split_keys
 
 if TYPE_CHECKING:
     from dsort.data.columns import BytesColumn
+    from dsort.expressions.expression import Expression
     from dsort.order.table import RecordTable
 
-__all__ = ["JoinKey"]
+__all__ = ["JoinKey", "join_expression"]
 
 KEY, STEM = "key", "stem"
+_OF_JSON: Final = re.compile(r"json((?:\.[A-Za-z_][A-Za-z0-9_]*)+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +53,21 @@ class JoinKey(Step):
         return records.with_keys(keys)
 
 
+def join_expression(text: str) -> Expression:
+    """What ``by: text`` means, where it is not ``key`` or ``stem``: ``json.id``, a field of the
+    ``.json`` member, or an expression. ``ExpressionError`` if it is none."""
+    from dsort.expressions.expression import Expression
+
+    found = _OF_JSON.fullmatch(text)
+    return Expression.of(f'ext("json"){found[1]}' if found else text, wanted="")
+
+
 def _values(records: RecordTable, text: str) -> BytesColumn:
     from dsort.data.columns import BytesColumn
-    from dsort.expressions.expression import Expression
 
     owner = f"join: by of the input {records.input}:"
     found = []
-    values = Expression.of(text, wanted="").values_of(records, owner)
+    values = join_expression(text).values_of(records, owner)
     for row, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, (str, int)):
             raise TransformError(

@@ -119,7 +119,7 @@ def test_records_are_joined_by_what_their_members_say(root: Path) -> None:
     members = {f"caption-{n}.json": b'{"image": "%02d", "text": "t"}' % n for n in range(12)}
     write(root, "captions", members)
     spec = spec_of({**BOTH, "captions": "error"}, algorithm={"kind": "alphanumeric"})
-    spec["inputs"][2]["join"]["by"] = 'ext("json").image'
+    spec["inputs"][2]["join"]["by"] = "json.image"
     for move in ("map", "spill"):
         report = run_local(root, {**spec, "overwrite": True}, move=move)
         names = [[name for name, _ in record] for record in found_in(root)]

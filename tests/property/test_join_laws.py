@@ -13,8 +13,10 @@ import pytest
 from dsort import api
 from dsort.job.layout import manifest_name, reactions_name
 from dsort.options import RunOptions
+from tests.property.test_step_laws import STEPS
+from tests.property.test_step_laws import drawn as drawn_for_steps
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
-from tests.support.engine import count_of
+from tests.support.engine import count_of, run_local
 from tests.support.inline_runtime import Moved, run_inline
 
 Record = tuple[str, dict[str, bytes]]
@@ -170,3 +172,42 @@ def test_of_members_with_one_extension_one_input_s_stays(
     kinds = [json.loads(line)["kind"] for line in names]
     assert kinds.count("conflicts_left_out") == gone
     assert kinds.count("left_out_by_join") == count_of(report, "left_out_by_join")[0] > 0
+
+
+@pytest.mark.sample(keep=5)
+@pytest.mark.parametrize("step", STEPS)
+def test_what_a_step_leaves_of_each_input_is_joined(
+    step: str, tmp_path: Path, rng: random.Random, workers_here: None
+) -> None:
+    records: list[tuple[str, str, dict[str, bytes]]] = []
+    for name in ("a", "b", "c"):
+        own = [
+            (f"{name}/in.tar", key, members) for _, key, members in _unique(drawn_for_steps(rng))
+        ]
+        members = [Member(f"{k}.{e}", data) for _, k, each in own for e, data in each.items()]
+        write_shards(tmp_path / name, {"in.tar": Shard(tuple(members))})
+        records += own
+    conflict = rng.choice(["first", "last"])
+    expected: dict[str, dict[str, bytes]] = {}
+    for _, key, each in STEPS[step][1](records):
+        members = expected.setdefault(key, {})
+        for extension, data in each.items():
+            if conflict == "last":
+                members.pop(extension, None)
+            members.setdefault(extension, data)
+    spec = spec_of(dict.fromkeys("abc", "none"), algorithm={"kind": "alphanumeric"})
+    spec |= {"join": {"conflict": conflict}, "transform": {"steps": [STEPS[step][0]]}}
+    report = run_local(tmp_path, spec, move=rng.choice(["map", "spill"]))
+    wanted = [
+        [(f"{key}.{extension}", data) for extension, data in expected[key].items()]
+        for key in sorted(expected)
+    ]
+    assert [each for record in found_in(tmp_path) for each in record] == sum(wanted, [])
+    assert report.records == len(wanted)
+    assert problems(tmp_path, report.job_id) == []
+
+
+def _unique(
+    records: list[tuple[str, str, dict[str, bytes]]],
+) -> list[tuple[str, str, dict[str, bytes]]]:
+    return [*{key: (shard, key, members) for shard, key, members in records}.values()]
