@@ -167,7 +167,7 @@ def test_of_members_with_one_extension_one_input_s_stays(
     assert sorted(found_in(tmp_path, "out0")) == sorted(expected.values())
     everything = joined(inputs, nonmatch, str)
     gone = sum(map(len, everything.values())) - sum(map(len, expected.values()))
-    assert count_of(report, "conflicts_left_out")[0] == gone > 10
+    assert count_of(report, "conflicts_left_out")[0] == gone > 0
     names = (tmp_path / "out2" / reactions_name(report.job_id)).read_text().splitlines()
     kinds = [json.loads(line)["kind"] for line in names]
     assert kinds.count("conflicts_left_out") == gone
@@ -181,9 +181,7 @@ def test_what_a_step_leaves_of_each_input_is_joined(
 ) -> None:
     records: list[tuple[str, str, dict[str, bytes]]] = []
     for name in ("a", "b", "c"):
-        own = [
-            (f"{name}/in.tar", key, members) for _, key, members in _unique(drawn_for_steps(rng))
-        ]
+        own = [(f"{name}/in.tar", *each[1:]) for each in _unique(drawn_for_steps(rng))]
         members = [Member(f"{k}.{e}", data) for _, k, each in own for e, data in each.items()]
         write_shards(tmp_path / name, {"in.tar": Shard(tuple(members))})
         records += own
@@ -199,11 +197,12 @@ def test_what_a_step_leaves_of_each_input_is_joined(
     spec |= {"join": {"conflict": conflict}, "transform": {"steps": [STEPS[step][0]]}}
     report = run_local(tmp_path, spec, move=rng.choice(["map", "spill"]))
     wanted = [
-        [(f"{key}.{extension}", data) for extension, data in expected[key].items()]
+        (f"{key}.{extension}", data)
         for key in sorted(expected)
+        for extension, data in expected[key].items()
     ]
-    assert [each for record in found_in(tmp_path) for each in record] == sum(wanted, [])
-    assert report.records == len(wanted)
+    assert [each for record in found_in(tmp_path) for each in record] == wanted
+    assert report.records == len(expected)
     assert problems(tmp_path, report.job_id) == []
 
 
