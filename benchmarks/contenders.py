@@ -18,6 +18,7 @@ from benchmarks.process import Finished
 __all__ = [
     "CONTENDERS",
     "PHASES",
+    "SCRIPTS",
     "SHARD_BYTES",
     "Account",
     "Contender",

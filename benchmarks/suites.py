@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from benchmarks.container_suites import codecs, containers, tables, tables_limited
 from benchmarks.contenders import CONTENDERS, Contender, read_report
 from benchmarks.data import DataSet
+from benchmarks.ingest import ingest
 from benchmarks.measure import REPOSITORY, Bench, round_robin
 from benchmarks.memory import LimitedSampler, MemoryLimit, NotPermittedError, TreeSampler
 from benchmarks.process import run_tree
@@ -239,4 +240,5 @@ SUITES: dict[str, Callable[[Bench, Settings], Measured]] = {
     "tables-limited": tables_limited,
     "short-lines": short_lines,
     "steps": steps,
+    "ingest": ingest,
 }

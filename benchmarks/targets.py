@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from benchmarks.container_targets import container_targets
+from benchmarks.ingest import ingest_targets
 from benchmarks.results import Run, Target, cpu_per_gib, good_runs, growth_of, ratio_of
 from benchmarks.step_suites import step_targets
 
@@ -45,6 +46,7 @@ def targets_of(runs: Sequence[Run]) -> list[Target]:
         *_service_targets(runs),
         *container_targets(runs),
         *step_targets(list(runs)),
+        *ingest_targets(list(runs)),
     ]
 
 

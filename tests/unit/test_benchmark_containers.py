@@ -19,6 +19,7 @@ from benchmarks.container_data import ContainerData, ContainerRequest, make_cont
 from benchmarks.container_targets import container_targets
 from benchmarks.contenders import Task
 from benchmarks.data import Data
+from benchmarks.ingest import ingest_targets, make_files
 from benchmarks.measure import Bench
 from benchmarks.results import Run
 from benchmarks.settings import Measured
@@ -157,6 +158,19 @@ def test_every_step_is_measured_on_every_kind(monkeypatch: pytest.MonkeyPatch) -
     assert {target.row for target in step_targets([])} <= {*rows}
     assert "steps/3k-files-spill/plain" in rows
     assert "steps/classed-3k-spill/interleave" in rows
+
+
+def test_ingest_is_compared_by_time_and_by_processor_seconds(tmp_path: Path) -> None:
+    found = {each.text: each.reached for each in ingest_targets([])}
+    assert [*found.values()] == [None, None]
+    runs = [
+        run_of("ingest/3k-files/dsort", 1024 / 5, 4.0),
+        run_of("ingest/3k-files/webdataset", 1024 / 20, 20.0),
+    ]
+    assert [each.reached for each in ingest_targets(runs)] == pytest.approx([4.0, 5.0])
+    data = make_files(tmp_path, 200)
+    assert sorted(tmp_path.rglob("*.jpg")) == data.paths
+    assert {path.stat().st_size for path in data.paths} == {3000}
 
 
 def test_targets_are_of_the_rows_that_they_name() -> None:
