@@ -133,6 +133,8 @@ def _files_become_records(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.weighs_inputs:
         text = "does not go with ingest: inputs are trees of files that are joined"
         yield SpecProblem("mix" if spec.mix is not None else "inputs", text)
+    if spec.join is not None:
+        yield SpecProblem("join", "does not go with ingest: files of one key are joined already")
     if spec.ingest.class_map is not None and spec.ingest.layout != "folders":
         yield SpecProblem("ingest.class_map", "needs layout: folders, which has classes")
     if spec.ingest.labels is not None and spec.ingest.layout == "folders":
@@ -282,7 +284,7 @@ INPUT_RULES: Final[
 ] = (
     (("input_bck", "input_format", "inputs"), _inputs_are_there),
     (("output_bck", "inputs"), _outputs_of_several_have_a_bucket),
-    (("ingest", "input_bck", "input_format", "inputs", "mix"), _files_become_records),
+    (("ingest", "input_bck", "input_format", "inputs", "join", "mix"), _files_become_records),
     (("inputs",), _inputs_have_names_of_their_own),
     (("input_bck", "input_format", "inputs"), _inputs_of_the_web_are_named),
     (("input_format", "inputs"), _one_way_to_name_inputs),

@@ -19,13 +19,15 @@ from dsort.errors import (
 )
 from dsort.job.events import Event, PhaseDone
 from dsort.job.layout import manifest_name
-from dsort.options import RunOptions
+from dsort.options import RunOptions, open_with_settings
+from dsort.settings import load_settings
 from dsort.spec.load import parse_spec
 from tests.support.commands import CommandLine
 from tests.support.datasets import files_of
 from tests.support.engine import plan_local, refused, run_local
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.loose_files import contents_out, ingest_spec, write_tree
+from tests.support.seaweedfs import S3Server
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -367,3 +369,37 @@ def test_a_command_that_cannot_work_is_refused(
     assert ended.code != 0
     assert words in ended.err
     assert "Traceback" not in ended.err
+
+
+def test_objects_of_a_store_become_records(
+    tmp_path: Path, s3: S3Server, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dsort.loose_files.listing.SHARD_BYTES", 4000)
+    (tmp_path / "dsort.toml").write_text(f'[stores.s3]\nendpoint_url = "{s3.endpoint_url}"\n')
+    where = f"s3://{s3.new_bucket_name()}"
+    options = RunOptions(root=tmp_path, settings=load_settings({}, tmp_path, tmp_path))
+    bucket = open_with_settings(where, root=tmp_path, settings=options.settings)
+    bucket.create()
+    files = {f"train/{name}": data for name, data in PETS.items() if name[0] != "b"}
+    for name, data in (files | {"README": b"", "train/cat/x.bin": bytes(20_000)}).items():
+        bucket.write(name, data)
+    fields = {
+        "input_bck": where,
+        "input_format": {"prefix": "train/"},
+        "output_bck": f"{where}/shards",
+        "output_format": "s-%d",
+        "output_shard_count": 2,
+        "algorithm": SHUFFLE,
+        "ingest": {"layout": "folders"},
+    }
+    report = api.run(fields, options=options)
+    stored = {name: bucket.read(f"shards/s-{name}.tar") for name in range(2)}
+    write_tree(tmp_path / "out", {f"{name}.tar": data for name, data in stored.items()})
+    found = contents_out(tmp_path)
+    assert {
+        name: data for name, data in found.items() if not name.endswith((".cls", ".bin"))
+    } == files
+    assert (found["train/ant/00.cls"], found["train/cat/x.cls"]) == (b"0", b"1")
+    manifest = bucket.read(f"shards/{manifest_name(report.job_id)}")
+    verified_report = api.verify(manifest, options=options)
+    assert (verified_report.problems, verified_report.warnings) == ((), ())
