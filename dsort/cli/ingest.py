@@ -48,6 +48,9 @@ class LooseFiles:
         Literal["first", "last"] | None,
         typer.Option(help="At which dot extensions begin. Default: first; last for folders."),
     ] = None
+    archives: Annotated[
+        bool, typer.Option("--archives", help="Look into tars: what is in them are the files.")
+    ] = False
     extensions: Annotated[
         list[str] | None,
         typer.Option("--ext", metavar="EXT", help="Only files with it go in; may be repeated."),
@@ -65,6 +68,7 @@ class LooseFiles:
             "key": self.key,
             "key_pattern": self.key_pattern,
             "dots": self.dots,
+            "archives": self.archives,
             "extensions": extensions,
             "unusable": self.unusable,
         }

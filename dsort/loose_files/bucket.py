@@ -81,6 +81,9 @@ class FilesBucket:
         listing = self.listing
         for number in range(len(self.buckets)):
             rows = np.flatnonzero(listing.inputs == number)
+            if listing.starts.any():  # of the files of one archive, one is enough
+                places = dict(zip(listing.paths.take(rows).tolist(), rows.tolist(), strict=True))
+                rows = np.array([*places.values()], np.int64)
             for at in range(0, len(rows), NAMES_A_BATCH):
                 some = rows[at : at + NAMES_A_BATCH]
                 paths = listing.paths.take(some).tolist()

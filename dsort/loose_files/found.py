@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from dsort.errors import MissingShardError
+from dsort.loose_files.archives import ARCHIVE_SUFFIX, NO_FILE, files_inside
 from dsort.loose_files.listing import stamp_of, stamp_of_status
 from dsort.naming.names import first_few, is_internal
 from dsort.naming.patterns import glob_prefix, glob_regex
@@ -15,13 +17,33 @@ from dsort.storage.directory.bucket import LocalBucket
 __all__ = ["NO_FILE", "base_of", "found_files"]
 
 _NAMES = ("utf-8", "surrogateescape")
-NO_FILE = -1
-"""The size of what is there and is no file: a link to nothing, a pipe, a device."""
 
 
-def found_files(source: Source, bucket: Bucket) -> Iterator[tuple[bytes, int, int]]:
-    """(path, size or ``NO_FILE``, stamp) of all that an input names, in order of the paths.
-    ``MissingShardError`` for names that are not there."""
+class Found(NamedTuple):
+    """A file. ``size``: in bytes, or ``NO_FILE``; ``place``: the object that it is, or is in, from
+    byte ``start`` on; ``stamp``: of that object."""
+
+    path: bytes
+    size: int
+    stamp: int
+    place: bytes
+    start: int
+
+
+def found_files(source: Source, bucket: Bucket, *, archives: bool) -> Iterator[Found]:
+    """All that an input names, in order of the objects. ``archives``: what is in tars, and not the
+    tars. ``MissingShardError`` for names that are not there; errors as ``files_inside``."""
+    for path, size, stamp in _objects(source, bucket):
+        if not archives or not path.endswith(ARCHIVE_SUFFIX) or size == NO_FILE:
+            yield Found(path, size, stamp, path, 0)
+            continue
+        with bucket.open(path.decode(*_NAMES)) as opened:
+            for each in files_inside(path, size, opened):
+                yield Found(each.path, each.size, stamp, path, each.start)
+
+
+def _objects(source: Source, bucket: Bucket) -> Iterator[tuple[bytes, int, int]]:
+    """(path, size or ``NO_FILE``, stamp) of each."""
     wanted = source.format
     if wanted.objnames is not None:
         yield from _named(source, bucket, wanted.objnames)

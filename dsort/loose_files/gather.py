@@ -81,18 +81,20 @@ def _add_files(
     before = len(members.names)
     prefix = rules.members.get(source.name, "").encode(*_NAMES)
     prefix += b"." * bool(prefix)
-    members.bases.append(base_of(source))
+    base = 0 if rules.archives else base_of(source)
     names = NameRules(
         key=rules.key,
         pattern=None if rules.key_pattern is None else KeyPattern(rules.key_pattern),
         at_first_dot=rules.parts_at_first_dot,
         extensions=[each.encode(*_NAMES) for each in rules.extensions],
-        directory_from=members.bases[-1] if rules.layout == "folders" else None,
+        directory_from=base if rules.layout == "folders" else None,
     )
     member_of, add = names.member_of, members.add
+    is_class = rules.layout == "folders"
     is_described = rules.layout == "metadata"
     described: dict[bytes, tuple[int, int]] = {}
-    for at, (path, size, stamp) in enumerate(found_files(source, bucket)):
+    files = found_files(source, bucket, archives=rules.archives)
+    for at, (path, size, stamp, place, start) in enumerate(files):
         if at % NAMES_A_CHECK == 0:
             check()
         found = UNUSABLE if size == NO_FILE else member_of(path)
@@ -101,7 +103,9 @@ def _add_files(
         elif isinstance(found, str):
             members.leave_out(found, source.shard_name(path.decode(*_NAMES)))
         else:
-            add(found[0] + BETWEEN + prefix + found[1], size, number, path, stamp)
+            add(found[0] + BETWEEN + prefix + found[1], size, number, place, stamp, start)
+            if is_class:
+                members.note_class(found[0], path[base : path.find(b"/", base)])
     if is_described:
         add_described(members, names, number, described, partial(_table_in, bucket))
     if len(members.names) == before and source.name:
@@ -141,19 +145,7 @@ def _shown(name: str) -> str:
 def _add_classes(members: Members, rules: Ingest, read: Read) -> None:
     """A member ``.cls`` for each record: the number of its class, the first directory of its path
     (behind the one that all paths of the input begin with)."""
-    of_record: dict[bytes, bytes] = {}
-    rows = zip(members.names, members.paths, members.inputs, strict=True)
-    for name, path, number in rows:
-        key = name[: name.find(BETWEEN)]
-        base = members.bases[number]
-        own = path[base : path.find(b"/", base)]
-        other = of_record.setdefault(key, own)
-        if other != own:
-            raise DuplicateError(
-                f"files of the classes {readable(other)} and {readable(own)} have the key "
-                f"{readable(key)}",
-                hint="use ingest.key: path",
-            )
+    of_record = members.classes
     there = sorted({*of_record.values()})
     numbers: Mapping[bytes, int] = {name: at for at, name in enumerate(there)}
     if rules.class_map is not None:

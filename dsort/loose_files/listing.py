@@ -70,14 +70,15 @@ _NAMES = ("utf-8", "surrogateescape")
 class Listing:
     """Members in order. ``names``: of members; ``sizes``: of their payload, in bytes; ``inputs``:
     the number of the input where each is, or ``LITERAL``; ``paths``: the object in its bucket, or
-    the payload itself; ``stamps``: see ``stamp_of``. Run ``i`` is the rows
-    ``first_rows[i]:first_rows[i + 1]``, and has ``shard_bytes[i]`` bytes."""
+    the payload itself; ``stamps``: see ``stamp_of``; ``starts``: where in the object it begins.
+    Run ``i`` is the rows ``first_rows[i]:first_rows[i + 1]``, and has ``shard_bytes[i]`` bytes."""
 
     names: BytesColumn
     sizes: Int64s
     inputs: Int32s
     paths: BytesColumn
     stamps: UInt64s
+    starts: Int64s
     first_rows: Int64s
     shard_bytes: Int64s
 
@@ -89,6 +90,7 @@ class Listing:
         inputs: Int32s,
         paths: BytesColumn,
         stamps: UInt64s,
+        starts: Int64s,
         records: Int64s,
     ) -> Listing:
         """Of members that stand in order. ``records``: the row of the first of each record."""
@@ -97,14 +99,14 @@ class Listing:
         first_rows = _runs(ends, records)
         before = np.concatenate([np.zeros(1, np.int64), ends])[first_rows]
         shard_bytes = np.diff(before) + len(END_OF_ARCHIVE)
-        return cls(names, sizes, inputs, paths, stamps, first_rows, shard_bytes)
+        return cls(names, sizes, inputs, paths, stamps, starts, first_rows, shard_bytes)
 
     @classmethod
     def empty(cls) -> Listing:
         """No members at all."""
         none, nothing = np.zeros(0, np.int64), BytesColumn.empty(0)
         stamps = np.zeros(0, np.uint64)
-        return cls.of(nothing, none, none.astype(np.int32), nothing, stamps, none)
+        return cls.of(nothing, none, none.astype(np.int32), nothing, stamps, none, none)
 
     def __len__(self) -> int:
         """How many runs there are."""
@@ -133,7 +135,7 @@ class Listing:
             part = column.run(rows.start, rows.stop)
             state.update(part.offsets.astype(np.int64).tobytes())
             state.update(part.blob.tobytes())
-        for numbers in (self.sizes, self.inputs.astype(np.int64), self.stamps):
+        for numbers in (self.sizes, self.inputs.astype(np.int64), self.stamps, self.starts):
             state.update(np.ascontiguousarray(numbers[rows]).tobytes())
         return ObjectInfo(
             shard_name(number), int(self.shard_bytes[number]), 0, f"files-{state.hexdigest()}"
@@ -157,12 +159,22 @@ class Listing:
             inputs=file.array("inputs"),
             paths=texts[1],
             stamps=file.array("stamps"),
+            starts=file.array("starts"),
             first_rows=file.array("first_rows"),
             shard_bytes=file.array("shard_bytes"),
         )
 
 
-_COLUMNS = ("names", "sizes", "inputs", "paths", "stamps", "first_rows", "shard_bytes")
+_COLUMNS = (
+    "names",
+    "sizes",
+    "inputs",
+    "paths",
+    "stamps",
+    "starts",
+    "first_rows",
+    "shard_bytes",
+)
 
 
 def _header_bytes(names: BytesColumn, sizes: Int64s) -> Int64s:

@@ -20,28 +20,42 @@ __all__ = ["Members"]
 @dataclass(slots=True)
 class Members:
     """Columns with a row a member, and the files that are left out, by why. Names have
-    ``BETWEEN`` between key and extension. ``bases``: how long the directory is that all paths of
-    an input begin with."""
+    ``BETWEEN`` between key and extension. ``classes``: by key, where there are classes."""
 
     names: list[bytes] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
     paths: list[bytes] = field(default_factory=list)
     stamps: list[int] = field(default_factory=list)
-    bases: list[int] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    classes: dict[bytes, bytes] = field(default_factory=dict)
     left_out: dict[str, list[str]] = field(default_factory=dict)
 
-    def add(self, name: bytes, size: int, number: int, path: bytes, stamp: int) -> None:
-        """A file of the input with that ``number``."""
+    def add(
+        self, name: bytes, size: int, number: int, path: bytes, stamp: int, start: int = 0
+    ) -> None:
+        """A file of the input with that ``number``: the object ``path``, or what is in it from byte
+        ``start`` on."""
         self.names.append(name)
         self.sizes.append(size)
         self.inputs.append(number)
         self.paths.append(path)
         self.stamps.append(stamp)
+        self.starts.append(start)
 
     def add_text(self, key: bytes, extension: bytes, text: bytes) -> None:
         """A member that is in no file."""
         self.add(key + BETWEEN + extension, len(text), LITERAL, text, 0)
+
+    def note_class(self, key: bytes, own: bytes) -> None:
+        """Note the class of a record; ``DuplicateError`` if it has another one."""
+        other = self.classes.setdefault(key, own)
+        if other != own:
+            raise DuplicateError(
+                f"files of the classes {readable(other)} and {readable(own)} have the key "
+                f"{readable(key)}",
+                hint="use ingest.key: path",
+            )
 
     def leave_out(self, why: str, name: str) -> None:
         """Note a file that becomes no member."""
@@ -67,6 +81,7 @@ class Members:
             inputs=np.array(self.inputs, np.int32)[rows],
             paths=BytesColumn.of([self.paths[row] for row in order]),
             stamps=np.array(self.stamps, np.uint64)[rows],
+            starts=np.array(self.starts, np.int64)[rows],
             records=np.array(records, np.int64),
         )
 

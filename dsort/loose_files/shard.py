@@ -61,17 +61,16 @@ class Places:
         return found
 
     def read_into(
-        self, target: memoryview, number: int, path: bytes, start: int, size: int, stamp: int
+        self, target: memoryview, number: int, path: bytes, start: int, stamp: int
     ) -> None:
-        """Fill ``target`` from byte ``start`` of the file ``path``, which has ``size`` bytes.
-        ``ChangedInputError`` if it is not what had ``stamp``."""
+        """Fill ``target`` from byte ``start`` of the file ``path``. ``ChangedInputError`` if it is
+        not what had ``stamp``."""
         root = self.roots[number]
         if root is None:
             with self._open(number, path) as opened:
-                info = opened.info
-                if info.size_bytes != size or stamp_of(info) != stamp:
+                if stamp_of(opened.info) != stamp:
                     raise _changed(path)
-                if size:
+                if target:
                     opened.read_into(target, start)
             return
         try:
@@ -124,6 +123,7 @@ class FilesShard(ClosesOnExit):
         self._sizes = listing.sizes[rows]
         self._inputs = listing.inputs[rows]
         self._stamps = listing.stamps[rows]
+        self._starts = listing.starts[rows]
         self._heads = listing.header_bytes(rows)
         self._ends = np.cumsum(self._heads + self._sizes + (-self._sizes % BLOCK_BYTES))
 
@@ -163,11 +163,13 @@ class FilesShard(ClosesOnExit):
         for row in np.flatnonzero(is_literal).tolist():
             buffer[starts[row] : starts[row] + sizes[row]] = paths[row]
         rows = np.flatnonzero(~is_literal)
-        inputs, stamps = self._inputs[rows].tolist(), self._stamps[rows].tolist()
+        columns = (self._inputs, self._starts, self._stamps)
         read_into = self._places.read_into
         tasks = (
-            (buffer[starts[row] : starts[row] + sizes[row]], number, paths[row], 0, sizes[row], was)
-            for row, number, was in zip(rows.tolist(), inputs, stamps, strict=True)
+            (buffer[starts[row] : starts[row] + sizes[row]], number, paths[row], start, stamp)
+            for row, number, start, stamp in zip(
+                rows.tolist(), *(column[rows].tolist() for column in columns), strict=True
+            )
         )
         if self._places.are_local:
             for task in tasks:
@@ -196,8 +198,8 @@ class FilesShard(ClosesOnExit):
         elif tail >= 0 and body < len(buffer):
             low, high = max(body, 0), min(tail, len(buffer))
             number, stamp = int(self._inputs[row]), int(self._stamps[row])
-            part = buffer[low:high]
-            self._places.read_into(part, number, path, low - body, size, stamp)
+            at = int(self._starts[row]) + low - body
+            self._places.read_into(buffer[low:high], number, path, at, stamp)
         _put(buffer, tail, bytes(end - offset - tail))
 
     def forget(self) -> None:

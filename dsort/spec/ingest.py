@@ -50,6 +50,12 @@ class Ingest(Part):
         "metadata.csv, .jsonl or .parquet beside the files names one in each row, in file_name; "
         "its other columns are a member .json.",
     )
+    archives: bool = Field(
+        default=False,
+        description="Files whose names end in .tar are looked into: what is in them are the files, "
+        "under the name of the tar without its suffix. Of a tar of tars, as ImageNet's, the inner "
+        "ones give the names.",
+    )
     key: Literal["path", "name", "joined"] = Field(
         default="path",
         description="What of a file's name, without its extension, is the key. path: all of it. "

@@ -135,6 +135,8 @@ def _files_become_records(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("mix" if spec.mix is not None else "inputs", text)
     if spec.join is not None:
         yield SpecProblem("join", "does not go with ingest: files of one key are joined already")
+    if spec.ingest.archives and spec.ingest.layout == "metadata":
+        yield SpecProblem("ingest.archives", "does not go with layout: metadata")
     if spec.ingest.class_map is not None and spec.ingest.layout != "folders":
         yield SpecProblem("ingest.class_map", "needs layout: folders, which has classes")
     if spec.ingest.labels is not None and spec.ingest.layout == "folders":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -307,6 +309,53 @@ def test_hugging_face_reads_the_same_of_the_tree_and_of_the_shards(tmp_path: Pat
     ours = datasets.load_dataset("webdataset", data_files=shards, split="train", cache_dir=cache)
     expected = sorted((row["text"], row["image"].tobytes()) for row in there)
     assert sorted((row["json"]["text"], row["png"].tobytes()) for row in ours) == expected
+
+
+def tar_of(files: dict[str, bytes], links: dict[str, str] | None = None) -> bytes:
+    stored = io.BytesIO()
+    with tarfile.open(fileobj=stored, mode="w") as tar:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+        for name, target in (links or {}).items():
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = tarfile.SYMTYPE, target
+            tar.addfile(info)
+    return stored.getvalue()
+
+
+def test_tars_of_tars_are_looked_into(tmp_path: Path) -> None:
+    inner = {
+        f"{kind}.tar": tar_of({f"./{n[4:]}": d for n, d in PETS.items() if n.startswith(kind)})
+        for kind in ("ant", "bee")
+    }
+    write_tree(tmp_path / "in", {"all.tar": tar_of(inner), "cat.tar": tar_of({"00.jpg": b""})})
+    spec = ingest_spec(ingest={"layout": "folders", "archives": True}, algorithm=SHUFFLE)
+    report = run_local(tmp_path, spec)
+    expected = {**PETS, **WITH_CLASS}
+    names = [name for name in expected if not name.startswith("cat") or "00" in name]
+    assert contents_out(tmp_path) == {name: expected[name] for name in names}
+    assert verified(tmp_path, report.job_id) == []
+
+
+@pytest.mark.parametrize(
+    ("archive", "words"),
+    [
+        (tar_of({"../../x.jpg": b""}), "1 files can be no members of records: a/../../x.jpg"),
+        (tar_of({"/etc/x.jpg": b""}), "1 files can be no members of records: a//etc/x.jpg"),
+        (tar_of({}, {"x.jpg": "/etc/passwd"}), "1 files can be no members of records: a/x.jpg"),
+        (tar_of({"x.jpg": b"1" * 3000})[:2000], "a.tar"),
+        (tar_of({"x.tar": b"1" * 3000}), "a.tar/x.tar"),
+        (b"no tar at all" * 100, "a.tar"),
+    ],
+)
+def test_no_archive_leads_out_of_itself(archive: bytes, words: str, tmp_path: Path) -> None:
+    write_tree(tmp_path / "in", {"a.tar": archive, "b.jpg": b""})
+    with pytest.raises(InputError) as caught:
+        run_local(tmp_path, ingest_spec(ingest={"archives": True}))
+    assert words in caught.value.message
+    assert "Traceback" not in caught.value.message
 
 
 def test_class_maps_labels_and_tables_come_from_files(tmp_path: Path) -> None:

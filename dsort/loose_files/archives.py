@@ -1,0 +1,79 @@
+"""Files that are inside of tars: tars of files, and tars of tars of files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from dsort.containers.base import refusal
+from dsort.containers.tar.container import TAR
+from dsort.data.members import MemberKind, MemberTable
+from dsort.errors import ShardEndError
+
+__all__ = ["ARCHIVE_SUFFIX", "NO_FILE", "Inside", "files_inside"]
+
+ARCHIVE_SUFFIX = b".tar"
+WINDOW_BYTES = 1 << 20
+NO_FILE = -1
+"""The size of what is there and is no file: a link to nothing, a pipe, a device."""
+
+
+class Inside(NamedTuple):
+    """A file in an archive. ``path``: of the archive without its suffix, and of the file in it;
+    ``size``: in bytes, or ``NO_FILE``; ``start``: where its first byte is in the outermost one."""
+
+    path: bytes
+    size: int
+    start: int
+
+
+class Readable(Protocol):
+    """What can be read at any place."""
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Fill ``buffer`` from byte ``offset``."""
+
+
+def files_inside(path: bytes, size_bytes: int, source: Readable) -> Iterator[Inside]:
+    """The files of the tar ``path``, in its order. Of one that holds tars, the files of these, by
+    the paths of the inner ones alone. ``CorruptShardError`` names the archive."""
+    for name, start, size, is_file in _members(path, 0, size_bytes, source):
+        if not is_file or not name.endswith(ARCHIVE_SUFFIX):
+            stem = path.removesuffix(ARCHIVE_SUFFIX)
+            yield Inside(stem + b"/" + name, size if is_file else NO_FILE, start)
+            continue
+        stem = name.removesuffix(ARCHIVE_SUFFIX)
+        for inner, at, length, is_inner_file in _members(path + b"/" + name, start, size, source):
+            yield Inside(stem + b"/" + inner, length if is_inner_file else NO_FILE, start + at)
+
+
+def _members(
+    path: bytes, base: int, size_bytes: int, source: Readable
+) -> Iterator[tuple[bytes, int, int, bool]]:
+    """(name, first byte, size, whether it is a file) of the members of the tar at byte ``base``."""
+    table = _scanned(path.decode("utf-8", "surrogateescape"), base, size_bytes, source)
+    columns = (table.payload_start, table.payload_bytes, table.kind)
+    rows = zip(table.names.tolist(), *(column.tolist() for column in columns), strict=True)
+    for name, start, size, kind in rows:
+        while name.startswith(b"./"):
+            name = name[2:]
+        if kind == MemberKind.DIRECTORY or not name:
+            continue  # its files are members of their own
+        yield name, start, size, kind == MemberKind.FILE
+
+
+def _scanned(name: str, base: int, size_bytes: int, source: Readable) -> MemberTable:
+    scanner = TAR.scanner(name, size_bytes)
+    while not scanner.done:
+        offset = scanner.next_offset
+        size = min(max(WINDOW_BYTES, scanner.window_bytes_min), size_bytes - offset)
+        if size <= 0:
+            break
+        window = memoryview(bytearray(size))
+        source.read_into(window, base + offset)
+        scanner.feed(window, offset)
+    table = scanner.finish()
+    refused = refusal(TAR.oddities, table.notes, "abort", "read")
+    if refused:
+        raise ShardEndError(f"archive {name} {refused[0]}", hint="fetch or make it again")
+    return table
