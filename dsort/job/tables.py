@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from dsort.containers.columnar.columns import ColumnKinds, schema_of_kinds
 from dsort.containers.columnar.reader import TableShard, open_table
@@ -11,8 +14,10 @@ from dsort.containers.columnar.schema import plain_schema, schema_bytes
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords, form_records
 from dsort.errors import CorruptShardError
+from dsort.job.code_again import CodeAgain
 from dsort.job.job import Job
 from dsort.storage.bucket import ReadObject
+from dsort.storage.several import input_of
 from dsort.transforms.base import Step
 from dsort.workers.conversion import bare_members
 from dsort.workers.decoded import DecodingRules
@@ -22,6 +27,7 @@ from dsort.workers.source import InputShard, ShardBytes
 __all__ = ["expanded_bytes", "first_schema"]
 
 WINDOW_BYTES = 8 << 20
+LEARNT_RECORDS_MAX = 256
 SAMPLE_MAX = 8
 """So many inputs tell how large rows get in memory."""
 
@@ -71,20 +77,27 @@ def first_schema(job: Job) -> bytes:
 
 def _schema_of_members(job: Job) -> Any:
     """The columns that the members of the first input make that has any (see
-    ``columnar.columns``)."""
+    ``columnar.columns``). Where steps make records, those of some: code is not run on all of a
+    shard twice."""
     kinds, spec = ColumnKinds(), job.spec
-    for shard in job.inputs:
-        try:
-            _learn_from(job, shard, kinds)
-        except CorruptShardError:
-            if spec.config.corrupt_shards != "skip":
-                raise
-        if kinds.kinds:
-            break
+    with contextlib.ExitStack() as stack:
+        code = None
+        if spec.makes_records:
+            # Where a record is in the whole job changes neither members nor their names.
+            code = CodeAgain(spec, [each for each in job.steps if not each.needs_positions])
+            stack.callback(code.close)
+        for shard in job.inputs:
+            try:
+                _learn_from(job, shard, kinds, code)
+            except CorruptShardError:
+                if spec.config.corrupt_shards != "skip":
+                    raise
+            if kinds.kinds:
+                break
     return schema_of_kinds(kinds.kinds)
 
 
-def _learn_from(job: Job, shard: InputShard, kinds: ColumnKinds) -> None:
+def _learn_from(job: Job, shard: InputShard, kinds: ColumnKinds, code: CodeAgain | None) -> None:
     spec = job.spec
     with job.inputs_bucket.open(shard.name) as source:
         opened = ShardBytes(
@@ -98,7 +111,12 @@ def _learn_from(job: Job, shard: InputShard, kinds: ColumnKinds) -> None:
         try:
             members = bare_members(opened, opened.members(), spec.config.stray_members)
             records = form_records(members, spec.config.stray_members)
-            _learn(opened, members, records, job.steps, kinds)
+            if code is not None:
+                records = records.taking(np.arange(min(len(records), LEARNT_RECORDS_MAX)))
+                named = input_of(shard.name, (place.name for place in job.input_places))
+                left = code.run(opened, members, records, input_name=named)
+                members, records = left.named, left.records
+            _learn(opened, members, records, () if code is not None else job.steps, kinds)
         finally:
             opened.close()
 

@@ -138,9 +138,6 @@ def _tables_have_no_members(spec: SpecFields) -> Iterator[SpecProblem]:
     what = f"{spec.output_extension} shards"
     if is_columnar(spec.input_extension):
         yield from _steps_on_rows(spec, what)
-    elif spec.transform is not None and spec.transform.makes_records:
-        text = f"makes records, which is not supported for {what} yet: their columns are not known"
-        yield SpecProblem("transform", text, "write another container, and convert that")
     if spec.output_shard_size_counts != "payload":
         text = f"file is not supported for {what}: their size is known once they are written"
         yield SpecProblem("output_shard_size_counts", text)

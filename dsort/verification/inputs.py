@@ -19,6 +19,7 @@ from dsort.data.joins import JoinRule
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords, form_records
 from dsort.errors import CorruptShardError, ShardEndError, TransformError
+from dsort.job.code_again import CodeAgain
 from dsort.job.manifest import ManifestInput
 from dsort.keymap.match import KeyMap
 from dsort.order.base import Algorithm
@@ -31,7 +32,6 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.several import input_of
 from dsort.transforms.base import Step
 from dsort.transforms.steps import apply_steps
-from dsort.verification.code import CodeAgain
 from dsort.verification.copies import copies_asked_for
 from dsort.verification.duplicates import free_keys, later_duplicates, others_of
 from dsort.verification.findings import Findings, ProgressTeller

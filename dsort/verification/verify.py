@@ -46,11 +46,13 @@ from dsort.data.members import MemberTable
 from dsort.data.tally import Tally
 from dsort.errors import InputError, ObjectNotFoundError
 from dsort.job.amend import read_removed
+from dsort.job.code_again import CodeAgain
 from dsort.job.events import Event, VerifyReport
 from dsort.job.files import files_of
 from dsort.job.inputs import resolve_inputs
 from dsort.job.manifest import ManifestOutput, StoredManifest, parse_manifest
 from dsort.job.setup import load_keymap, load_steps, output_names
+from dsort.job.user_code import described_steps
 from dsort.loose_files.bucket import FilesBucket
 from dsort.loose_files.listing import Listing
 from dsort.naming.names import first_few
@@ -62,7 +64,7 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.open import open_inputs
 from dsort.storage.several import BucketPlace, SeveralBuckets, bucket_named
 from dsort.storage.small_objects import read_small
-from dsort.verification.code import CodeAgain
+from dsort.verification.code import tell_changed_code
 from dsort.verification.compare import Comparison, check_removed, check_unique_keys
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.inputs import InputReader
@@ -198,11 +200,12 @@ class _Verification:
         return bucket if spec.ingest is None else _files_there(spec, bucket, options)
 
     def run_code_again(self, options: RunOptions, stack: contextlib.ExitStack) -> None:
-        """Have steps run the code that the manifest names. It ends with ``stack``."""
-        code = CodeAgain(self._manifest.spec, self._steps, options)
-        stack.callback(code.close)
-        code.tell_changes(self._manifest.code, self._findings)
-        self._code = code
+        """Have steps run the code that the manifest names. It ends with ``stack``.
+        ``TransformError`` if it cannot be loaded."""
+        self._steps = described_steps(self._steps, replace(options, runs_code=True))
+        self._code = CodeAgain(self._manifest.spec, self._steps)
+        stack.callback(self._code.close)
+        tell_changed_code(self._steps, self._manifest.code, self._findings)
 
     def run(self) -> VerifyReport:
         """Do all of it."""

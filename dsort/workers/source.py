@@ -93,12 +93,14 @@ class ShardBytes:
         self._buffer = buffer
         self._spool = spool
         self._is_decoded = self.is_as_stored = self.codec is None
+        self._is_mapped = False
         self._is_checked = False
         self._window_bytes = min(buffer.size_bytes, WINDOW_BYTES_MAX)
         self.whole: memoryview | None = None
         if self.codec is not None:
             return
         self.whole = source.mapping() if mapped else None
+        self._is_mapped = self.whole is not None
         if self.whole is None and self.size_bytes <= buffer.size_bytes:
             self.whole = buffer.view(self.size_bytes)
             source.read_into(self.whole, 0)
@@ -264,7 +266,8 @@ class ShardBytes:
 
     def tail(self) -> Tail:
         """What takes bytes that are to stand behind those of the shard."""
-        return Tail(self.name, self._buffer, self._spool, self.size_bytes, self.whole is not None)
+        fits = self.whole is not None and not self._is_mapped
+        return Tail(self.name, self._buffer, self._spool, self.size_bytes, fits)
 
     def grow(self, tail: Tail, container: Container) -> MemberTable:
         """Be the same bytes with those of ``tail``, a shard of ``container``, behind them, from now

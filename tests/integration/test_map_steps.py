@@ -400,9 +400,61 @@ def test_no_code_is_run_for_others(tmp_path: Path) -> None:
             run_local(tmp_path, spec, **options)
 
 
-def test_tables_are_not_made_of_records_that_steps_make(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="makes records"):
-        parse_spec(with_steps(with_code("same"), output_extension=".parquet"))
+@pytest.mark.parametrize("output", [".parquet", ".arrow"])
+def test_records_that_steps_make_become_rows(output: str, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+    from pyarrow import feather
+
+    members = [Member(f"r{n:02d}.json", b'{"n": %d}' % n) for n in range(12)]
+    write_shards(tmp_path / "in", {f"in-{n}.tar": Shard(tuple(members[n::2])) for n in range(2)})
+    (tmp_path / "code.py").write_text(DICE)
+    (tmp_path / "dice").write_text("1")
+    python, args = f"{tmp_path}/code.py:thrown", {"dice": str(tmp_path / "dice")}
+    steps = [
+        {"slice": "1:"},
+        {"map": {"python": python, "args": args, "concurrency": 2}},
+        with_code("numbered", "flat_map", keys="{key}/{i}"),
+    ]
+    spec = with_steps(
+        *steps, on_error="skip", output_extension=output, row_group_rows=4, verify="content"
+    )
+    report = run_local(tmp_path, spec)
+    read = pq.read_table if output == ".parquet" else feather.read_table
+    found = [
+        row
+        for path in sorted((tmp_path / "out").glob("*" + output))
+        for row in read(path).to_pylist()
+    ]
+    keys = [f"r{n:02d}/{i}" for n in range(2, 12) for i in range(2) if n != 7]
+    assert sorted(row["__key__"] for row in found) == sorted([*keys, "r01/0", "r01/1"])
+    assert {row["cls"] for row in found} == {0, 1}
+    assert all(json.loads(row["json"])["dice"] == "1" for row in found)
+    manifest = (tmp_path / "out" / manifest_name(report.job_id)).read_bytes()
+    verified = api.verify(manifest, run_code=True, options=RunOptions(root=tmp_path))
+    assert (verified.problems, verified.warnings) == ((), ())
+
+
+def test_rows_become_records_that_steps_make(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tags = [["a", "b"], None, [], ["c"], ["d"], ["e"]]
+    rows = {"id": [f"r{n}" for n in range(6)], "n": [*range(6)], "tags": tags}
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table(rows), tmp_path / "in" / "in-0.parquet")
+    step = with_code("of_row", decode={"n": "int", "tags": "json"})
+    spec = with_steps(step, input_extension=".parquet", output_extension=".tar", key_field="id")
+    run_local(tmp_path, spec)
+    found = payloads_out(tmp_path)
+    assert found["r0.txt"] == b"0 a,b"
+    assert found["r1.txt"] == b"1 -"
+    assert len(found) == 6
+
+
+def test_steps_make_no_rows_of_rows(tmp_path: Path) -> None:
+    tables = {"input_extension": ".parquet", "output_extension": ".parquet"}
+    with pytest.raises(SpecError, match="map is not supported from tables to"):
+        parse_spec(with_steps(with_code("same"), **tables))
 
 
 def test_members_that_stay_as_they_are_keep_their_headers(tmp_path: Path) -> None:

@@ -52,6 +52,16 @@ def partly(sample: Sample) -> Sample | None:
     return ways[sum(sample["__key__"].encode()) % len(ways)]
 
 
+def numbered(sample: Sample) -> Iterator[Sample]:
+    for number in range(2):
+        yield {**sample, "cls": number}
+
+
+def of_row(sample: Sample) -> Sample:
+    tags = sample.get("tags", ["-"])
+    return {"txt": f"{sample['n'] + 0} {','.join(tags)}"}
+
+
 def twice(sample: Sample) -> list[Sample]:
     return [sample, sample]
 

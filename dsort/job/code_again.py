@@ -1,0 +1,67 @@
+"""Steps that run code, run outside of workers: on some records to learn from, or to compare."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from dsort.data.members import MemberTable
+from dsort.data.records import FormedRecords
+from dsort.data.tally import Tally
+from dsort.job.resources import cores
+from dsort.scratch.directory import Scratch
+from dsort.spec.model import JobSpec
+from dsort.transforms.base import Step
+from dsort.workers.conversion import BARE, bared_records
+from dsort.workers.devices import CodeRoom
+from dsort.workers.source import ShardBytes
+from dsort.workers.tasks import TransformRules
+from dsort.workers.transformer import Transformed, Transformer
+
+__all__ = ["CodeAgain"]
+
+
+class CodeAgain:
+    """The steps of a job, of which some run code: in processes of this machine, until ``close``."""
+
+    def __init__(self, spec: JobSpec, steps: Sequence[Step]) -> None:
+        assert spec.transform is not None
+        self._steps = steps
+        room = CodeRoom.here(steps, cores())
+        self._directory = tempfile.TemporaryDirectory(prefix="dsort-code-")
+        scratch = Scratch(Path(self._directory.name) / "scratch", make=True)
+        rules = TransformRules(spec.transform.on_error, gpus=room.gpus)
+        self._transformer = Transformer(rules, scratch)
+
+    def close(self) -> None:
+        """End its processes."""
+        self._transformer.close()
+        self._directory.cleanup()
+
+    def run(
+        self,
+        shard: ShardBytes,
+        members: MemberTable,
+        records: FormedRecords,
+        *,
+        input_name: str = "",
+        firsts: Sequence[int] = (),
+    ) -> Transformed:
+        """What the steps leave of the records of a bare table, as another one. ``TransformError``
+        where the job would end."""
+        left = self._transformer.run(
+            self._steps,
+            shard,
+            members,
+            records,
+            Tally(),
+            None,
+            input_name=input_name,
+            firsts=firsts,
+        )
+        if shard.container is BARE:
+            return left
+        bare, found = bared_records(shard, left.named, left.records)
+        return replace(left, members=bare, named=bare, records=found)
