@@ -82,11 +82,12 @@ Caller = Annotated[Identity, Depends(identity)]
 
 def require(role: str) -> Callable[[Identity], Identity]:
     """A dependency: the caller, who must be allowed what ``role`` is. ``ForbiddenError``."""
+    article = "an" if role == ADMIN else "a"
 
     def allowed(caller: Caller) -> Identity:
         if not caller.at_least(role):
             raise ForbiddenError(
-                f"{caller.name} is a {caller.role}, and this is for a {role}",
+                f"{caller.name} is a {caller.role}, and this is for {article} {role}",
                 hint=f"ask for a token with the role {role}",
             )
         return caller

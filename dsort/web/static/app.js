@@ -12,6 +12,7 @@
     [/^\/jobs\/([^/]+)$/, "job", "Job"],
     [/^\/schedules$/, "schedules", "Schedules"],
     [/^\/schedules\/([^/]+)$/, "schedule", "Schedule"],
+    [/^\/transforms$/, "transforms", "Transforms"],
     [/^\/submit$/, "submit", "Submit"],
   ];
 
