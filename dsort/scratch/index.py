@@ -407,9 +407,9 @@ def check_left_out(data: bytes, what: str, *, shards: int) -> None:
     file = ColumnFile(data, what)
     _check_positions(file, what, shards)
     shard, ordinal, why = file.array("shard"), file.array("ordinal"), file.array("nth")
-    file.bytes_column("keys", 0, len(shard))
+    lists = file.bytes_column("keys", 0, len(shard))
     order = np.lexsort((ordinal, shard))
-    if not np.array_equal(order, np.arange(len(order))):
+    if not np.array_equal(order, np.arange(len(order))) or (np.diff(lists.offsets) < 0).any():
         raise _damaged(what, "positions are not in order")
     if why.dtype != np.int64 or len(why) != len(shard) or not np.isin(why, [*LeftOut]).all():
         raise _damaged(what, "it gives reasons that there are not")

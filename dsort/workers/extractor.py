@@ -422,6 +422,7 @@ class Extractor:
         member_counts = np.diff(records.member_offsets).astype(np.int32)
         if len(member_counts) and len(records.member_rows) == len(member_counts):
             member_counts = np.broadcast_to(np.int32(1), member_counts.shape)  # none has none
+        hashes = self._setup.hashes_content and task.stage != "join"  # which stores no record
         return RecordIndex(
             ordinal=ordinal,
             keys=keys,
@@ -431,7 +432,7 @@ class Extractor:
             payload_bytes=records.payload_bytes,
             stored_bytes=records.stored_bytes,
             segments=segments,
-            content_hash=_content_hash(shard, segments) if self._setup.hashes_content else None,
+            content_hash=_content_hash(shard, segments) if hashes else None,
             entries=records.entries(members),
             same=self._compared(shard, table),
             lots=placed.lots,

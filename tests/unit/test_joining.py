@@ -6,12 +6,23 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+import pytest
 
 from dsort.data.columns import BytesColumn
 from dsort.data.index import SortKeys
 from dsort.data.joins import JoinRule
-from dsort.order.joining import Joined, JoinedKind, conflicts_in, join_order, join_rows
+from dsort.errors import StorageError
+from dsort.order.joining import (
+    Joined,
+    JoinedKind,
+    LeftOut,
+    conflicts_in,
+    join_order,
+    join_rows,
+)
 from dsort.order.partitions import Partitioning, pick_splitters
+from dsort.scratch.columns import columns_bytes
+from dsort.scratch.index import check_left_out
 
 RULE = JoinRule(("a", "b", "c"), ("none", "none", "none"))
 
@@ -101,3 +112,27 @@ def test_splitters_between_keys_part_no_key() -> None:
             partitions.setdefault(keys.text[row], set()).add(partition)
     assert all(len(each) == 1 for each in partitions.values())
     assert max(partitions[b"a"]) < max(partitions[b"m"]) <= max(partitions[b"z"])
+
+
+def test_what_an_earlier_attempt_says_is_left_out_is_not_believed_blindly() -> None:
+    def file(**changed: object) -> bytes:
+        columns: dict[str, object] = {
+            "shard": np.array([0, 2], np.int64),
+            "ordinal": np.array([5, 1], np.int64),
+            "nth": np.array([LeftOut.MEMBERS, LeftOut.RECORD], np.int64),
+            "keys": BytesColumn.of([b".jpg", b""]),
+        }
+        return columns_bytes(columns | changed)  # type: ignore[arg-type]
+
+    check_left_out(file(), "it", shards=3)
+    wrong = [
+        {"shard": np.array([0, 3], np.int64)},
+        {"shard": np.array([2, 0], np.int64)},
+        {"ordinal": np.array([5, -1], np.int64)},
+        {"nth": np.array([0, 9], np.int64)},
+        {"nth": np.array([0], np.int64)},
+        {"keys": None},
+    ]
+    for changed in wrong:
+        with pytest.raises(StorageError):
+            check_left_out(file(**changed), "it", shards=3)
