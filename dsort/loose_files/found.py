@@ -14,7 +14,7 @@ from dsort.spec.inputs import Source
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
 
-__all__ = ["NO_FILE", "base_of", "found_files"]
+__all__ = ["NO_FILE", "base_of", "found_files", "named_files"]
 
 _NAMES = ("utf-8", "surrogateescape")
 
@@ -46,7 +46,7 @@ def _objects(source: Source, bucket: Bucket) -> Iterator[tuple[bytes, int, int]]
     """(path, size or ``NO_FILE``, stamp) of each."""
     wanted = source.format
     if wanted.objnames is not None:
-        yield from _named(source, bucket, wanted.objnames)
+        yield from named_files(source, bucket, wanted.objnames)
         return
     prefix, pattern = wanted.prefix or "", None
     if wanted.glob is not None:
@@ -66,15 +66,16 @@ def base_of(source: Source) -> int:
     return len(prefix[: prefix.rfind("/") + 1].encode(*_NAMES))
 
 
-def _named(
+def named_files(
     source: Source, bucket: Bucket, names: tuple[str, ...]
 ) -> Iterator[tuple[bytes, int, int]]:
+    """(path, size, stamp) of each; ``MissingShardError`` for those that are not there."""
     found = bucket.stat_many(names)
     missing = [name for name in names if name not in found]
     if missing:
         raise MissingShardError(
             f"{len(missing):,} files are missing from {bucket.uri}: {first_few(missing)}",
-            hint=f"check {source.path}input_format.objnames",
+            hint="check the names; `dsort ls` shows what is there",
         )
     for name in names:
         path, info = name.encode(*_NAMES), found[name]

@@ -13,6 +13,7 @@ from dsort.loose_files.listing import Listing
 from dsort.loose_files.member_names import BETWEEN, HIDDEN, OTHER, UNUSABLE, NameRules
 from dsort.loose_files.members import Members
 from dsort.loose_files.metadata import UNLISTED, add_described, is_metadata
+from dsort.loose_files.recipe import add_recipe
 from dsort.loose_files.tables import json_payload, rows_of
 from dsort.naming.names import first_few, readable
 from dsort.naming.patterns import KeyPattern
@@ -53,8 +54,11 @@ def list_members(
     would be the same one. ``read``: what ``rules`` name besides. ``check`` is called again and
     again, and may raise."""
     members = Members()
-    for number, (source, bucket) in enumerate(zip(sources, buckets, strict=True)):
-        _add_files(members, rules, number, source, bucket, check)
+    if rules.recipe is not None:
+        add_recipe(members, rules.recipe, read(rules.recipe), sources, buckets)
+    else:
+        for number, (source, bucket) in enumerate(zip(sources, buckets, strict=True)):
+            _add_files(members, rules, number, source, bucket, check)
     _tell_left_out(members, rules, tally)
     if not members.names:
         raise MissingShardError(

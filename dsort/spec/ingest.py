@@ -94,6 +94,13 @@ class Ingest(Part):
         "in it is an error.",
         examples=["classes.json"],
     )
+    recipe: Location | None = Field(
+        default=None,
+        description="A file with a member's name and what is in it in each line, in place of what "
+        "the inputs list: an object of the input (of several: name/object), its URL, or text: and "
+        "the content.",
+        examples=["recipe.txt"],
+    )
     labels: Location | None = Field(
         default=None,
         description="A list with a number a line, one for each record in the order of the keys, as "

@@ -135,6 +135,8 @@ def _files_become_records(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("mix" if spec.mix is not None else "inputs", text)
     if spec.join is not None:
         yield SpecProblem("join", "does not go with ingest: files of one key are joined already")
+    if spec.ingest.recipe is not None:
+        yield from _recipes_say_it_all(spec)
     if spec.ingest.archives and spec.ingest.layout == "metadata":
         yield SpecProblem("ingest.archives", "does not go with layout: metadata")
     if spec.ingest.class_map is not None and spec.ingest.layout != "folders":
@@ -147,9 +149,24 @@ def _files_become_records(spec: SpecFields) -> Iterator[SpecProblem]:
             yield SpecProblem(f"ingest.members.{name}", f'"{name}" is no input')
 
 
+def _recipes_say_it_all(spec: SpecFields) -> Iterator[SpecProblem]:
+    assert spec.ingest is not None
+    also = ("layout", "key", "key_pattern", "dots", "archives", "extensions", "members")
+    for name in also:
+        if name in spec.ingest.model_fields_set and getattr(spec.ingest, name) != (
+            type(spec.ingest).model_fields[name].get_default(call_default_factory=True)
+        ):
+            yield SpecProblem(f"ingest.{name}", "does not go with recipe, which names each member")
+    for source in spec.sources:
+        if any(value is not None for _, value in source.format):
+            text = "does not go with ingest.recipe, which names each object"
+            yield SpecProblem(f"{source.path}input_format", text)
+
+
 def _inputs_of_the_web_are_named(spec: SpecFields) -> Iterator[SpecProblem]:
     for source in spec.sources:
         named = source.format.template is not None or source.format.objnames is not None
+        named = named or (spec.ingest is not None and spec.ingest.recipe is not None)
         if is_read_only(source.bucket) and not named:
             yield SpecProblem(
                 f"{source.path}input_format",

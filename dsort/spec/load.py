@@ -247,6 +247,7 @@ def anchor_files(fields: dict[str, Any], directory: Path) -> None:
     if isinstance(ingest, dict):
         _anchor(ingest, "class_map", directory)
         _anchor(ingest, "labels", directory)
+        _anchor(ingest, "recipe", directory)
         if isinstance(ingest.get("table"), dict):
             _anchor(ingest["table"], "file", directory)
     transform = fields.get("transform")

@@ -30,6 +30,7 @@ from tests.support.engine import plan_local, refused, run_local
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.loose_files import contents_out, ingest_spec, write_tree
 from tests.support.seaweedfs import S3Server
+from tests.support.web_server import web_server
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -356,6 +357,65 @@ def test_no_archive_leads_out_of_itself(archive: bytes, words: str, tmp_path: Pa
         run_local(tmp_path, ingest_spec(ingest={"archives": True}))
     assert words in caught.value.message
     assert "Traceback" not in caught.value.message
+
+
+def test_a_recipe_names_each_member_and_what_is_in_it(tmp_path: Path) -> None:
+    write_tree(tmp_path / "a", {"x/1.jpg": b"one", "2": b"two words"})
+    write_tree(tmp_path / "b", {"m.png": b"mask"})
+    where = (tmp_path / "b").as_uri()
+    lines = ["k/1.jpg a/x/1.jpg", "k/1.cls text:3", "k/1.png  b/m.png", "", "2.jpg\ta/x/1.jpg"]
+    lines += ["2.txt a/2", "2.note.txt text: and so on "]
+    write_tree(tmp_path, {"recipe.txt": "\n".join(lines).encode()})
+    recipe = {"recipe": str(tmp_path / "recipe.txt")}
+    report = run_local(tmp_path, ingest_spec("a", "b", ingest=recipe))
+    assert contents_out(tmp_path) == {
+        "2.jpg": b"one", "2.note.txt": b" and so on ", "2.txt": b"two words",
+        "k/1.cls": b"3", "k/1.jpg": b"one", "k/1.png": b"mask",
+    }  # fmt: skip
+    assert (report.records, verified(tmp_path, report.job_id)) == (2, [])
+    write_tree(tmp_path, {"recipe.txt": f"1.png {where}/m.png\n".encode()})
+    spec = ingest_spec(ingest=recipe, input_bck=where, overwrite=True)
+    assert run_local(tmp_path, spec).members == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("1.jpg", "line 1 has no source"),
+        ("noextension a.jpg", "line 1: noextension can be no member"),
+        ("../1.jpg a.jpg", "line 1: ../1.jpg can be no member"),
+        ("1.jpg ../secret", "line 1: ../secret can be no object"),
+        ("1.jpg /etc/passwd", "line 1: /etc/passwd can be no object"),
+        ("1.jpg http://10.0.0.1/x", "line 1: http://10.0.0.1/x is in none of the inputs"),
+        ("1.jpg file:///etc/passwd", "is in none of the inputs"),
+        ("1.jpg pipe:touch /tmp/x", "line 1: pipe: is not supported"),
+        ("1.jpg b.jpg", "1 files are missing"),
+        ("1.jpg a.jpg\n1.jpg a.jpg", "would be the same member, 1.jpg"),
+    ],
+)
+def test_a_recipe_leads_nowhere_else(line: str, words: str, tmp_path: Path) -> None:
+    write_tree(tmp_path / "in", {"a.jpg": b""})
+    write_tree(tmp_path, {"recipe.txt": line.encode()})
+    with pytest.raises(InputError) as caught:
+        run_local(tmp_path, ingest_spec(ingest={"recipe": str(tmp_path / "recipe.txt")}))
+    assert words in caught.value.message
+
+
+def test_a_recipe_takes_what_web_servers_have(tmp_path: Path) -> None:
+    write_tree(tmp_path / "site", {"img/1.jpg": b"one", "img/2.jpg": b""})
+    write_tree(tmp_path / "in", {"c.txt": b"text"})
+    with web_server(tmp_path / "site") as server:
+        web = f"http://{server.host}/img"
+        lines = f"1.jpg {web}/1.jpg\n1.txt here/c.txt\n2.jpg web/2.jpg\n"
+        write_tree(tmp_path, {"recipe.txt": lines.encode()})
+        spec = ingest_spec(ingest={"recipe": str(tmp_path / "recipe.txt")})
+        del spec["input_bck"]
+        spec["inputs"] = [
+            {"name": "here", "input_bck": "in"}, {"name": "web", "input_bck": web}
+        ]  # fmt: skip
+        report = run_local(tmp_path, spec)
+        assert contents_out(tmp_path) == {"1.jpg": b"one", "1.txt": b"text", "2.jpg": b""}
+        assert verified(tmp_path, report.job_id) == []
 
 
 def test_class_maps_labels_and_tables_come_from_files(tmp_path: Path) -> None:
