@@ -148,6 +148,7 @@ def _finished(found: FoundJob, manifest: Mapping[str, Any]) -> str:
             ("what", output.printable(spec.get("description") or "")),
             ("from", output.printable(_inputs(spec))),
             ("to", output.printable(output.place(found.bucket.uri))),
+            ("amends", output.printable(str(manifest.get("amends") or ""))),
             ("algorithm", _in_words(algorithm)),
             ("seed", str(algorithm.get("seed") or "")),
             ("shards", shards),

@@ -384,6 +384,7 @@ def test_the_commands_say_what_they_did(tmp_path: Path, cli: CommandLine) -> Non
     write_shards(tmp_path / "more", {"m.tar": shard_of("x")})
     assert cli("append", "out", "more").code == 0
     assert cli("verify", "out").code == 0
+    assert "amends" in cli("show", "out").out
     assert cli("gc", "out", "--older-than", "0s").out.count(".dsort") == 0
     old = cli("append", report.job_id, "more")
     assert (old.code, "was amended" in old.err) == (2, True)
