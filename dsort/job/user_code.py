@@ -31,7 +31,7 @@ def _described(number: int, step: PayloadStep, options: RunOptions) -> Step:
             hint="--run-code lets it, for a spec that is yours",
         )
     pool = CodePool(
-        {**step.program(), "number": number},
+        step.given_program(number),
         what=step.kind,
         count=1,
         timeout_s=step.patience_s,

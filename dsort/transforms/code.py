@@ -82,6 +82,7 @@ class Map(PayloadStep):
     limits: Limits
     keys: str | None = None
     known: str = ""
+    sources: str = ""
 
     kind: ClassVar[str] = "map"
     summary: ClassVar[str] = (

@@ -89,6 +89,8 @@ class PayloadStep(Step):
     limits: Limits
     known: str
     """What is known of the user's code (JSON), once it has been loaded; "" before."""
+    sources: str
+    """The hash of each of its files that was loaded then (JSON): processes compare theirs."""
 
     @property
     def patience_s(self) -> float:
@@ -106,8 +108,15 @@ class PayloadStep(Step):
 
     def described(self, description: Mapping[str, Any]) -> Self:
         """The same step, of whose code ``description`` is known."""
-        text = json.dumps(description, sort_keys=True)
-        return replace(self, known=text)  # type: ignore[type-var]
+        known = {name: value for name, value in description.items() if name != "sources"}
+        texts = [json.dumps(each, sort_keys=True) for each in (known, description["sources"])]
+        return replace(self, known=texts[0], sources=texts[1])  # type: ignore[type-var]
+
+    def given_program(self, number: int) -> dict[str, Any]:
+        """What a process of the step with that ``number`` is told to do, and which code to do it
+        with."""
+        known = json.loads(self.sources) if self.sources else {}
+        return {**self.program(), "number": number, "sources": known}
 
     def digest(self) -> str:
         """Of the options, and of the code."""

@@ -84,6 +84,7 @@ class Exec(PayloadStep):
     batch_size: int
     limits: Limits
     known: str = ""
+    sources: str = ""
 
     kind: ClassVar[str] = "exec"
     summary: ClassVar[str] = "Have a program make other records."
@@ -148,6 +149,7 @@ class Http(PayloadStep):
     drop: tuple[str, ...]
     limits: Limits
     known: str = ""
+    sources: str = ""
 
     kind: ClassVar[str] = "http"
     summary: ClassVar[str] = (

@@ -93,9 +93,11 @@ def _serve(source: int, sink: int, page: mmap.mmap, memories: Sequence[_Memory])
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         runner = _runner_of(program)
-        said: dict[str, object] = {
-            "description": runner.description() if program["describe"] else {}
-        }
+        said: dict[str, object] = {}
+        if program["describe"]:
+            said["description"] = {**runner.description(), "sources": runner.sources()}
+        else:
+            _refuse_other_code(runner.sources(), program["sources"])
     except BaseException as error:  # noqa: BLE001 - loading the user's code may raise anything
         said = {"error": said_briefly(f"{type(error).__name__}: {error}")}
         write_all(sink, [ANSWER.pack(BEGUN, 0, 0, 0)])
@@ -111,6 +113,17 @@ def _serve(source: int, sink: int, page: mmap.mmap, memories: Sequence[_Memory])
             _do_frame(runner, program, head.number, given, sink, page)
     finally:
         runner.close()
+
+
+def _refuse_other_code(found: Mapping[str, str], known: Mapping[str, str]) -> None:
+    """``ValueError`` where code is not what the job was begun with. What was not loaded then may
+    depend on the machine."""
+    changed = sorted(name for name in found if known.get(name, found[name]) != found[name])
+    if changed:
+        raise ValueError(
+            f"{', '.join(changed[:3])}: not the code that the job began with: it was changed, or "
+            "another machine has another"
+        )
 
 
 def _runner_of(program: Mapping[str, Any]) -> Runner:

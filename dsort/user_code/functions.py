@@ -102,11 +102,17 @@ class FunctionRunner(Runner):
 
     def description(self) -> dict[str, object]:
         """The hash of the source, and the packages that are loaded with it."""
-        import inspect  # takes longer to load than a process without it
+        state = hashlib.sha256()
+        for name, digest in sorted(self.sources().items()):
+            state.update(f"{name} {digest}\n".encode())
+        return {"source_sha256": state.hexdigest(), "packages": loaded_packages(ENCODERS)}
+
+    def sources(self) -> dict[str, str]:
+        """Of all modules of its package that are loaded."""
+        import inspect  # takes longer to load than all else here
 
         module = inspect.getmodule(inspect.unwrap(_source_of(self._call)))
-        name = module.__name__ if module is not None else ""
-        return {"source_sha256": _source_hash(name), "packages": loaded_packages(ENCODERS)}
+        return _source_hashes(module.__name__ if module is not None else "")
 
     def one(self, sample: Sample) -> Outcome:
         """What became of ``sample``."""
@@ -245,14 +251,13 @@ def _told(error: BaseException) -> str:
     return said_briefly(f"{type(error).__name__}: {error}") + where
 
 
-def _source_hash(module: str) -> str:
-    """Of the source files of all modules of its package that are loaded."""
-    top = module.partition(".")[0]
-    state = hashlib.sha256()
+def _source_hashes(module: str) -> dict[str, str]:
+    """Of the source files of all modules of the package of ``module`` that are loaded."""
+    top, found = module.partition(".")[0], {}
     for name in sorted(sys.modules):
         if name.partition(".")[0] != top:
             continue
         file = getattr(sys.modules[name], "__file__", None)
         if file and Path(file).is_file():
-            state.update(f"{name}\0".encode() + Path(file).read_bytes())
-    return state.hexdigest()
+            found[name] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return found

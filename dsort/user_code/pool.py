@@ -105,9 +105,10 @@ class CodePool:
         self._program["describe"] = True
         member = self._start()
         while True:
-            for message in self._wait([member]):
-                if isinstance(message[1], Begun):
-                    return message[1].description
+            for _, message in self._wait([member]):
+                self._take(_Work(iter(())), member, message)
+                if isinstance(message, Begun):
+                    return message.description
 
     def run(self, frames: Iterable[Frame]) -> Generator[Done]:
         """What became of all records of ``frames``, in their order. ``TransformError`` if the

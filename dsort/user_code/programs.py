@@ -93,10 +93,10 @@ class _Program:
         finally:
             _end(process)
 
-    def description(self) -> dict[str, object]:
+    def digest(self) -> str:
         """The hash of the program's file."""
         with open(self.path, "rb") as file:
-            return {"source_sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
     def _bound(self) -> None:
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -202,7 +202,11 @@ class FilesRunner(Runner):
 
     def description(self) -> dict[str, object]:
         """See :class:`Runner`."""
-        return self._program.description()
+        return {"source_sha256": self._program.digest()}
+
+    def sources(self) -> dict[str, str]:
+        """Of the program."""
+        return {self._program.command[0]: self._program.digest()}
 
     def _one(self, sample: Sample) -> Outcome:
         with tempfile.TemporaryDirectory(dir=self._directory, ignore_cleanup_errors=True) as place:
@@ -280,7 +284,11 @@ class TarRunner(Runner):
 
     def description(self) -> dict[str, object]:
         """See :class:`Runner`."""
-        return self._program.description()
+        return {"source_sha256": self._program.digest()}
+
+    def sources(self) -> dict[str, str]:
+        """Of the program."""
+        return {self._program.command[0]: self._program.digest()}
 
     def _together(self, samples: Sequence[Sample]) -> list[Outcome]:
         command = [_filled(each, {}) for each in self._program.command]

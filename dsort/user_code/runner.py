@@ -36,6 +36,10 @@ class Runner(ABC):
     def close(self) -> None:  # noqa: B027 - most hold nothing
         """Let go of what it holds."""
 
+    def sources(self) -> dict[str, str]:
+        """The hash of each file that says what it does, by a name that is the same everywhere."""
+        return {}
+
     def description(self) -> dict[str, object]:
         """What tells two runners apart whose results may differ, as JSON-able values."""
         return {}

@@ -168,7 +168,7 @@ class Transformer:
         else:
             count = max(1, step.limits.processes // self._rules.workers)
         pool = self._pools[number] = CodePool(
-            {**step.program(), "number": number},
+            step.given_program(number),
             what=step.kind,
             count=count,
             timeout_s=step.patience_s,

@@ -318,6 +318,7 @@ def test_what_leaks_goes_on_in_another_process(tmp_path: Path) -> None:
         ("nowhere.py:f", "there is no file"),
         (f"{FUNCTIONS}:WAYS", "cannot be called"),
         (f"{FUNCTIONS}:Counter", "word"),
+        ("tests.support.code_that_dies:anything", "exit code 3: goodbye"),
     ],
 )
 def test_code_that_cannot_be_loaded_ends_the_job_before_it_begins(
@@ -389,6 +390,56 @@ def test_specs_with_code_come_back_from_their_canonical_form() -> None:
             rejects="payload",
         )
     ).spec
+    assert parse_spec(spec.canonical()).spec == spec
+
+
+def test_code_that_changes_while_the_job_runs_ends_it(tmp_path: Path) -> None:
+    for number in range(2):
+        members = record(f"r{number}", "jpg")
+        write_shards(tmp_path / "in", {f"in-{number}.tar": Shard(tuple(members))})
+    (tmp_path / "code.py").write_text(
+        "import os\n"
+        "def changed(sample):\n"
+        "    with open(__file__, 'a') as file: file.write('# more\\n')\n"
+        "    os._exit(1)\n"
+    )
+    step = {"map": {"python": f"{tmp_path}/code.py:changed"}}
+    with refused(tmp_path, TransformError, "not the code that the job began with"):
+        run_local(tmp_path, with_steps(step, on_error="skip"))
+
+
+def test_an_example_of_all_steps_is_a_spec() -> None:
+    steps: list[dict[str, Any]] = [
+        {"filter": 'ext("json").score > 0.5 && size("jpg") < 5_000_000'},
+        {"keep_keys": {"file": "s3://meta/subset.txt"}},
+        {"fields": {"keep": ["jpg", "info:info.json", "cls"], "rename": {"seg.png": "mask.png"}}},
+        {"slice": "0:1000000:2"},
+        {"sample": {"fraction": 0.1, "by": "key"}},
+        {"rekey": "{input}/{shard}/{key}"},
+        {"map": {"python": "pkg.aug:train", "decode": {"jpg": "pil"}, "drop": ["jpg"]}},
+        {
+            "map": {
+                "python": "pkg.embed:Clip",
+                "args": {"model": "ViT-B-32"},
+                "batch_size": 256,
+                "resources": {"num_gpus": 1},
+                "concurrency": [1, 8],
+            }
+        },
+        {"flat_map": {"python": "pkg.crop:patches", "keys": "{key}/{i:04d}"}},
+        {
+            "exec": {
+                "command": ["ffmpeg", "-i", "$IN/flac", "$OUT/wav"],
+                "timeout": "45s",
+                "protocol": "files",
+            }
+        },
+        {"http": {"url": "http://127.0.0.1:8000", "protocol": "hpush", "timeout": "45s"}},
+    ]
+    require = {"extensions": ["jpg;png;jpeg", "cls"], "on_missing": "exclude"}
+    options = {"on_error": "skip", "max_errors": "0.1%", "rejects": "payload"}
+    spec = parse_spec(with_steps(*steps, require=require, **options)).spec
+    assert [step.kind for step in spec.steps][1:] == [kind for step in steps for kind in step]
     assert parse_spec(spec.canonical()).spec == spec
 
 
