@@ -64,6 +64,11 @@ class Expression:
         return any(leaf.is_content for leaf in self._leaves)
 
     @property
+    def extensions(self) -> tuple[str, ...]:
+        """The members that it asks about, without their dots."""
+        return tuple(dict.fromkeys(name for leaf in self._leaves for name in leaf.extensions))
+
+    @property
     def asks(self) -> frozenset[str]:
         """What of a record it asks for: ``key``, ``shard``, ``size``, ..."""
         return frozenset(leaf.kind for leaf in self._leaves)

@@ -34,6 +34,8 @@ _CONTENT: Final = {
     **dict.fromkeys(("txt", "text", "transcript"), "str"),
 }
 """What a member holds, by the last part of its extension, as webdataset's ``autodecode`` has it."""
+_READ_AS: Final = {"json": ("json", "dyn"), "number": ("number", "dyn"), "text": ("str", "str")}
+"""Functions that read a member, or a column, as what they are called: (leaf, type)."""
 _QUANTIFIERS: Final = ("exists", "all", "exists_one")
 _RESULTS: Final = {
     **dict.fromkeys(("size", "int"), "int"),
@@ -122,6 +124,9 @@ class _Resolver:
                 return self._content(node)
             if name == "has":
                 return self._has(node)
+            if name in _READ_AS:
+                kind, type_ = _READ_AS[name]
+                return Leaf(kind, _extensions(node), at=node.at), type_  # type: ignore[arg-type]
             if name == "size" and not arguments:
                 return Leaf("total", at=node.at), "int"
             if name == "size" and isinstance(arguments[0], Constant):
@@ -131,7 +136,7 @@ class _Resolver:
         if name == "matches":
             return self._matches(node)
         if name not in FUNCTIONS:
-            known = [*FUNCTIONS, "ext", "has", "matches", *_QUANTIFIERS]
+            known = [*FUNCTIONS, *_READ_AS, "ext", "has", "matches", *_QUANTIFIERS]
             near = closest(name, known)
             hint = f'did you mean "{near}"?' if near else f"there are {', '.join(sorted(known))}"
             raise _wrong(node, f"there is no function {shortened(name)}", hint)
@@ -164,7 +169,8 @@ class _Resolver:
             raise _wrong(
                 node,
                 f"ext({shortened(';'.join(extensions))}) cannot be read",
-                f'there are {", ".join(_CONTENT)}; of others size("jpg") and has("jpg")',
+                f'there are {", ".join(_CONTENT)}; of others text("tag"), number("score"), '
+                'json("meta"), size("jpg") and has("jpg")',
             )
         (kind,) = kinds
         return Leaf(kind, extensions, at=node.at), "dyn" if kind == "json" else str(kind)  # type: ignore[arg-type]

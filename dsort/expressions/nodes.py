@@ -25,9 +25,11 @@ __all__ = [
 
 Value = None | bool | int | float | str | list["Value"] | dict[str, "Value"]
 
-LeafKind = Literal["key", "shard", "input", "ordinal", "total", "size", "has", "json", "int", "str"]
+LeafKind = Literal[
+    "key", "shard", "input", "ordinal", "total", "size", "has", "json", "int", "str", "number"
+]
 
-CONTENT: Final = ("json", "int", "str")
+CONTENT: Final = ("json", "int", "str", "number")
 
 
 class ExpressionError(ValueError):

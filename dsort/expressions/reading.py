@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -90,10 +91,14 @@ class Reading:
         if leaf.kind == "total":
             return records.payload_bytes
         rows = self._member_rows(leaf.extensions)
-        sizes = records.members.payload_bytes
-        if not len(sizes):
-            return np.zeros(len(rows), np.int64)
-        return np.where(rows >= 0, sizes[rows], 0)
+        return np.where(rows >= 0, self._sizes_bytes(rows), 0)
+
+    def _sizes_bytes(self, member_rows: Int64s) -> Int64s:
+        """The sizes of members, shape as theirs; of none, any number."""
+        import numpy as np
+
+        sizes = self._records.members.payload_bytes
+        return sizes[member_rows] if len(sizes) else np.zeros(len(member_rows), np.int64)
 
     def _member_rows(self, extensions: tuple[str, ...]) -> Int64s:
         """The member table's row of the first of ``extensions`` that each record has, or -1."""
@@ -115,7 +120,7 @@ class Reading:
         places = self._rows.get(leaf)
         if places is None:
             found = self._member_rows(leaf.extensions)
-            sizes = self._records.members.payload_bytes[found]
+            sizes = self._sizes_bytes(found)
             places = self._rows[leaf] = (found.tolist(), sizes.tolist())
         member_rows, sizes_bytes = places
         content, parse = self._records.content, _PARSERS[leaf.kind]
@@ -165,4 +170,22 @@ def _text(content: bytes) -> str:
         raise ValueError(f"not UTF-8 at byte {error.start}") from None
 
 
-_PARSERS: Final[dict[str, Callable[[bytes], Any]]] = {"json": _json, "int": _number, "str": _text}
+def _any_number(content: bytes) -> int | float:
+    text = content.strip()
+    if _INTEGER.fullmatch(text) and -(1 << 63) <= int(text) < 1 << 63:
+        return int(text)
+    if _DECIMAL.fullmatch(text):
+        return float(text)
+    raise ValueError("no number")
+
+
+_INTEGER: Final = re.compile(rb"[+-]?[0-9]{1,19}")
+_DECIMAL: Final = re.compile(
+    rb"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,4})?"
+)
+_PARSERS: Final[dict[str, Callable[[bytes], Any]]] = {
+    "json": _json,
+    "int": _number,
+    "str": _text,
+    "number": _any_number,
+}

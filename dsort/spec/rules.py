@@ -147,14 +147,16 @@ def _tables_have_no_members(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 def _steps_on_rows(spec: SpecFields, what: str) -> Iterator[SpecProblem]:
-    """Steps on members have nothing to do there; none is done by halves."""
+    """Rows stay what they are; no step is done by halves."""
     text = f"is not supported from tables to {what} yet"
-    if spec.require is not None:
-        yield SpecProblem("require", text)
     for number, step in enumerate(spec.transform.build() if spec.transform is not None else ()):
+        path = f"transform.steps[{number}]"
         if not step.is_for_rows:
-            hint = "keep_keys, drop_keys, sample and slice are"
-            yield SpecProblem(f"transform.steps[{number}]", f"{step.kind} {text}", hint)
+            hint = "filter, require, keep_keys, drop_keys, sample and slice are"
+            yield SpecProblem(path, f"{step.kind} {text}", hint)
+        elif step.refused_for_rows:
+            hint = "slice takes records by number; sizes are those of columns"
+            yield SpecProblem(path, f"{step.refused_for_rows} in a {step.kind} {text}", hint)
 
 
 @_rule("output_extension")

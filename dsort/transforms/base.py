@@ -46,8 +46,8 @@ class Step(ABC):
     nothing. ``member``: the content of one small member of each record as well. ``payload``: all
     of it (``transforms.payload``)."""
     is_for_rows: ClassVar[bool] = False
-    """Whether it can be done on rows that stay rows, where records have no members: it but leaves
-    out records, by their keys, their shard and their numbers."""
+    """Whether it can be done on rows that stay rows, whose cells are members that stay what they
+    are: it but leaves out records."""
     is_safe_from_network: ClassVar[bool] = True
     """Whether a spec that came over the network may have it: it runs no code of the spec's author,
     and opens nothing."""
@@ -61,6 +61,16 @@ class Step(ABC):
         """The same step, with all that its options name read. It is asked for that once, before
         the job begins, and its ``digest`` covers what was read."""
         return self
+
+    @property
+    def refused_for_rows(self) -> str:
+        """What of its options cannot be done on rows that stay rows; "" if all of them can."""
+        return ""
+
+    @property
+    def extensions(self) -> tuple[str, ...]:
+        """The members that it looks at, without their dots: of rows, the columns."""
+        return ()
 
     @property
     def needs_positions(self) -> bool:

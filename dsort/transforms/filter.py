@@ -27,10 +27,12 @@ class Filter(Step):
     kind: ClassVar[str] = "filter"
     summary: ClassVar[str] = (
         "Keep the records of which an expression is true, in CEL: of key, shard, input, ordinal, "
-        'size("jpg"), has("cls"), and of members: ext("json").score, ext("cls"), ext("txt").'
+        'size("jpg"), has("cls"), and of members: ext("json").score, ext("cls"), ext("txt"), '
+        'text("tag"), number("score"), json("meta").'
     )
     options_type: ClassVar[Any] = Annotated[str, MinLen(1)]
     needs = "member"
+    is_for_rows = True
 
     @classmethod
     def of(cls, options: str) -> Filter:
@@ -47,6 +49,17 @@ class Filter(Step):
     def options(self) -> str:
         """The expression."""
         return self.expression.text
+
+    @property
+    def extensions(self) -> tuple[str, ...]:
+        """Those that the expression asks about."""
+        return self.expression.extensions
+
+    @property
+    def refused_for_rows(self) -> str:
+        """Numbers of records in a shard, and sizes of whole rows."""
+        asks = self.expression.asks
+        return "ordinal" * ("ordinal" in asks) or "size()" * ("total" in asks)
 
     def apply(self, records: RecordTable) -> RecordTable:
         """What is left of ``records``."""

@@ -35,14 +35,15 @@ class RequireOptions(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Require(Step):
-    """``extensions``: each of them, or several of which one will do."""
+    """``wanted``: extensions, each of them, or several of which one will do."""
 
-    extensions: tuple[tuple[str, ...], ...]
+    wanted: tuple[tuple[str, ...], ...]
     on_missing: Literal["exclude", "abort", "warn", "ignore"] = "exclude"
 
     kind: ClassVar[str] = "require"
     summary: ClassVar[str] = "Say which members records must have, by extension."
     options_type: ClassVar[Any] = RequireOptions
+    is_for_rows = True
 
     @classmethod
     def of(cls, options: RequireOptions) -> Require:
@@ -55,8 +56,13 @@ class Require(Step):
     @property
     def options(self) -> dict[str, Any]:
         """All of them."""
-        extensions = [";".join(each) for each in self.extensions]
+        extensions = [";".join(each) for each in self.wanted]
         return {"extensions": extensions, "on_missing": self.on_missing}
+
+    @property
+    def extensions(self) -> tuple[str, ...]:
+        """All that are wanted."""
+        return tuple(dict.fromkeys(name for each in self.wanted for name in each))
 
     def count_left(self, first: int, count: int) -> int | None:
         """All, where none is left out."""
@@ -68,15 +74,15 @@ class Require(Step):
 
         if self.on_missing == "ignore":
             return records
-        has = np.zeros((len(self.extensions), len(records)), np.bool_)
-        for row, alternatives in enumerate(self.extensions):
+        has = np.zeros((len(self.wanted), len(records)), np.bool_)
+        for row, alternatives in enumerate(self.wanted):
             for extension in alternatives:
                 has[row, records.record_of[records.members_with(f".{extension}")]] = True
         whole: Bools = np.logical_and.reduce(has, axis=0)
         lacking = np.flatnonzero(~whole)
 
         def shown(record: int) -> str:
-            missing = self.extensions[int(np.argmin(has[:, record]))]
+            missing = self.wanted[int(np.argmin(has[:, record]))]
             text = " or ".join(f".{each}" for each in missing)
             return f"{readable(records.keys[record])} of shard {records.shard} has no member {text}"
 

@@ -43,6 +43,7 @@ from dsort.scratch.index import TableBlocks
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.sizes import format_bytes
 from dsort.storage.bucket import ReadObject
+from dsort.storage.several import input_of
 from dsort.transforms.base import Step
 from dsort.transforms.steps import apply_steps
 from dsort.workers.extractor import Extractor
@@ -274,7 +275,8 @@ class TableExtractor(Extractor):
         if self._setup.verify_content:
             return tuple(plain.names)
         sorted_by = (name.removeprefix(".") for name in self._setup.algorithm.extensions)
-        return (self._key_field, KEY_COLUMN, *sorted_by, self._placer.column)
+        asked = (name for step in self._setup.steps for name in step.extensions)
+        return (self._key_field, KEY_COLUMN, *sorted_by, self._placer.column, *asked)
 
     @property
     def _batch_bytes(self) -> int:
@@ -300,7 +302,13 @@ class TableExtractor(Extractor):
         table = _record_table(task.name, light, keys, payload, self._setup.algorithm.extensions)
         stays = np.ones(len(keys), np.bool_)
         if steps:
-            table, stays = _left_rows(task, steps, table, rows)
+            asked = dict.fromkeys(name for step in steps for name in step.extensions)
+            there = [f".{name}" for name in asked if light[0].schema.get_field_index(name) >= 0]
+            read = table
+            if there or self._setup.algorithm.extensions:
+                read = _record_table(task.name, light, keys, payload, there, has_cells=True)
+            named = input_of(task.name, (place.name for place in self._setup.inputs))
+            table, stays = _left_rows(task, steps, table, replace(read, input=named), rows, log)
         left = np.flatnonzero(stays)
         if placed is None:
             column, read = self._placer.column, table
@@ -391,28 +399,28 @@ class TableExtractor(Extractor):
 
 
 def _left_rows(
-    task: ExtractTask, steps: Sequence[Step], table: RecordTable, rows: _Rows
+    task: ExtractTask,
+    steps: Sequence[Step],
+    table: RecordTable,
+    read: RecordTable,
+    rows: _Rows,
+    log: ReactionLog,
 ) -> tuple[RecordTable, Bools]:
-    """(the rows that ``steps`` leave of some of a shard, which they are), as records of one member
-    each; ``rows``: what is known of those before."""
-    own = np.arange(len(table) + 1, dtype=np.int64)
-    keys = table.keys
-    records = replace(
-        table.records, member_offsets=own, member_rows=own[:-1], key_bytes=keys.lengths
-    )
-    named = _members_named(keys, table.payload_bytes, {})
+    """(the rows that ``steps`` leave of ``table``, which they are). ``read``: the same rows, with
+    the members that steps look at; ``rows``: what is known of those before."""
+    # Nobody asks what rows take where they are stored: so that says which they are.
+    numbered = replace(read.records, stored_bytes=np.arange(len(table), dtype=np.int64))
     pairs = zip(task.firsts, rows.counts, strict=False)
     applied = apply_steps(
         steps,
-        RecordTable(table.shard, named, records, table.read, input=table.input),
+        replace(read, records=numbered, report=log.add),
         [first + count for first, count in pairs],
     )
     rows.counts = tuple(map(sum, zip(rows.counts, applied.counts, strict=True)))
     rows.left_out.update(applied.left_out)
     stays = np.zeros(len(table), np.bool_)
-    stays[applied.records.records.member_rows] = True
-    left = table.keeping(stays)
-    return left, stays
+    stays[applied.records.records.stored_bytes] = True
+    return table.keeping(stays), stays
 
 
 def _gathered_up(batches: Iterable[LightRows], bytes_max: int) -> Iterator[list[LightRows]]:
@@ -477,10 +485,12 @@ def _record_table(
     payload_bytes: Int64s,
     extensions: Sequence[str],
     wanted: tuple[str, str] = _SORT_KEYS,
+    *,
+    has_cells: bool = False,
 ) -> RecordTable:
     """The rows of some batches as algorithms read records: with a member for each column that
     ``extensions`` name and that is not null there; where they name none, with one. ``wanted``: what
-    for, and what names them."""
+    for, and what names them. ``has_cells``: members have the sizes of cells, and not of rows."""
     count = len(keys)
     contents: dict[int, bytes] = {}
     names: list[bytes] = []
@@ -500,6 +510,8 @@ def _record_table(
         rows = np.array(record_of, np.int64)
         name_of, ends = BytesColumn.of(names), np.searchsorted(rows, ends).astype(np.int64)
         key_bytes, sizes = keys.lengths[rows], payload_bytes[rows]
+        if has_cells:
+            sizes = np.fromiter(map(len, contents.values()), np.int64, len(contents))
     members = _members_named(name_of, sizes, contents)
     records = FormedRecords(
         keys=keys,

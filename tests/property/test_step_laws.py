@@ -378,6 +378,3 @@ def test_steps_on_members_are_refused_where_rows_stay_rows(step: dict[str, Any])
     spec = spec_of(input_extension=".parquet", transform={"steps": [step]})
     with pytest.raises(SpecError, match=r"transform\.steps\[0\]: \w+ is not supported from tables"):
         parse_spec(spec)
-    required = spec_of(input_extension=".parquet", require={"extensions": ["x"]})
-    with pytest.raises(SpecError, match="require: is not supported from tables"):
-        parse_spec(required)
