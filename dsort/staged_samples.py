@@ -61,7 +61,7 @@ _Chunk = Callable[[], Iterator[Any]]
 
 
 def ingest(
-    source: Iterable[Any] | Sequence[Any],
+    source: Iterable[Any] | Sequence[Any] | str | Path,
     destination: str,
     *,
     encode: Encode | None = None,
@@ -75,7 +75,8 @@ def ingest(
     """Write the samples of ``source`` as shuffled shards, and say what the job did.
 
     ``source``: something with a length and items by number (a dataset), whose items are asked for
-    in ``workers`` processes, or any iterable, which is gone through here. ``destination``: a
+    in ``workers`` processes, or any iterable, which is gone through here; a path or a URI is a tree
+    of files, of which ``spec`` says in ``ingest`` what they become. ``destination``: a
     bucket, or a bucket and a template: ``s3://b/out-%06d.tar``. ``encode`` makes of a sample a
     mapping as webdataset has it: extensions to content (bytes, text, numbers, JSON values, images,
     arrays), and ``__key__``, which is the number of the sample where there is none; None leaves it
@@ -88,6 +89,13 @@ def ingest(
     """
     options = options or default_options()
     fields = _fields(destination, spec or {})
+    if isinstance(source, (str, Path)):
+        if encode is not None:
+            raise SpecError("encode is for samples, and not for a tree of files")
+        place = str(source) if "://" in str(source) else Path(source).resolve().as_uri()
+        wanted = {"ingest": {}, **fields, "input_bck": place}
+        how = replace(options, workers=workers or options.workers)
+        return api.run(wanted, options=how, on_event=on_event, stop=stop)
     base = scratch or options.scratch or Path(tempfile.gettempdir())
     processes = workers_here(workers or options.workers)
     with _staging(base, fields) as (directory, state):

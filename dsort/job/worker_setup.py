@@ -26,6 +26,7 @@ from dsort.job.memory import (
 from dsort.job.mix import bytes_to_move
 from dsort.job.resources import store_limits, with_part_sizes
 from dsort.job.schemas import input_schema
+from dsort.loose_files.bucket import FilesBucket
 from dsort.spec.model import JobSpec
 from dsort.storage.limit import StoreLimits
 from dsort.storage.output_buckets import bucket_for, placed_at
@@ -136,7 +137,9 @@ def _least_text(wanted: str, least: int) -> str:
 def check_directories(job: Job, *, dry: bool) -> None:
     """``StorageError`` if some node does not see what its workers need, each known by a file."""
     lost: dict[str, None] = {}
-    buckets = [("input", bucket, name) for bucket, name in first_objects(job)]
+    read = job.inputs_bucket
+    first = read.first_files() if isinstance(read, FilesBucket) else first_objects(job)
+    buckets = [("input", bucket, name) for bucket, name in first]
     token = f"{staged_prefix(job.job_id)}here"
     for place in () if dry else job.output_places:
         if place.ref.is_directory:

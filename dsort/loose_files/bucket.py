@@ -98,6 +98,15 @@ class FilesBucket:
                             return found
         return found
 
+    def first_files(self) -> Sequence[tuple[Bucket, str]]:
+        """(bucket, name in it) of a file of each input."""
+        found = []
+        for number, bucket in enumerate(self.buckets):
+            rows = np.flatnonzero(self.listing.inputs == number)[:1]
+            if len(rows):
+                found.append((bucket, self.listing.paths[int(rows[0])].decode(*_NAMES)))
+        return found
+
     def local_path(self, name: str) -> Path | None:
         """None: a run is no file."""
         return None

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import webdataset  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
 import dsort
-from dsort.errors import DsortError, JobStoppedError, TransformError
+from dsort.errors import DsortError, JobStoppedError, SpecError, TransformError
 from dsort.job.events import Event, PhaseDone
 from dsort.options import RunOptions
 from dsort.stop_flag import StopFlag
 from tests.support.datasets import files_of
-from tests.support.loose_files import contents_out
+from tests.support.loose_files import contents_out, write_tree
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -146,3 +147,17 @@ def test_other_samples_for_the_same_place_are_not_mixed_with_those_of_before(
         ingested(tmp_path, failing())
     ingested(tmp_path, [{"txt": "new"}] * 20)
     assert set(contents_out(tmp_path).values()) == {b"new"}
+
+
+def test_a_path_is_a_tree_of_files(tmp_path: Path) -> None:
+    write_tree(tmp_path / "pets", {"cat/1.jpg": b"cat", "ant/1.jpg": b"ant"})
+    report = ingested(tmp_path, tmp_path / "pets", spec={**FIELDS, "ingest": {"layout": "folders"}})
+    assert (report.records, report.seed) == (2, "4")
+    found = {}
+    for sample in webdataset.WebDataset(
+        sorted(map(str, (tmp_path / "out").glob("*.tar"))), shardshuffle=False
+    ).decode():
+        found[sample["__key__"]] = (sample["jpg"], sample["cls"])
+    assert found == {"cat/1": (b"cat", 1), "ant/1": (b"ant", 0)}
+    with pytest.raises(SpecError, match="encode is for samples"):
+        ingested(tmp_path, str(tmp_path / "pets"), encode=dict)
