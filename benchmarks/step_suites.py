@@ -134,7 +134,7 @@ def step_targets(runs: list[Run]) -> list[Target]:
             profile = f"{kind}-{move}"
             ratio = _cpu_ratio(runs, profile, JOIN)
             speed = None if ratio is None else 1 / ratio
-            text, row = f"{profile}: speed by CPU, join / plain", f"steps/{profile}/{JOIN}"
+            text, row = f"{profile}: CPU, plain / join", f"steps/{profile}/{JOIN}"
             found.append(Target(text, "x", JOIN_SPEED_MIN, True, speed, row=row))
     return found
 
