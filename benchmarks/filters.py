@@ -45,6 +45,9 @@ JOBS: Final[dict[str, dict[str, Any]]] = {
     "outputs by key": {"outputs": _HALVES},
     "outputs by JSON": {"outputs": _HALVES, "split_by": 'ext("json").url'},
     "outputs by condition": {"outputs": _CLASSES},
+    "exact outputs": {"outputs": _HALVES, "exact": True},
+    "exact outputs of 1000 classes": {"outputs": _HALVES, "exact": True, "stratify": "cls"},
+    "outputs in two buckets": {"outputs": [_HALVES[0], {**_HALVES[1], "output_bck": "val"}]},
 }
 
 
@@ -76,7 +79,8 @@ def make_shards(directory: Path, shards: int, image_bytes: int) -> None:
 
 def measure(root: Path, fields: dict[str, Any], move: str) -> float:
     """Seconds of processor time of one command."""
-    shutil.rmtree(root / "out", ignore_errors=True)
+    for bucket in ("out", "val"):
+        shutil.rmtree(root / bucket, ignore_errors=True)
     spec = {
         "input_bck": "in",
         "output_bck": "out",
@@ -102,6 +106,7 @@ def main() -> None:
     parser.add_argument("--image-bytes", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--move", default="map")
+    parser.add_argument("--only", default="", help="those whose names have this in them")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="dsort-filters-") as directory:
         root = Path(directory)
@@ -109,6 +114,8 @@ def main() -> None:
         found: dict[str, float] = {}
         for _ in range(given.rounds):
             for name, fields in JOBS.items():
+                if name != "plain" and given.only not in name:
+                    continue
                 seconds = measure(root, fields, given.move)
                 found[name] = min(found.get(name, seconds), seconds)
     records = given.shards * RECORDS_A_SHARD

@@ -21,6 +21,9 @@ __all__ = ["MEMBER_BYTES_MAX", "Reading"]
 MEMBER_BYTES_MAX: Final = 1 << 20
 """Of a member that is read. Parsed JSON takes up to 22 times its length."""
 
+_READ_AT_ONCE: Final = 64
+"""So many members are held as bytes at a time."""
+
 
 class Reading:
     """The values of ``leaves`` for the records of one shard.
@@ -123,10 +126,9 @@ class Reading:
             sizes = self._sizes_bytes(found)
             places = self._rows[leaf] = (found.tolist(), sizes.tolist())
         member_rows, sizes_bytes = places
-        content, parse = self._records.content, _PARSERS[leaf.kind]
+        parse, there = _PARSERS[leaf.kind], []
         for row in rows:
-            place = member_rows[row]
-            if place < 0:
+            if member_rows[row] < 0:
                 read[row] = _missing(leaf)
             elif sizes_bytes[row] > MEMBER_BYTES_MAX:
                 read[row] = Problem(
@@ -134,8 +136,13 @@ class Reading:
                     f"{format_bytes(MEMBER_BYTES_MAX)} is read"
                 )
             else:
+                there.append(row)
+        for start in range(0, len(there), _READ_AT_ONCE):
+            some = there[start : start + _READ_AT_ONCE]
+            contents = self._records.contents([member_rows[row] for row in some])
+            for row, content in zip(some, contents, strict=True):
                 try:
-                    read[row] = parse(content(place))
+                    read[row] = parse(content)
                 except ValueError as error:
                     read[row] = Problem(f"its {_shown(leaf)} member is {error}")
 

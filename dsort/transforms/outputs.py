@@ -84,15 +84,15 @@ class Division:
         return np.searchsorted(borders, lots, side="right").astype(np.int32)
 
     def _hashes(self, records: RecordTable) -> UInt64s:
-        from dsort.data.columns import BytesColumn
-        from dsort.data.numbered import hash_column
-
         if self.by is None:
+            from dsort.data.numbered import hash_column
+
             return hash_column(records.keys)
+        from dsort.data.hashes import hash_keys
         from dsort.expressions.expression import text_of_value
 
         values = self.by.values_of(records, "split_by")
-        return hash_column(BytesColumn.of([text_of_value(value) for value in values]))
+        return hash_keys(map(text_of_value, values), len(values))
 
     def _by_condition(self, records: RecordTable) -> Int32s:
         import numpy as np

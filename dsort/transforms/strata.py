@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from dsort.errors import TransformError
 from dsort.naming.names import readable, shortened
@@ -20,6 +20,9 @@ _MEMBER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _OF_JSON: Final = re.compile(r"json((?:\.[A-Za-z_][A-Za-z0-9_]*)+)")
 _OF_INDEX: Final = frozenset({"key", "shard", "input", "ordinal", "true", "false"})
 _NONE: Final = b"\0none"  # no content is hashed with this salt
+_CLASS_BYTES_MAX: Final = 1 << 16
+"""Of what a class is called."""
+_READ_AT_ONCE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +35,33 @@ class MemberClass:
     def hashes(self, records: RecordTable, *, are_rows: bool) -> UInt64s:
         """The same for records of one class, and no other (64 bits); shape ``(n,)``.
         ``TransformError`` names a record that has none."""
+        import numpy as np
+        import xxhash
+
         from dsort.data.hashes import hash_keys
 
-        rows = records.rows_with(f".{self.extension}").tolist()
-        if not are_rows and -1 in rows:
-            record = rows.index(-1)
-            raise TransformError(
-                f"stratify: record {readable(records.keys[record])} of shard {records.shard} has "
-                f"no {shortened(self.extension)}",
-                hint="require leaves such records out",
-            )
-        texts = (records.content(row).strip() if row >= 0 else _NONE for row in rows)
-        return hash_keys(texts, len(rows))
+        found = records.rows_with(f".{self.extension}")
+        there = np.flatnonzero(found >= 0)
+        if not are_rows and len(there) < len(found):
+            hint = "require leaves such records out"
+            self._refuse(records, int(np.flatnonzero(found < 0)[0]), "no", hint)
+        sizes = records.members.payload_bytes[found[there]]
+        if not are_rows and (sizes > _CLASS_BYTES_MAX).any():
+            record = int(there[np.flatnonzero(sizes > _CLASS_BYTES_MAX)[0]])
+            self._refuse(records, record, "a large", "name something that several records share")
+        hashes = np.full(len(found), xxhash.xxh3_64_intdigest(_NONE), np.uint64)
+        for start in range(0, len(there), _READ_AT_ONCE):
+            some = there[start : start + _READ_AT_ONCE]
+            contents = records.contents(found[some].tolist())
+            hashes[some] = hash_keys((each.strip() for each in contents), len(some))
+        return hashes
+
+    def _refuse(self, records: RecordTable, record: int, what: str, hint: str) -> NoReturn:
+        raise TransformError(
+            f"stratify: record {readable(records.keys[record])} of shard {records.shard} has "
+            f"{what} {shortened(self.extension)}",
+            hint=hint,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,7 +191,14 @@ class Extractor:
             defaults = self._setup.output_container.member_defaults
             named, records, made = with_member_defaults(named, records, defaults)
             tally.add("members_defaulted", len(made), _names(shard.name, named, made))
-        table = RecordTable(shard.name, named, records, shard.content, input=self._input_of(shard))
+        table = RecordTable(
+            shard.name,
+            named,
+            records,
+            shard.content,
+            input=self._input_of(shard),
+            read_many=shard.contents,
+        )
         if task.left_out:
             table = leave_out(self._store, task, table, tally)
             records = table.records

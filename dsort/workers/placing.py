@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from dsort.data.columns import Int32s, Int64s, UInt64s
 from dsort.data.tally import Tally
-from dsort.errors import KeyMapError
+from dsort.errors import InvariantError, KeyMapError
 from dsort.naming.names import readable
 from dsort.order.table import RecordTable
 from dsort.scratch.index import IndexStore
@@ -77,20 +77,32 @@ class Placer:
             return Placed(self._by_key_map(records, tally))
         if not division.is_counted:
             return Placed(division.numbers(records))
-        if not task.borders and task.stage != "drawn":
-            return Placed()  # a pass before anybody needs to know
+        if task.stage != "drawn" and (not task.borders or self._has_drawn(task)):
+            return Placed()  # a pass before anybody needs to know, or known since that one
         return Placed(lots=division.lots(records, are_rows=self._are_rows))
 
     def settled(self, task: ExtractTask, placed: Placed, ordinal: Int64s) -> Placed:
         """The same, once it is known which records of the shard these are: ``ordinal``, shape
         ``(n,)``."""
         division = self._setup.division
-        if placed.lots is None or not task.borders or division is None:
+        if not task.borders or division is None:
             return placed
+        lots = self._drawn(task, ordinal) if placed.lots is None else placed.lots
         file = self._store.columns(task.borders)
         borders = borders_of(file, task.borders, len(division.names))
-        found = borders.numbers(placed.lots, positions_of(task.shard, ordinal))
-        return replace(placed, group=found.astype(np.int32), lots=None)
+        found = borders.numbers(lots, positions_of(task.shard, ordinal))
+        return Placed(found.astype(np.int32))
+
+    def _has_drawn(self, task: ExtractTask) -> bool:
+        return self._store.has_shard("drawn", task.shard)
+
+    def _drawn(self, task: ExtractTask, ordinal: Int64s) -> UInt64s:
+        """What records of the shard drew when they were counted, for it was here."""
+        classes, lots, known = self._store.lots("drawn", task.shard)
+        at = np.minimum(np.searchsorted(known, ordinal), max(len(known) - 1, 0))
+        if len(ordinal) and (not len(known) or (known[at] != ordinal).any()):
+            raise InvariantError(f"shard {task.name} has other records than when they were counted")
+        return np.column_stack([classes[at], lots[at]])
 
     def _by_key_map(self, records: RecordTable, tally: Tally) -> Int32s | None:
         keymap = self._setup.keymap

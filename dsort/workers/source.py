@@ -200,6 +200,16 @@ class ShardBytes:
             return bytes(self.whole[start : start + int(members.payload_bytes[row])])
         return b"".join(self.payload(members, row))
 
+    def contents(self, members: MemberTable, rows: Sequence[int]) -> list[bytes]:
+        """The payloads of some of the shard's ``members``. ``CorruptShardError``."""
+        starts = members.payload_start[rows]
+        whole = self.whole
+        plain = members.compressed_bytes is None and not self.container.has_checksums
+        if whole is None or not plain or (starts < 0).any():
+            return [self.content(members, row) for row in rows]
+        stops = (starts + members.payload_bytes[rows]).tolist()
+        return [bytes(whole[a:b]) for a, b in zip(starts.tolist(), stops, strict=True)]
+
     def check_payloads(self, members: MemberTable) -> None:
         """``CorruptShardError`` unless all payloads of ``members`` that are stored as they are have
         the checksums that the shard tells. Once: a second time it is known."""

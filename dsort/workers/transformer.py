@@ -91,7 +91,13 @@ class Transformer:
         left_out: dict[str, int] = {}
         for number, step in enumerate(steps):
             table = RecordTable(
-                shard.name, named, records, shard.content, input=input_name, report=tally.add
+                shard.name,
+                named,
+                records,
+                shard.content,
+                input=input_name,
+                read_many=shard.contents,
+                report=tally.add,
             )
             if not isinstance(step, PayloadStep):
                 applied = apply_steps([step], table, firsts[len(counts) :])
