@@ -11,6 +11,7 @@ import resource
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 import xxhash
@@ -523,36 +524,45 @@ def slices_of(view: memoryview, segments: Segments, base: int = 0) -> list[memor
     if len(segments.literals) == 0:
         ends = starts + segments.length
         return [view[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-    return _with_literals(
-        [view] * len(starts), segments, np.where(segments.start < 0, segments.start, starts)
-    )
+    return _with_literals({0: view}, np.zeros(len(starts), np.int32), segments, starts)
 
 
 def slices_of_sources(
     views: Mapping[int, memoryview], source: Int32s, segments: Segments
 ) -> list[memoryview]:
     """One slice a segment; record ``i``'s segments are in ``views[source[i]]``."""
-    counts = np.diff(segments.offsets)
-    of_segment = np.repeat(source, counts).tolist()
+    of_segment = np.repeat(source, np.diff(segments.offsets))
     if len(segments.literals) == 0:
-        ends = segments.start + segments.length
-        return [
-            views[v][a:b]
-            for v, a, b in zip(of_segment, segments.start.tolist(), ends.tolist(), strict=True)
-        ]
-    return _with_literals([views[v] for v in of_segment], segments, segments.start)
+        return _slices(views, of_segment, segments.start, segments.length)
+    return _with_literals(views, of_segment, segments, segments.start)
+
+
+_LITERALS: Final = -1
+"""In place of the number of a view."""
 
 
 def _with_literals(
-    views: list[memoryview], segments: Segments, starts: np.ndarray[tuple[int], np.dtype[np.int64]]
+    views: Mapping[int, memoryview], of_segment: Int32s, segments: Segments, starts: Int64s
 ) -> list[memoryview]:
-    literals = np.ascontiguousarray(segments.literals).data
-    return [
-        view[start : start + length] if start >= 0 else literals[-1 - start : -1 - start + length]
-        for view, start, length in zip(
-            views, starts.tolist(), segments.length.tolist(), strict=True
-        )
-    ]
+    """``starts``: of those segments that are no literals."""
+    are_literals = segments.start < 0
+    return _slices(
+        {**views, _LITERALS: np.ascontiguousarray(segments.literals).data},
+        np.where(are_literals, _LITERALS, of_segment),
+        np.where(are_literals, -1 - segments.start, starts),
+        segments.length,
+    )
+
+
+def _slices(
+    views: Mapping[int, memoryview],
+    of_segment: np.ndarray[tuple[int], np.dtype[np.signedinteger[Any]]],
+    starts: Int64s,
+    lengths: Int64s,
+) -> list[memoryview]:
+    """0.25 µs each."""
+    places = zip(of_segment.tolist(), starts.tolist(), (starts + lengths).tolist(), strict=True)
+    return [views[view][start:end] for view, start, end in places]
 
 
 def hash_records(slices: Sequence[memoryview], segment_offsets: Sequence[int]) -> UInt64s:
