@@ -67,7 +67,7 @@ def append(
     \b
     Examples:
       dsort append shuffled images-of-today
-      dsort append s3://bucket/shuffled s3://bucket/new --template "part-{000..099}"
+      dsort append s3://data/all s3://data/new --template "part-{000..099}"
     """
     found = find_job(dataset, bucket=bucket, root=root, finished=True)
     refuse_moved(found)

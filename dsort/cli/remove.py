@@ -42,7 +42,7 @@ def remove(
     \b
     Examples:
       dsort remove shuffled --keys takedown.txt
-      dsort remove s3://bucket/shuffled --keys takedown.txt && dsort verify s3://bucket/shuffled
+      dsort remove s3://data/all --keys takedown.txt && dsort verify s3://data/all
     """
     found = find_job(dataset, bucket=bucket, root=root, finished=True)
     refuse_moved(found)

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
-import xxhash
-
 from dsort.order.base import OptionError, option
 from dsort.order.content import Content
 from dsort.order.placement import WORDS, Placement, checked_field, field_content
@@ -31,6 +29,8 @@ BATCHES: Final = "batches"
 
 def batch_hash(seed: str, group: int, word: int, batch: int) -> int:
     """What orders the batches of one window: that of the sort word ``word``, of one output."""
+    import xxhash  # help texts load what knows of orders
+
     outer = xxhash.xxh3_64_intdigest(f"batches {seed}".encode("utf-8", "surrogateescape"))
     return xxhash.xxh3_64_intdigest(b"%d %d %d" % (group, word, batch), seed=outer)
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-import xxhash
 
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.permutation import permuted
@@ -57,6 +56,8 @@ class ClassPlaces:
 
 def class_seed(seed: str, group: int, name: bytes) -> int:
     """The number that draws the places of one class."""
+    import xxhash  # help texts load what knows of orders
+
     outer = xxhash.xxh3_64_intdigest(f"class {seed}".encode("utf-8", "surrogateescape"))
     return xxhash.xxh3_64_intdigest(b"%d\0%b" % (group, name), seed=outer)
 
