@@ -69,6 +69,12 @@ class Expression:
         return tuple(dict.fromkeys(name for leaf in self._leaves for name in leaf.extensions))
 
     @property
+    def refused_for_rows(self) -> str:
+        """What rows that stay rows do not know of it: their number in the shard, the size of all
+        members; "" if they know all."""
+        return "ordinal" * ("ordinal" in self.asks) or "size()" * ("total" in self.asks)
+
+    @property
     def asks(self) -> frozenset[str]:
         """What of a record it asks for: ``key``, ``shard``, ``size``, ..."""
         return frozenset(leaf.kind for leaf in self._leaves)

@@ -114,8 +114,9 @@ def _expressions_are_right(spec: SpecFields) -> Iterator[SpecProblem]:
             yield SpecProblem(path, str(error), error.hint)
             continue
         are_rows = is_columnar(spec.input_extension) and is_columnar(spec.output_extension)
-        if are_rows and not expression.asks <= {"key", "shard"}:
-            text = "asks for more than key and shard, which is not supported from tables to tables"
+        if are_rows and expression.refused_for_rows:
+            asked = expression.refused_for_rows
+            text = f"asks for {asked}, which is not supported from tables to tables"
             yield SpecProblem(path, text)
 
 

@@ -58,8 +58,7 @@ class Filter(Step):
     @property
     def refused_for_rows(self) -> str:
         """Numbers of records in a shard, and sizes of whole rows."""
-        asks = self.expression.asks
-        return "ordinal" * ("ordinal" in asks) or "size()" * ("total" in asks)
+        return self.expression.refused_for_rows
 
     def apply(self, records: RecordTable) -> RecordTable:
         """What is left of ``records``."""

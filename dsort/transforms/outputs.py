@@ -49,6 +49,12 @@ class Division:
         return self.exact or self.classes is not None
 
     @property
+    def extensions(self) -> tuple[str, ...]:
+        """The members that expressions ask about, without their dots: of rows, the columns."""
+        asked = [each for each in (*self.conditions, self.by) if each is not None]
+        return tuple(dict.fromkeys(name for each in asked for name in each.extensions))
+
+    @property
     def weights(self) -> tuple[float, ...]:
         """What share of the records each output may have, as far as that is known beforehand."""
         return self.fractions or (1 / len(self.names),) * len(self.names)

@@ -68,6 +68,8 @@ class Placer:
         by = None if setup.division is None or not are_rows else setup.division.classes
         self.column = by.extension if isinstance(by, MemberClass) else ""
         """Of tables that become tables: the one whose values are classes; "" if none is."""
+        self.asked = () if setup.division is None or not are_rows else setup.division.extensions
+        """And those that expressions ask about."""
 
     def placed(self, task: ExtractTask, records: RecordTable, tally: Tally) -> Placed:
         """What can be said of ``records`` by themselves: where exact numbers are dealt out, only

@@ -276,7 +276,20 @@ class TableExtractor(Extractor):
             return tuple(plain.names)
         sorted_by = (name.removeprefix(".") for name in self._setup.algorithm.extensions)
         asked = (name for step in self._setup.steps for name in step.extensions)
-        return (self._key_field, KEY_COLUMN, *sorted_by, self._placer.column, *asked)
+        return (
+            self._key_field,
+            KEY_COLUMN,
+            *sorted_by,
+            self._placer.column,
+            *self._placer.asked,
+            *asked,
+        )
+
+    def _cells_to_place(self, schema: Any) -> list[str]:
+        """The columns, as extensions, that say where rows go: one of classes has to be there."""
+        asked = [name for name in self._placer.asked if schema.get_field_index(name) >= 0]
+        column = [self._placer.column] if self._placer.column else []
+        return [f".{name}" for name in dict.fromkeys([*column, *asked])]
 
     @property
     def _batch_bytes(self) -> int:
@@ -301,20 +314,23 @@ class TableExtractor(Extractor):
         payload = np.concatenate([batch.row_bytes() for batch in batches])
         table = _record_table(task.name, light, keys, payload, self._setup.algorithm.extensions)
         stays = np.ones(len(keys), np.bool_)
+        named = input_of(task.name, (place.name for place in self._setup.inputs))
         if steps:
             asked = dict.fromkeys(name for step in steps for name in step.extensions)
             there = [f".{name}" for name in asked if light[0].schema.get_field_index(name) >= 0]
             read = table
             if there or self._setup.algorithm.extensions:
                 read = _record_table(task.name, light, keys, payload, there, has_cells=True)
-            named = input_of(task.name, (place.name for place in self._setup.inputs))
             table, stays = _left_rows(task, steps, table, replace(read, input=named), rows, log)
         left = np.flatnonzero(stays)
         if placed is None:
-            column, read = self._placer.column, table
-            if column:
-                whole = _record_table(task.name, light, keys, payload, (f".{column}",), _CLASSES)
-                read = whole.keeping(stays)
+            read = replace(table, input=named)
+            wanted = self._cells_to_place(light[0].schema)
+            if wanted:
+                whole = _record_table(
+                    task.name, light, keys, payload, wanted, _CLASSES, has_cells=True
+                )
+                read = replace(whole.keeping(stays), input=named)
             placed = self._placer.placed(task, read, log)
             placed = self._placer.settled(task, placed, first + left)
         kept = placed.kept()

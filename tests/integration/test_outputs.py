@@ -214,9 +214,9 @@ def test_outputs_may_be_of_any_container(data: Path, extension: str) -> None:
         verified(data, report.job_id)
 
 
-def test_from_tables_to_tables_only_keys_and_shards_are_asked_for() -> None:
+def test_from_tables_to_tables_no_numbers_of_records_are_asked_for() -> None:
     outputs = [{"name": "a", "when": "ordinal < 2"}, {"name": "b", "when": True}]
-    with pytest.raises(SpecError, match=r"outputs\[0\]\.when: asks for more than key and shard"):
+    with pytest.raises(SpecError, match=r"outputs\[0\]\.when: asks for ordinal, which"):
         parse_spec(divided(*outputs, input_extension=".parquet", output_extension=".parquet"))
 
 

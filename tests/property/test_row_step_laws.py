@@ -173,3 +173,41 @@ def test_rows_of_which_nothing_can_be_said_are_named(
 def test_what_rows_do_not_know_is_refused(text: str) -> None:
     with pytest.raises(SpecError, match=r"transform\.steps\[0\]: .* in a filter is not supported"):
         parse_spec(spec_of(transform={"steps": [{"filter": text}]}))
+
+
+def test_rows_go_where_their_columns_say(tmp_path: Path, rng: random.Random) -> None:
+    rows = drawn(tmp_path, rng)
+    spec = spec_of(
+        outputs=[
+            {"name": "cats", "when": 'has("label") && text("label") == "cat"'},
+            {"name": "high", "when": 'has("score") && number("score") > 1 || input == "x"'},
+            {"name": "rest", "when": True},
+        ],
+        output_format="{split}/out-%d",
+        output_shard_records=1000,
+    )
+    wanted: dict[str, list[Row]] = {"cats": [], "high": [], "rest": []}
+    for row in rows:
+        is_high = row["score"] is not None and row["score"] > 1
+        wanted["cats" if row["label"] == "cat" else "high" if is_high else "rest"].append(row)
+    for number, moved in enumerate(MOVED):
+        report = run_inline({**spec, "output_bck": f"out{number}"}, tmp_path, moved)
+        found = {name: rows_in(tmp_path / f"out{number}" / name) for name in wanted}
+        assert found == wanted
+    manifest = tmp_path / "out1" / manifest_name(report.job_id)
+    options = RunOptions(root=tmp_path)
+    assert api.verify(manifest.read_bytes(), options=options).problems == ()
+
+
+def test_rows_that_say_the_same_go_to_one_output(tmp_path: Path, rng: random.Random) -> None:
+    drawn(tmp_path, rng)
+    spec = spec_of(
+        require={"extensions": ["count"]},
+        outputs=[{"name": "a", "fraction": 0.5}, {"name": "b", "fraction": 0.5}],
+        split_by='string(number("count"))',
+        output_format="{split}/out-%d",
+    )
+    run_inline(spec, tmp_path, MOVED[1])
+    counts = [{row["count"] for row in rows_in(tmp_path / "out" / name)} for name in "ab"]
+    assert not counts[0] & counts[1]
+    assert len(counts[0] | counts[1]) == 3
