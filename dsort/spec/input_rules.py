@@ -11,6 +11,7 @@ from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import archive_extension
 from dsort.naming.repeats import find_repeats
 from dsort.spec.algorithms import joined
+from dsort.spec.ingest_rules import INGEST_RULES
 from dsort.spec.inputs import Input
 from dsort.spec.parts import SpecFields
 from dsort.storage.ref import BucketRef
@@ -113,54 +114,6 @@ def _inputs_have_names_of_their_own(spec: SpecFields) -> Iterator[SpecProblem]:
         if each.name in seen:
             yield SpecProblem(f"inputs[{number}].name", f'"{each.name}" is the name of two inputs')
         seen.add(each.name)
-
-
-def _files_become_records(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.ingest is None:
-        return
-    if "output_bck" not in spec.model_fields_set:
-        yield SpecProblem("output_bck", "is required: files are not written beside", _BUCKET_HINT)
-    if any(source.bucket.is_stream for source in spec.sources):
-        yield SpecProblem("input_bck", "does not go with ingest: files are listed, and no stream")
-    if spec.input_extension != ".tar":
-        text = f'does not go with ingest: files are read as .tar, not as "{spec.input_extension}"'
-        yield SpecProblem("input_extension", text, "leave it out; output_extension may be another")
-    for source in spec.sources:
-        if source.format.template is not None:
-            text = "does not go with ingest: it names shards"
-            hint = "use prefix, glob, or objnames"
-            yield SpecProblem(f"{source.path}input_format.template", text, hint)
-    if spec.weighs_inputs:
-        text = "does not go with ingest: inputs are trees of files that are joined"
-        yield SpecProblem("mix" if spec.mix is not None else "inputs", text)
-    if spec.join is not None:
-        yield SpecProblem("join", "does not go with ingest: files of one key are joined already")
-    if spec.ingest.recipe is not None:
-        yield from _recipes_say_it_all(spec)
-    if spec.ingest.archives and spec.ingest.layout == "metadata":
-        yield SpecProblem("ingest.archives", "does not go with layout: metadata")
-    if spec.ingest.class_map is not None and spec.ingest.layout != "folders":
-        yield SpecProblem("ingest.class_map", "needs layout: folders, which has classes")
-    if spec.ingest.labels is not None and spec.ingest.layout == "folders":
-        yield SpecProblem("ingest.labels", "does not go with folders, whose classes are labels")
-    names = {source.name for source in spec.sources}
-    for name in spec.ingest.members:
-        if name not in names:
-            yield SpecProblem(f"ingest.members.{name}", f'"{name}" is no input')
-
-
-def _recipes_say_it_all(spec: SpecFields) -> Iterator[SpecProblem]:
-    assert spec.ingest is not None
-    also = ("layout", "key", "key_pattern", "dots", "archives", "extensions", "members")
-    for name in also:
-        if name in spec.ingest.model_fields_set and getattr(spec.ingest, name) != (
-            type(spec.ingest).model_fields[name].get_default(call_default_factory=True)
-        ):
-            yield SpecProblem(f"ingest.{name}", "does not go with recipe, which names each member")
-    for source in spec.sources:
-        if any(value is not None for _, value in source.format):
-            text = "does not go with ingest.recipe, which names each object"
-            yield SpecProblem(f"{source.path}input_format", text)
 
 
 def _inputs_of_the_web_are_named(spec: SpecFields) -> Iterator[SpecProblem]:
@@ -303,7 +256,7 @@ INPUT_RULES: Final[
 ] = (
     (("input_bck", "input_format", "inputs"), _inputs_are_there),
     (("output_bck", "inputs"), _outputs_of_several_have_a_bucket),
-    (("ingest", "input_bck", "input_format", "inputs", "join", "mix"), _files_become_records),
+    *INGEST_RULES,
     (("inputs",), _inputs_have_names_of_their_own),
     (("input_bck", "input_format", "inputs"), _inputs_of_the_web_are_named),
     (("input_format", "inputs"), _one_way_to_name_inputs),

@@ -40,7 +40,7 @@ def test_the_blog_post_is_verbatim() -> None:
 def test_the_examples_but_the_blog_posts_share_their_input_and_no_output() -> None:
     specs = [load_spec(path).spec for path in EXAMPLES if path.name != "blog-post.json"]
     sources = {source.bucket.uri for spec in specs for source in spec.sources}
-    assert sources == {"samples", "s3://samples/train", "images"}
+    assert sources == {"samples", "s3://samples/train", "images", "captions", "pets"}
     outputs = [spec.output_bck.uri for spec in specs]
     assert len(set(outputs)) == len(outputs)
 
