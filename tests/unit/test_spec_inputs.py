@@ -88,10 +88,10 @@ def test_weights_are_exactly_what_is_written() -> None:
         (
             several(
                 {**TWO[0], "input_format": {"objnames": ["a.tar"]}},
-                {**TWO[1], "input_format": {"objnames": ["a.zip"]}},
+                {**TWO[1], "input_format": {"objnames": ["a.zip", "b.tar"]}},
             ),
-            "inputs[1].input_format.objnames[0]",
-            'ends in ".zip", but input_extension is ".tar"',
+            "inputs[1].input_format.objnames[1]",
+            'ends in ".tar", but inputs[1].input_extension is ".zip"',
         ),
         (several(*TWO * 51), "inputs", ""),
         (several({**TWO[0], "weight": 2, "repeat": 2}), "inputs[0].repeat", "only one of"),
