@@ -81,6 +81,7 @@ def append_fields(
     all, if it is None. ``output_format``: of the new shards; None, the names go on. ``SpecError``
     if they cannot."""
     spec = base.spec
+    _refuse_apart(base)
     if spec.has_key_map:
         text = f"job {base.job_id} has an external key map, whose templates do not go on"
         raise SpecError(text, hint="write a spec of your own, with amend: {job: ...}")
@@ -112,6 +113,19 @@ def append_fields(
         total = sum(shard.payload_bytes for shard in base.outputs)
         fields["output_shard_size"] = str(max(-(-total // max(len(base.outputs), 1)), 1))
     return fields
+
+
+def _refuse_apart(base: StoredManifest) -> None:
+    """``InputError`` for results whose outputs have buckets or codecs of their own."""
+    targets = base.spec.targets
+    has_buckets = any(target.bucket is not None for target in targets)
+    if has_buckets or any(each.extension != base.spec.output_extension for each in targets):
+        what = "buckets" if has_buckets else "codecs"
+        raise InputError(
+            f"outputs of the result of job {base.job_id} have {what} of their own, which is not "
+            "kept up yet",
+            hint="run the job again, over all inputs",
+        )
 
 
 def _continued(base: StoredManifest, text: str) -> str:
@@ -173,6 +187,7 @@ def find_keys(
 ) -> FoundKeys:
     """Which of the shards ``names`` (all) of a result have ``keys``: each is read. ``advance`` is
     called after each, with its records and bytes. ``InputError`` where records have no keys."""
+    _refuse_apart(base)
     if base.spec.output_container.numbers_records:
         raise InputError(
             f"records of these {base.spec.output_extension} shards have no keys, they are numbered",

@@ -10,7 +10,7 @@ import pytest
 
 import dsort
 from dsort import api
-from dsort.errors import NamesTakenError, SpecError
+from dsort.errors import InputError, NamesTakenError, SpecError
 from dsort.job.layout import job_directory, manifest_name
 from dsort.options import RunOptions, open_with_settings
 from dsort.settings import Settings, StoreSettings
@@ -168,6 +168,33 @@ def test_a_result_with_other_buckets_is_none_that_is_replaced(root: Path) -> Non
     outputs = [OUTPUTS[0], {**OUTPUTS[1], "output_bck": "other"}, OUTPUTS[2]]
     run_local(root, apart(outputs=outputs, overwrite=True, remove_stale=True))
     assert files_of(root / "val") == kept
+
+
+@pytest.mark.parametrize("own", ["buckets", "codecs"])
+def test_a_result_with_outputs_apart_is_not_amended(root: Path, own: str) -> None:
+    outputs = OUTPUTS
+    if own == "codecs":
+        outputs = [OUTPUTS[0], {"name": "b", "fraction": 0.4, "output_extension": ".tar.zst"}]
+    report = run_local(root, apart(outputs=outputs, output_format="{split}-%d"))
+    manifest = (root / "out" / manifest_name(report.job_id)).read_bytes()
+    (root / "keys.txt").write_text("000\n")
+    options = RunOptions(root=root, workers=1)
+    with pytest.raises(InputError, match=f"have {own} of their own, which is not kept up yet"):
+        api.remove(manifest, root / "keys.txt", place="out", options=options)
+    with pytest.raises(InputError, match="not kept up yet"):
+        api.append(manifest, "in", place="out", options=options)
+
+
+def test_records_can_be_removed_from_exact_outputs(root: Path) -> None:
+    together = [{name: each[name] for name in ("name", "fraction")} for each in OUTPUTS]
+    report = run_local(root, apart(outputs=together, output_format="{split}-%d", exact=True))
+    assert [each.records for each in report.outputs] == [36, 18, 6]
+    manifest = (root / "out" / manifest_name(report.job_id)).read_bytes()
+    (root / "keys.txt").write_text("000\n117\n")
+    options = RunOptions(root=root, workers=1)
+    removed = api.remove(manifest, root / "keys.txt", place="out", options=options)
+    assert removed.job is not None
+    assert verified(root, removed.job.job_id) == []
 
 
 def test_an_output_in_the_bucket_of_the_inputs_replaces_none(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 from collections.abc import Callable
 from fractions import Fraction
@@ -15,7 +16,7 @@ from dsort import api
 from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
 from tests.property.test_step_laws import STEPS, Record, drawn, flat, mix, shards_of
-from tests.support.datasets import files_of, read_shard, write_shards
+from tests.support.datasets import read_shard, write_shards
 from tests.support.engine import run_local, spec_of
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -42,6 +43,16 @@ PARTS = [("train", 0.6), ("val", 0.3), ("test", 0.1)]
 BY_FRACTION = [{"name": name, "fraction": fraction} for name, fraction in PARTS]
 OUTPUTS: dict[str, tuple[dict[str, Any], Choice]] = {
     "by key": ({"outputs": BY_FRACTION}, lambda record: first_of(PARTS, lot_of(record[1]))),
+    "in buckets of their own": (
+        {
+            "outputs": [
+                BY_FRACTION[0],
+                {**BY_FRACTION[1], "output_bck": "out/val"},
+                {**BY_FRACTION[2], "output_bck": "out/test", "output_extension": ".tar.gz"},
+            ],
+        },
+        lambda record: first_of(PARTS, lot_of(record[1])),
+    ),
     "by shard": (
         {"outputs": BY_FRACTION, "split_by": "shard"},
         lambda record: first_of(PARTS, lot_of(record[0])),
@@ -111,7 +122,11 @@ def exact_choices(records: list[Record]) -> list[str]:
 
 def held(root: Path, name: str) -> list[tuple[str, bytes]]:
     """The members of one output, in order."""
-    shards = {each: data for each, data in files_of(root / "out").items() if each.startswith(name)}
+    shards = {
+        path.name: gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        for path in (root / "out").rglob(f"{name}-*.tar*")
+        if ".dsort" not in path.parts
+    }
     return [
         (member.name, member.payload)
         for each in sorted(shards, key=lambda each: (len(each), each))
