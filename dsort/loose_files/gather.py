@@ -10,7 +10,7 @@ from dsort.errors import DuplicateError, InputError, MissingShardError
 from dsort.loose_files.classes import class_map_of, labels_of
 from dsort.loose_files.found import NO_FILE, base_of, found_files
 from dsort.loose_files.listing import Listing
-from dsort.loose_files.member_names import BETWEEN, HIDDEN, OTHER, UNUSABLE, NameRules
+from dsort.loose_files.member_names import HIDDEN, OTHER, UNUSABLE, NameRules
 from dsort.loose_files.members import Members
 from dsort.loose_files.metadata import UNLISTED, add_described, is_metadata
 from dsort.loose_files.recipe import add_recipe
@@ -60,7 +60,7 @@ def list_members(
         for number, (source, bucket) in enumerate(zip(sources, buckets, strict=True)):
             _add_files(members, rules, number, source, bucket, check)
     _tell_left_out(members, rules, tally)
-    if not members.names:
+    if not len(members):
         raise MissingShardError(
             f"no file was found in {', '.join(bucket.uri for bucket in buckets)} that could go in",
             hint="check input_format and ingest; `dsort ls` shows what is there",
@@ -82,7 +82,7 @@ def _add_files(
     bucket: Bucket,
     check: Callable[[], None],
 ) -> None:
-    before = len(members.names)
+    before = len(members)
     prefix = rules.members.get(source.name, "").encode(*_NAMES)
     prefix += b"." * bool(prefix)
     base = 0 if rules.archives else base_of(source)
@@ -107,12 +107,11 @@ def _add_files(
         elif isinstance(found, str):
             members.leave_out(found, source.shard_name(path.decode(*_NAMES)))
         else:
-            add(found[0] + BETWEEN + prefix + found[1], size, number, place, stamp, start)
-            if is_class:
-                members.note_class(found[0], path[base : path.find(b"/", base)])
+            own = path[base : path.find(b"/", base)] if is_class else None
+            add(found[0], prefix + found[1], size, number, place, stamp, start, own)
     if is_described:
         add_described(members, names, number, described, partial(_table_in, bucket))
-    if len(members.names) == before and source.name:
+    if len(members) == before and source.name:
         raise MissingShardError(
             f"no file of the input {source.name} was found in {bucket.uri} that could go in",
             hint="check its input_format; `dsort ls` shows what is there",
@@ -131,15 +130,15 @@ def _tell_left_out(members: Members, rules: Ingest, tally: Tally) -> None:
         UNUSABLE: "can be no members of records",
         UNLISTED: "are in no row of metadata",
     }
-    for why, names in sorted(members.left_out.items()):
+    for why, (count, names) in sorted(members.left_out.items()):
         field, reaction = reactions.get(why, ("", "drop"))
         if reaction == "abort":
             raise InputError(
-                f"{len(names):,} files {words[why]}: {first_few([_shown(each) for each in names])}",
+                f"{count:,} files {words[why]}: {first_few([_shown(each) for each in names])}",
                 hint=f"ingest.{field}: drop leaves them out, and counts them"
                 + ("; a member needs a name with an extension" if why == UNUSABLE else ""),
             )
-        tally.add(_KINDS[why], len(names), map(_shown, names[:NAMES_KEPT_MAX]))
+        tally.add(_KINDS[why], count, map(_shown, names))
 
 
 def _shown(name: str) -> str:
@@ -149,8 +148,7 @@ def _shown(name: str) -> str:
 def _add_classes(members: Members, rules: Ingest, read: Read) -> None:
     """A member ``.cls`` for each record: the number of its class, the first directory of its path
     (behind the one that all paths of the input begin with)."""
-    of_record = members.classes
-    there = sorted({*of_record.values()})
+    there = sorted(members.class_ids)
     numbers: Mapping[bytes, int] = {name: at for at, name in enumerate(there)}
     if rules.class_map is not None:
         numbers = class_map_of(rules.class_map, read(rules.class_map))
@@ -159,7 +157,7 @@ def _add_classes(members: Members, rules: Ingest, read: Read) -> None:
             raise InputError(
                 f"{len(unknown):,} classes are not in {rules.class_map}: {first_few(unknown)}"
             )
-    for key, own in of_record.items():
+    for key, own in members.classes():
         members.add_text(key, b"cls", b"%d" % numbers[own])
 
 

@@ -2,100 +2,174 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
-from dsort.data.columns import BytesColumn
+from dsort.data.columns import Bools, BytesColumn, Int64s, equal_ranges
+from dsort.data.index import SortKeys
 from dsort.errors import DuplicateError
 from dsort.loose_files.listing import LITERAL, Listing
 from dsort.loose_files.member_names import BETWEEN
 from dsort.naming.names import readable
+from dsort.order.sort import order_rows
 
 __all__ = ["Members"]
+
+NAMES_KEPT_MAX = 1_000
+NO_CLASS = -1
+
+
+@dataclass(slots=True)
+class _Texts:
+    """A column of texts that grows."""
+
+    blob: bytearray = field(default_factory=bytearray)
+    offsets: array[int] = field(default_factory=lambda: array("q", [0]))
+
+    def append(self, text: bytes) -> None:
+        self.blob += text
+        self.offsets.append(len(self.blob))
+
+    def column(self) -> BytesColumn:
+        """A copy, so that the texts may grow on."""
+        return BytesColumn(np.array(self.offsets, np.int64), np.array(self.blob, np.uint8))
 
 
 @dataclass(slots=True)
 class Members:
-    """Columns with a row a member, and the files that are left out, by why. Names have
-    ``BETWEEN`` between key and extension. ``classes``: by key, where there are classes."""
+    """Columns with a row a member, and the files that are left out, by why: how many, and the first
+    of them. Some 100 B a member, whatever the layout."""
 
-    names: list[bytes] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-    inputs: list[int] = field(default_factory=list)
-    paths: list[bytes] = field(default_factory=list)
-    stamps: list[int] = field(default_factory=list)
-    starts: list[int] = field(default_factory=list)
-    classes: dict[bytes, bytes] = field(default_factory=dict)
-    left_out: dict[str, list[str]] = field(default_factory=dict)
+    _names: _Texts = field(default_factory=_Texts)
+    _key_bytes: array[int] = field(default_factory=lambda: array("q"))
+    _sizes: array[int] = field(default_factory=lambda: array("q"))
+    _inputs: array[int] = field(default_factory=lambda: array("i"))
+    _paths: _Texts = field(default_factory=_Texts)
+    _stamps: array[int] = field(default_factory=lambda: array("Q"))
+    _starts: array[int] = field(default_factory=lambda: array("q"))
+    _classes: array[int] = field(default_factory=lambda: array("i"))
+    _extensions: set[bytes] = field(default_factory=set)
+    class_ids: dict[bytes, int] = field(default_factory=dict)
+    left_out: dict[str, tuple[int, list[str]]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._sizes)
 
     def add(
-        self, name: bytes, size: int, number: int, path: bytes, stamp: int, start: int = 0
+        self,
+        key: bytes,
+        extension: bytes,
+        size: int,
+        number: int,
+        path: bytes,
+        stamp: int,
+        start: int = 0,
+        own_class: bytes | None = None,
     ) -> None:
         """A file of the input with that ``number``: the object ``path``, or what is in it from byte
         ``start`` on."""
-        self.names.append(name)
-        self.sizes.append(size)
-        self.inputs.append(number)
-        self.paths.append(path)
-        self.stamps.append(stamp)
-        self.starts.append(start)
+        self._names.append(key + BETWEEN + extension)
+        self._key_bytes.append(len(key))
+        self._sizes.append(size)
+        self._inputs.append(number)
+        self._paths.append(path)
+        self._stamps.append(stamp)
+        self._starts.append(start)
+        self._extensions.add(extension)
+        if own_class is None:
+            self._classes.append(NO_CLASS)
+        else:
+            self._classes.append(self.class_ids.setdefault(own_class, len(self.class_ids)))
 
     def add_text(self, key: bytes, extension: bytes, text: bytes) -> None:
         """A member that is in no file."""
-        self.add(key + BETWEEN + extension, len(text), LITERAL, text, 0)
-
-    def note_class(self, key: bytes, own: bytes) -> None:
-        """Note the class of a record; ``DuplicateError`` if it has another one."""
-        other = self.classes.setdefault(key, own)
-        if other != own:
-            raise DuplicateError(
-                f"files of the classes {readable(other)} and {readable(own)} have the key "
-                f"{readable(key)}",
-                hint="use ingest.key: path",
-            )
+        self.add(key, extension, len(text), LITERAL, text, 0)
 
     def leave_out(self, why: str, name: str) -> None:
         """Note a file that becomes no member."""
-        self.left_out.setdefault(why, []).append(name)
+        count, names = self.left_out.get(why, (0, []))
+        if count < NAMES_KEPT_MAX:
+            names.append(name)
+        self.left_out[why] = (count + 1, names)
 
     def record_keys(self) -> list[bytes]:
         """The keys of the records, in order."""
-        return sorted({name.partition(BETWEEN)[0] for name in self.names})
+        return self._records(self._in_order())[0]
+
+    def classes(self) -> list[tuple[bytes, bytes]]:
+        """(key, class) of each record, in order. ``DuplicateError`` for one of two classes."""
+        order = self._in_order()
+        keys, first = self._records(order)
+        ids = np.array(self._classes, np.int64)[order]
+        low, high = np.minimum.reduceat(ids, first), np.maximum.reduceat(ids, first)
+        names = {number: name for name, number in self.class_ids.items()}
+        for row in np.flatnonzero(low != high).tolist():
+            one, other = sorted((names[int(low[row])], names[int(high[row])]))
+            raise DuplicateError(
+                f"files of the classes {readable(one)} and {readable(other)} have the key "
+                f"{readable(keys[row])}",
+                hint="use ingest.key: path",
+            )
+        return [(key, names[number]) for key, number in zip(keys, low.tolist(), strict=True)]
 
     def listed(self) -> Listing:
         """The listing of the members, sorted by key and extension. ``DuplicateError`` for two that
         are one."""
-        names = self.names
-        order = sorted(range(len(names)), key=names.__getitem__)
-        ordered = [names[row] for row in order]
-        self._refuse_alike(ordered, order)
-        keys = [name.partition(BETWEEN)[0] for name in ordered]
-        records = [0, *(row for row, (a, b) in enumerate(pairwise(keys), 1) if a != b)]
-        rows = np.array(order, np.int64)
+        order = self._in_order()
+        names = self._names.column().take(order)
+        key_bytes = np.array(self._key_bytes, np.int64)[order]
+        self._refuse_alike(names, order)
+        records = np.flatnonzero(self._begins_record(names, key_bytes))
+        blob = names.blob.copy()
+        blob[names.offsets[:-1] + key_bytes] = ord(".")
         return Listing.of(
-            names=BytesColumn.of([name.replace(BETWEEN, b".", 1) for name in ordered]),
-            sizes=np.array(self.sizes, np.int64)[rows],
-            inputs=np.array(self.inputs, np.int32)[rows],
-            paths=BytesColumn.of([self.paths[row] for row in order]),
-            stamps=np.array(self.stamps, np.uint64)[rows],
-            starts=np.array(self.starts, np.int64)[rows],
-            records=np.array(records, np.int64),
+            names=BytesColumn(names.offsets, blob),
+            sizes=np.array(self._sizes, np.int64)[order],
+            inputs=np.array(self._inputs, np.int32)[order],
+            paths=self._paths.column().take(order),
+            stamps=np.array(self._stamps, np.uint64)[order],
+            starts=np.array(self._starts, np.int64)[order],
+            records=records,
         )
 
-    def _refuse_alike(self, ordered: Sequence[bytes], order: Sequence[int]) -> None:
+    def _in_order(self) -> Int64s:
+        return order_rows(SortKeys(len(self), text=self._names.column()))
+
+    def _records(self, order: Int64s) -> tuple[list[bytes], Int64s]:
+        """(key, the place of the first member) of each record."""
+        names = self._names.column().take(order)
+        key_bytes = np.array(self._key_bytes, np.int64)[order]
+        first = np.flatnonzero(self._begins_record(names, key_bytes))
+        lengths = key_bytes[first].tolist()
+        found = names.take(first).tolist()
+        return [name[:size] for name, size in zip(found, lengths, strict=True)], first
+
+    @staticmethod
+    def _begins_record(names: BytesColumn, key_bytes: Int64s) -> Bools:
+        """Which of ``names``, which stand in order, have another key than the one before."""
+        begins = np.ones(len(names), np.bool_)
+        starts = names.offsets[:-1]
+        same = key_bytes[1:] == key_bytes[:-1]
+        rows = np.flatnonzero(same)
+        begins[1 + rows] = ~equal_ranges(
+            names.blob, starts[rows], starts[rows + 1], key_bytes[rows]
+        )
+        return begins
+
+    def _refuse_alike(self, names: BytesColumn, order: Int64s) -> None:
         """``DuplicateError`` for two files that would be one member, also to readers that take
         extensions for the same that differ in case."""
-        for at, (name, other) in enumerate(pairwise(ordered)):
-            if name == other:
-                self._refuse(order[at], order[at + 1], "would be the same member")
-        extensions = {name[name.find(BETWEEN) + 1 :] for name in ordered}
-        if len({each.lower() for each in extensions}) == len(extensions):
+        lengths, starts = names.lengths, names.offsets[:-1]
+        rows = np.flatnonzero(lengths[1:] == lengths[:-1])
+        alike = equal_ranges(names.blob, starts[rows], starts[rows + 1], lengths[rows])
+        for row in rows[alike].tolist():
+            self._refuse(int(order[row]), int(order[row + 1]), "would be the same member")
+        if len({each.lower() for each in self._extensions}) == len(self._extensions):
             return
         seen: dict[bytes, int] = {}
-        for row, name in zip(order, ordered, strict=True):
+        for row, name in zip(order.tolist(), names.tolist(), strict=True):
             key, _, extension = name.partition(BETWEEN)
             other_row = seen.setdefault(key + BETWEEN + extension.lower(), row)
             if other_row != row:
@@ -104,7 +178,7 @@ class Members:
 
     def _refuse(self, one: int, other: int, what: str) -> None:
         first, second = (self._source_of(row) for row in (one, other))
-        name = readable(self.names[other].replace(BETWEEN, b".", 1))
+        name = readable(self._names.column()[other].replace(BETWEEN, b".", 1))
         raise DuplicateError(
             f"{first} and {second} {what}, {name}",
             hint="rename one of them, use ingest.key: path, or say with ingest.members what "
@@ -112,6 +186,7 @@ class Members:
         )
 
     def _source_of(self, row: int) -> str:
-        if self.inputs[row] == LITERAL:
-            return f"the {readable(self.names[row].partition(BETWEEN)[2])} that is made"
-        return readable(self.paths[row])
+        if self._inputs[row] == LITERAL:
+            extension = self._names.column()[row].partition(BETWEEN)[2]
+            return f"the {readable(extension)} that is made"
+        return readable(self._paths.column()[row])

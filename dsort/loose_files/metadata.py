@@ -10,7 +10,7 @@ import posixpath
 from collections.abc import Callable, Iterator, Mapping
 
 from dsort.errors import DuplicateError, InputError, MissingShardError
-from dsort.loose_files.member_names import BETWEEN, NameRules
+from dsort.loose_files.member_names import NameRules
 from dsort.loose_files.members import Members
 from dsort.loose_files.tables import TABLE_SUFFIXES, Row, json_payload, rows_of
 from dsort.naming.names import readable
@@ -79,7 +79,7 @@ def _add_row(
         key = found[0] if key is None else key
         size, stamp = files[path]
         extension = prefix.encode(*_NAMES) + found[1]
-        members.add(key + BETWEEN + extension, size, number, path, stamp)
+        members.add(key, extension, size, number, path, stamp)
     if key is None:
         raise InputError(f"{where} names no file", hint="a table has a column file_name")
     if rest:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from dsort.errors import InputError, TransformError
 from dsort.loose_files.found import named_files
-from dsort.loose_files.member_names import BETWEEN, NameRules
+from dsort.loose_files.member_names import NameRules
 from dsort.loose_files.members import Members
 from dsort.naming.names import readable
 from dsort.spec.inputs import Source
@@ -64,7 +64,7 @@ def _add_objects(
     for key, extension, name in lines:
         path = name.encode(*_NAMES)
         size, stamp = there[path]
-        members.add(key + BETWEEN + extension, size, number, path, stamp)
+        members.add(key, extension, size, number, path, stamp)
 
 
 def _object(where: str, text: str, sources: Sequence[Source]) -> tuple[int, str]:
