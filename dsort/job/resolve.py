@@ -36,7 +36,7 @@ from dsort.job.worker_setup import check_directories, movement_for, start_worker
 from dsort.storage.bucket import Bucket
 from dsort.version import dsort_version
 from dsort.workers.source import INPUTS_FILE, InputShard, inputs_bytes
-from dsort.workers.tasks import SCHEMA_FILE
+from dsort.workers.tasks import READ_SCHEMA_FILE, SCHEMA_FILE
 
 __all__ = ["resolve"]
 
@@ -61,9 +61,13 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
         job.runtime.share(INPUTS_FILE, inputs_bytes(job.inputs))
         share_files(job)
         if job.spec.output_container.is_columnar:
-            from dsort.job.tables import first_schema  # the readers of tables
+            from dsort.job.tables import first_schema, made_schema  # the readers of tables
 
-            job.runtime.share(SCHEMA_FILE, job.stop.wait_for(lambda: first_schema(job)))
+            schema = job.stop.wait_for(lambda: first_schema(job))
+            if job.spec.makes_records and job.spec.input_container.is_columnar:
+                job.runtime.share(READ_SCHEMA_FILE, schema)
+                schema = made_schema(job, schema)
+            job.runtime.share(SCHEMA_FILE, schema)
         job.advance(shards=len(job.inputs), bytes_done=total)
     movement, where = job.movement, job.runtime.where()
     job.on_event(

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from dsort.containers.columnar.cell_types import changed_schema
 from dsort.containers.columnar.columns import ColumnKinds, schema_of_kinds
 from dsort.containers.columnar.reader import TableShard, open_table
-from dsort.containers.columnar.schema import plain_schema, schema_bytes
+from dsort.containers.columnar.schema import plain_schema, schema_bytes, schema_of
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords, form_records
 from dsort.errors import CorruptShardError
@@ -19,12 +20,13 @@ from dsort.job.job import Job
 from dsort.storage.bucket import ReadObject
 from dsort.storage.several import input_of
 from dsort.transforms.base import Step
+from dsort.transforms.payload import PayloadStep
 from dsort.workers.conversion import bare_members
 from dsort.workers.decoded import DecodingRules
 from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.source import InputShard, ShardBytes
 
-__all__ = ["expanded_bytes", "first_schema"]
+__all__ = ["expanded_bytes", "first_schema", "made_schema"]
 
 WINDOW_BYTES = 8 << 20
 LEARNT_RECORDS_MAX = 256
@@ -73,6 +75,15 @@ def first_schema(job: Job) -> bytes:
     import pyarrow as pa
 
     return schema_bytes(pa.schema([]))
+
+
+def made_schema(job: Job, schema: bytes) -> bytes:
+    """The schema of the rows that the steps of a job make of rows of ``schema``."""
+    found = schema_of(schema)
+    for step in job.steps:
+        if isinstance(step, PayloadStep):
+            found = changed_schema(found, step.drop, step.columns)
+    return schema_bytes(found)
 
 
 def _schema_of_members(job: Job) -> Any:

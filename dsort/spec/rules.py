@@ -151,12 +151,17 @@ def _steps_on_rows(spec: SpecFields, what: str) -> Iterator[SpecProblem]:
     text = f"is not supported from tables to {what} yet"
     for number, step in enumerate(spec.transform.build() if spec.transform is not None else ()):
         path = f"transform.steps[{number}]"
+        if step.kind in MAKE_ROWS:
+            continue  # cells are members meanwhile
         if not step.is_for_rows:
-            hint = "filter, require, keep_keys, drop_keys, sample and slice are"
+            hint = "map, flat_map, filter, require, keep_keys, drop_keys, sample and slice are"
             yield SpecProblem(path, f"{step.kind} {text}", hint)
         elif step.refused_for_rows:
             hint = "slice takes records by number; sizes are those of columns"
             yield SpecProblem(path, f"{step.refused_for_rows} in a {step.kind} {text}", hint)
+
+
+MAKE_ROWS = ("map", "flat_map")
 
 
 @_rule("output_extension")

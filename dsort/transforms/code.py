@@ -26,8 +26,24 @@ _PLACE = re.compile(r"(?:[^\W\d]\w*\.)*[^\W\d]\w*:(?:[^\W\d]\w*\.)*[^\W\d]\w*")
 _FILE = re.compile(r"[^:\0]+\.py:[^\W\d]\w*")
 _KEYS_PLACE = re.compile(r"\{key\}|\{i(?::0?\d{1,2}d)?\}|\{\{|\}\}")
 
+_TYPE = re.compile(
+    r"(?P<list>list<)?(bool|u?int(8|16|32|64)|float(16|32|64)|string|binary)(?(list)>)"
+)
+
 Decoder = Literal[
-    "bytes", "int", "json", "npy", "npz", "pil", "pilrgb", "rgb", "rgb8", "torchrgb", "txt"
+    "bool",
+    "bytes",
+    "float",
+    "int",
+    "json",
+    "npy",
+    "npz",
+    "pil",
+    "pilrgb",
+    "rgb",
+    "rgb8",
+    "torchrgb",
+    "txt",
 ]
 
 
@@ -47,6 +63,9 @@ class MapOptions(TypedDict):
     by their extension."""
     drop: NotRequired[list[str]]
     """Extensions that are left out of what it returns."""
+    columns: NotRequired[dict[str, str]]
+    """From tables to tables, where it gets and returns rows as dicts of values: the types of
+    columns that it adds or changes: `{score: float32, embedding: "list<float32>"}`."""
     batch_size: NotRequired[Annotated[int, Ge(1)]]
     """The function gets a list of so many samples (the last ones of a shard: fewer), and returns as
     many results. They must not depend on which samples come together."""
@@ -81,6 +100,7 @@ class Map(PayloadStep):
     seed: str
     limits: Limits
     keys: str | None = None
+    columns: tuple[tuple[str, str], ...] = ()
     known: str = ""
     sources: str = ""
 
@@ -110,6 +130,8 @@ class Map(PayloadStep):
             found["batch_size"] = self.batch_size
         if self.keys is not None:
             found["keys"] = self.keys
+        if self.columns:
+            found["columns"] = dict(self.columns)
         return found
 
     @property
@@ -171,4 +193,16 @@ def _common(options: MapOptions) -> dict[str, Any]:
         "batch_size": options.get("batch_size"),
         "seed": str(options.get("seed", 0)),
         "limits": parse_limits(options, TIMEOUT),
+        "columns": _columns(options.get("columns", {})),
     }
+
+
+def _columns(given: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    for name, kind in given.items():
+        if not _TYPE.fullmatch(kind):
+            raise OptionError(
+                f"has a column {name} of type {kind!r}",
+                "there are bool, int8 to int64, uint8 to uint64, float16 to float64, string, "
+                "binary, and lists of these: list<float32>",
+            )
+    return tuple(given.items())

@@ -92,6 +92,10 @@ class PayloadStep(Step):
     sources: str
     """The hash of each of its files that was loaded then (JSON): processes compare theirs."""
 
+    columns: tuple[tuple[str, str], ...] = ()
+    """The types of columns that it adds or changes, where rows of tables become rows."""
+    drop: tuple[str, ...]
+
     @property
     def patience_s(self) -> float:
         """How long a process may be at one call."""

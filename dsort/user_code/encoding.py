@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-__all__ = ["DECODERS", "JPEG_QUALITY", "EncodingError", "encoded"]
+__all__ = ["DECODERS", "JPEG_QUALITY", "EncodingError", "encoded", "encoded_cell"]
 
 JPEG_QUALITY: Final = 95
 _PIL_FORMATS = {
@@ -69,7 +69,9 @@ def _npz(data: bytes) -> Any:
 
 
 DECODERS: Final[Mapping[str, Callable[[bytes], Any]]] = {
+    "bool": lambda data: bool(int(data)),
     "bytes": lambda data: data,
+    "float": lambda data: float(data),
     "int": lambda data: int(data),
     "json": lambda data: json.loads(data),
     "npy": _npy,
@@ -106,6 +108,25 @@ def encoded(extension: str, value: Any) -> bytes:
         f"its member .{extension} is of type {type(value).__name__}, which cannot be stored: "
         "return bytes"
     )
+
+
+def encoded_cell(column: str, value: Any) -> bytes:
+    """``value``, none that is None, as the content of a cell of that column: a number or text as
+    it is written, all else in JSON. ``EncodingError``."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if hasattr(value, "tolist") and hasattr(value, "dtype"):  # of NumPy
+        value = value.tolist()
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bool):
+        return b"%d" % value
+    if isinstance(value, (int, float)):
+        return repr(value).encode()
+    try:
+        return json.dumps(value, ensure_ascii=False).encode()
+    except (TypeError, ValueError) as error:
+        raise EncodingError(f"its column {column} cannot be stored: {error}") from None
 
 
 def _array_or_image(kind: str, value: Any) -> bytes | None:

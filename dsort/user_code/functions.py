@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dsort.user_code.encoding import DECODERS, encoded
+from dsort.user_code.encoding import DECODERS, encoded, encoded_cell
 from dsort.user_code.frames import Sample
 from dsort.user_code.packages import loaded_packages
 from dsort.user_code.runner import (
@@ -68,7 +68,10 @@ class FunctionRunner(Runner):
         """``program``: what the step says of itself (``dsort.transforms.code``)."""
         self._place = program["python"]
         self._args: dict[str, Any] = program["args"]
-        self._decode = {name: DECODERS[kind] for name, kind in program["decode"].items()}
+        cells: dict[str, str] | None = program.get("cells")
+        decode = {**(cells or {}), **program["decode"]}
+        self._decode = {name: DECODERS[kind] for name, kind in decode.items() if kind != "bytes"}
+        self._columns = None if cells is None else dict.fromkeys(cells)
         self._drop = frozenset(program["drop"])
         self._keys = program.get("keys")
         self._may_stay = self._keys is None and not self._drop
@@ -163,7 +166,10 @@ class FunctionRunner(Runner):
         return [self._results(*pair) for pair in zip(samples, results, strict=True)]
 
     def _decoded(self, sample: Sample) -> dict[str, Any]:
-        given: dict[str, Any] = {KEY: sample.key, **sample.members}
+        given: dict[str, Any] = {KEY: sample.key}
+        if self._columns is not None:
+            given |= self._columns  # None, where a row has nothing
+        given |= sample.members
         if self._decode:
             for extension, decode in self._decode.items():
                 if extension in sample.members:
@@ -218,7 +224,10 @@ class FunctionRunner(Runner):
                 self._known.add(extension)
             if extension in self._drop:
                 continue
-            members[extension] = value if type(value) is bytes else encoded(extension, value)
+            if self._columns is None:
+                members[extension] = value if type(value) is bytes else encoded(extension, value)
+            elif value is not None:
+                members[extension] = encoded_cell(extension, value)
         return [Sample(key, members)] if members else []
 
 

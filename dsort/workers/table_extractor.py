@@ -11,13 +11,14 @@ import mmap
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
 
 from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES
 from dsort.containers.columnar.blocks import deal_out
+from dsort.containers.columnar.cell_types import cell_decoders
 from dsort.containers.columnar.cells import KEY_COLUMN, cell_contents, row_keys
 from dsort.containers.columnar.columns import batch_of_records
 from dsort.containers.columnar.container import Columnar
@@ -51,7 +52,7 @@ from dsort.workers.payload_files import PayloadBuffer, Spool
 from dsort.workers.placing import Placed
 from dsort.workers.sort_keys import ShardSortKeys
 from dsort.workers.source import ShardBytes, open_input
-from dsort.workers.tasks import SCHEMA_FILE, ExtractTask, ShardExtracted
+from dsort.workers.tasks import READ_SCHEMA_FILE, SCHEMA_FILE, ExtractTask, ShardExtracted
 
 __all__ = ["ShardSource", "TableExtractor"]
 
@@ -185,6 +186,10 @@ class TableExtractor(Extractor):
         """Do one task. ``InputError`` and its children name shard, column and row."""
         if not self._setup.input_container.is_columnar:
             return super().extract(task)  # comes back with records, in ``_store_records``
+        if self._setup.makes_records:  # the same: their cells are members meanwhile
+            schema = schema_of(self._store.file_bytes(READ_SCHEMA_FILE))
+            self._transformer.cells = cell_decoders(plain_schema(task.name, schema))
+            return super().extract(task)
         names = None
         if task.stage == "index":
             names = LineWriter(self._store.scratch, lines_file(task.stage, task.shard))
@@ -249,6 +254,9 @@ class TableExtractor(Extractor):
     ) -> ShardExtracted:
         """Records of another container, as rows."""
         schema = schema_of(self._store.file_bytes(SCHEMA_FILE))
+        key_field = b""
+        if self._setup.input_container.is_columnar:
+            schema, key_field = plain_schema(task.name, schema), self._key_field.encode()
         partitioning = self._partitioning(task)
         rows, blocks = _Rows(columns=len(schema)), _Blocks()
         keys, first, count = records.keys.tolist(), 0, len(records)
@@ -258,6 +266,9 @@ class TableExtractor(Extractor):
             stop = max(int(np.searchsorted(reached, limit, side="right")), first + 1)
             stop = min(stop, first + ROWS_A_BATCH_MAX)
             contents = [_members_of(shard, members, records, at) for at in range(first, stop)]
+            if key_field:  # other records have other keys
+                some_keys = keys[first:stop]
+                contents = list(map(_with_key, contents, some_keys, repeat(b"." + key_field)))
             made = batch_of_records(task.name, schema, keys[first:stop], contents)
             batches = [LightRows(made)]
             some = placed.run(first, stop)
@@ -492,6 +503,15 @@ def _members_of(
     for row in records.member_rows[first:stop].tolist():
         name = members.names[row]
         yield name[int(records.key_bytes[row]) :], shard.content(members, row)
+
+
+def _with_key(
+    cells: Iterator[tuple[bytes, bytes]], key: bytes, extension: bytes
+) -> Iterator[tuple[bytes, bytes]]:
+    """``cells`` with ``key`` in the column that keys are in."""
+    yield from (cell for cell in cells if cell[0] != extension)
+    if extension != b"." + KEY_COLUMN.encode():
+        yield extension, key
 
 
 def _record_table(

@@ -24,6 +24,7 @@ from dsort.transforms.outputs import Division
 from dsort.workers.decoded import DecodingRules
 
 __all__ = [
+    "READ_SCHEMA_FILE",
     "SCHEMA_FILE",
     "CreateDone",
     "CreateTask",
@@ -52,6 +53,8 @@ __all__ = [
 ]
 
 SCHEMA_FILE = "schema.arrow"
+READ_SCHEMA_FILE = "read-schema.arrow"
+"""Of the inputs, where steps make rows of their rows."""
 """The schema that all inputs of the job have: that of the first one, shared with all nodes."""
 
 

@@ -60,6 +60,7 @@ class Transformer:
         self._scratch = scratch
         self._pools: dict[int, CodePool] = {}
         self._gpus: GpuPlace | None = None
+        self.cells: Mapping[str, str] | None = None  # where rows become rows: how to read values
 
     def close(self) -> None:
         """End all processes."""
@@ -174,7 +175,7 @@ class Transformer:
         else:
             count = max(1, step.limits.processes // self._rules.workers)
         pool = self._pools[number] = CodePool(
-            step.given_program(number),
+            {**step.given_program(number), "cells": None if self.cells is None else {**self.cells}},
             what=step.kind,
             count=count,
             timeout_s=step.patience_s,

@@ -11,7 +11,14 @@ import psutil
 import pytest
 
 from dsort import api
-from dsort.errors import DuplicateError, ForbiddenError, SpecError, TransformError
+from dsort.errors import (
+    ConversionError,
+    DuplicateError,
+    ForbiddenError,
+    InputError,
+    SpecError,
+    TransformError,
+)
 from dsort.job.events import JobReport
 from dsort.job.layout import manifest_name, reactions_name, rejects_name
 from dsort.options import RunOptions
@@ -19,7 +26,7 @@ from dsort.spec import parse_spec
 from dsort.storage.network_policy import FetchPolicy
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import count_of, record, records_out, refused, run_local, spec_of
-from tests.support.user_functions import WAYS
+from tests.support.user_functions import WAYS, of_values
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -502,10 +509,67 @@ def test_rows_become_records_that_steps_make(tmp_path: Path) -> None:
     assert len(found) == 6
 
 
-def test_steps_make_no_rows_of_rows(tmp_path: Path) -> None:
-    tables = {"input_extension": ".parquet", "output_extension": ".parquet"}
-    with pytest.raises(SpecError, match="map is not supported from tables to"):
-        parse_spec(with_steps(with_code("same"), **tables))
+@pytest.mark.parametrize("ends", [(".parquet", ".parquet"), (".arrow", ".parquet")])
+def test_a_function_gets_and_returns_rows_as_dicts_of_values(
+    ends: tuple[str, str], tmp_path: Path
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyarrow import feather
+
+    rows = [
+        {"id": f"r{n:02d}", "n": n, "part": n / 4, "ok": n % 2 == 0, "tags": ["a"] * n, "b": b"\0"}
+        for n in range(10)
+    ]
+    rows[3] |= {"n": None, "tags": None}
+    (tmp_path / "in").mkdir()
+    kinds = [("id", pa.string()), ("n", pa.int32()), ("part", pa.float32()), ("ok", pa.bool_())]
+    schema = pa.schema([*kinds, ("tags", pa.list_(pa.string())), ("b", pa.binary())])
+    write = pq.write_table if ends[0] == ".parquet" else feather.write_feather
+    for number in range(2):
+        table = pa.Table.from_pylist(rows[number * 5 :][:5], schema=schema)
+        write(table, tmp_path / "in" / f"in-{number}{ends[0]}")
+    columns = {"norm": "float32", "vector": "list<float32>", "said": "string"}
+    steps = [with_code("of_values", columns=columns, drop=["b"]), with_code("same")]
+    spec = with_steps(
+        *steps,
+        input_extension=ends[0],
+        output_extension=ends[1],
+        key_field="id",
+        algorithm={"kind": "alphanumeric"},
+    )
+    report = run_local(tmp_path, spec)
+    parts = [pq.read_table(path) for path in sorted((tmp_path / "out").glob("*.parquet"))]
+    assert parts[0].schema.field("n").type == pa.int32()
+    assert parts[0].schema.field("vector").type == pa.list_(pa.float32())
+    found = [row for part in parts for row in part.to_pylist()]
+    known = [{name: value for name, value in of_values(row).items() if name != "b"} for row in rows]
+    assert found == known
+    manifest = (tmp_path / "out" / manifest_name(report.job_id)).read_bytes()
+    verified = api.verify(manifest, options=RunOptions(root=tmp_path))
+    assert verified.problems == ()
+
+
+def test_rows_that_do_not_fit_their_columns_are_named(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (tmp_path / "in").mkdir()
+    table = pa.table({"id": ["a", "b"], "jpg": [1, 2]})
+    pq.write_table(table, tmp_path / "in" / "in-0.parquet")
+    tables = {"input_extension": ".parquet", "output_extension": ".parquet", "key_field": "id"}
+    with refused(tmp_path, ConversionError, "a.more of shard in-0.parquet has no column"):
+        run_local(tmp_path, with_steps(with_code("with_more"), **tables))
+    step = with_code("with_more", columns={"more": "int8"})
+    with refused(tmp_path, ConversionError, "a.more of shard in-0.parquet", "int8", "columns:"):
+        run_local(tmp_path, with_steps(step, **tables))
+    pq.write_table(pa.table({"id": ["a"], "l": [[b"x"]]}), tmp_path / "in" / "in-0.parquet")
+    with refused(tmp_path, InputError, "column l has the type list<", "take out the column"):
+        run_local(tmp_path, with_steps(with_code("same"), **tables))
+    with pytest.raises(SpecError, match="has a column more of type 'int7'"):
+        parse_spec(with_steps(with_code("same", columns={"more": "int7"}), **tables))
+    with pytest.raises(SpecError, match="exec is not supported from tables to"):
+        parse_spec(with_steps({"exec": {"command": ["true"]}}, **tables))
 
 
 def test_members_that_stay_as_they_are_keep_their_headers(tmp_path: Path) -> None:

@@ -62,6 +62,18 @@ def of_row(sample: Sample) -> Sample:
     return {"txt": f"{sample['n'] + 0} {','.join(tags)}"}
 
 
+def of_values(row: Sample) -> Sample:
+    """A row with more columns, made of its values."""
+    size = row["n"]
+    vector = None if size is None else [size / 2, row["part"]]
+    norm = 0.5 if row["ok"] else 1.5
+    return {**row, "norm": norm, "vector": vector, "said": ",".join(row["tags"] or ["-"])}
+
+
+def with_more(row: Sample) -> Sample:
+    return {**row, "more": "words"}
+
+
 def twice(sample: Sample) -> list[Sample]:
     return [sample, sample]
 

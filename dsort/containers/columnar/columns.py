@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dsort.containers.columnar.cell_types import is_struct_of_bytes, typed_array, typed_value
 from dsort.containers.columnar.cells import KEY_COLUMN
 from dsort.data.arrow_arrays import arrow_bytes, arrow_numbers, arrow_structs
 from dsort.errors import ConversionError
@@ -104,7 +105,8 @@ def batch_of_records(
 
     columns: dict[str, list[Any]] = {name: [None] * len(keys) for name in schema.names}
     for row, key in enumerate(keys):
-        columns[KEY_COLUMN][row] = _utf8(shard, key, key, "key")
+        if KEY_COLUMN in columns:
+            columns[KEY_COLUMN][row] = _utf8(shard, key, key, "key")
         for extension, content in members[row]:
             name = extension.removeprefix(b".").decode("utf-8", "replace")
             if not extension.startswith(b".") or name == KEY_COLUMN or name not in columns:
@@ -115,34 +117,40 @@ def batch_of_records(
                     "what has none",
                 )
             columns[name][row] = _value(shard, key, extension, content, schema.field(name).type)
-    arrays = [_array(columns[field.name], field.type) for field in schema]
+    arrays = [_array(shard, field.name, columns[field.name], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema.remove_metadata())
 
 
 def _value(shard: str, key: bytes, extension: bytes, content: bytes, kind: Any) -> Any:
     import pyarrow as pa
 
-    if pa.types.is_struct(kind):
+    if is_struct_of_bytes(kind):
         return content, readable(key.rpartition(b"/")[2] + extension).encode()
     if pa.types.is_int64(kind):
         if not text_is_whole_number(content):
             raise _unfit(shard, key + extension, "is no whole number as those of the first input")
         return int(content)
-    return _utf8(shard, key + extension, content, "text") if pa.types.is_string(kind) else content
+    if pa.types.is_string(kind):
+        return _utf8(shard, key + extension, content, "text")
+    return (
+        content if pa.types.is_binary(kind) else typed_value(shard, key + extension, content, kind)
+    )
 
 
-def _array(values: list[Any], kind: Any) -> Any:
+def _array(shard: str, name: str, values: list[Any], kind: Any) -> Any:
     """What ``_value`` gave of all rows, and None."""
     import pyarrow as pa
 
     is_known = np.array([value is not None for value in values], np.bool_)
-    if pa.types.is_struct(kind):
+    if is_struct_of_bytes(kind):
         parts = [[value and value[at] for value in values] for at in range(kind.num_fields)]
         fields = [arrow_bytes(part, kind.field(at).type) for at, part in enumerate(parts)]
         return arrow_structs(fields, kind, is_known)
     if pa.types.is_int64(kind):
         return arrow_numbers(np.array([value or 0 for value in values], np.int64), is_known)
-    return arrow_bytes(values, kind)
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return arrow_bytes(values, kind)
+    return typed_array(shard, name, values, kind)
 
 
 def _utf8(shard: str, name: bytes, content: bytes, what: str) -> bytes:
