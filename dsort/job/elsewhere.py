@@ -27,6 +27,7 @@ __all__ = [
     "Opened",
     "forget_elsewhere",
     "is_elsewhere",
+    "is_note_alone",
     "note_elsewhere",
     "outputs_left",
     "refuse_unnoted",
@@ -34,6 +35,7 @@ __all__ = [
 
 Opened = Callable[[BucketRef], Bucket]
 _BYTES_MAX = 1 << 16
+_NOTE = elsewhere_name("").rpartition("/")[2]
 
 
 def note_elsewhere(bucket: Bucket, job_id: str) -> None:
@@ -52,7 +54,12 @@ def forget_elsewhere(bucket: Bucket, job_id: str) -> None:
 
 def is_elsewhere(directory: JobDirectory) -> bool:
     """Whether a job has but outputs in the bucket."""
-    return elsewhere_name("").rpartition("/")[2] in directory.parts
+    return _NOTE in directory.parts
+
+
+def is_note_alone(directory: JobDirectory) -> bool:
+    """Whether nothing is left of such a job but the note: as a job that was aborted leaves it."""
+    return directory.parts == {_NOTE}
 
 
 def refuse_unnoted(bucket: Bucket, job_id: str) -> None:

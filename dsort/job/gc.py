@@ -19,7 +19,7 @@ import xxhash
 from dsort.containers.registry import container_of
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
 from dsort.job.directory_files import directory_file_names
-from dsort.job.elsewhere import Opened, forget_elsewhere, is_elsewhere, outputs_left
+from dsort.job.elsewhere import Opened, forget_elsewhere, is_elsewhere, is_note_alone, outputs_left
 from dsort.job.journal import JobDirectory, discard_run, list_job_directories, read_journal
 from dsort.job.journal_entries import JournalState
 from dsort.job.layout import (
@@ -259,7 +259,7 @@ class _Search:
         for each in self.directories:
             if each.has_result and not each.has_manifest:
                 continue  # what is inside is no job's of this bucket
-            if is_elsewhere(each):
+            if is_elsewhere(each) and not is_note_alone(each):
                 continue  # who clears up after it does so from where it is
             if each.objects and not self._is_live(each.job_id):
                 resumable = each.has_journal and not each.has_manifest
@@ -382,6 +382,8 @@ def _journal(bucket: Bucket, directory: JobDirectory) -> JournalState | None:
 
 
 def _what_is_left(directory: JobDirectory) -> str:
+    if is_note_alone(directory):
+        return "the note of a job that is elsewhere, whose outputs were to be here"
     if directory.has_manifest:
         return "working files of a finished job"
     if "replaced" in directory.parts:

@@ -11,10 +11,12 @@ import pytest
 import dsort
 from dsort import api
 from dsort.errors import InputError, NamesTakenError, SpecError
+from dsort.job.gc import find_garbage, remove_garbage
 from dsort.job.layout import job_directory, manifest_name
 from dsort.options import RunOptions, open_with_settings
 from dsort.settings import Settings, StoreSettings
 from dsort.spec import parse_spec
+from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import CommandLine
 from tests.support.datasets import Member, Shard, files_of, read_shard, tree_of, write_shards
 from tests.support.engine import plan_local, run_local, spec_of
@@ -168,6 +170,23 @@ def test_a_result_with_other_buckets_is_none_that_is_replaced(root: Path) -> Non
     outputs = [OUTPUTS[0], {**OUTPUTS[1], "output_bck": "other"}, OUTPUTS[2]]
     run_local(root, apart(outputs=outputs, overwrite=True, remove_stale=True))
     assert files_of(root / "val") == kept
+
+
+def test_a_job_that_fails_leaves_a_note_which_gc_removes(root: Path) -> None:
+    outputs = [OUTPUTS[0], {**OUTPUTS[1], "output_format": "v-{0..1}"}, OUTPUTS[2]]
+    write_shards(root / "val", {"other.tar": b"other"})
+    with pytest.raises(SpecError, match=r"v-\{0\.\.1\} has 2 names"):
+        run_local(root, apart(outputs=outputs, output_shard_records=2))
+    (note,) = [
+        path for path in (root / "val").rglob("*") if path.is_file() and ".dsort" in path.parts
+    ]
+    assert note.name == "elsewhere.json"
+    assert [path.name for path in (root / "out").rglob("*.*") if path.is_file()] == ["report.json"]
+    bucket = LocalBucket(root / "val")
+    (garbage,) = find_garbage(bucket)
+    assert garbage.what.startswith("the note of a job that is elsewhere")
+    remove_garbage(bucket, garbage)
+    assert sorted(tree_of(root / "val")) == ["other.tar"]
 
 
 @pytest.mark.parametrize("own", ["buckets", "codecs"])
