@@ -38,7 +38,7 @@ class Service(ClosesOnExit):
             self.store = JobStore(self.database, max_queued_per_owner=config.queued_per_owner_max)
             self.transforms = TransformStore(self.database)
             self.submitter = Submitter(config, self.store, self.transforms)
-            self.inline = InlineTransforms(config, self.submitter)
+            self.inline = stack.enter_context(InlineTransforms(config, self.submitter))
             self.tokens = TokenStore(self.database)
             self.audit = Audit(self.database)
             self.limits = RequestLimits(config.requests_per_minute_max)

@@ -15,6 +15,7 @@ from dsort.service.objects.ranges import UnsatisfiableRangeError, parse_range
 from dsort.service.security.tokens import SUBMITTER, VIEWER, TokenStore
 from tests.support.datasets import Member, Shard, read_shard, write_shards
 from tests.support.service_here import ServiceHere, service_here
+from tests.support.service_process import await_that
 
 CONTENT = bytes(range(256)) * 9000
 SHARD = Shard(tuple(Member(f"k{i}.{e}", b"%d" % i) for i in range(4) for e in ("cls", "txt")))
@@ -174,6 +175,24 @@ def test_shards_that_are_too_large_or_too_many_are_for_jobs(
     assert (busy.status_code, "Retry-After" in busy.headers) == (429, True)
     monkeypatch.setattr(inline, "WAITING_MAX", 0)
     assert get(here, "images/s-0.tar?transform=slim").status_code == 429
+
+
+def test_a_process_that_dies_or_takes_too_long_is_told_and_replaced(
+    here: ServiceHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.client.put("/v1/transforms/slim", json=STEPS)
+    with monkeypatch.context() as patched:
+        patched.setattr(inline, "RUN_S_MAX", 0.0)
+        slow = get(here, "images/s-0.tar?transform=slim")
+        assert (slow.status_code, "took longer" in slow.json()["detail"]) == (422, True)
+    forks = here.service.inline.forks.process
+    assert forks is not None
+    forks.kill()
+    forks.wait()
+    assert get(here, "images/s-0.tar?transform=slim").status_code == 200
+    scratch = here.service.config.scratch_dir
+    assert scratch is not None
+    await_that(lambda: list(scratch.iterdir()) == [])
 
 
 def test_tokens_say_who_reads_and_who_transforms(tmp_path: Path) -> None:

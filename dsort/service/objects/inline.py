@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import anyio.to_thread
 
+from dsort.closing import ClosesOnExit
 from dsort.errors import (
     InvariantError,
     SpecError,
@@ -30,14 +31,16 @@ from dsort.errors import (
     TooLargeError,
     TooManyRequestsError,
     TransformError,
+    WorkerLostError,
 )
 from dsort.job.kept_names import kept_name
 from dsort.naming.names import archive_extension
 from dsort.service.config import ServiceConfig
-from dsort.service.hosting.environment import JobEnvironment, interpreter
+from dsort.service.hosting.environment import JobEnvironment
 from dsort.service.jobs.submit import Submitter
+from dsort.service.objects.forks import Forks
 from dsort.service.objects.places import ObjectPlace
-from dsort.service.objects.transform_main import OURS
+from dsort.service.objects.transform_main import ORDER_FILE
 from dsort.sizes import format_bytes
 from dsort.spec.buckets import bucket_value
 from dsort.spec.model import JobSpec
@@ -59,7 +62,6 @@ RUN_S_MAX: Final = 600.0
 ANSWER_BYTES_MAX: Final = 1 << 20
 LOOK_S: Final = 1.0
 RETRY_S: Final = 5.0
-MODULE: Final = "dsort.service.objects.transform_main"
 PREFIX: Final = "dsort-inline-"
 
 
@@ -103,7 +105,7 @@ def inline_spec(place: ObjectPlace, use: str, directory: Path) -> dict[str, Any]
     }
 
 
-class InlineTransforms:
+class InlineTransforms(ClosesOnExit):
     """Transforms shards for requests."""
 
     def __init__(self, config: ServiceConfig, submitter: Submitter) -> None:
@@ -111,9 +113,14 @@ class InlineTransforms:
         self._submitter = submitter
         self._scratch = config.scratch_dir
         self._prefix = f"{PREFIX}{config.replica}-"  # replicas may share a scratch directory
+        self.forks = Forks()
         self._running = 0
         self._waiting: Counter[str] = Counter()
         self._changed: asyncio.Condition | None = None
+
+    def close(self) -> None:
+        """End the processes."""
+        self.forks.close()
 
     def remove_left(self) -> None:
         """Remove what a service that died has left."""
@@ -191,44 +198,47 @@ class InlineTransforms:
         self, spec: JobSpec, directory: Path, gone: Callable[[], Awaitable[bool]]
     ) -> None:
         """Do the job in ``directory``."""
-        process = await asyncio.create_subprocess_exec(
-            *interpreter(),
-            MODULE,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env={**JobEnvironment.path_environment(), **OURS},
-            cwd=directory,
-            start_new_session=True,
+
+        def begin() -> int:
+            (directory / ORDER_FILE).write_bytes(self._order(spec))
+            return self.forks.begin(directory)
+
+        pipe = os.fdopen(await anyio.to_thread.run_sync(begin), "rb")
+        reader = asyncio.StreamReader(limit=ANSWER_BYTES_MAX)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), pipe
         )
-        order = self._order(spec, directory)
-        answer = asyncio.create_task(process.communicate(order))
+        child = -1
         try:
             async with asyncio.timeout(RUN_S_MAX):
+                with contextlib.suppress(ProcessLookupError):  # it is done already
+                    number = int(await reader.readline() or b"0")
+                    child = os.pidfd_open(number) if number else -1
+                answer = asyncio.create_task(reader.readline())
                 while not answer.done():
                     await asyncio.wait({answer}, timeout=LOOK_S)
                     if not answer.done() and await gone():
                         raise TransformError("nobody waits for the shard any more")
+                said = answer.result()
         except TimeoutError:
             raise TransformError(
                 f"to transform the shard took longer than {RUN_S_MAX:.0f} s",
                 hint="`dsort transform` has all the time that it takes",
             ) from None
         finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            if not answer.done():
-                answer.cancel()
-            await process.wait()
-        _refuse_problem((await answer)[0], process.returncode)
+            transport.close()
+            if child >= 0:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(child, signal.SIGKILL)
+                os.close(child)
+        _refuse_problem(said)
 
-    def _order(self, spec: JobSpec, directory: Path) -> bytes:
+    def _order(self, spec: JobSpec) -> bytes:
         """What the process is told. Links are followed as they are now."""
         run = self._environment.options()
         assert run.fetch is not None, "specs come over the network"
         order = {
             "spec": spec.canonical(),
-            "directory": str(directory),
             "root": str(run.root),
             "memory_max_bytes": run.memory_max_bytes,
             "bandwidth_max_bytes_per_s": run.bandwidth_max_bytes_per_s,
@@ -238,7 +248,7 @@ class InlineTransforms:
         return json.dumps(order, default=str).encode()
 
 
-def _refuse_problem(answer: bytes, code: int | None) -> None:
+def _refuse_problem(answer: bytes) -> None:
     """``ShardProblemError``: the process says that it is not done."""
     try:
         said = json.loads(answer[:ANSWER_BYTES_MAX])
@@ -248,5 +258,8 @@ def _refuse_problem(answer: bytes, code: int | None) -> None:
         if not 400 <= int(document["status"]) < 600:
             raise ValueError("it is no problem")
     except (LookupError, TypeError, ValueError):
-        raise InvariantError(f"the process that transforms a shard ended with {code}") from None
+        raise WorkerLostError(
+            "the process that transformed the shard died",
+            hint="memory may have run out: `dsort transform` uses more of it",
+        ) from None
     raise ShardProblemError(document)
