@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 
-__all__ = ["Bytes", "Percent", "format_bytes", "parse_quantity", "parse_size_bytes"]
+__all__ = ["Bytes", "Percent", "format_bytes", "format_count", "parse_quantity", "parse_size_bytes"]
 
 SIZE_BYTES_MAX = 2**63 - 1
 _TEXT_MAX = 40  # characters; no sensible size is longer
@@ -39,6 +39,14 @@ class Bytes:
 
     def __str__(self) -> str:
         return format_bytes(self.bytes)
+
+
+def format_count(count: int, one: str, many: str | None = None) -> str:
+    """A count with what is said of it: ``1 record``, ``1,234 records``; with ``many`` also
+    ``1 class is``, ``2 classes are``. ``many``: ``one`` and an s, if it is None."""
+    if count == 1:
+        return f"1 {one}"
+    return f"{count:,} {f'{one}s' if many is None else many}"
 
 
 def parse_size_bytes(text: str | int) -> int:

@@ -16,7 +16,7 @@ from typing import TextIO
 from urllib.parse import unquote
 
 from dsort.errors import StorageError
-from dsort.sizes import format_bytes
+from dsort.sizes import format_bytes, format_count
 
 __all__ = [
     "abandon_stdout",
@@ -134,7 +134,7 @@ def number(value: int) -> str:
 
 def count(value: int, noun: str) -> str:
     """A count with its noun: ``1 record``, ``1,234 records``."""
-    return f"{value:,} {noun}{'' if value == 1 else 's'}"
+    return format_count(value, noun)
 
 
 def rate(size_bytes: float, elapsed_s: float) -> str:

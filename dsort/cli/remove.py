@@ -74,8 +74,8 @@ def _shown(done: Removal) -> str:
             ("job", f"{done.job.job_id} finished"),
             ("result", output.place(done.job.output_uri)),
             ("manifest", output.printable(done.job.manifest_name or "")),
-            ("removed", f"{done.found.records:,} records"),
-            ("written", f"{done.job.output_shards:,} shards again"),
-            ("not found", f"{len(done.found.missing):,} keys"),
+            ("removed", output.count(done.found.records, "record")),
+            ("written", f"{output.count(done.job.output_shards, 'shard')} again"),
+            ("not found", output.count(len(done.found.missing), "key")),
         ]
     )

@@ -29,6 +29,7 @@ __all__ = ["Unfinished", "list_jobs", "look_at", "shards_text", "show", "show_fi
 
 
 SHARDS_SHOWN = 10
+CLASSES_SHOWN = 10
 
 
 @options.grouped
@@ -133,6 +134,16 @@ def _sidecars(manifest: Mapping[str, Any]) -> str:
     return f"{output.count(len(listed), 'file')} for {', '.join(kinds)}" if listed else ""
 
 
+def _classes(manifest: Mapping[str, Any]) -> str:
+    """The first classes of files in folders, with their numbers."""
+    classes = manifest.get("classes") or {}
+    if not classes:
+        return ""
+    first = itertools.islice(classes.items(), CLASSES_SHOWN)
+    shown = ", ".join(f"{output.printable(name)} {number:d}" for name, number in first)
+    return f"{len(classes):,}: {shown}" + ", …" * (len(classes) > CLASSES_SHOWN)
+
+
 def _where(found: FoundJob) -> str:
     return f"{found.document} in bucket {found.bucket.uri}"
 
@@ -159,6 +170,7 @@ def _finished(found: FoundJob, manifest: Mapping[str, Any]) -> str:
             ("took", ", ".join(f"{name} {output.duration(s)}" for name, s in phases.items())),
             ("index", manifest.get("index") or ""),
             ("sidecars", _sidecars(manifest)),
+            ("classes", _classes(manifest)),
             ("names of reactions", manifest.get("reactions_file") or ""),
             ("mixing", mixing(spec, manifest.get("mixing"))),
             *reaction_lines(_reactions(manifest["reactions"])),

@@ -16,6 +16,7 @@ from dsort.errors import InvariantError
 from dsort.job.amend import amended, refuse_lost_claim, release_base
 from dsort.job.create import Created, keep_sealed
 from dsort.job.directory_files import directory_file_names, directory_files
+from dsort.job.files import classes_of
 from dsort.job.inputs import refuse_changed_inputs
 from dsort.job.job import Job
 from dsort.job.journal_entries import Committing
@@ -250,6 +251,7 @@ def _manifest(
         amends=whole.amends,
         removed=whole.removed,
         earlier=whole.earlier,
+        classes=classes_of(job),
         reactions_file=job.reactions_file,
         rejects_file=job.rejects_file,
         code=[

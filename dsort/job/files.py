@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from dsort.data.tally import Tally
 from dsort.errors import ChangedInputError, InputError, SpecError, SpecProblem, StorageError
@@ -20,7 +20,16 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.output_buckets import placed_at
 from dsort.storage.several import bucket_named
 
-__all__ = ["files_of", "list_files", "list_files_again", "retain_files", "share_files"]
+__all__ = [
+    "classes_of",
+    "files_of",
+    "list_files",
+    "list_files_again",
+    "retain_files",
+    "share_files",
+]
+
+_NAMES = ("utf-8", "surrogateescape")
 
 
 def files_of(
@@ -29,10 +38,12 @@ def files_of(
     options: RunOptions,
     tally: Tally,
     *,
+    known_classes: Mapping[bytes, int] | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> FilesBucket:
     """The files that the ``ingest`` of a spec names, as a bucket of shards. ``bucket``: of the
-    inputs. They are listed once it is asked for them; errors as ``list_members``."""
+    inputs. They are listed once it is asked for them; ``known_classes`` and errors as
+    ``list_members``."""
     rules = spec.ingest
     assert rules is not None
     buckets = [bucket_named(bucket, source.name) for source in spec.sources]
@@ -41,9 +52,12 @@ def files_of(
         text = named_text(location, TextKind("file", "ingest", "copy it", InputError), options)
         return text.encode("utf-8", "surrogateescape")
 
-    return FilesBucket(
-        buckets, lambda: list_members(rules, spec.sources, buckets, tally, read, check=check)
-    )
+    def listed() -> Listing:
+        return list_members(
+            rules, spec.sources, buckets, tally, read, known_classes=known_classes, check=check
+        )
+
+    return FilesBucket(buckets, listed)
 
 
 def list_files(job: Job, tally: Tally) -> None:
@@ -52,7 +66,10 @@ def list_files(job: Job, tally: Tally) -> None:
         refuse_absent(source, bucket_named(job.inputs_bucket, source.name))
     _refuse_outputs_inside(job)
     check = job.stop.raise_if_requested
-    files = files_of(job.spec, job.inputs_bucket, job.options, tally, check=check)
+    known = _known_classes(job)
+    files = files_of(
+        job.spec, job.inputs_bucket, job.options, tally, known_classes=known, check=check
+    )
     job.inputs_bucket = files
     assert files.listing is not None
 
@@ -87,6 +104,32 @@ def share_files(job: Job) -> None:
     """Give all nodes the listing."""
     if isinstance(job.inputs_bucket, FilesBucket):
         job.runtime.share(LISTING_FILE, job.inputs_bucket.listing.to_bytes())
+
+
+def classes_of(job: Job) -> Mapping[str, int]:
+    """The number of each class of the job's files, and of those of a result that it amends."""
+    if isinstance(job.inputs_bucket, FilesBucket):
+        found = job.inputs_bucket.listing.classes
+        if found:
+            return {name.decode(*_NAMES): number for name, number in found.items()}
+    return {} if job.base is None else job.base.classes
+
+
+def _known_classes(job: Job) -> Mapping[bytes, int] | None:
+    """The number of each class of the result that the job adds files to; None if there is none
+    whose classes have numbers."""
+    if job.base is None:
+        return None
+    if not job.base.classes:
+        own = [job.base.spec, *(part.spec for part in job.base.earlier)]
+        rules = [each.ingest for each in own if each.ingest is not None]
+        if any(each.layout == "folders" and each.class_map is None for each in rules):
+            raise InputError(
+                f"the manifest of job {job.base.job_id} does not say which number each class has",
+                hint="an earlier dsort made it: ingest all again",
+            )
+        return None
+    return {name.encode(*_NAMES): number for name, number in job.base.classes.items()}
 
 
 def _refuse_outputs_inside(job: Job) -> None:

@@ -35,6 +35,8 @@ JSON, UTF-8, keys in the order below, two spaces of indent, one newline at the e
 ``removed``        names of files with hashes of keys that were removed from the shards of ``spec``
 ``earlier``        what earlier jobs have made of the result, whose shards come first in
                    ``outputs``: by job id, spec, removed, inputs and outputs (how many)
+``classes``        of files in folders: the number of each class by name, as in ``.cls``; null if
+                   there are none, absent in manifests of the first releases
 ``mixing``         how records were mixed: counts (of each input bin, how many came to each
                    output bin), input_shards, output_shards, input_bins, output_bins,
                    output_bin_shards, chi2, degrees_of_freedom, p_value, verdict, words
@@ -53,7 +55,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -157,6 +159,7 @@ def manifest_bytes(
     amends: str | None = None,
     removed: Sequence[str] = (),
     earlier: Sequence[ManifestPart] = (),
+    classes: Mapping[str, int] | None = None,
 ) -> bytes:
     """The manifest as it is stored."""
     content = {
@@ -186,6 +189,7 @@ def manifest_bytes(
         "amends": amends,
         "removed": list(removed),
         "earlier": {part.job_id: _part(part) for part in earlier},
+        "classes": dict(classes) if classes else None,
         "mixing": mixing if mixing is None else _mixing(mixing),
         "timeline": Rows(timeline),
         "inputs": _rows(ManifestInput, inputs),
@@ -283,6 +287,7 @@ class StoredManifest:
     removed: tuple[str, ...] = ()
     earlier: tuple[ManifestPart, ...] = ()
     code: tuple[Mapping[str, Any], ...] = ()
+    classes: Mapping[str, int] = field(default_factory=dict)
 
     def parts(self) -> list[StoredManifest]:
         """What each job has made of the result, as if it was all; this one's itself if it is."""
@@ -353,6 +358,7 @@ def parse_manifest(data: bytes) -> StoredManifest:
         removed=_names(content, "removed"),
         earlier=_earlier(content),
         code=_code(content),
+        classes=_classes(content),
     )
 
 
@@ -389,6 +395,15 @@ def _code(content: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     if not all(isinstance(row, dict) for row in rows):
         raise _no_manifest("code has what is no object")
     return tuple(rows)
+
+
+def _classes(content: Mapping[str, Any]) -> Mapping[str, int]:
+    if content.get("classes") is None:
+        return {}
+    classes: Mapping[str, Any] = _field(content, "classes", dict)
+    if not all(type(number) is int for number in classes.values()):
+        raise _no_manifest("classes has what is no number")
+    return classes
 
 
 def _lineage(content: Mapping[str, Any]) -> ManifestSidecar | None:

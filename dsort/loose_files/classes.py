@@ -8,12 +8,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from dsort.errors import InputError
 from dsort.loose_files.mat import is_mat, synsets_of
+from dsort.naming.names import first_few, readable
+from dsort.sizes import format_count
 
-__all__ = ["class_map_of", "labels_of"]
+__all__ = ["class_map_of", "labels_of", "numbers_of"]
 
 
 def class_map_of(name: str, data: bytes) -> Mapping[bytes, int]:
@@ -31,6 +33,55 @@ def class_map_of(name: str, data: bytes) -> Mapping[bytes, int]:
             raise InputError(f"{name} has the class {each!r} twice")
         classes[key] = number
     return classes
+
+
+def numbers_of(
+    there: Collection[bytes],
+    map_name: str,
+    given: Mapping[bytes, int] | None,
+    known: Mapping[bytes, int] | None,
+) -> dict[bytes, int]:
+    """The number of each class: of those that are ``there``, and of those that are ``known`` of a
+    result that is added to, which keep theirs. ``given``: what the class map ``map_name`` says;
+    None if there is none, then classes are numbered by sorted names. ``InputError`` where these
+    do not agree, or leave out a class."""
+    if given is None and known is None:
+        return {name: at for at, name in enumerate(sorted(there))}
+    numbers = known if given is None else given
+    assert numbers is not None
+    unknown = [readable(each) for each in sorted(there) if each not in numbers]
+    if unknown and given is not None:
+        count = format_count(len(unknown), "class is", "classes are")
+        raise InputError(f"{count} not in {map_name}: {first_few(unknown)}")
+    if unknown:
+        raise InputError(
+            f"{format_count(len(unknown), 'class is', 'classes are')} not in the result that is "
+            f"added to: {first_few(unknown)}",
+            hint="no class has a number that would be theirs: ingest all again, or write a spec "
+            "with amend and an ingest.class_map that has every class",
+        )
+    if known is not None and given is not None:
+        _refuse_other_numbers(map_name, given, known)
+    merged = {**(known or {}), **{name: numbers[name] for name in there}}
+    return dict(sorted(merged.items(), key=lambda each: (each[1], each[0])))
+
+
+def _refuse_other_numbers(
+    map_name: str, given: Mapping[bytes, int], known: Mapping[bytes, int]
+) -> None:
+    hint = "classes of a result that is added to keep their numbers"
+    for name, number in known.items():
+        if given.get(name, number) != number:
+            text = f"{map_name} gives the class {readable(name)} the number {given[name]:,}"
+            raise InputError(f"{text}, and the result that is added to has {number:,}", hint=hint)
+    absent = {number: name for name, number in known.items() if name not in given}
+    for name, number in given.items():
+        if number in absent:
+            raise InputError(
+                f"{map_name} gives {readable(name)} the number {number:,}, which is that of "
+                f"{readable(absent[number])} in the result that is added to",
+                hint=hint,
+            )
 
 
 def labels_of(name: str, data: bytes) -> Sequence[int]:

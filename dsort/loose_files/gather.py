@@ -7,7 +7,7 @@ from functools import partial
 
 from dsort.data.tally import Tally
 from dsort.errors import DuplicateError, InputError, MissingShardError
-from dsort.loose_files.classes import class_map_of, labels_of
+from dsort.loose_files.classes import class_map_of, labels_of, numbers_of
 from dsort.loose_files.found import NO_FILE, base_of, found_files
 from dsort.loose_files.listing import Listing
 from dsort.loose_files.member_names import HIDDEN, OTHER, UNUSABLE, NameRules
@@ -47,12 +47,14 @@ def list_members(
     tally: Tally,
     read: Read,
     *,
+    known_classes: Mapping[bytes, int] | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> Listing:
     """The members that the files of ``sources`` become, each file one of them, or counted as left
     out. ``InputError`` that names files which cannot be members, ``DuplicateError`` for two that
-    would be the same one. ``read``: what ``rules`` name besides. ``check`` is called again and
-    again, and may raise."""
+    would be the same one. ``read``: what ``rules`` name besides. ``known_classes``: the number of
+    each class of a result that these members are added to. ``check`` is called again and again, and
+    may raise."""
     members = Members()
     if rules.recipe is not None:
         add_recipe(members, rules.recipe, read(rules.recipe), sources, buckets)
@@ -66,7 +68,7 @@ def list_members(
             hint="check input_format and ingest; `dsort ls` shows what is there",
         )
     if rules.layout == "folders":
-        _add_classes(members, rules, read)
+        _add_classes(members, rules, read, known_classes)
     if rules.labels is not None:
         _add_labels(members, rules, read)
     if rules.table is not None:
@@ -145,18 +147,16 @@ def _shown(name: str) -> str:
     return readable(name.encode(*_NAMES))
 
 
-def _add_classes(members: Members, rules: Ingest, read: Read) -> None:
+def _add_classes(
+    members: Members, rules: Ingest, read: Read, known: Mapping[bytes, int] | None
+) -> None:
     """A member ``.cls`` for each record: the number of its class, the first directory of its path
     (behind the one that all paths of the input begin with)."""
-    there = sorted(members.class_ids)
-    numbers: Mapping[bytes, int] = {name: at for at, name in enumerate(there)}
+    given = None
     if rules.class_map is not None:
-        numbers = class_map_of(rules.class_map, read(rules.class_map))
-        unknown = [readable(each) for each in there if each not in numbers]
-        if unknown:
-            raise InputError(
-                f"{len(unknown):,} classes are not in {rules.class_map}: {first_few(unknown)}"
-            )
+        given = class_map_of(rules.class_map, read(rules.class_map))
+    numbers = numbers_of(members.class_ids, rules.class_map or "", given, known)
+    members.class_numbers = numbers
     for key, own in members.classes():
         members.add_text(key, b"cls", b"%d" % numbers[own])
 

@@ -7,8 +7,8 @@ that nobody stores: its length and the place of each member in it follow from na
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import xxhash
@@ -71,7 +71,9 @@ class Listing:
     """Members in order. ``names``: of members; ``sizes``: of their payload, in bytes; ``inputs``:
     the number of the input where each is, or ``LITERAL``; ``paths``: the object in its bucket, or
     the payload itself; ``stamps``: see ``stamp_of``; ``starts``: where in the object it begins.
-    Run ``i`` is the rows ``first_rows[i]:first_rows[i + 1]``, and has ``shard_bytes[i]`` bytes."""
+    Run ``i`` is the rows ``first_rows[i]:first_rows[i + 1]``, and has ``shard_bytes[i]`` bytes.
+    ``classes``: the number of each class by name, where there are classes; a listing that was read
+    does not say them."""
 
     names: BytesColumn
     sizes: Int64s
@@ -81,6 +83,7 @@ class Listing:
     starts: Int64s
     first_rows: Int64s
     shard_bytes: Int64s
+    classes: Mapping[bytes, int] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -92,6 +95,8 @@ class Listing:
         stamps: UInt64s,
         starts: Int64s,
         records: Int64s,
+        *,
+        classes: Mapping[bytes, int] | None = None,
     ) -> Listing:
         """Of members that stand in order. ``records``: the row of the first of each record."""
         stored = _header_bytes(names, sizes) + sizes + (-sizes % BLOCK_BYTES)
@@ -99,7 +104,9 @@ class Listing:
         first_rows = _runs(ends, records)
         before = np.concatenate([np.zeros(1, np.int64), ends])[first_rows]
         shard_bytes = np.diff(before) + len(END_OF_ARCHIVE)
-        return cls(names, sizes, inputs, paths, stamps, starts, first_rows, shard_bytes)
+        return cls(
+            names, sizes, inputs, paths, stamps, starts, first_rows, shard_bytes, classes or {}
+        )
 
     @classmethod
     def empty(cls) -> Listing:

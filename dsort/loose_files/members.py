@@ -40,7 +40,8 @@ class _Texts:
 @dataclass(slots=True)
 class Members:
     """Columns with a row a member, and the files that are left out, by why: how many, and the first
-    of them. Some 100 B a member, whatever the layout."""
+    of them. Some 100 B a member, whatever the layout. ``class_numbers``: what ``.cls`` says of each
+    class, where there are classes."""
 
     _names: _Texts = field(default_factory=_Texts)
     _key_bytes: array[int] = field(default_factory=lambda: array("q"))
@@ -52,6 +53,7 @@ class Members:
     _classes: array[int] = field(default_factory=lambda: array("i"))
     _extensions: set[bytes] = field(default_factory=set)
     class_ids: dict[bytes, int] = field(default_factory=dict)
+    class_numbers: dict[bytes, int] = field(default_factory=dict)
     left_out: dict[str, tuple[int, list[str]]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -132,6 +134,7 @@ class Members:
             stamps=np.array(self._stamps, np.uint64)[order],
             starts=np.array(self._starts, np.int64)[order],
             records=records,
+            classes=self.class_numbers,
         )
 
     def _in_order(self) -> Int64s:

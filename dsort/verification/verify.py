@@ -58,12 +58,12 @@ from dsort.loose_files.listing import Listing
 from dsort.naming.names import first_few
 from dsort.options import RunOptions, default_options, open_result, open_with_settings
 from dsort.read import ShardReader
-from dsort.spec.model import JobSpec
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.open import open_inputs
 from dsort.storage.several import BucketPlace, SeveralBuckets, bucket_named
 from dsort.storage.small_objects import read_small
+from dsort.verification.classes import check_classes, classes_to_go_on
 from dsort.verification.code import tell_changed_code
 from dsort.verification.compare import Comparison, check_removed, check_unique_keys
 from dsort.verification.findings import Findings, ProgressTeller
@@ -142,9 +142,10 @@ def _ignore(event: Event) -> None:
     """Nobody listens."""
 
 
-def _files_there(spec: JobSpec, bucket: Bucket, options: RunOptions) -> FilesBucket:
+def _files_there(manifest: StoredManifest, bucket: Bucket, options: RunOptions) -> FilesBucket:
     """The files that a spec names, as far as they are still there."""
-    found = files_of(spec, bucket, options, Tally())
+    known = classes_to_go_on(manifest)
+    found = files_of(manifest.spec, bucket, options, Tally(), known_classes=known)
     try:
         assert found.listing is not None
     except (InputError, ObjectNotFoundError):
@@ -197,7 +198,7 @@ class _Verification:
                 place.ref, root=options.root, settings=options.settings
             ),
         )
-        return bucket if spec.ingest is None else _files_there(spec, bucket, options)
+        return bucket if spec.ingest is None else _files_there(self._manifest, bucket, options)
 
     def run_code_again(self, options: RunOptions, stack: contextlib.ExitStack) -> None:
         """Have steps run the code that the manifest names. It ends with ``stack``.
@@ -217,6 +218,8 @@ class _Verification:
         self._warn_of_strangers()
         input_reader = self._input_reader()
         comparable = self._inputs_are_comparable()
+        if comparable:
+            check_classes(manifest, self._inputs_bucket, findings)
         self._expect(input_reader.passes if comparable else 0)
         inputs = input_reader.read(manifest.inputs, findings, progress) if comparable else None
         if inputs is not None and len(self._removed):

@@ -379,7 +379,7 @@ def test_the_commands_say_what_they_did(tmp_path: Path, cli: CommandLine) -> Non
     (tmp_path / "keys.txt").write_text("a\nnobody\n")
     done = cli("remove", "out", "--keys", "keys.txt")
     assert done.code == 0
-    assert "1 records" in done.out
+    assert "1 record\n" in done.out
     assert "no record has the key nobody" in done.err
     write_shards(tmp_path / "more", {"m.tar": shard_of("x")})
     assert cli("append", "out", "more").code == 0
