@@ -18,12 +18,14 @@ from dsort.errors import (
     InputError,
     MissingShardError,
     SpecError,
+    StorageAccessError,
 )
 from dsort.job.events import Event, JobReport, PhaseDone
 from dsort.job.layout import manifest_name
 from dsort.options import RunOptions, open_with_settings
 from dsort.settings import load_settings
 from dsort.spec.load import parse_spec
+from dsort.storage.network_policy import FetchPolicy
 from tests.support.commands import CommandLine
 from tests.support.datasets import files_of
 from tests.support.engine import plan_local, refused, run_local
@@ -445,6 +447,27 @@ def test_class_maps_labels_and_tables_come_from_files(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_bytes(b"1\n")
     with refused(tmp_path, InputError, "has 1 labels, and there are 21 records"):
         run_local(tmp_path, ingest_spec(ingest=more, overwrite=True))
+
+
+def test_a_job_from_the_network_reads_nothing_outside_its_roots(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    write_tree(root / "in", {"a/1.jpg": b""})
+    write_tree(tmp_path, {"secret.txt": b"a,0\n", "out/x.jpg": b""})
+    fetch = FetchPolicy(roots=(str(root),))
+    secret = str(tmp_path / "secret.txt")
+    for ingest in (
+        {"layout": "folders", "class_map": secret}, {"labels": secret}, {"recipe": secret},
+        {"table": {"file": secret}}, {"recipe": "s3://bucket/recipe.txt"},
+    ):  # fmt: skip
+        with pytest.raises(InputError) as caught:
+            run_local(root, ingest_spec(ingest=ingest), fetch=fetch)
+        assert "a,0" not in str(caught.value)
+    for link, target in (("file.jpg", tmp_path / "out" / "x.jpg"), ("tree", tmp_path / "out")):
+        (root / "in" / link).symlink_to(target)
+        with pytest.raises(StorageAccessError, match=link):
+            run_local(root, ingest_spec(), fetch=fetch)
+        (root / "in" / link).unlink()
+    run_local(root, ingest_spec(), fetch=fetch)
 
 
 def test_one_command_makes_shards_of_trees(cli: CommandLine, tmp_path: Path) -> None:
