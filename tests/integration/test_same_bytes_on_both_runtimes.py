@@ -26,6 +26,7 @@ from tests.support.datasets import (
     small_dataset,
     write_shards,
 )
+from tests.support.loose_files import write_tree
 from tests.support.ray_here import ray_here
 from tests.support.tables import mixed_table, write_table
 
@@ -201,6 +202,20 @@ def test_workers_on_ray_ask_for_the_gpus_that_steps_want(root: Path, ray: Any) -
     }
     assert told <= {b"0", b"1"}
     assert told
+
+
+def test_loose_files_are_read_on_ray_as_in_processes(root: Path, ray: Any) -> None:
+    files = {f"{kind}/{at}.jpg": kind.encode() * at for kind in ("ant", "bee") for at in range(40)}
+    write_tree(root / "pets", files)
+    spec = {
+        "input_bck": "pets",
+        "ingest": {"layout": "folders"},
+        "algorithm": {"kind": "shuffle", "seed": 7},
+        "output_shard_count": 3,
+    }
+    reports = {each: run(root, f"files-{each}", each, "auto", spec) for each in ("local", "ray")}
+    assert files_of(root / "files-ray") == files_of(root / "files-local")
+    assert {(each.records, each.members) for each in reports.values()} == {(80, 160)}
 
 
 TABLES: dict[str, Mapping[str, Any]] = {
