@@ -118,8 +118,8 @@ def _refuse(job: Job, found: JoinFinding) -> None:
             f"{records} none of their key in the input {found.input_name}: {first}"
             if many > 1
             else f"a record has none of its key in the input {found.input_name}: {first}",
-            hint="nonmatch: skip leaves such records out, none keeps them without it; also for one "
-            "input alone (inputs[].join.nonmatch)",
+            hint="nonmatch: skip leaves such records out, none keeps them without it, also for one "
+            "input alone (inputs[].join.nonmatch); by: stem does not look at directories in keys",
         )
     if found.kind == JoinedKind.CONFLICT:
         raise JoinError(
