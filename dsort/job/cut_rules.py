@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from dsort.data.columns import Int64s
 from dsort.job.job import Job
 from dsort.order.cut import CutRule, EncodedSizes
 from dsort.workers.tasks import OrderDone
@@ -13,46 +15,40 @@ from dsort.workers.tasks import OrderDone
 __all__ = ["cut_rule"]
 
 
-def cut_rule(
-    job: Job, ordered: Sequence[OrderDone], counted_total: int, encoded: EncodedSizes | None
-) -> CutRule:
-    """When shards end. ``counted_total``: bytes of all records, as they are counted."""
+def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes | None) -> CutRule:
+    """When shards end, of records that are in order."""
     targets, spec = job.spec.targets, job.spec
     if spec.keep_shards:
         return CutRule(inputs=len(job.inputs))
-    counts_file = spec.output_shard_size_counts == "file"
-    totals = [(sum(facts.records for facts in ordered), counted_total)]
-    if len(targets) > 1:
-        totals = _totals_of_outputs(ordered, len(targets), counts_file=counts_file)
-    if encoded is not None and len(targets) > 1:
-        borders = np.cumsum([0, *(bytes_total for _, bytes_total in totals)])
-        sizes = np.diff(encoded.at(borders)).tolist()
-        totals = [(records, size) for (records, _), size in zip(totals, sizes, strict=True)]
-    rules = tuple(
-        job.names.cut_rule(
+    totals = _totals(ordered, len(targets))
+    stored = np.cumsum([0, *totals[:, 2].tolist()])
+    measured = totals[:, 2] if encoded is None else np.diff(encoded.at(stored))
+    rules = []
+    for group, target in enumerate(targets):
+        records_total, payload_bytes, bytes_total = totals[group].tolist()
+        if target.is_measured:
+            bytes_total = int(measured[group])
+        rule = job.names.cut_rule(
             group,
             size_bytes=target.size_bytes,
             records=target.records,
             count=target.count,
-            bytes_total=bytes_total,
+            bytes_total=bytes_total if target.counts_file else payload_bytes,
             records_total=records_total,
-            counts_file=counts_file,
-            at_most=spec.output_shard_size_is == "at_most" and bool(target.size_bytes),
+            counts_file=target.counts_file,
+            at_most=target.is_at_most,
         )
-        for group, (target, (records_total, bytes_total)) in enumerate(
-            zip(targets, totals, strict=True)
-        )
-    )
-    return rules[0] if len(rules) == 1 else CutRule(of_outputs=rules)
+        rules.append(rule if target.is_measured else replace(rule, is_plain=True))
+    return rules[0] if len(rules) == 1 else CutRule(of_outputs=tuple(rules))
 
 
-def _totals_of_outputs(
-    ordered: Sequence[OrderDone], outputs: int, *, counts_file: bool
-) -> list[tuple[int, int]]:
-    """(records, bytes as they are counted) of each output."""
+def _totals(ordered: Sequence[OrderDone], outputs: int) -> Int64s:
+    """(records, payload, stored bytes) of each output; shape ``(outputs, 3)``."""
     totals = np.zeros((outputs, 3), np.int64)
     for facts in ordered:
-        for group, sums in enumerate(facts.by_output):
+        own = facts.by_output
+        if outputs == 1:
+            own = ((facts.records, facts.payload_bytes, facts.stored_bytes),)
+        for group, sums in enumerate(own):
             totals[group] += sums
-    counted = totals[:, 2 if counts_file else 1]
-    return list(zip(totals[:, 0].tolist(), counted.tolist(), strict=True))
+    return totals

@@ -358,13 +358,10 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
         _check_nothing_lost(dropped, extraction, ordering)
     payload_total = sum(facts.payload_bytes for facts in ordered)
     kept = sum(facts.records for facts in ordered)
-    counts_file = job.spec.output_shard_size_counts == "file"
-    counted_total = sum(facts.stored_bytes for facts in ordered) if counts_file else payload_total
     encoded = None
     if job.spec.measures_encoded:
-        encoded = _encoded_sizes(job, ordering, counted_total)
-        counted_total = int(encoded.encoded[-1])
-    rule = cut_rule(job, ordered, counted_total, encoded)
+        encoded = _encoded_sizes(job, ordering, sum(facts.stored_bytes for facts in ordered))
+    rule = cut_rule(job, ordered, encoded)
     pieces, mixing = retry_after_lost_scratch(ordering, lambda: _cut(job, ordering, rule, encoded))
     schema = agreed_schema(job, extraction)
     container = job.spec.output_container.with_schema(schema)
@@ -401,9 +398,8 @@ def _warn_of_nothing(job: Job, plan: Plan) -> None:
 
 def _warn_of_overhead(job: Job, plan: Plan) -> None:
     """Of small members, headers and padding are most of a shard, which its size does not count."""
-    if job.spec.output_shard_size_counts == "file":
-        return
-    if all(target.size_bytes is None for target in job.spec.targets):
+    targets = job.spec.targets
+    if all(target.size_bytes is None or target.counts_file for target in targets):
         return
     if plan.records and plan.stored_bytes >= OVERHEAD_WARNED_FROM * plan.payload_bytes:
         job.warn(

@@ -76,6 +76,8 @@ class CutRule:
     ``inputs``: so many input shards, each of which ends one: shard ``n`` has the records of input
     ``n``, which come in this order, and may have none.
 
+    ``is_plain``: what is measured of others is nothing to these shards: no codec is around them.
+
     ``of_outputs``: where each of several outputs has a rule of its own, those, by group.
     """
 
@@ -86,6 +88,7 @@ class CutRule:
     shards_max: int | None = None
     counts_file: bool = False
     at_most: bool = False
+    is_plain: bool = False
     inputs: int = 0
     of_outputs: tuple[CutRule, ...] = ()
 
@@ -208,6 +211,7 @@ def cut_partition(
             state = OpenShard(group=run)
         group = state.group
         own, row = rule.of_group(group), start
+        behind = None if own.is_plain else packed
         while row < stop:
             until, closes = _close_at(own, state, running, row, stop)
             if until == row:  # the next record is too large for what is in the shard already
@@ -224,7 +228,7 @@ def cut_partition(
                 payload_bytes=int(payload[until] - payload[row]),
                 stored_bytes=int(stored[until] - stored[row]),
                 entries_bytes=0 if entered is None else int(entered[until] - entered[row]),
-                encoded_bytes=-1 if packed is None else int(packed[until] - packed[row]),
+                encoded_bytes=-1 if behind is None else int(behind[until] - behind[row]),
             )
             pieces.append(piece)
             state = _advance(state, piece, closes)
@@ -300,14 +304,15 @@ def _full_at(
     counted, so_far = running.payload, state.payload_bytes
     if rule.counts_file:
         counted, so_far = running.stored, state.stored_bytes
-    if rule.counts_file and running.encoded is not None:
-        counted, so_far = running.encoded, state.encoded_bytes
+    encoded = None if rule.is_plain else running.encoded
+    if rule.counts_file and encoded is not None:
+        counted, so_far = encoded, state.encoded_bytes
     wanted = counted[row] + max(rule.size_bytes, 1) - so_far
     if not rule.at_most:
         until = row + 1 + int(np.searchsorted(counted[row + 1 : stop + 1], wanted, side="left"))
         return (until, True) if until <= stop else (stop, False)
     until = row + int(np.searchsorted(counted[row + 1 : stop + 1], wanted, side="right"))
-    if rule.counts_file and running.encoded is None:
+    if rule.counts_file and encoded is None:
         # Heads and ends come on top: no more rows than now, found by halving what is left.
         low, high = row, until
         while low < high:

@@ -225,7 +225,7 @@ class JobSpec(SpecFields):
     def measures_encoded(self) -> bool:
         """Whether shards end by the size of their encoded files: then records are encoded once
         before it is known where."""
-        return self.output_shard_size_counts == "file" and self.encodes
+        return any(target.is_measured for target in self.targets)
 
     @property
     def encodes(self) -> bool:

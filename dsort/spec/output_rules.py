@@ -226,10 +226,18 @@ def _shards_of_each_end_somewhere(spec: SpecFields) -> Iterator[SpecProblem]:
     for number, output in enumerate(spec.outputs):
         path = f"outputs[{number}]"
         given = [name for name in _SIZES if getattr(output, name) is not None]
+        container = spec.output_extension
+        if output.output_shard_size_counts == "file" and is_columnar(container):
+            text = f"{container} shards are measured by their payload"
+            yield SpecProblem(f"{path}.output_shard_size_counts", text)
         if len(given) > 1 and "output_shard_count" in given:
             text = f"only one of {joined(given)} can say where shards end"
             yield SpecProblem(f"{path}.{given[1]}", text)
     for target in spec.targets if spec.outputs else ():
+        own = target.size_is != spec.output_shard_size_is
+        if own and target.size_is == "at_most" and not target.size_bytes:
+            text = "needs output_shard_size"
+            yield SpecProblem(f"{target.path}output_shard_size_is", text)
         if target.template is None:
             continue
         names = parse_template(target.template).count

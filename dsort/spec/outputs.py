@@ -4,7 +4,7 @@ what the shards of each are called and when they end."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
@@ -82,6 +82,12 @@ class Output(Part):
         description="As at the top level. An output that says nothing of where its shards end has "
         "what is said there.",
     )
+    output_shard_size_is: Literal["at_least", "at_most"] | None = Field(
+        default=None, description="As at the top level, which is the default."
+    )
+    output_shard_size_counts: Literal["payload", "file"] | None = Field(
+        default=None, description="As at the top level, which is the default."
+    )
     output_shard_records: Count | None = Field(default=None, description="As at the top level.")
     output_shard_count: Count | None = Field(default=None, description="As at the top level.")
 
@@ -91,7 +97,8 @@ class Target:
     """One output of a job. ``name``: "" of the only one. ``path``: of what the spec says of it,
     with the dot behind it; "" at the top level. ``template``: None where it has none, or a key map
     says it. ``bucket``: its own; None: that of the job. ``extension``: of its shards; ``level``: as
-    the spec has it, for the codec that it names."""
+    the spec has it, for the codec that it names. ``size_is``, ``size_counts``: what its size
+    means."""
 
     name: str
     path: str
@@ -102,11 +109,28 @@ class Target:
     bucket: BucketRef | None = None
     extension: str = ""
     level: int | None = None
+    size_is: str = "at_least"
+    size_counts: str = "payload"
 
     @property
     def place(self) -> str:
         """What names of its shards say of the bucket that they are in; "" for that of the job."""
         return "" if self.bucket is None else self.name
+
+    @property
+    def is_at_most(self) -> bool:
+        """Whether no shard may be larger than its size."""
+        return self.size_is == "at_most" and bool(self.size_bytes)
+
+    @property
+    def counts_file(self) -> bool:
+        """Whether its size is that of files, and not of their payload."""
+        return self.size_counts == "file"
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether its shards end by what they come to behind their codec."""
+        return self.counts_file and self.codec is not None
 
     @property
     def codec(self) -> Codec | None:

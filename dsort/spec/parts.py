@@ -524,7 +524,8 @@ class SpecFields(Part):
         if not self.outputs:
             template = None if self.has_key_map else self.output_format
             level = self.output_compression_level
-            return (Target("", "", template, *ends, None, self.output_extension, level),)
+            meant = (self.output_shard_size_is, self.output_shard_size_counts)
+            return (Target("", "", template, *ends, None, self.output_extension, level, *meant),)
         found = []
         for number, each in enumerate(self.outputs):
             own = (each.output_shard_size, each.output_shard_records, each.output_shard_count)
@@ -537,7 +538,10 @@ class SpecFields(Part):
             if extension is None:
                 extension, level = self.output_extension, self.output_compression_level
             path = f"outputs[{number}]."
-            found.append(Target(each.name, path, named, *sizes, bucket, extension, level))
+            size_is = each.output_shard_size_is or self.output_shard_size_is
+            counts = each.output_shard_size_counts or self.output_shard_size_counts
+            more = (bucket, extension, level, size_is, counts)
+            found.append(Target(each.name, path, named, *sizes, *more))
         return tuple(found)
 
     @property

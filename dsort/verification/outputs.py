@@ -97,9 +97,9 @@ class ShardFacts:
             return self.stored_bytes, self.last_stored_bytes
         return self.payload_bytes, self.last_payload_bytes
 
-    def grown_bytes(self, spec: JobSpec, record: FirstRecord) -> int:
-        """How large it would be with one more record, by what ``spec`` counts."""
-        if spec.output_shard_size_counts != "file":
+    def grown_bytes(self, spec: JobSpec, target: Target, record: FirstRecord) -> int:
+        """How large it would be with one more record, by what ``target`` counts."""
+        if not target.counts_file:
             return self.payload_bytes + record.payload_bytes
         return spec.output_container.file_bytes(
             self.records + record.records,
@@ -223,13 +223,12 @@ def _check_target(
     if target.count is not None:
         _check_count(facts, target.count, findings)
         return
-    counts = spec.output_shard_size_counts
+    counts = target.size_counts
     size_bytes, shards_max = target.size_bytes or 0, None
     if not target.ends:  # an even share for each name of the template
         shards_max = names_count or 1
         size_bytes = max(-(-sum(shard.sized_bytes(counts)[0] for shard in facts) // shards_max), 1)
     by_count = target.records is not None and not target.size_bytes
-    at_most = spec.output_shard_size_is == "at_most" and bool(target.size_bytes)
     for _, group in groupby(facts, key=lambda shard: shard.place.group):
         shards = list(group)
         for shard, following in zip(shards, [*shards[1:], None], strict=True):
@@ -237,12 +236,12 @@ def _check_target(
             if not shard.readable:
                 continue
             records_max = target.records
-            if spec.measures_encoded and (records_max is None or shard.records < records_max):
+            if target.is_measured and (records_max is None or shard.records < records_max):
                 continue  # it ends by what was measured before it was encoded, about 1 % off
             if records_max is not None and (by_count or shard.records >= records_max):
                 text = _wrong_records(shard, records_max, last=last)
-            elif at_most:
-                text = _too_large(shard, following, spec, size_bytes)
+            elif target.is_at_most:
+                text = _too_large(shard, following, spec, target)
             else:
                 # Where all payload is shared out, records without any may be left for the last.
                 stays_open = shards_max is not None and shard.place.number == shards_max - 1
@@ -271,17 +270,17 @@ def _wrong_size(
 
 
 def _too_large(
-    shard: ShardFacts, following: ShardFacts | None, spec: JobSpec, size_max: int
+    shard: ShardFacts, following: ShardFacts | None, spec: JobSpec, target: Target
 ) -> str:
-    counts = spec.output_shard_size_counts
+    counts, size_max = target.size_counts, target.size_bytes or 0
     if shard.records == 0:
         return "has no record"
-    has_bytes = shard.grown_bytes(spec, FirstRecord())
+    has_bytes = shard.grown_bytes(spec, target, FirstRecord())
     if has_bytes > size_max and shard.records > 1:
         return f"has {has_bytes:,} bytes of {counts}, more than {size_max:,}"
     if following is None or not following.readable:
         return ""
-    if shard.grown_bytes(spec, following.first) <= size_max:
+    if shard.grown_bytes(spec, target, following.first) <= size_max:
         return f"closes with {has_bytes:,} bytes of {counts}, though the next record fits, too"
     return ""
 

@@ -504,9 +504,34 @@ def test_outputs_may_differ_in_their_codecs(data: Path, counts: str) -> None:
     assert [each.records for each in again.outputs] == [each.records for each in report.outputs]
 
 
+@pytest.mark.parametrize("encoded", [False, True])
+def test_what_a_size_means_is_said_for_each_output(data: Path, encoded: bool) -> None:
+    limit = {"output_shard_size": 12000, "output_shard_size_is": "at_most"}
+    outputs = [
+        {"name": "a", "fraction": 0.4, **limit, "output_shard_size_counts": "file"},
+        {"name": "b", "fraction": 0.3, **limit},
+        {"name": "c", "fraction": 0.3, "output_shard_size": 3000},
+    ]
+    if encoded:
+        packed = {"output_shard_size_counts": "file", "output_extension": ".tar.gz"}
+        outputs[2] = {**outputs[2], **packed}
+    report = run_local(data, divided(*outputs, algorithm={"kind": "shuffle", "seed": 5}))
+    manifest = json.loads((data / "out" / manifest_name(report.job_id)).read_bytes())
+    rows = {name: [] for name in "abc"}
+    for row in manifest["outputs"]:
+        rows[row["output"]].append(row)
+    assert all(row["file_bytes"] <= 12000 for row in rows["a"])
+    assert all(row["payload_bytes"] <= 12000 for row in rows["b"])
+    assert max(row["file_bytes"] for row in rows["b"]) > 12000
+    least = "file_bytes" if encoded else "payload_bytes"
+    assert all(2500 <= row[least] < 6000 for row in rows["c"][:-1])
+    verified(data, report.job_id)
+
+
 @pytest.mark.parametrize(
     ("own", "words"),
     [
+        ({"output_shard_size_is": "at_most"}, "output_shard_size_is: needs output_shard_size"),
         ({"output_extension": ".zip"}, r"\.zip is another container than \.tar"),
         ({"output_compression_level": 3}, "needs an output_extension beside it"),
         ({"output_extension": ".tar.zst", "output_compression_level": 99}, "level"),
