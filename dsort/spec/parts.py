@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Literal, Self
 
@@ -540,8 +541,8 @@ class SpecFields(Part):
             path = f"outputs[{number}]."
             size_is = each.output_shard_size_is or self.output_shard_size_is
             counts = each.output_shard_size_counts or self.output_shard_size_counts
-            more = (bucket, extension, level, size_is, counts)
-            found.append(Target(each.name, path, named, *sizes, *more))
+            target = Target(each.name, path, named, *sizes, bucket, extension, level)
+            found.append(replace(target, size_is=size_is, size_counts=counts))
         return tuple(found)
 
     @property
