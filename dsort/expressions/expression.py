@@ -69,6 +69,12 @@ class Expression:
         return tuple(dict.fromkeys(name for leaf in self._leaves for name in leaf.extensions))
 
     @property
+    def extensions_read(self) -> tuple[str, ...]:
+        """Those of them of which it asks more than whether they are there."""
+        leaves = (leaf for leaf in self._leaves if leaf.kind != "has")
+        return tuple(dict.fromkeys(name for leaf in leaves for name in leaf.extensions))
+
+    @property
     def refused_for_rows(self) -> str:
         """What rows that stay rows do not know of it: their number in the shard, the size of all
         members; "" if they know all."""

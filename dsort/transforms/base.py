@@ -73,6 +73,11 @@ class Step(ABC):
         return ()
 
     @property
+    def extensions_read(self) -> tuple[str, ...]:
+        """Those of them whose content, or size, it looks at."""
+        return self.extensions
+
+    @property
     def needs_positions(self) -> bool:
         """Whether it looks at ``RecordTable.first``. Then what comes to it is counted in all shards
         before any is extracted, which takes a reading of the inputs of its own."""

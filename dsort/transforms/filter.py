@@ -56,6 +56,11 @@ class Filter(Step):
         return self.expression.extensions
 
     @property
+    def extensions_read(self) -> tuple[str, ...]:
+        """Those of which more is asked than whether they are there."""
+        return self.expression.extensions_read
+
+    @property
     def refused_for_rows(self) -> str:
         """Numbers of records in a shard, and sizes of whole rows."""
         return self.expression.refused_for_rows

@@ -64,6 +64,11 @@ class Require(Step):
         """All that are wanted."""
         return tuple(dict.fromkeys(name for each in self.wanted for name in each))
 
+    @property
+    def extensions_read(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
     def count_left(self, first: int, count: int) -> int | None:
         """All, where none is left out."""
         return None if self.on_missing == "exclude" else count

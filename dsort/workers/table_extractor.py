@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import mmap
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, repeat
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES
 from dsort.containers.columnar.blocks import deal_out
 from dsort.containers.columnar.cell_types import cell_decoders
-from dsort.containers.columnar.cells import KEY_COLUMN, cell_contents, row_keys
+from dsort.containers.columnar.cells import KEY_COLUMN, row_keys
 from dsort.containers.columnar.columns import batch_of_records
 from dsort.containers.columnar.container import Columnar
 from dsort.containers.columnar.reader import ROWS_A_BATCH_MAX, light_batches, open_table
@@ -31,13 +31,11 @@ from dsort.containers.columnar.schema import (
 )
 from dsort.containers.columnar.values import LightRows
 from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s
-from dsort.data.hashes import hash_keys
 from dsort.data.index import Origins, RecordIndex, Segments, SortKeys
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.repeats import HashesSeen
-from dsort.errors import CorruptShardError, InputError
-from dsort.naming.names import shortened
+from dsort.errors import CorruptShardError
 from dsort.order.partitions import Partitioning
 from dsort.order.table import RecordTable
 from dsort.scratch.index import TableBlocks
@@ -52,6 +50,7 @@ from dsort.workers.payload_files import PayloadBuffer, Spool
 from dsort.workers.placing import Placed
 from dsort.workers.sort_keys import ShardSortKeys
 from dsort.workers.source import ShardBytes, open_input
+from dsort.workers.table_rows import CLASSES, record_table
 from dsort.workers.tasks import READ_SCHEMA_FILE, SCHEMA_FILE, ExtractTask, ShardExtracted
 
 __all__ = ["ShardSource", "TableExtractor"]
@@ -60,8 +59,6 @@ BATCH_SHARE = 8
 BATCH_BYTES_MAX = 64 << 20
 CELL_OVERHEAD_BYTES = 4
 """What a cell takes besides its value, an offset for the most part."""
-_SORT_KEYS = ("to sort by", "algorithm.extension names a column, with a dot before it")
-_CLASSES = ("to stratify by", "stratify names a column")
 
 
 class ShardSource:
@@ -323,23 +320,24 @@ class TableExtractor(Extractor):
         light = [batch.light for batch in batches]
         keys = _keys_of(task.name, light, self._key_field, first)
         payload = np.concatenate([batch.row_bytes() for batch in batches])
-        table = _record_table(task.name, light, keys, payload, self._setup.algorithm.extensions)
+        table = record_table(task.name, light, keys, payload, self._setup.algorithm.extensions)
         stays = np.ones(len(keys), np.bool_)
         named = input_of(task.name, (place.name for place in self._setup.inputs))
         if steps:
-            asked = dict.fromkeys(name for step in steps for name in step.extensions)
-            there = [f".{name}" for name in asked if light[0].schema.get_field_index(name) >= 0]
+            there, unread = _asked_by(steps, light[0].schema)
             read = table
             if there or self._setup.algorithm.extensions:
-                read = _record_table(task.name, light, keys, payload, there, has_cells=True)
+                read = record_table(
+                    task.name, light, keys, payload, there, has_cells=True, unread=unread
+                )
             table, stays = _left_rows(task, steps, table, replace(read, input=named), rows, log)
         left = np.flatnonzero(stays)
         if placed is None:
             read = replace(table, input=named)
             wanted = self._cells_to_place(light[0].schema)
             if wanted:
-                whole = _record_table(
-                    task.name, light, keys, payload, wanted, _CLASSES, has_cells=True
+                whole = record_table(
+                    task.name, light, keys, payload, wanted, CLASSES, has_cells=True
                 )
                 read = replace(whole.keeping(stays), input=named)
             placed = self._placer.placed(task, read, log)
@@ -423,6 +421,15 @@ class TableExtractor(Extractor):
             stored_bytes=int(index.stored_bytes.sum()),
             tally=counted,
         )
+
+
+def _asked_by(steps: Sequence[Step], schema: Any) -> tuple[list[str], list[str]]:
+    """(the columns that steps ask about, those of which nobody reads the content), as
+    extensions."""
+    asked = dict.fromkeys(name for step in steps for name in step.extensions)
+    there = [name for name in asked if schema.get_field_index(name) >= 0]
+    read = {name for step in steps for name in step.extensions_read}
+    return [f".{name}" for name in there], [f".{name}" for name in there if name not in read]
 
 
 def _left_rows(
@@ -512,80 +519,3 @@ def _with_key(
     yield from (cell for cell in cells if cell[0] != extension)
     if extension != b"." + KEY_COLUMN.encode():
         yield extension, key
-
-
-def _record_table(
-    shard: str,
-    batches: Sequence[Any],
-    keys: BytesColumn,
-    payload_bytes: Int64s,
-    extensions: Sequence[str],
-    wanted: tuple[str, str] = _SORT_KEYS,
-    *,
-    has_cells: bool = False,
-) -> RecordTable:
-    """The rows of some batches as algorithms read records: with a member for each column that
-    ``extensions`` name and that is not null there; where they name none, with one. ``wanted``: what
-    for, and what names them. ``has_cells``: members have the sizes of cells, and not of rows."""
-    count = len(keys)
-    contents: dict[int, bytes] = {}
-    names: list[bytes] = []
-    texts = keys.tolist()
-    record_of: list[int] = []
-    columns = [_cells(shard, batches, extension, wanted) for extension in extensions]
-    for row, key in enumerate(texts) if columns else ():
-        for extension, cells in zip(extensions, columns, strict=True):
-            cell = cells[row]
-            if cell is not None:
-                contents[len(names)] = cell
-                names.append(key + extension.encode("utf-8", "surrogateescape"))
-                record_of.append(row)
-    ends = np.arange(count + 1, dtype=np.int64)
-    name_of, key_bytes, sizes = keys, keys.lengths, payload_bytes
-    if extensions:
-        rows = np.array(record_of, np.int64)
-        name_of, ends = BytesColumn.of(names), np.searchsorted(rows, ends).astype(np.int64)
-        key_bytes, sizes = keys.lengths[rows], payload_bytes[rows]
-        if has_cells:
-            sizes = np.fromiter(map(len, contents.values()), np.int64, len(contents))
-    members = _members_named(name_of, sizes, contents)
-    records = FormedRecords(
-        keys=keys,
-        key_hash=hash_keys(texts, count),
-        member_offsets=ends,
-        member_rows=np.arange(len(name_of)),
-        key_bytes=key_bytes,
-        payload_bytes=payload_bytes,
-        stored_bytes=payload_bytes,
-    )
-    return RecordTable(shard, members, records, lambda of, row: of.literals[row])
-
-
-def _members_named(
-    names: BytesColumn, payload_bytes: Int64s, contents: Mapping[int, bytes]
-) -> MemberTable:
-    """Members of these names and sizes that lie nowhere in a shard."""
-    nothing = np.full(len(names), -1, np.int64)
-    return MemberTable(
-        names=names,
-        kind=np.zeros(len(names), np.uint8),
-        payload_start=nothing,
-        payload_bytes=payload_bytes,
-        range_start=nothing,
-        range_length=np.zeros(len(names), np.int64),
-        literals=contents,
-    )
-
-
-def _cells(
-    shard: str, batches: Sequence[Any], extension: str, wanted: tuple[str, str]
-) -> list[bytes | None]:
-    """What the rows of some batches have in the column that ``extension`` names."""
-    name = extension.removeprefix(".")
-    column = batches[0].schema.get_field_index(name)
-    if column < 0:
-        raise InputError(
-            f"shard {shard} has no column {shortened(name)} {wanted[0]}", hint=wanted[1]
-        )
-    found = (cell_contents(name, batch.column(column)) for batch in batches)
-    return list(chain.from_iterable(found))

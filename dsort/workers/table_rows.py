@@ -1,0 +1,114 @@
+"""Rows of tables as algorithms, steps and outputs read records: their cells are members.
+
+Only the columns that somebody asks about are members. What is but asked whether it is null has no
+content, and costs no look at each cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from dsort.containers.columnar.cells import cell_contents
+from dsort.containers.columnar.schema import is_media, nulls_of
+from dsort.data.columns import BytesColumn, Int64s
+from dsort.data.hashes import hash_keys
+from dsort.data.members import MemberTable
+from dsort.data.records import FormedRecords
+from dsort.data.row_bytes import side_by_side
+from dsort.errors import InputError
+from dsort.naming.names import shortened
+from dsort.order.table import RecordTable
+
+__all__ = ["CLASSES", "SORT_KEYS", "record_table"]
+
+SORT_KEYS = ("to sort by", "algorithm.extension names a column, with a dot before it")
+CLASSES = ("to stratify by", "stratify names a column")
+"""What a column is wanted for, and what names it."""
+
+
+def record_table(
+    shard: str,
+    batches: Sequence[Any],
+    keys: BytesColumn,
+    payload_bytes: Int64s,
+    extensions: Sequence[str],
+    wanted: tuple[str, str] = SORT_KEYS,
+    *,
+    has_cells: bool = False,
+    unread: Collection[str] = (),
+) -> RecordTable:
+    """The rows of some batches as records: with a member for each column that ``extensions`` name
+    and that is not null there; where they name none, with one. ``wanted``: what for, and what names
+    them. ``has_cells``: members have the sizes of cells, and not of rows. ``unread``: extensions
+    whose content nobody asks for."""
+    count = len(keys)
+    contents: Mapping[int, bytes] = {}
+    ends = np.arange(count + 1, dtype=np.int64)
+    name_of, key_bytes, sizes = keys, keys.lengths, payload_bytes
+    if extensions:
+        found = [_cells(shard, batches, each, wanted, each in unread) for each in extensions]
+        row_of = np.concatenate([rows for rows, _ in found])
+        column_of = np.repeat(np.arange(len(found)), [len(rows) for rows, _ in found])
+        order = np.lexsort((column_of, row_of))
+        names = [
+            side_by_side([keys.take(rows), extension.encode("utf-8", "surrogateescape")], len(rows))
+            for extension, (rows, _) in zip(extensions, found, strict=True)
+        ]
+        values = [each for rows, cells in found for each in cells or [b""] * len(rows)]
+        contents = dict(enumerate(values[at] for at in order.tolist()))
+        row_of, name_of = row_of[order], BytesColumn.concat(names).take(order)
+        ends = np.searchsorted(row_of, ends).astype(np.int64)
+        key_bytes, sizes = keys.lengths[row_of], payload_bytes[row_of]
+        if has_cells:
+            sizes = np.fromiter(map(len, contents.values()), np.int64, len(contents))
+    records = FormedRecords(
+        keys=keys,
+        key_hash=hash_keys(keys.tolist(), count),
+        member_offsets=ends,
+        member_rows=np.arange(len(name_of)),
+        key_bytes=key_bytes,
+        payload_bytes=payload_bytes,
+        stored_bytes=payload_bytes,
+    )
+    members = _members_named(name_of, sizes, contents)
+    return RecordTable(shard, members, records, lambda of, row: of.literals[row])
+
+
+def _members_named(
+    names: BytesColumn, payload_bytes: Int64s, contents: Mapping[int, bytes]
+) -> MemberTable:
+    """Members of these names and sizes that lie nowhere in a shard."""
+    nothing = np.full(len(names), -1, np.int64)
+    return MemberTable(
+        names=names,
+        kind=np.zeros(len(names), np.uint8),
+        payload_start=nothing,
+        payload_bytes=payload_bytes,
+        range_start=nothing,
+        range_length=np.zeros(len(names), np.int64),
+        literals=contents,
+    )
+
+
+def _cells(
+    shard: str, batches: Sequence[Any], extension: str, wanted: tuple[str, str], unread: bool
+) -> tuple[Int64s, list[bytes]]:
+    """(the rows that have something in the column that ``extension`` names, what that is; nothing
+    if it is ``unread``)."""
+    name = extension.removeprefix(".")
+    column = batches[0].schema.get_field_index(name)
+    if column < 0:
+        raise InputError(
+            f"shard {shard} has no column {shortened(name)} {wanted[0]}", hint=wanted[1]
+        )
+    if unread and not is_media(batches[0].schema.field(column).type):
+        nulls = np.concatenate([nulls_of(batch.column(column)) for batch in batches])
+        return np.flatnonzero(~nulls), []
+    found = (cell_contents(name, batch.column(column)) for batch in batches)
+    cells = list(chain.from_iterable(found))
+    there = [row for row, cell in enumerate(cells) if cell is not None]
+    return np.array(there, np.int64), [cell for cell in cells if cell is not None]
