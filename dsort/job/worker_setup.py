@@ -103,6 +103,12 @@ def movement_for(job: Job) -> Movement:
         if job.spec.makes_records and forced == "auto":
             chosen = replace(chosen, reason="steps make records, which go through the disk")
         partitions = _with_outputs(job.spec, chosen.partitions)
+        if job.spec.makes_records and job.spec.division is None:
+            in_one = chosen.payload_bytes * PARTITIONS_A_BUFFER <= chosen.buffer_bytes
+            hashed = job.spec.algorithm.type.spreads_evenly and job.keymap is None
+            # To order less than a buffer on one worker is nothing beside running code twice, once
+            # of it for a survey of where partitions begin.
+            partitions = 1 if in_one and not hashed else partitions
         return replace(chosen, values_stay=values_stay, partitions=partitions)
     except TooLittleMemoryError as problem:
         hint = (

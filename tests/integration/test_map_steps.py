@@ -415,6 +415,35 @@ def test_code_that_changes_while_the_job_runs_ends_it(tmp_path: Path) -> None:
         run_local(tmp_path, with_steps(step, on_error="skip"))
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"algorithm": {"kind": "alphanumeric", "decreasing": True}},
+        {"algorithm": {"kind": "content", "extension": ".jpg", "content_key_type": "string"}},
+        {
+            "output_format": None,
+            "ekm": {"low-%02d": ["^r[0-4]"], "high-%02d": ["^r[5-9]"]},
+            "algorithm": {"kind": "md5"},
+        },
+    ],
+    ids=["by key", "by content", "key map"],
+)
+def test_orders_of_a_few_records_run_code_once(fields: dict[str, Any], tmp_path: Path) -> None:
+    keys = [f"r{n}" for n in range(10)]
+    shards(tmp_path, *keys)
+    (tmp_path / "code.py").write_text(
+        "import pathlib\n"
+        "def noted(sample):\n"
+        "    with pathlib.Path(__file__).with_name('done.txt').open('a') as file:\n"
+        "        file.write(sample['__key__'] + '\\n')\n"
+        "    return sample\n"
+    )
+    spec = with_steps({"map": {"python": f"{tmp_path}/code.py:noted"}}, **fields)
+    spec = {name: value for name, value in spec.items() if value is not None}
+    assert run_local(tmp_path, spec, workers=2).records == 10
+    assert sorted((tmp_path / "done.txt").read_text().split()) == keys
+
+
 def test_an_example_of_all_steps_is_a_spec() -> None:
     steps: list[dict[str, Any]] = [
         {"filter": 'ext("json").score > 0.5 && size("jpg") < 5_000_000'},
