@@ -7,9 +7,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dsort import api
+from dsort.job.layout import manifest_name
+from dsort.options import RunOptions
 from tests.support.engine import spec_of
 
-__all__ = ["contents_out", "ingest_spec", "write_tree"]
+__all__ = ["PETS", "WITH_CLASS", "contents_out", "ingest_spec", "verified", "write_tree"]
+
+PETS = {
+    f"{kind}/{number:02d}.jpg": f"{kind} {number}".encode() * number
+    for kind in ("cat", "ant", "bee")
+    for number in range(7)
+}
+WITH_CLASS = {
+    name.replace(".jpg", ".cls"): b"%d" % ["ant", "bee", "cat"].index(name[:3]) for name in PETS
+}
+"""What an image folder of three classes has, and what is made for it."""
 
 
 def write_tree(directory: Path, files: Mapping[str, bytes]) -> None:
@@ -40,3 +53,10 @@ def contents_out(root: Path, bucket: str = "out") -> dict[str, bytes]:
                 assert member.name not in found
                 found[member.name] = opened.read()
     return found
+
+
+def verified(root: Path, job_id: str) -> list[str]:
+    """What is wrong with a result in ``out``, and what it warns of."""
+    manifest = (root / "out" / manifest_name(job_id)).read_bytes()
+    report = api.verify(manifest, options=RunOptions(root=root))
+    return [str(problem) for problem in report.problems] + list(report.warnings)
