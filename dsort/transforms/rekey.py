@@ -201,6 +201,8 @@ def check_new_keys(records: RecordTable, new_keys: BytesColumn, owner: str) -> N
     if len(dots):  # also those of directories, if there are two side by side
         key_of = np.searchsorted(ends, dots, side="right")
         suspect[key_of[(dots >= base[key_of]) | (np.diff(dots, append=-1) == 1)]] = True
+    zeros = np.flatnonzero(blob == 0)  # of what members say; no key that was read has one
+    suspect[np.searchsorted(ends, zeros, side="right")] = True
     if len(blob):
         first = new_keys.offsets[:-1]
         suspect |= blob[np.minimum(first, len(blob) - 1)] == ord("/")
@@ -220,6 +222,8 @@ def _problem_of(key: bytes) -> str:
     base = key.rpartition(b"/")[2]
     if len(key) > KEY_BYTES_MAX:
         return f"has {len(key):,} bytes, more than {KEY_BYTES_MAX:,}"
+    if b"\0" in key:
+        return "has a zero byte in it"
     if key.startswith(b"/") or b".." in key.split(b"/"):
         return "leads out of the directory that it is unpacked in"
     if b"." in base:

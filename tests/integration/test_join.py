@@ -130,6 +130,24 @@ def test_records_are_joined_by_what_their_members_say(root: Path) -> None:
         run_local(root, {**spec, "overwrite": True})
 
 
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ("a\\u0000b", "has a zero byte in it"),
+        ("../a", "leads out of the directory"),
+        ("a.b", "has a dot"),
+        ("", "has no name behind its last slash"),
+        ("a" * 5000, "has 5,000 bytes"),
+    ],
+)
+def test_a_member_cannot_say_any_key(said: str, problem: str, root: Path) -> None:
+    write(root, "captions", {"c.json": f'{{"image": "{said}"}}'.encode()}, 1)
+    spec = spec_of({**BOTH, "captions": "none"}, algorithm=SHUFFLE)
+    spec["inputs"][2]["join"]["by"] = "json.image"
+    with pytest.raises(TransformError, match=problem):
+        run_local(root, spec)
+
+
 def test_steps_come_before_the_join(root: Path) -> None:
     steps = [{"filter": 'key != "03"'}, {"fields": {"rename": {"cls": "label.cls"}}}]
     spec = spec_of(BOTH, algorithm=SHUFFLE, transform={"steps": steps})
