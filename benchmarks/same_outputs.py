@@ -127,7 +127,8 @@ def run_spec(checkout: Path, path: Path, move: str, server: S3Server) -> dict[st
             cwd=root, env=environment, capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
         if done.returncode:
-            return {f"refused, {done.returncode}: {done.stderr.splitlines()[0]}": ""}
+            said = done.stderr.splitlines()[0].replace(text, "")
+            return {f"refused, {done.returncode}: {said}": ""}
         shutil.rmtree(root / "specs")
         return digests_of(root) | (digests_in_stores(server) if in_store else {})
 
