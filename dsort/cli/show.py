@@ -194,7 +194,13 @@ def _outputs(manifest: Mapping[str, Any]) -> list[OutputCount]:
 def _in_words(algorithm: Mapping[str, Any]) -> str:
     kind = str(algorithm["kind"])
     by_name = ": sorted by name" * (kind == "alphanumeric")  # who forgot to name one may wonder
-    return output.printable(kind) + by_name + ", decreasing" * bool(algorithm["decreasing"])
+    more = by_name + ", decreasing" * bool(algorithm["decreasing"])
+    keys = [str(each["kind"]) for each in algorithm.get("keys") or ()]
+    more += f": by {', then '.join(keys)}" * bool(keys)
+    for name, field in (("interleave", "by"), ("batches", "similar")):
+        if placed := algorithm.get(name):
+            more += f", {name}: {placed[field]}"
+    return output.printable(kind + more)
 
 
 def _inputs(spec: Mapping[str, Any]) -> str:

@@ -143,6 +143,10 @@ def test_a_bucket_itself_is_the_same_for_all_runs() -> None:
 def test_a_shuffle_without_a_seed_has_the_run_id_for_one() -> None:
     assert rendered(algorithm={"kind": "shuffle"})["algorithm"]["seed"] == "20261120T020000Z"
     assert "seed" not in rendered(algorithm={"kind": "none"})["algorithm"]
+    md5 = {"kind": "md5"}
+    shuffled = rendered(algorithm={"keys": [md5, {"kind": "shuffle"}]})["algorithm"]
+    assert shuffled["seed"] == "20261120T020000Z"
+    assert "seed" not in rendered(algorithm={"keys": [md5]})["algorithm"]
 
 
 def test_rendering_changes_nothing_of_the_spec_it_is_given() -> None:
