@@ -147,6 +147,9 @@ def transform(
     """
     if change == Change():
         _refuse_store_verb(src)
+    if "-" in (src, dst):
+        hint = "`dsort start - - -f SPEC` reads and writes one, with transform in SPEC"
+        raise SpecError("dsort transform changes shards of a bucket, and no stream", hint=hint)
     if dst is None:
         raise SpecError(
             [SpecProblem("DST", "is missing", "shards keep their names: name a bucket")]

@@ -103,6 +103,7 @@ def test_a_number_is_not_given_again(cli: CommandLine, tmp_path: Path) -> None:
         (("transform", "in", "x", "--python", "a:b", "--ext", "jpg"), ("--ext", "jpg:npy")),
         (("transform", "in", "x", "--use", "a", "--ext", "a:b"), ("goes with --python",)),
         (("transform", "add", "x"), ("dsort transforms add",)),
+        (("transform", "-", "-", "--use", "a"), ("no stream", "dsort start - - -f SPEC")),
         (("transforms", "add", "a/b", "-f", "{}"), ("'a/b' is no name",)),
         (("transforms", "add", "a", "-f", "{}"), ("steps: is required",)),
         (("transforms", "add", "a", "-f", '{"steps": [{"sampel": 1}]}'), ("sample",)),
