@@ -111,6 +111,7 @@ def choose_movement(
     input_bytes: int,
     mappable: bool,
     encoded: bool = False,
+    unmappable: str = "",
     memory_bytes: int,
     workers: int,
     nodes: int = 1,
@@ -122,7 +123,7 @@ def choose_movement(
     """Choose how payload moves.
 
     ``input_bytes``: of all inputs as they move; where some are ``encoded``, about what they decode
-    to.
+    to. ``unmappable``: why they are not ``mappable``, in words.
     ``memory_bytes`` is what the whole job may use on one node, and ``workers`` are spread over
     ``nodes``. ``upload_bytes``: what each worker needs besides its buffer, for uploads.
     ``short_records``: records may be so short that their columns weigh as much.
@@ -148,6 +149,8 @@ def choose_movement(
         reason = f"{size} of inputs do not fit twice in the {memory} that the job may use"
         if encoded:
             reason = f"the inputs are compressed: they are decoded once, to about {size}"
+        elif not mappable and unmappable:
+            reason = unmappable
         # Several for each worker, for a partition that two workers share is read twice.
         enough = min(workers * PARTITIONS_A_WORKER, input_bytes // PARTITION_BYTES_MIN)
         if short_records:

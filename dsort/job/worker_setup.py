@@ -92,6 +92,7 @@ def movement_for(job: Job) -> Movement:
             input_bytes=input_bytes,
             mappable=mappable,
             encoded=decoded.are_encoded,
+            unmappable=_why_unmappable(job, mappable=mappable, is_table=is_table),
             memory_bytes=memory_bytes,
             workers=job.runtime.workers_max(),
             nodes=job.runtime.nodes(),
@@ -100,8 +101,6 @@ def movement_for(job: Job) -> Movement:
             short_records=any(each.has_short_records for each in job.spec.input_containers),
             turns_a_buffer=TABLE_TURNS_A_BUFFER if is_table else PARTITIONS_A_BUFFER,
         )
-        if job.spec.makes_records and forced == "auto":
-            chosen = replace(chosen, reason="steps make records, which go through the disk")
         partitions = _with_outputs(job.spec, chosen.partitions)
         if job.spec.makes_records and job.spec.division is None:
             in_one = chosen.payload_bytes * PARTITIONS_A_BUFFER <= chosen.buffer_bytes
@@ -118,6 +117,17 @@ def movement_for(job: Job) -> Movement:
         raise SpecError([SpecProblem("max_mem_usage", str(problem), hint)]) from None
     except NotMappableError as problem:
         raise SpecError([SpecProblem("", str(problem), "use --move spill")]) from None
+
+
+def _why_unmappable(job: Job, *, mappable: bool, is_table: bool) -> str:
+    """Why records go through the disk, however little they are."""
+    if job.spec.makes_records:
+        return "steps make records, which go through the disk"
+    if is_table:
+        return "rows of tables are taken, and written anew, which goes through the disk"
+    if job.spec.ingest is not None:
+        return "records are made of loose files, each opened once, which goes through the disk"
+    return "" if mappable else "the inputs are no files of this machine: each is read once"
 
 
 def _with_outputs(spec: JobSpec, partitions: int) -> int:
