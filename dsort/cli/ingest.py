@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -15,13 +17,14 @@ from dsort.cli.plan import show_plan
 from dsort.cli.progress import make_reporter
 from dsort.cli.remote import write_report
 from dsort.cli.run import read_spec, run_options, show_spec, stoppable
-from dsort.errors import SpecError, SpecProblem
+from dsort.errors import DsortError, SpecError, SpecProblem
 
 __all__ = ["ingest"]
 
 NAMES = "shard-{n:06d}"
 SIZE = "1GB"
 _TEMPLATE = re.compile(r"[%{@]")
+_FIELD = re.compile(r"\bingest\.(layout|key|dots|unusable): (\w+)")
 _NAMED = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_-]*)=(.+)", re.DOTALL)
 
 
@@ -140,7 +143,7 @@ def ingest(
         **shards.fields(),
     }
     as_given = run_options(run, root=root, overwrite=overwrite)
-    with make_reporter(progress) as reporter:
+    with make_reporter(progress) as reporter, _hinting_at_options():
         flags = {"overwrite": overwrite}
         spec = read_spec(json.dumps(fields), None, None, warn=reporter.warn, flags=flags)
         if verbose:
@@ -153,6 +156,16 @@ def ingest(
         with stoppable() as stop:
             report = api.run(spec, options=as_given, on_event=reporter, stop=stop)
     write_report(report, as_json=as_json)
+
+
+@contextmanager
+def _hinting_at_options() -> Iterator[None]:
+    """Have hints name the options of the command, and not the fields of a spec."""
+    try:
+        yield
+    except DsortError as error:
+        error.hint = _FIELD.sub(r"--\1 \2", error.hint)
+        raise
 
 
 def _destination(text: str) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from dsort.loose_files.archives import ARCHIVE_SUFFIX, NO_FILE, files_inside
 from dsort.loose_files.listing import stamp_of, stamp_of_status
 from dsort.naming.names import first_few, is_internal
 from dsort.naming.patterns import glob_prefix, glob_regex
+from dsort.sizes import format_count
 from dsort.spec.inputs import Source
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
@@ -74,7 +75,8 @@ def named_files(
     missing = [name for name in names if name not in found]
     if missing:
         raise MissingShardError(
-            f"{len(missing):,} files are missing from {bucket.uri}: {first_few(missing)}",
+            f"{format_count(len(missing), 'file is', 'files are')} missing from {bucket.uri}: "
+            f"{first_few(missing)}",
             hint="check the names; `dsort ls` shows what is there",
         )
     for name in names:

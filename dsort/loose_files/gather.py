@@ -10,13 +10,14 @@ from dsort.errors import DuplicateError, InputError, MissingShardError
 from dsort.loose_files.classes import class_map_of, labels_of, numbers_of
 from dsort.loose_files.found import NO_FILE, base_of, found_files
 from dsort.loose_files.listing import Listing
-from dsort.loose_files.member_names import HIDDEN, OTHER, UNUSABLE, NameRules
+from dsort.loose_files.member_names import HIDDEN, NO_ORDINARY_FILE, OTHER, UNUSABLE, NameRules
 from dsort.loose_files.members import Members
 from dsort.loose_files.metadata import UNLISTED, add_described, is_metadata
 from dsort.loose_files.recipe import add_recipe
 from dsort.loose_files.tables import json_payload, rows_of
 from dsort.naming.names import first_few, readable
 from dsort.naming.patterns import KeyPattern
+from dsort.sizes import format_count
 from dsort.spec.ingest import Ingest, Table
 from dsort.spec.inputs import Source
 from dsort.storage.bucket import Bucket
@@ -31,7 +32,7 @@ TABLE_BYTES_MAX = 1 << 30
 _KINDS = {
     HIDDEN: "hidden_files",
     OTHER: "other_files",
-    UNUSABLE: "unusable_files",
+    **dict.fromkeys(UNUSABLE, "unusable_files"),
     UNLISTED: "unlisted_files",
 }
 
@@ -103,7 +104,7 @@ def _add_files(
     for at, (path, size, stamp, place, start) in enumerate(files):
         if at % NAMES_A_CHECK == 0:
             check()
-        found = UNUSABLE if size == NO_FILE else member_of(path)
+        found = NO_ORDINARY_FILE if size == NO_FILE else member_of(path)
         if is_described and size != NO_FILE and (is_metadata(path) or isinstance(found, tuple)):
             described[path] = (size, stamp)
         elif isinstance(found, str):
@@ -125,22 +126,39 @@ def _table_in(bucket: Bucket, path: bytes) -> bytes:
 
 
 def _tell_left_out(members: Members, rules: Ingest, tally: Tally) -> None:
-    reactions = {HIDDEN: ("hidden", rules.hidden)}
-    reactions |= dict.fromkeys((UNUSABLE, UNLISTED), ("unusable", rules.unusable))
+    left_out = sorted(members.left_out.items())
+    if rules.unusable == "abort":
+        _refuse_unusable({why: found for why, found in left_out if why in UNUSABLE})
+    refused = {HIDDEN: ("hidden", rules.hidden), UNLISTED: ("unusable", rules.unusable)}
     words = {
-        HIDDEN: "are hidden",
-        UNUSABLE: "can be no members of records",
-        UNLISTED: "are in no row of metadata",
+        HIDDEN: ("file is hidden", "files are hidden"),
+        UNLISTED: ("file is in no row of metadata", "files are in no row of metadata"),
     }
-    for why, (count, names) in sorted(members.left_out.items()):
-        field, reaction = reactions.get(why, ("", "drop"))
+    for why, (count, names) in left_out:
+        field, reaction = refused.get(why, ("", "drop"))
         if reaction == "abort":
+            shown = first_few([_shown(each) for each in names])
             raise InputError(
-                f"{count:,} files {words[why]}: {first_few([_shown(each) for each in names])}",
-                hint=f"ingest.{field}: drop leaves them out, and counts them"
-                + ("; a member needs a name with an extension" if why == UNUSABLE else ""),
+                f"{format_count(count, *words[why])}: {shown}",
+                hint=f"ingest.{field}: drop leaves them out, and counts them",
             )
         tally.add(_KINDS[why], count, map(_shown, names))
+
+
+def _refuse_unusable(left_out: Mapping[str, tuple[int, Sequence[str]]]) -> None:
+    """``InputError`` if there are any, which says why each of them can be no member."""
+    if not left_out:
+        return
+    total = sum(count for count, _ in left_out.values())
+    each_why = [
+        f"{first_few([_shown(name) for name in names])} ({UNUSABLE[why]})"
+        for why, (_, names) in left_out.items()
+    ]
+    what = format_count(total, "file can be no member", "files can be no members")
+    raise InputError(
+        f"{what} of records: {'; '.join(each_why)}",
+        hint="ingest.unusable: drop leaves them out, and counts them",
+    )
 
 
 def _shown(name: str) -> str:

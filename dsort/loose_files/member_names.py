@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from dsort.naming.patterns import KeyPattern
 
-__all__ = ["BETWEEN", "HIDDEN", "OTHER", "UNUSABLE", "NameRules"]
+__all__ = [
+    "BETWEEN",
+    "HIDDEN",
+    "NO_CLASS",
+    "NO_EXTENSION",
+    "NO_ORDINARY_FILE",
+    "ODD_NAME",
+    "OTHER",
+    "UNUSABLE",
+    "NameRules",
+]
 
 BETWEEN = b"\0"
 """Stands between key and extension, where a name has a dot: names sort by their keys."""
 
-HIDDEN, OTHER, UNUSABLE = "hidden", "other", "unusable"
-"""Why a file is left out: it is hidden, has another extension, can be no member."""
+HIDDEN, OTHER = "hidden", "other"
+"""Why a file is left out: it is hidden, or has another extension."""
+NO_CLASS, NO_EXTENSION, NO_ORDINARY_FILE = "no_class", "no_extension", "no_ordinary_file"
+ODD_NAME = "odd_name"
+UNUSABLE: Final[Mapping[str, str]] = {
+    NO_CLASS: "in no directory of a class",
+    NO_EXTENSION: "no extension",
+    NO_ORDINARY_FILE: "a link to nothing, a pipe, a socket or a device",
+    ODD_NAME: "a name that no member can have",
+}
+"""Why a file can be no member of a record, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +56,18 @@ class NameRules:
         """(key, extension) of the file ``path``, or why it is left out."""
         base = path[path.rfind(b"/") + 1 :]
         if path[:1] == b"." or b"/." in path:
-            return HIDDEN if _is_plain(path) else UNUSABLE
+            return HIDDEN if _is_plain(path) else ODD_NAME
         dot = base.find(b".") if self.at_first_dot else base.rfind(b".")
         extension = base[dot + 1 :]
-        if dot < 1 or not extension or b"//" in path or path[0] == 47 or b"\0" in path:
-            return UNUSABLE
+        if b"//" in path or path[0] == 47 or b"\0" in path:
+            return ODD_NAME
+        if dot < 1 or not extension:
+            return NO_EXTENSION
         if self._lower and extension.lower() not in self._lower:
             return OTHER
         key = path[: len(path) - len(extension) - 1]
         if self.directory_from is not None and path.find(b"/", self.directory_from) < 0:
-            return UNUSABLE
+            return NO_CLASS
         if self.pattern is not None:
             found = self.pattern.key_of(key)
             if found is None:
@@ -61,7 +82,7 @@ class NameRules:
         if b"." in key[cut:]:
             key = key[:cut] + key[cut:].replace(b".", b"_")
         if not key[cut:] or not _is_plain(key):
-            return UNUSABLE
+            return ODD_NAME
         return key, extension
 
 

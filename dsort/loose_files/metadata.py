@@ -10,7 +10,7 @@ import posixpath
 from collections.abc import Callable, Iterator, Mapping
 
 from dsort.errors import DuplicateError, InputError, MissingShardError
-from dsort.loose_files.member_names import NameRules
+from dsort.loose_files.member_names import UNUSABLE, NameRules
 from dsort.loose_files.members import Members
 from dsort.loose_files.tables import TABLE_SUFFIXES, Row, json_payload, rows_of
 from dsort.naming.names import readable
@@ -75,7 +75,8 @@ def _add_row(
         named[path] = where
         found = rules.member_of(path)
         if isinstance(found, str):
-            raise InputError(f"{where} names {text}, which can be no member of a record: {found}")
+            why = UNUSABLE.get(found, found)
+            raise InputError(f"{where} names {text}, which can be no member of a record: {why}")
         key = found[0] if key is None else key
         size, stamp = files[path]
         extension = prefix.encode(*_NAMES) + found[1]

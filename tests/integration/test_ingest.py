@@ -18,7 +18,7 @@ from dsort.errors import (
     SpecError,
     StorageAccessError,
 )
-from dsort.job.events import Event, JobReport, PhaseDone
+from dsort.job.events import Event, PhaseDone
 from dsort.job.layout import manifest_name
 from dsort.options import RunOptions, open_with_settings
 from dsort.settings import load_settings
@@ -48,6 +48,8 @@ def test_an_image_folder_becomes_records_with_the_number_of_their_class(tmp_path
     spec = ingest_spec(ingest={"layout": "folders"}, algorithm=SHUFFLE)
     report = run_local(tmp_path, spec)
     assert (report.records, report.members, report.input_shards) == (21, 42, 1)
+    manifest = json.loads((tmp_path / "out" / manifest_name(report.job_id)).read_bytes())
+    assert "loose files" in manifest["move"]["reason"]
     assert contents_out(tmp_path) == {**PETS, **WITH_CLASS}
     assert verified(tmp_path, report.job_id) == []
 
@@ -119,7 +121,8 @@ def test_what_is_left_out_is_counted_and_named(tmp_path: Path) -> None:
     write_tree(tmp_path / "in", {"a.txt": b"1", ".x.txt": b"", ".d/b.txt": b"", "README": b""})
     os.mkfifo(tmp_path / "in" / "pipe.txt")
     (tmp_path / "in" / "gone.txt").symlink_to("nowhere")
-    with pytest.raises(InputError, match=r"3 files can be no members.*README, gone\.txt, pipe"):
+    why = r"3 files can be no members.*README \(no extension\); gone\.txt, pipe\.txt \(a link to"
+    with pytest.raises(InputError, match=why):
         run_local(tmp_path, ingest_spec())
     with pytest.raises(InputError, match=r"2 files are hidden: \.d/b\.txt, \.x\.txt"):
         run_local(tmp_path, ingest_spec(ingest={"unusable": "drop", "hidden": "abort"}))
@@ -329,75 +332,13 @@ def test_objects_of_a_store_become_records(
     assert (verified_report.problems, verified_report.warnings) == ((), ())
 
 
-def added_to(root: Path, tree: str) -> JobReport:
-    manifest = max((root / "out").glob(".dsort/*/manifest.json")).read_bytes()
-    return api.append(manifest, tree, place="out", options=RunOptions(root=root, workers=1))
-
-
-def test_files_that_are_added_get_the_numbers_that_their_classes_have(
+def test_a_command_says_why_a_file_is_no_member_and_which_option_leaves_it_out(
     tmp_path: Path, cli: CommandLine
 ) -> None:
-    write_tree(tmp_path / "in", PETS)
-    more = {"cat/70.jpg": b"one more", "bee/71.jpg": b"another"}
-    write_tree(tmp_path / "more", more)
-    spec = ingest_spec(ingest={"layout": "folders"}, algorithm=SHUFFLE)
-    first = run_local(tmp_path, spec)
-    report = added_to(tmp_path, "more")
-    added = {"cat/70.cls": b"2", "bee/71.cls": b"1"}
-    assert contents_out(tmp_path) == {**PETS, **WITH_CLASS, **more, **added}
-    assert "3: ant 0, bee 1, cat 2" in cli("show", "out").out
-    for job_id in (first.job_id, report.job_id):
-        manifest = json.loads((tmp_path / "out" / manifest_name(job_id)).read_bytes())
-        assert manifest["classes"] == {"ant": 0, "bee": 1, "cat": 2}
-    assert verified(tmp_path, report.job_id) == []
-
-
-def test_a_class_that_a_result_does_not_have_is_not_added_to_it(tmp_path: Path) -> None:
-    write_tree(tmp_path / "in", PETS)
-    write_tree(tmp_path / "more", {"emu/70.jpg": b"one more"})
-    run_local(tmp_path, ingest_spec(ingest={"layout": "folders"}, algorithm=SHUFFLE))
-    with pytest.raises(
-        InputError, match="1 class is not in the result that is added to: emu"
-    ) as error:
-        added_to(tmp_path, "more")
-    assert "class_map" in error.value.hint
-
-
-@pytest.mark.parametrize(
-    ("class_map", "problem"),
-    [
-        ('{"ant": 0, "bee": 1, "cat": 2, "emu": 3}', ""),
-        ('{"ant": 7, "emu": 3}', "gives the class ant the number 7.*has 0"),
-        ('{"emu": 1}', "gives emu the number 1, which is that of bee"),
-    ],
-)
-def test_a_class_map_gives_a_new_class_its_number(
-    tmp_path: Path, class_map: str, problem: str
-) -> None:
-    write_tree(tmp_path / "in", PETS)
-    write_tree(tmp_path / "more", {"emu/70.jpg": b"one more"})
-    (tmp_path / "classes.json").write_text(class_map)
-    spec = ingest_spec(ingest={"layout": "folders"}, algorithm=SHUFFLE)
-    first = run_local(tmp_path, spec)
-    rules = {"layout": "folders", "class_map": str(tmp_path / "classes.json")}
-    more = {**spec, "input_bck": "more", "output_format": "more-%d", "ingest": rules}
-    amending = {**more, "amend": {"job": first.job_id}}
-    if problem:
-        with pytest.raises(InputError, match=problem):
-            run_local(tmp_path, amending)
-        return
-    report = run_local(tmp_path, amending)
-    assert contents_out(tmp_path)["emu/70.cls"] == b"3"
-    assert verified(tmp_path, report.job_id) == []
-
-
-def test_verify_finds_classes_that_have_other_numbers_than_the_manifest_says(
-    tmp_path: Path,
-) -> None:
-    write_tree(tmp_path / "in", PETS)
-    spec = ingest_spec(ingest={"layout": "folders"}, algorithm=SHUFFLE)
-    report = run_local(tmp_path, spec)
-    path = tmp_path / "out" / manifest_name(report.job_id)
-    path.write_text(path.read_text().replace('"ant": 0', '"ant": 1'))
-    (problem,) = verified(tmp_path, report.job_id)
-    assert "other numbers than their files have: ant" in problem
+    write_tree(tmp_path / "in", PETS | {"notes.txt": b"", "cat/README": b""})
+    ended = cli("ingest", "in", "out", "--layout", "folders")
+    assert ended.code == 3
+    assert "notes.txt (in no directory of a class)" in ended.err
+    assert "cat/README (no extension)" in ended.err
+    assert "hint: --unusable drop leaves them out" in ended.err
+    assert cli("ingest", "in", "out", "--layout", "folders", "--unusable", "drop").code == 0

@@ -50,7 +50,7 @@ def test_metadata_describes_the_files_around_it(tmp_path: Path) -> None:
     }
     assert (report.records, verified(tmp_path, report.job_id)) == (3, [])
     (tmp_path / "in" / "more.jpg").write_bytes(b"")
-    with refused(tmp_path, InputError, "1 files are in no row of metadata: more.jpg"):
+    with refused(tmp_path, InputError, "1 file is in no row of metadata: more.jpg"):
         run_local(tmp_path, {**spec, "output_format": "other-%d"})
 
 
@@ -122,9 +122,9 @@ def test_tars_of_tars_are_looked_into(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("archive", "words"),
     [
-        (tar_of({"../../x.jpg": b""}), "1 files can be no members of records: a/../../x.jpg"),
-        (tar_of({"/etc/x.jpg": b""}), "1 files can be no members of records: a//etc/x.jpg"),
-        (tar_of({}, {"x.jpg": "/etc/passwd"}), "1 files can be no members of records: a/x.jpg"),
+        (tar_of({"../../x.jpg": b""}), "1 file can be no member of records: a/../../x.jpg"),
+        (tar_of({"/etc/x.jpg": b""}), "1 file can be no member of records: a//etc/x.jpg"),
+        (tar_of({}, {"x.jpg": "/etc/passwd"}), "1 file can be no member of records: a/x.jpg"),
         (tar_of({"x.jpg": b"1" * 3000})[:2000], "a.tar"),
         (tar_of({"x.tar": b"1" * 3000}), "a.tar/x.tar"),
         (b"no tar at all" * 100, "a.tar"),
@@ -168,7 +168,7 @@ def test_a_recipe_names_each_member_and_what_is_in_it(tmp_path: Path) -> None:
         ("1.jpg http://10.0.0.1/x", "line 1: http://10.0.0.1/x is in none of the inputs"),
         ("1.jpg file:///etc/passwd", "is in none of the inputs"),
         ("1.jpg pipe:touch /tmp/x", "line 1: pipe: is not supported"),
-        ("1.jpg b.jpg", "1 files are missing"),
+        ("1.jpg b.jpg", "1 file is missing"),
         ("1.jpg a.jpg\n1.jpg a.jpg", "would be the same member, 1.jpg"),
     ],
 )

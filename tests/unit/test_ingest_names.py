@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from dsort.loose_files.member_names import HIDDEN, OTHER, UNUSABLE, NameRules
+from dsort.loose_files.member_names import (
+    HIDDEN,
+    NO_CLASS,
+    NO_EXTENSION,
+    ODD_NAME,
+    OTHER,
+    NameRules,
+)
 from dsort.naming.patterns import KeyPattern
 
 
@@ -17,15 +24,15 @@ from dsort.naming.patterns import KeyPattern
         (b"..a.jpg", HIDDEN),
         (b".git/config.txt", HIDDEN),
         (b"a/.b.jpg", HIDDEN),
-        (b"README", UNUSABLE),
-        (b"a.b/README", UNUSABLE),
-        (b"a.", UNUSABLE),
-        (b"/etc/passwd.txt", UNUSABLE),
-        (b"a//b.txt", UNUSABLE),
-        (b"../b.txt", UNUSABLE),
-        (b"a/../b.txt", UNUSABLE),
-        (b"a/./b.txt", UNUSABLE),
-        (b"a\0.txt", UNUSABLE),
+        (b"README", NO_EXTENSION),
+        (b"a.b/README", NO_EXTENSION),
+        (b"a.", NO_EXTENSION),
+        (b"/etc/passwd.txt", ODD_NAME),
+        (b"a//b.txt", ODD_NAME),
+        (b"../b.txt", ODD_NAME),
+        (b"a/../b.txt", ODD_NAME),
+        (b"a/./b.txt", ODD_NAME),
+        (b"a\0.txt", ODD_NAME),
     ],
 )
 def test_a_name_is_parted_at_its_first_dot(path: bytes, found: object) -> None:
@@ -46,7 +53,7 @@ def test_keys_are_paths_names_or_what_a_pattern_says() -> None:
     assert rules.member_of(path) == (b"cat/1", b"jpg")
     assert rules.member_of(b"val/cat/1.jpg") == OTHER
     leads_out = NameRules(pattern=KeyPattern("x(.*)"))
-    assert leads_out.member_of(b"x/a.txt") == UNUSABLE
+    assert leads_out.member_of(b"x/a.txt") == ODD_NAME
 
 
 def test_a_pattern_has_a_group() -> None:
@@ -54,6 +61,12 @@ def test_a_pattern_has_a_group() -> None:
         KeyPattern("a.*")
     with pytest.raises(ValueError, match="no regular expression"):
         KeyPattern("(a")
+
+
+def test_with_classes_a_file_is_in_a_directory() -> None:
+    rules = NameRules(directory_from=len(b"train/"))
+    assert rules.member_of(b"train/cat/1.jpg") == (b"train/cat/1", b"jpg")
+    assert rules.member_of(b"train/1.jpg") == NO_CLASS
 
 
 def test_extensions_are_chosen_in_any_case() -> None:
