@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -58,6 +59,14 @@ class LooseFiles:
         list[str] | None,
         typer.Option("--ext", metavar="EXT", help="Only files with it go in; may be repeated."),
     ] = None
+    recipe: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Lines of a member's name and what is in it."),
+    ] = None
+    class_map: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="With folders: which number each class has."),
+    ] = None
     unusable: Annotated[
         Literal["abort", "drop"],
         typer.Option(help="What becomes of files that can be no members, as without extension."),
@@ -73,6 +82,8 @@ class LooseFiles:
             "dots": self.dots,
             "archives": self.archives,
             "extensions": extensions,
+            "recipe": _location(self.recipe),
+            "class_map": _location(self.class_map),
             "unusable": self.unusable,
         }
         return {name: value for name, value in given.items() if value}
@@ -166,6 +177,11 @@ def _hinting_at_options() -> Iterator[None]:
     except DsortError as error:
         error.hint = _FIELD.sub(r"--\1 \2", error.hint)
         raise
+
+
+def _location(text: str | None) -> str | None:
+    """A path from here, or a URL."""
+    return text if text is None or "://" in text else str(Path(text).absolute())
 
 
 def _destination(text: str) -> tuple[str, str]:

@@ -273,6 +273,10 @@ def test_one_command_makes_shards_of_trees(cli: CommandLine, tmp_path: Path) -> 
     assert ended.code == 0, ended.err
     assert sorted(files_of(tmp_path / "out")) == [f"pets-00{at}.tar" for at in range(3)]
     assert contents_out(tmp_path) == {**PETS, "cat/01.txt": b"tom"}
+    write_tree(tmp_path, {"recipe.txt": b"1.jpg cat/01.jpg\n1.cls text:4\n"})
+    ended = cli("ingest", "in", "made", "--recipe", "recipe.txt", "--workers", 1)
+    assert ended.code == 0, ended.err
+    assert contents_out(tmp_path, "made") == {"1.jpg": PETS["cat/01.jpg"], "1.cls": b"4"}
     ended = cli("ingest", "in", "sorted", "--sort", "--layout", "folders", "--workers", 1)
     assert ended.code == 0, ended.err
     names = [*contents_out(tmp_path, "sorted")]
