@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -146,6 +147,11 @@ def test_start_that_waits_ends_as_a_job_that_runs_here(place: Place, there: Comm
     assert there("wait", job_id).code == 3
 
 
+def without_memory(plan: str) -> str:
+    """But for how much memory was free just then: others on this machine take some."""
+    return re.sub(r"twice in the [0-9.]+ [KMGT]iB", "twice in the memory", plan)
+
+
 def test_a_plan_is_made_by_the_service(place: Place, there: CommandLine) -> None:
     spec = place.spec()
     planned = there("plan", "-f", spec, "-v")
@@ -154,7 +160,8 @@ def test_a_plan_is_made_by_the_service(place: Place, there: CommandLine) -> None
     assert "out-0.tar" in planned.out
     assert '"output_shard_records": 7' in planned.err
     job_id = there("start", "-f", spec, "--dry-run").out.strip()
-    assert there("wait", job_id, "--progress", "none").out == planned.out
+    waited = there("wait", job_id, "--progress", "none").out
+    assert without_memory(waited) == without_memory(planned.out)
     assert f"{job_id} finished, a plan" in there("show", job_id).out
 
 
