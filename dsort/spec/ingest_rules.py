@@ -15,7 +15,7 @@ def _files_become_records(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.ingest is None:
         return
     hint = 'e.g. "file:///data/shards" or "s3://bucket/shards"'
-    if "output_bck" not in spec.model_fields_set:
+    if spec.named_output_bck is None:
         yield SpecProblem("output_bck", "is required: shards are not written among files", hint)
     if any(source.bucket.is_stream for source in spec.sources):
         yield SpecProblem("input_bck", "does not go with ingest: files are listed, and no stream")

@@ -103,7 +103,7 @@ def _inputs_are_there(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 def _outputs_of_several_have_a_bucket(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.inputs and "output_bck" not in spec.model_fields_set:
+    if spec.inputs and spec.named_output_bck is None:
         hint = "several inputs have no bucket that the outputs would go to by default"
         yield SpecProblem("output_bck", "is required where there are inputs", hint)
 

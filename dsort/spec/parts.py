@@ -185,8 +185,9 @@ class SpecFields(Part):
     )
     output_bck: Bucket = Field(
         default_factory=lambda: BucketRef("", ""),
-        description="The bucket to write. Default (also of one without a name): input_bck; "
-        "required where there are inputs. Never http(s)://.",
+        description="The bucket to write. Default (also of one without a name): that of the first of "
+        "outputs, where each has one; else input_bck; required where there are inputs. Never "
+        "http(s)://.",
     )
     input_format: InputFormat = Field(
         default_factory=InputFormat, description="Which shards of the bucket go in."
@@ -561,3 +562,12 @@ class SpecFields(Part):
     def has_key_map(self) -> bool:
         """Whether an external key map says where records go, and not ``output_format``."""
         return self.ekm is not None or self.ekm_file is not None
+
+    @property
+    def named_output_bck(self) -> BucketRef | None:
+        """Where the job itself writes by what the spec says: ``output_bck``, or where all outputs
+        have a bucket of their own, that of the first one. None: it says neither."""
+        if "output_bck" in self.model_fields_set:
+            return self.output_bck
+        own = [each.output_bck for each in self.outputs]
+        return own[0] if own and None not in own else None

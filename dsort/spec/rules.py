@@ -96,7 +96,7 @@ def _outputs_go_where_one_can_write(spec: SpecFields) -> Iterator[SpecProblem]:
     hint = f'write "{behind}"' if behind else "to a directory, or s3://, gs://, az://, ais://"
     if "output_bck" in spec.model_fields_set:
         yield SpecProblem("output_bck", f'"{ref.uri}" can only be read', hint)
-    else:
+    elif spec.named_output_bck is None:
         yield SpecProblem("output_bck", "is required: the input bucket can only be read", hint)
 
 
@@ -469,7 +469,7 @@ def derived(spec: SpecFields) -> dict[str, object]:
     values: dict[str, object] = {}
     given = spec.model_fields_set
     if "output_bck" not in given:
-        values["output_bck"] = spec.input_bck
+        values["output_bck"] = spec.named_output_bck or spec.input_bck
     if "output_format" not in given and is_stdout(values.get("output_bck", spec.output_bck)):
         values["output_format"] = STREAM_FORMAT
     input_extension = spec.input_extension

@@ -260,6 +260,19 @@ def test_mistakes_are_told_before_anything_is_read(fields: dict[str, Any], words
         parse_spec(apart(**fields))
 
 
+def test_a_job_whose_outputs_all_have_buckets_is_in_the_first_one(
+    root: Path, cli: CommandLine
+) -> None:
+    before = tree_of(root / "in")
+    outputs = [{**OUTPUTS[0], "output_bck": "train"}, *OUTPUTS[1:]]
+    spec = apart(outputs=outputs, output_bck="train")
+    del spec["output_bck"]
+    report = run_local(root, spec)
+    assert (root / "train" / manifest_name(report.job_id)).is_file()
+    assert tree_of(root / "in") == before
+    assert cli("verify", "train").code == 0
+
+
 def test_a_spec_says_again_what_it_said() -> None:
     spec = parse_spec(apart()).spec
     assert parse_spec(spec.canonical()).spec == spec
