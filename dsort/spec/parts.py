@@ -185,8 +185,8 @@ class SpecFields(Part):
     )
     output_bck: Bucket = Field(
         default_factory=lambda: BucketRef("", ""),
-        description="The bucket to write. Default (also of one without a name): that of the first of "
-        "outputs, where each has one; else input_bck; required where there are inputs. Never "
+        description="The bucket to write. Default (also of one without a name): that of the first "
+        "of outputs, where each has one; else input_bck; required where there are inputs. Never "
         "http(s)://.",
     )
     input_format: InputFormat = Field(
