@@ -40,6 +40,10 @@ def join_sort_keys(algorithm: Algorithm, table: RecordTable, extensions: BytesCo
     """The sort key of each record: what the algorithm makes of its record key alone, and then that
     key. A stray ``a`` is not the record ``a``. ``extensions``: as ``extension_lists``."""
     keys = algorithm.sort_keys(replace(table, shard=""))
+    different, which = np.unique(table.key_hash, return_inverse=True)
+    if len(different) < len(table):  # a shuffle puts those of one key in one shard apart
+        words = algorithm.hashes("", different)
+        keys = keys if words is None else replace(keys, words=words[which])
     identity = table.keys
     stray = extensions.lengths == len(_STRAY)
     if stray.any():

@@ -97,6 +97,22 @@ def test_a_second_record_of_one_input_is_an_error_unless_it_is_dropped(root: Pat
     assert problems(root, report.job_id) == []
 
 
+@pytest.mark.parametrize("kind", ["shuffle", "alphanumeric", "md5"])
+@pytest.mark.parametrize("conflict", ["error", "last"])
+def test_two_records_of_one_shard_with_one_key_are_no_two_records(
+    kind: str, conflict: str, root: Path
+) -> None:
+    write(root, "more", {f"{place}/{n:02d}.txt": b"" for n in range(12) for place in "ab"}, 1)
+    spec = spec_of({**BOTH, "more": "error"}, "stem", algorithm={"kind": kind})
+    spec["join"]["conflict"] = conflict
+    with pytest.raises(DuplicateError, match="12 records have the key of an earlier record"):
+        run_local(root, spec)
+    report = run_local(root, {**spec, "duplicate_keys": "drop"})
+    assert (report.records, report.members) == (12, 36)
+    assert count_of(report, "duplicate_keys_dropped")[0] == 12
+    assert problems(root, report.job_id) == []
+
+
 def test_members_of_one_extension_are_refused_by_name(root: Path) -> None:
     write(root, "more", {f"{n:02d}.jpg": b"" for n in range(12)})
     with pytest.raises(JoinError, match=r"12 records .* one extension .*: \.jpg of im"):
