@@ -46,7 +46,8 @@ def check(root: Path, fields: Mapping[str, Any], **policy: Any) -> SpecPlaces:
 
 def test_buckets_under_the_root_have_one_canonical_address(root: Path) -> None:
     places = check(root, {"input_bck": "in/near", "output_bck": f"file://{root}/out/new/deep"})
-    assert places == SpecPlaces(f"file://{root}/out", f"file://{root}/out/new/deep", None)
+    output = f"file://{root}/out/new/deep"
+    assert places == SpecPlaces(f"file://{root}/out", output, None, {"": output})
     assert place_of(parse_spec({**PLAIN}).spec.input_bck, root) == f"file://{root}/in"
     assert check(root, {"input_bck": "."}).input_uri == f"file://{root}"
 
