@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dsort.cli.output import place
 from dsort.errors import DsortError, InputError, ObjectNotFoundError
-from dsort.job.layout import MANIFEST, REPORT, job_directory
+from dsort.job.layout import MANIFEST, REPORT, RESULT, job_directory, manifest_name
 from dsort.naming.names import INTERNAL_PART, archive_extension, closest
 from dsort.settings import Settings, load_settings
 
@@ -47,7 +47,8 @@ OF_A_JOB = re.compile(
 @dataclass(frozen=True, slots=True)
 class FoundJob:
     """A job that has files in its output bucket. ``document``: the name of its manifest, or of the
-    report of its abort; "" if it has neither, because it runs or died."""
+    report of its abort; "" if it has neither, because it runs or died. In the bucket of one of
+    several outputs: of the file that says where the manifest is (``_followed``)."""
 
     job_id: str
     bucket: Bucket
@@ -97,9 +98,15 @@ def find_job(
         return FoundJob(path.resolve().name, open_argument(str(holder), root=holder), "")
     buckets = [open_existing(bucket, root=root)] if bucket else _buckets_under(root)
     known = [each for opened in buckets for each in _jobs_in(opened, bucket)]
+    there = {each.job_id for each in known if not each.document.endswith(RESULT)}
+    known = [
+        each for each in known if not (each.document.endswith(RESULT) and each.job_id in there)
+    ]
     exact = [each for each in known if each.job_id == job]
     found = exact or [each for each in known if each.job_id.startswith(job)]
     found = found or ([] if bucket else _newest_in(job, root, finished=finished))
+    if len({each.job_id for each in found}) == 1 and found[0].document.endswith(RESULT):
+        return _followed(found[0], root)
     if len(found) == 1:
         return found[0]
     if found:
@@ -151,7 +158,7 @@ def _at_uri(uri: str, root: Path | None, *, finished: bool) -> FoundJob:
         found = _newest(_jobs_in(open_existing(uri, root=root), uri), finished=finished)
         if not found:
             raise InputError(f"there is no job in {uri}")
-        return found[0]
+        return _followed(found[0], root)
     bucket, job_id = open_argument(inside[1], root=root), inside[2]
     for name in [inside[3]] if inside[3] else [MANIFEST, REPORT]:
         path = f"{job_directory(job_id)}{name}"
@@ -163,6 +170,25 @@ def _at_uri(uri: str, root: Path | None, *, finished: bool) -> FoundJob:
     if inside[3]:
         raise InputError(f"there is no {inside[3]} of job {job_id} in {place(bucket.uri)}")
     return FoundJob(job_id, bucket, "", given=inside[1])
+
+
+def _followed(found: FoundJob, root: Path | None) -> FoundJob:
+    """The same job in the bucket of its manifest, where ``found`` is in that of one of its outputs.
+    Only a bucket of the same store is opened: who can write to the one says where the other is."""
+    from dsort.job.elsewhere import result_elsewhere
+
+    if not found.document.endswith(RESULT):
+        return found
+    uri = result_elsewhere(found.bucket, found.job_id)
+    where = f"the manifest of job {found.job_id} is in {place(uri)}"
+    if uri.partition("://")[0] != found.bucket.uri.partition("://")[0]:
+        raise InputError(where, hint="name that bucket")
+    bucket, name = open_argument(uri, root=root), manifest_name(found.job_id)
+    try:
+        bucket.stat(name)
+    except ObjectNotFoundError:
+        raise InputError(f"{where} no longer", hint="its other shards may be gone, too") from None
+    return FoundJob(found.job_id, bucket, name, given=None if uri.startswith("file:") else uri)
 
 
 def _at(document: Path) -> FoundJob:
@@ -189,7 +215,7 @@ def _jobs_in(bucket: Bucket, given: str | None) -> Iterator[FoundJob]:
             continue  # no job's
         known = documents.setdefault(job_id, "")
         # A job with a manifest and a report is finished: it was aborted once, and resumed.
-        if inside == [MANIFEST] or (inside == [REPORT] and not known):
+        if inside == [MANIFEST] or (inside in ([REPORT], [RESULT]) and not known):
             documents[job_id] = found.name
     return (FoundJob(job_id, bucket, name, given=given) for job_id, name in documents.items())
 

@@ -16,7 +16,7 @@ from dsort.job.collisions import refuse_collisions
 from dsort.job.commit import commit, names_stored, outputs_of, rollback
 from dsort.job.create import Created, create, seal
 from dsort.job.directory_files import directory_file_names, refuse_beside_inputs
-from dsort.job.elsewhere import forget_elsewhere
+from dsort.job.elsewhere import forget_elsewhere, tell_result
 from dsort.job.events import JobReport, PlannedShard, PlanReport
 from dsort.job.free_space import check_output_space
 from dsort.job.inputs import refuse_changed_inputs
@@ -195,6 +195,7 @@ def _clean(job: Job) -> None:
     """The result is there: remove all that led to it, what workers that died had begun to upload
     included."""
     job.runtime.close()
+    tell_result(job.outputs_bucket, job.job_id)
     discard_run(job.outputs_bucket, job.job_id, lease=job.lease, names=names_stored(job))
     forget_elsewhere(job.outputs_bucket, job.job_id)
 

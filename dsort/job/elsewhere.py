@@ -2,8 +2,9 @@
 
 Lease, journal and manifest are in the main bucket alone. So that ``dsort gc`` in another one does
 not take what waits there for garbage, the job leaves ``.dsort/<job>/elsewhere.json`` in it, as long
-as there is something of it. And whoever goes on with a job, or clears up after it, touches a bucket
-only if that is there: who can write to the main bucket can have written the spec.
+as there is something of it. Once it is committed, ``result.json`` there says where its manifest is.
+Whoever goes on with a job, or clears up after it, touches a bucket only if the note is there: who
+can write to the main bucket can have written the spec.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from urllib.parse import unquote
 
 from dsort.errors import JobConflictError, ObjectNotFoundError, SpecError, StorageError
 from dsort.job.journal import JobDirectory
-from dsort.job.layout import elsewhere_name
+from dsort.job.layout import elsewhere_name, result_name
 from dsort.spec.load import parse_spec
 from dsort.storage.bucket import Bucket
 from dsort.storage.output_buckets import OutputBuckets
@@ -31,6 +32,8 @@ __all__ = [
     "note_elsewhere",
     "outputs_left",
     "refuse_unnoted",
+    "result_elsewhere",
+    "tell_result",
 ]
 
 Opened = Callable[[BucketRef], Bucket]
@@ -50,6 +53,23 @@ def forget_elsewhere(bucket: Bucket, job_id: str) -> None:
     for other in _others(bucket).values():
         other.delete(elsewhere_name(job_id))
         other.discard(elsewhere_name(job_id))
+
+
+def tell_result(bucket: Bucket, job_id: str) -> None:
+    """Say in all other buckets of ``bucket`` where the manifest is, which is there by now."""
+    content = json.dumps({"job_id": job_id, "output_uri": bucket.uri}).encode()
+    for other in _others(bucket).values():
+        other.write(result_name(job_id), content)
+
+
+def result_elsewhere(bucket: Bucket, job_id: str) -> str:
+    """The URI of the bucket with the manifest of a job, by what the job has said in this one.
+    ``StorageError`` for what no dsort has written."""
+    found = read_json(bucket, result_name(job_id), bytes_max=_BYTES_MAX)
+    uri = found.get("output_uri") if isinstance(found, dict) else None
+    if not isinstance(uri, str) or found.get("job_id") != job_id:
+        raise StorageError(f"{result_name(job_id)} in {bucket.uri} does not say where the job is")
+    return uri
 
 
 def is_elsewhere(directory: JobDirectory) -> bool:

@@ -27,6 +27,7 @@ from dsort.job.layout import (
     rejects_name,
     removed_name,
     report_name,
+    result_name,
     segment_name,
     segment_of,
 )
@@ -180,7 +181,7 @@ def list_job_directories(bucket: Bucket, job_id: str = "") -> list[JobDirectory]
 
 
 def _directory(job_id: str, objects: Iterable[ObjectInfo]) -> JobDirectory:
-    kept_names = {manifest_name(job_id), report_name(job_id)}
+    kept_names = {manifest_name(job_id), report_name(job_id), result_name(job_id)}
     names = {each.name for each in objects}
     if manifest_name(job_id) in names:
         beside = (reactions_name(job_id), rejects_name(job_id), on_shard_name(job_id))

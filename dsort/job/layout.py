@@ -13,6 +13,7 @@
         on_shard.json             for which shards on_shard was done; stays
         report.json               of an aborted job, in place of a manifest; stays
         elsewhere.json            in the bucket of one output alone: where the job is
+        result.json               there, too, once it is committed: where its manifest is; stays
         lease.json                who runs the job, and until when
         attempts/0001, ...        the claim of each attempt
         stop                      asks the job to stop
@@ -39,6 +40,7 @@ __all__ = [
     "HOLD_PARTS",
     "MANIFEST",
     "REPORT",
+    "RESULT",
     "RUN_PARTS",
     "STAGED_PART",
     "amended_name",
@@ -63,6 +65,7 @@ __all__ = [
     "replaced_list_name",
     "replaced_prefix",
     "report_name",
+    "result_name",
     "scratch_name",
     "segment_name",
     "segment_of",
@@ -75,6 +78,7 @@ __all__ = [
 
 MANIFEST: Final = "manifest.json"
 REPORT: Final = "report.json"
+RESULT: Final = "result.json"
 
 STAGED_PART: Final = "staged/"
 _JOURNAL: Final = "journal/"
@@ -163,6 +167,11 @@ def index_name(job_id: str) -> str:
 def elsewhere_name(job_id: str) -> str:
     """In a bucket that one of several outputs has for itself: where the job is."""
     return f"{job_directory(job_id)}elsewhere.json"
+
+
+def result_name(job_id: str) -> str:
+    """In a bucket that one of several outputs has for itself: where the manifest is."""
+    return f"{job_directory(job_id)}{RESULT}"
 
 
 # -- who has the job -----------------------------------------------------------------------------

@@ -65,7 +65,8 @@ def test_a_resumed_job_gives_the_names_that_are_left(begun: Coordinators, tmp_pa
     run_local(again, SPEC)
     for bucket in ("out", "val"):
         assert files_of(tmp_path / bucket) == files_of(again / bucket)
-    assert not (tmp_path / "val" / ".dsort").exists()
+    kept = [path.name for path in (tmp_path / "val").glob(".dsort/*/*")]
+    assert kept == ["result.json"]
 
 
 def test_what_a_dead_job_replaced_comes_back_to_each_bucket(

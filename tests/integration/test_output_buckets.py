@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import dsort
 from dsort import api
 from dsort.errors import InputError, NamesTakenError, SpecError
 from dsort.job.gc import find_garbage, remove_garbage
-from dsort.job.layout import job_directory, manifest_name
+from dsort.job.layout import job_directory, manifest_name, result_name
 from dsort.options import RunOptions, open_with_settings
 from dsort.settings import Settings, StoreSettings
 from dsort.spec import parse_spec
@@ -78,7 +79,8 @@ def test_each_output_is_in_its_bucket_as_it_would_be_in_one(root: Path, move: st
             for each, data in files_of(root / "one").items()
             if each.startswith(f"{name}/")
         }
-    assert tree_of(root / "val").keys() == files_of(root / "val").keys()  # nothing beside them
+    beside = tree_of(root / "val").keys() - files_of(root / "val").keys()
+    assert {name for name in beside if not name.endswith("/")} == {result_name(report.job_id)}
     assert [each.records for each in report.outputs] == [
         len(members_of(root / bucket)) for bucket in ("out", "val", "test")
     ]
@@ -131,7 +133,9 @@ def test_directories_and_stores_go_together(root: Path, s3: S3Server) -> None:
     bucket = open_with_settings("s3://apart/val", root=root, settings=settings)
     stored = {info.name: bucket.read(info.name) for info in bucket.list("")}
     assert stored == files_of(root / "val")
-    assert [*bucket.list(job_directory(report.job_id))] == []
+    (note,) = bucket.list(job_directory(report.job_id))
+    where = {"job_id": report.job_id, "output_uri": (root / "again").as_uri()}
+    assert (note.name, json.loads(bucket.read(note.name))) == (result_name(report.job_id), where)
     manifest = (root / "again" / manifest_name(report.job_id)).read_bytes()
     found = api.verify(manifest, options=RunOptions(root=root, settings=settings))
     assert found.problems == ()
@@ -149,7 +153,7 @@ def test_what_is_replaced_in_any_bucket_is_kept_until_the_end(root: Path) -> Non
         data for name in ("out", "val") for data in files_of(root / name).values()
     ]
     assert verified(root, report.job_id) == []
-    assert [*(root / "val").glob(".dsort/*")] == []
+    assert [path.name for path in (root / "val").glob(".dsort/*/*")] == ["result.json"]
 
 
 def test_what_is_left_of_an_older_result_goes_where_it_is(root: Path) -> None:
@@ -271,6 +275,38 @@ def test_a_job_whose_outputs_all_have_buckets_is_in_the_first_one(
     assert (root / "train" / manifest_name(report.job_id)).is_file()
     assert tree_of(root / "in") == before
     assert cli("verify", "train").code == 0
+
+
+def test_commands_find_a_result_from_each_of_its_buckets(root: Path, cli: CommandLine) -> None:
+    report = run_local(root, apart(lineage="jsonl"))
+    for bucket in ("val", "test"):
+        assert cli("verify", bucket).code == 0
+        assert report.job_id in cli("show", bucket).out
+        assert find_garbage(LocalBucket(root / bucket)) == []
+    assert cli("show", report.job_id).code == 0  # once, however many buckets name it
+    key = members_of(root / "test")[0][0].removesuffix(".bin")
+    assert "test//s-0.tar" in cli("where", "val", key).out
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"output_uri": "s3://bucket/other"}, "is in s3://bucket/other"),
+        ({"output_uri": "file:///nowhere"}, "is in /nowhere no longer"),
+        ({"output_uri": 7}, "does not say where the job is"),
+        ({"job_id": "another"}, "does not say where the job is"),
+        ([], "does not say where the job is"),
+    ],
+)
+def test_what_says_where_a_result_is_is_not_trusted(
+    root: Path, cli: CommandLine, said: Any, words: str
+) -> None:
+    report = run_local(root, apart())
+    path = root / "val" / job_directory(report.job_id) / "result.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **said} if said else said))
+    ended = cli("show", "val")
+    assert ended.code in (3, 4)
+    assert words in " ".join(ended.err.split())
 
 
 def test_a_spec_says_again_what_it_said() -> None:
