@@ -12,10 +12,13 @@ from collections.abc import Collection, Mapping, Sequence
 
 from dsort.errors import InputError
 from dsort.loose_files.mat import is_mat, synsets_of
+from dsort.loose_files.tables import name_bytes
 from dsort.naming.names import first_few, readable
 from dsort.sizes import format_count
 
 __all__ = ["class_map_of", "labels_of", "numbers_of"]
+
+NUMBER_END = 10**18
 
 
 def class_map_of(name: str, data: bytes) -> Mapping[bytes, int]:
@@ -28,7 +31,7 @@ def class_map_of(name: str, data: bytes) -> Mapping[bytes, int]:
     found = _of_json(name, text) if text.lstrip()[:1] in ("{", "[") else _of_lines(name, text)
     classes: dict[bytes, int] = {}
     for each, number in found:
-        key = each.encode("utf-8", "surrogateescape")
+        key = name_bytes(name, each)
         if key in classes:
             raise InputError(f"{name} has the class {each!r} twice")
         classes[key] = number
@@ -96,13 +99,13 @@ def labels_of(name: str, data: bytes) -> Sequence[int]:
 
 def _of_json(name: str, text: str) -> list[tuple[str, int]]:
     try:
-        content = json.loads(text)
+        content = json.loads(text, object_pairs_hook=list)  # which has all of one name
     except (ValueError, RecursionError) as error:
         raise InputError(f"{name} is no JSON: {error}") from None
-    if isinstance(content, list) and all(isinstance(each, str) for each in content):
+    if all(isinstance(each, str) for each in content):
         return [(each, number) for number, each in enumerate(content)]
-    if isinstance(content, dict) and all(type(each) is int for each in content.values()):
-        return [*content.items()]
+    if all(isinstance(each, tuple) and type(each[1]) is int for each in content):
+        return [(each, _bounded(f"{name}: {each!a}", number)) for each, number in content]
     raise InputError(f"{name} is no class map", hint='write {"cat": 0, "dog": 1} or ["cat", "dog"]')
 
 
@@ -128,6 +131,12 @@ def _number(where: str, text: str) -> int:
     if not (digits.isascii() and digits.isdecimal() and len(digits) < 19):
         raise InputError(f"{where}: {text[:40]!r} is no number")
     return int(text)
+
+
+def _bounded(where: str, number: int) -> int:
+    if abs(number) >= NUMBER_END:
+        raise InputError(f"{where} has a number of more than 18 digits")
+    return number
 
 
 def _text(name: str, data: bytes) -> str:

@@ -14,7 +14,7 @@ from dsort.loose_files.member_names import HIDDEN, NO_ORDINARY_FILE, OTHER, UNUS
 from dsort.loose_files.members import Members
 from dsort.loose_files.metadata import UNLISTED, add_described, is_metadata
 from dsort.loose_files.recipe import add_recipe
-from dsort.loose_files.tables import json_payload, rows_of
+from dsort.loose_files.tables import json_payload, name_bytes, rows_of
 from dsort.naming.names import first_few, readable
 from dsort.naming.patterns import KeyPattern
 from dsort.sizes import format_count
@@ -205,7 +205,7 @@ def _add_table(members: Members, table: Table, read: Read, tally: Tally) -> None
         value = row.pop(table.key)
         if not isinstance(value, (str, int)) or isinstance(value, bool):
             raise InputError(f"{where}: {table.key} is neither text nor a whole number")
-        own = str(value).encode(*_NAMES)
+        own = name_bytes(where, str(value))
         if own in seen:
             raise DuplicateError(f"{where} is about {value}, as is {seen[own]}")
         seen[own] = where

@@ -1,8 +1,9 @@
 """ImageNet's ``meta.mat``: the classes of a MATLAB file of version 5, and nothing else of it.
 
 The format is MathWorks' "MAT-File Format" (level 5): a head of 128 bytes, then elements of a tag
-(type, length) and data at multiples of 8 bytes; one of type 15 is another one, deflated. The file
-is somebody's: each length is checked against what is there, and what is inflated is bounded.
+(type, length) and data at multiples of 8 bytes; one of type 15, which is in no other one, is
+another one, deflated. The file is somebody's: each length is checked against what is there, and
+what is inflated is bounded.
 """
 
 from __future__ import annotations
@@ -35,11 +36,13 @@ def synsets_of(name: str, data: bytes) -> list[tuple[bytes, int]]:
     it is not there, or damaged."""
     try:
         for kind, content in _elements(data[HEAD_BYTES:]):
+            if kind == _COMPRESSED:
+                kind, content = next(_elements(_inflated(content)), (0, b""))
             if kind == _MATRIX:
                 matrix = _matrix(content)
                 if matrix.name == "synsets" and matrix.kind == _STRUCT:
                     return _leaves(matrix)
-    except (ValueError, IndexError, struct.error, zlib.error, UnicodeDecodeError) as error:
+    except (ValueError, IndexError, OverflowError, struct.error, zlib.error) as error:
         raise InputError(f"{name} is a damaged MATLAB file: {error}") from None
     raise InputError(f"{name} has no struct synsets", hint="ImageNet's meta.mat has it")
 
@@ -55,7 +58,7 @@ class _Matrix:
 
 
 def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """(type, data) of each element, inflated."""
+    """(type, data) of each element."""
     at = count = 0
     while at + 8 <= len(data):
         count += 1
@@ -72,12 +75,9 @@ def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
         start, at = at + 8, at + 8 + size
         if at > len(data):
             raise ValueError("an element is cut off")
-        content = data[start:at]
-        if kind == _COMPRESSED:
-            yield from _elements(_inflated(content))
-            continue
-        yield kind, content
-        at += -size % 8
+        yield kind, data[start:at]
+        if kind != _COMPRESSED:
+            at += -size % 8
 
 
 def _inflated(data: bytes) -> bytes:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dsort.errors import DuplicateError, InputError, MissingShardError
 from dsort.loose_files.member_names import UNUSABLE, NameRules
 from dsort.loose_files.members import Members
-from dsort.loose_files.tables import TABLE_SUFFIXES, Row, json_payload, rows_of
+from dsort.loose_files.tables import TABLE_SUFFIXES, Row, json_payload, name_bytes, rows_of
 from dsort.naming.names import readable
 
 __all__ = ["UNLISTED", "add_described", "is_metadata"]
@@ -67,7 +67,7 @@ def _add_row(
     key: bytes | None = None
     rest = dict(row)
     for prefix, text in _file_names(where, row, rest):
-        path = _path(where, directory, text).encode(*_NAMES)
+        path = name_bytes(where, _path(where, directory, text))
         if path not in files:
             raise MissingShardError(f"{where} names {text}, which is not there")
         if path in named:
@@ -79,7 +79,7 @@ def _add_row(
             raise InputError(f"{where} names {text}, which can be no member of a record: {why}")
         key = found[0] if key is None else key
         size, stamp = files[path]
-        extension = prefix.encode(*_NAMES) + found[1]
+        extension = name_bytes(where, prefix) + found[1]
         members.add(key, extension, size, number, path, stamp)
     if key is None:
         raise InputError(f"{where} names no file", hint="a table has a column file_name")
@@ -99,7 +99,7 @@ def _file_names(where: str, row: Row, rest: Row) -> Iterator[tuple[str, str]]:
             raise InputError(f"{where}: {column} is no name of a file")
         prefix = column.removesuffix("file_name").removesuffix("_")
         if "." in prefix or "/" in prefix or "\0" in prefix:
-            raise InputError(f"{where}: {readable(column.encode(*_NAMES))} is no usable column")
+            raise InputError(f"{where}: {readable(name_bytes(where, column))} is no usable column")
         yield f"{prefix}." * bool(prefix), value
     several = rest.pop("file_names", None)
     if several is None:

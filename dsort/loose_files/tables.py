@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from dsort.errors import InputError
 
-__all__ = ["TABLE_SUFFIXES", "Row", "json_payload", "rows_of"]
+__all__ = ["TABLE_SUFFIXES", "Row", "json_payload", "name_bytes", "rows_of"]
 
 TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet")
 CELL_BYTES_MAX = 16 << 20
@@ -35,6 +35,15 @@ def rows_of(name: str, data: bytes) -> Iterator[tuple[str, Row]]:
     if name.endswith((".csv", ".tsv")):
         return _csv_rows(name, text)
     raise InputError(f"{name} is no table that is known", hint="use .csv, .jsonl or .parquet")
+
+
+def name_bytes(where: str, name: str) -> bytes:
+    """The bytes of a name that a table or a list has; ``InputError`` that says ``where`` if there
+    are none: JSON can say half of a surrogate pair."""
+    try:
+        return name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise InputError(f"{where} names {name!a}, which is no text") from None
 
 
 def json_payload(where: str, values: Row) -> bytes:

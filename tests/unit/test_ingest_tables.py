@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
+import struct
+import zlib
 from contextlib import suppress
 
 import pyarrow as pa
@@ -13,6 +15,9 @@ from pyarrow import parquet
 from dsort.errors import InputError
 from dsort.loose_files.classes import class_map_of, labels_of
 from dsort.loose_files.mat import synsets_of
+from dsort.loose_files.member_names import NameRules
+from dsort.loose_files.members import Members
+from dsort.loose_files.metadata import add_described
 from dsort.loose_files.tables import json_payload, rows_of
 
 META = base64.b64decode(
@@ -95,7 +100,15 @@ def test_the_classes_of_imagenet_are_read() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"a,1\na,2", b"a,1,2", b"a,x\nb,y", b'{"a": 1.5}', b'{"a": true}', b"[1]", b"[", b"\xff"],
+    [
+        *(b"a,1\na,2", b"a,1,2", b"a,x\nb,y", b'{"a": 1.5}', b'{"a": true}', b"[1]", b"[", b"\xff"),
+        b'{"a": 0, "a": 1}',
+        b'{"a": 1' + b"0" * 18 + b"}",
+        b'{"\\ud800": 0}',
+        b'["\\ud800"]',
+        b'[["a", 1]]',
+        b"[{}]",
+    ],
 )
 def test_what_is_no_class_map_is_refused(data: bytes) -> None:
     with pytest.raises(InputError, match="map"):
@@ -108,6 +121,50 @@ def test_no_damage_to_a_matlab_file_is_more_than_an_error() -> None:
         for cut in (META[:at], META[:at] + bytes([META[at] ^ 0x55]) + META[at + 1 :]):
             with suppress(InputError):
                 assert synsets_of("m", cut) == whole
+
+
+@pytest.mark.parametrize(
+    "row",
+    [b'{"file_name": "\\ud800.jpg"}', b'{"file_name": "a.jpg", "\\ud800_file_name": "b.jpg"}'],
+)
+def test_names_that_are_no_text_are_refused_by_line(row: bytes) -> None:
+    files = {b"metadata.jsonl": (1, 1), b"a.jpg": (1, 1), b"b.jpg": (1, 1)}
+    with pytest.raises(InputError, match=r"metadata.jsonl, line 1 names .*, which is no text"):
+        add_described(Members(), NameRules(), 0, files, lambda _: row)
+
+
+def element(kind: int, data: bytes) -> bytes:
+    return struct.pack("<II", kind, len(data)) + data + bytes(-len(data) % 8)
+
+
+def matrix(kind: int, name: bytes, *rest: bytes) -> bytes:
+    flags, sizes = element(6, struct.pack("<II", kind, 0)), element(5, struct.pack("<ii", 1, 1))
+    return element(14, flags + sizes + element(1, name) + b"".join(rest))
+
+
+def deflated(data: bytes) -> bytes:
+    small = zlib.compress(data)
+    return struct.pack("<II", 15, len(small)) + small
+
+
+def test_numbers_of_a_matlab_file_without_end_are_refused() -> None:
+    endless = element(9, struct.pack("<d", float("inf")))
+    names = b"ILSVRC2012_ID".ljust(32, b"\0") + b"WNID".ljust(32, b"\0")
+    number = matrix(6, b"", endless)
+    fields = element(5, struct.pack("<i", 32)), element(1, names)
+    for rest in ([*fields, number, number], [endless, element(1, names)]):
+        with pytest.raises(InputError, match="m is a damaged MATLAB file"):
+            synsets_of("m", META[:128] + matrix(2, b"synsets", *rest))
+
+
+def test_what_is_deflated_in_something_deflated_is_not_inflated() -> None:
+    nested = matrix(2, b"synsets")
+    for _ in range(2_000):
+        nested = deflated(nested)
+    bomb = deflated(element(1, bytes(32 << 20)))
+    for data in (nested, element(14, element(6, bytes(8)) + bomb * 30)):
+        with pytest.raises(InputError):
+            synsets_of("m", META[:128] + data)
 
 
 def test_labels_are_a_number_a_line() -> None:
