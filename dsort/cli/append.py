@@ -62,7 +62,8 @@ def append(
 ) -> None:
     """Add the records of new shards to a result, in the order, sizes and steps of its spec.
 
-    The shards that are there stay. One manifest, written last, lists all.
+    The shards that are there stay, and are not read: keys that they have are not compared with the
+    new ones. One manifest, written last, lists all.
 
     \b
     Examples:

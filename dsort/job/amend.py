@@ -47,6 +47,7 @@ __all__ = [
     "read_removed",
     "refuse_lost_claim",
     "release_base",
+    "warn_of_old_keys",
 ]
 
 MANIFEST_BYTES_MAX: Final = 4 << 30
@@ -90,6 +91,20 @@ def load_base(job: Job) -> None:
             hint="run the job again, over all inputs",
         )
     _refuse_newer(job)
+
+
+def warn_of_old_keys(job: Job) -> None:
+    """Records that are added may have keys that the result has by now: its shards are not read.
+    Whoever asked for keys that are unique is told."""
+    amend = job.spec.amend
+    if amend is None or amend.by != "append" or not job.spec.keys_are_unique:
+        return
+    job.warn(
+        "old_keys",
+        "the keys of the new records are compared with one another, and not with those that the "
+        f"result has already: duplicate_keys ({job.spec.config.duplicate_keys}) is about the new "
+        "ones alone",
+    )
 
 
 def claim_base(job: Job) -> None:

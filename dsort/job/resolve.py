@@ -45,9 +45,10 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
     """Find the inputs, choose how payload moves, and get the workers ready."""
     with job.phase("resolve"):
         if job.spec.amend is not None:
-            from dsort.job.amend import claim_base, load_base  # few jobs do
+            from dsort.job.amend import claim_base, load_base, warn_of_old_keys  # few jobs do
 
             job.stop.wait_for(lambda: load_base(job))
+            warn_of_old_keys(job)
         if job.before is not None:
             _resolve_again(job)
         else:

@@ -374,6 +374,17 @@ def test_code_that_a_result_says_is_not_run_unless_somebody_asks(tmp_path: Path)
         api.append(newest(tmp_path), "more", place="out", options=asked_for_none)
 
 
+@pytest.mark.parametrize(("reaction", "is_told"), [("abort", True), ("warn", False)])
+def test_an_append_says_that_it_does_not_compare_old_keys(
+    tmp_path: Path, reaction: str, is_told: bool
+) -> None:
+    made(tmp_path, duplicate_keys=reaction)
+    write_shards(tmp_path / "more", {"c.tar": shard_of("a", "z")})
+    report = append(tmp_path, "more")
+    assert keys_of(tmp_path).count("a") == 2
+    assert any(f"duplicate_keys ({reaction})" in text for text in report.warnings) == is_told
+
+
 def test_the_commands_say_what_they_did(tmp_path: Path, cli: CommandLine) -> None:
     report = made(tmp_path)
     (tmp_path / "keys.txt").write_text("a\nnobody\n")
