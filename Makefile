@@ -74,7 +74,7 @@ lock:
 	    --no-emit-index-url --custom-compile-command "make lock" --quiet \
 	    --output-file requirements-dev.lock pyproject.toml
 	uv pip compile --upgrade --generate-hashes --no-annotate --python-version 3.12 \
-	    --python-platform x86_64-manylinux_2_28 --constraint requirements-dev.lock \
+	    --python-platform x86_64-manylinux_2_28 --constraint requirements-dev.lock --extra service \
 	    --no-emit-index-url --custom-compile-command "make lock" --quiet \
 	    --output-file cluster/requirements.lock pyproject.toml cluster/requirements.in
 
