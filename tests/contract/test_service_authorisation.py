@@ -108,7 +108,7 @@ class Matrix:
         changes = method != "GET" and caller in ("owner", "admin")
         names = {"{bucket:path}": "ais/%40%23/images"}
         query = row.query
-        if "{job_id}" in path + query:
+        if "{job_id}" in path + query or row.body == "stop":
             names["{job_id}"] = (self.job if changes else self.lasting_job)(bucket)
         if "{bucket}" in path:
             names = {"{bucket}": self.bucket_with_object(bucket), "{name:path}": "an/object"}
@@ -130,6 +130,7 @@ class Matrix:
             "spec": self.spec(bucket),
             "schedule": self.definition(bucket, names.get("{name}", fresh)),
             "token": {"name": fresh, "role": VIEWER},
+            "stop": {"action": "stop", "value": {"id": names.get("{job_id}")}},
             "transform": {"steps": [{"sample": {"fraction": 0.5}}]},
         }
         answer: Response = self.here.client.request(
@@ -211,7 +212,7 @@ def test_lists_have_what_may_be_seen_and_nothing_else(matrix: Matrix, caller: st
         return answer.json()
 
     listed = {job["job_id"] for job in get("/v1/jobs?limit=500")["jobs"]}
-    peers = {job["id"] for job in get("/v1/sort")}
+    peers = {job["id"].removeprefix("srt-") for job in get("/v1/sort")}
     schedules = {each["name"] for each in get("/v1/schedules")["schedules"]}
     for bucket, (job_id, schedule) in made.items():
         shown = bucket in wanted

@@ -110,6 +110,10 @@ def test_a_job_of_a_json_file(client: Client, place: Path) -> None:
     path.write_text(json.dumps(spec), encoding="utf-8")
     job_id = client.dsort().start(path)
     assert finished(client, job_id).success
+    waited = client.job(job_id).wait(timeout=WAIT_SECONDS_MAX, verbose=False)  # as any kind of job
+    assert (waited.job_id, waited.success, waited.error) == (job_id, True, "")
+    (snap,) = client.job(job_id).get_details().list_snapshots()
+    assert (snap.kind, snap.is_idle, snap.destination_bck.name) == ("dsort", True, "by file")
     assert files_of(place / "by file") == made_by_dsort(place, spec, "expected by file")
 
 

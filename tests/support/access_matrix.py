@@ -58,7 +58,7 @@ class Row:
     law: str
     status: int = 200
     query: str = ""
-    body: str = ""  # spec | schedule | token
+    body: str = ""  # spec | schedule | token | transform | stop
 
     def expected(self, bucket: str, caller: str) -> tuple[int, ...]:
         """The statuses, any of which is right."""
@@ -122,6 +122,9 @@ ROUTES: Mapping[str, tuple[Row, ...]] = {
     "POST /v1/sort": (Row("submit", body="spec"),),
     "DELETE /v1/sort": (Row("change", query="uuid={job_id}"),),
     "DELETE /v1/sort/abort": (Row("change", query="uuid={job_id}"),),
+    "GET /v1/cluster": (Row("token", query="what=running_all"),),
+    "PUT /v1/cluster": (Row("change", body="stop"),),
+    "GET /v1/download": (Row("token"),),
     "PUT /v1/objects/{bucket:path}/ekm-file.json": (Row("submitter"),),
 }
 

@@ -46,6 +46,7 @@ def test_no_conflict_is_reported_by_409(kind: type[DsortError]) -> None:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service that takes jobs in and runs none."""
     root = tmp_path_factory.mktemp("peer")
+    (root / "in").mkdir()
     config = ServiceConfig(
         run=RunOptions(root=root),
         state_dir=root / "state",
@@ -75,10 +76,15 @@ def client(service: Service, app: FastAPI) -> Clients:
 
 
 def started(client: TestClient, **fields: Any) -> str:
-    """The id of a job that was just started."""
+    """The id of a job that was just started, as AIStore's clients have it."""
     answer = client.post("/v1/sort", json={**SPEC, **fields})
     assert answer.status_code == 200, answer.text
     return str(answer.text)
+
+
+def own_id(job_id: str) -> str:
+    """The id that the job has elsewhere."""
+    return job_id.removeprefix("srt-")
 
 
 def ended(service: Service, job_id: str, **values: Any) -> None:
@@ -86,7 +92,7 @@ def ended(service: Service, job_id: str, **values: Any) -> None:
     with service.database.writing() as connection:
         connection.execute(
             update(jobs)
-            .where(jobs.c.job_id == job_id)
+            .where(jobs.c.job_id == own_id(job_id))
             .values(state="finished", started_at=time.time(), ended_at=time.time(), **values)
         )
 
@@ -115,7 +121,7 @@ def test_a_job_is_started_looked_at_aborted_and_removed(service: Service, client
     again = ann.delete("/v1/sort/abort", params={"uuid": job_id})
     assert (again.status_code, again.text) == (200, "")
     assert ann.delete("/v1/sort", params={"uuid": job_id}).status_code == 200
-    assert service.store.get(job_id) is None
+    assert service.store.get(own_id(job_id)) is None
     assert [row.action for row in service.audit.list()][:3] == [
         "job.remove",
         "job.stop",
@@ -130,7 +136,7 @@ def test_a_finished_job_may_be_aborted_and_stays_finished(
     job_id = started(ann)
     ended(service, job_id)
     assert ann.delete("/v1/sort/abort", params={"uuid": job_id}).status_code == 200
-    row = service.store.get(job_id)
+    row = service.store.get(own_id(job_id))
     assert row is not None
     assert row.state == "finished"
 
@@ -243,7 +249,7 @@ def test_a_key_map_goes_with_the_job_that_names_it(service: Service, client: Cli
     assert put.status_code == 200
     url = "http://testserver/v1/objects/in/ekm-file.json?provider=ais"
     fields = {"output_format": "", "ekm_file": url, "ekm_file_sep": ""}
-    row = service.store.get(started(ann, **fields))
+    row = service.store.get(own_id(started(ann, **fields)))
     assert row is not None
     assert (row.spec["ekm"], row.spec["ekm_file"]) == ({"low-%d.tar": ["^0"]}, None)
     bob = client("submitter", "bob").post("/v1/sort", json={**SPEC, **fields})

@@ -108,8 +108,9 @@ def shown(row: JobRow, **named: Any) -> tuple[dict[str, Any], JobInfo]:
 
 def test_a_queued_job_has_begun_nothing() -> None:
     raw, info = shown(QUEUED)
-    assert raw["started_time"] == raw["finish_time"] == ZERO_TIME
-    assert datetime.fromisoformat(raw["started_time"]).year == 1
+    # AIStore's command takes the time since the start, and a year 1 for 292 years.
+    assert (raw["started_time"], raw["finish_time"]) == ("1970-01-01T00:16:30Z", ZERO_TIME)
+    assert datetime.fromisoformat(raw["finish_time"]).year == 1
     for phase in ("local_extraction", "meta_sorting", "shard_creation"):
         view = raw["Metrics"][phase]
         assert (view["started_time"], view["end_time"]) == (ZERO_TIME, ZERO_TIME)
@@ -256,8 +257,11 @@ def test_a_failed_job_is_aborted_where_it_was(phase: str) -> None:
 def test_a_job_that_was_stopped_says_why() -> None:
     row = replace(QUEUED, state="stopped", stop_reason="not today", ended_at=995.0)
     raw, info = shown(row)
-    assert info.metrics.errors == ["[dsort] 20261120-170000-4f2a9c aborted: not today"]
-    assert (raw["started_time"], raw["finish_time"]) == (ZERO_TIME, "1970-01-01T00:16:35Z")
+    assert info.metrics.errors == ["[dsort] srt-20261120-170000-4f2a9c aborted: not today"]
+    assert (raw["started_time"], raw["finish_time"]) == (
+        "1970-01-01T00:16:30Z",
+        "1970-01-01T00:16:35Z",
+    )
     assert raw["aborted"] is True
 
 

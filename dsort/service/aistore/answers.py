@@ -25,12 +25,16 @@ __all__ = [
     "KEY_MAP",
     "KEY_MAP_SCHEMA",
     "PEER_JOB",
+    "PEER_PREFIX",
     "TARGET",
     "ZERO_TIME",
     "JobInfo",
     "bucket_model",
     "go_time",
     "job_info",
+    "job_snap",
+    "job_status",
+    "peer_id",
 ]
 
 
@@ -90,7 +94,7 @@ _NO_TIMES: Final = {
     "avg_ms": "0",
 }
 PEER_JOB: Final[dict[str, Any]] = {
-    "id": "20260131-020000-4f2a9c",
+    "id": "srt-20260131-020000-4f2a9c",
     "src-bck": {"name": "data/images", "provider": "aws", "namespace": {"uuid": "", "name": ""}},
     "dst-bck": {"name": "data/shuffled", "provider": "aws", "namespace": {"uuid": "", "name": ""}},
     "started_time": "2026-01-31T02:00:01Z",
@@ -147,6 +151,9 @@ PEER_JOB: Final[dict[str, Any]] = {
 TARGET: Final = "dsort"
 """The one target that a job of this service has."""
 
+PEER_PREFIX: Final = "srt-"
+"""What the id of every dSort job begins with: AIStore's command line knows it by that."""
+
 ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 
 _NS: Final = 10**9
@@ -164,6 +171,11 @@ def go_time(seconds: float | None) -> str:
     if seconds is None:
         return ZERO_TIME
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+def peer_id(job_id: str) -> str:
+    """The id that AIStore's clients have for a job."""
+    return PEER_PREFIX + job_id
 
 
 def bucket_model(uri: str, root: Path | None = None) -> Json:
@@ -194,6 +206,7 @@ def job_info(row: JobRow, root: Path | None = None, *, warnings: Sequence[str] =
         bare = replace(
             row, phases=None, progress=None, result=None, error=None, started_at=None, ended_at=None
         )
+        bare = replace(bare, created_at=0.0)
         return _info(bare, root, ())
 
 
@@ -201,10 +214,11 @@ def _info(row: JobRow, root: Path | None, warnings: Sequence[str]) -> Json:
     facts = _Facts(row)
     extraction, sorting, creation = (facts.span(group) for group in _GROUPS)
     return {
-        "id": row.job_id,
+        "id": peer_id(row.job_id),
         "src-bck": bucket_model(split_uris(row.input_uri)[0], root),
         "dst-bck": bucket_model(split_uris(row.output_uri)[0], root),
-        "started_time": go_time(row.started_at),
+        # A job of AIStore's starts when it is submitted, and its clients take the time since then.
+        "started_time": go_time(row.created_at if row.started_at is None else row.started_at),
         "finish_time": go_time(row.ended_at),
         "started_meta_sorting": extraction.elapsed_ns,
         "started_shard_creation": sorting.elapsed_ns,
@@ -223,6 +237,39 @@ def _info(row: JobRow, root: Path | None, warnings: Sequence[str]) -> Json:
         },
         "aborted": facts.aborted,
         "archived": row.ended,
+    }
+
+
+def job_status(row: JobRow) -> Json:
+    """What AIStore tells of a job that a client waits for; ``end_time``: nanoseconds since 1970, 0
+    as long as it is not over."""
+    return {
+        "kind": "dsort",
+        "uuid": peer_id(row.job_id),
+        "err": "; ".join(_errors(row)),
+        "end_time": round(row.ended_at * _NS) if row.ended and row.ended_at else 0,
+        "aborted": row.state in ("failed", "stopped"),
+    }
+
+
+def job_snap(row: JobRow, root: Path | None = None) -> Json:
+    """The job as one of AIStore's jobs of any kind ("xactions")."""
+    info = job_info(row, root)
+    metrics = info["Metrics"]
+    none = dict.fromkeys(("out-objs", "out-bytes", "in-objs", "in-bytes"), "0")
+    return {
+        "id": info["id"],
+        "kind": "dsort",
+        "bck": info["src-bck"],
+        "src-bck": info["src-bck"],
+        "dst-bck": info["dst-bck"],
+        "start-time": info["started_time"],
+        "end-time": info["finish_time"],
+        "stats": {"loc-objs": info["loc-objs"], "loc-bytes": info["loc-bytes"], **none},
+        "aborted": info["aborted"],
+        "is_idle": row.ended,
+        "abort-err": "; ".join(metrics["errors"]),
+        "ext": metrics,
     }
 
 
@@ -356,7 +403,7 @@ def _no_times() -> Json:
 def _errors(row: JobRow) -> list[str]:
     if row.state == "stopped":
         why = f": {row.stop_reason}" if row.stop_reason else ""
-        return [f"[dsort] {row.job_id} aborted{why}"]
+        return [f"[dsort] {peer_id(row.job_id)} aborted{why}"]
     if row.state == "failed":
         error = row.error or {}
         text = error.get("detail") or "the job failed"

@@ -7,9 +7,7 @@ service is no cluster. Of its routes for objects it has those that read."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Annotated, Any, Final
 
 import re2
@@ -22,9 +20,6 @@ from fastapi.routing import APIRoute
 from dsort.errors import (
     ConflictError,
     DsortError,
-    ForbiddenError,
-    NotFoundError,
-    NotSupportedError,
     SpecError,
     TooManyRequestsError,
 )
@@ -35,29 +30,30 @@ from dsort.service.aistore.answers import (
     TARGET,
     JobInfo,
     job_info,
+    peer_id,
 )
+from dsort.service.aistore.cluster import add_cluster, declined
 from dsort.service.aistore.key_maps import KEY_MAP_NAME, HeldKeyMaps, with_key_map
+from dsort.service.aistore.lookups import all_jobs, note, own_job, refuse_absent, seen_job, stop_job
 from dsort.service.api.answers import JsonAnswer, TextAnswer
-from dsort.service.api.dependencies import Caller, Submitting, address_of
+from dsort.service.api.dependencies import Caller, Submitting
 from dsort.service.api.models import SPEC_BODY, problems, shown
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobFilter
-from dsort.service.jobs.submit import Asked
+from dsort.service.jobs.submit import Asked, allow
 from dsort.service.security.guard import parse_text
-from dsort.service.security.tokens import Identity, visible
+from dsort.service.security.tokens import visible
 from dsort.service.security.uris import shown_uris
 from dsort.service.service import Service
 
 __all__ = ["PeerRoute", "router"]
 
 LIST_MAX: Final = 1000
-_PAGE: Final = 500
 _REGEX_CHARACTERS_MAX: Final = 1000
 _REGEX_MEMORY_BYTES: Final = 1 << 20
 _WARNING_EVENTS_MAX: Final = 1000
 _WHOLE_BODY: Final = "whole"
 
-_ID: Final = re.compile(r"[A-Za-z0-9_-]+")
 _UUID: Final = Query(max_length=64, description="The id of a job.")
 
 
@@ -122,6 +118,7 @@ def router(service: Service) -> APIRouter:
     _add_looks(routes, service)
     _add_changes(routes, service)
     _add_key_maps(routes, held)
+    add_cluster(routes, service)
     _add_declined(routes)
     return routes
 
@@ -147,15 +144,18 @@ def _add_start(routes: APIRouter, service: Service, held: HeldKeyMaps) -> None:
                 parse_text(body), held, owner=identity.name, address=request.url.netloc
             )
             checked = service.submitter.check(spec, identity).spec
+            new = service.submitter.prepare(checked, identity.name, Asked(), identity)
+            allow(identity, new)  # before anything is said of what there is
+            refuse_absent(service, new)
             row, _ = service.submitter.take_in(checked, identity, Asked())
             details = {
                 "input": shown_uris(row.input_uri),
                 "output": shown_uris(row.output_uri),
                 "kind": row.kind,
             }
-            _note(service, request, identity, "job.submit", row, **details)
+            note(service, request, identity, "job.submit", row, **details)
             service.dispatcher.wake()
-            return TextAnswer(row.job_id)
+            return TextAnswer(peer_id(row.job_id))
 
         return await run_in_threadpool(take_in)
 
@@ -192,7 +192,7 @@ def _add_looks(routes: APIRouter, service: Service) -> None:
         """One job, or the newest thousand."""
         root = service.config.run.root.resolve()
         if uuid is not None:
-            row = _seen(service, identity, uuid)
+            row = seen_job(service, identity, uuid)
             warnings = [] if row.ended or not row.warning_count else _warnings(service, row)
             return JsonAnswer({TARGET: job_info(row, root, warnings=warnings)})
         pattern = _pattern(regex)
@@ -200,7 +200,7 @@ def _add_looks(routes: APIRouter, service: Service) -> None:
             states=("queued", "running") if only_active else (), visible=visible(identity)
         )
         found = []
-        for row in _all(service, wanted):
+        for row in all_jobs(service, wanted):
             if pattern is None or pattern.search(row.description):
                 found.append(job_info(row, root))
                 if len(found) == LIST_MAX:
@@ -217,10 +217,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
     )
     def abort_sort(request: Request, identity: Submitting, uuid: Annotated[str, _UUID]) -> Response:
         """Stop the job. One that has ended stays as it is, which is no error."""
-        row = _own(service, identity, uuid)
-        service.store.ask_stop(row.job_id, "aborted by an AIStore client")
-        _note(service, request, identity, "job.stop", row)
-        service.dispatcher.wake()
+        stop_job(service, request, identity, uuid)
         return Response(status_code=200)
 
     @routes.delete(
@@ -233,41 +230,15 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         request: Request, identity: Submitting, uuid: Annotated[str, _UUID]
     ) -> Response:
         """Remove an ended job from the history. What it has made stays where it is."""
-        row = _own(service, identity, uuid)
+        row = own_job(service, identity, uuid)
         try:
             service.store.remove(row.job_id)
         except ConflictError:
             raise ConflictError(
                 f"dsort process {uuid} still in progress and cannot be removed"
             ) from None
-        _note(service, request, identity, "job.remove", row)
+        note(service, request, identity, "job.remove", row)
         return Response(status_code=200)
-
-
-def _seen(service: Service, identity: Identity, uuid: str) -> JobRow:
-    if not uuid:
-        raise SpecError("no job is named", hint="start a job, or name one: ?uuid=ID")
-    row = service.store.get(uuid) if _ID.fullmatch(uuid) else None
-    if row is None or not identity.may_see(row):
-        raise NotFoundError(f"dsort job {json.dumps(uuid)} does not exist")
-    return row
-
-
-def _own(service: Service, identity: Identity, uuid: str) -> JobRow:
-    row = _seen(service, identity, uuid)
-    if not identity.may_change(row.owner):
-        raise ForbiddenError(f"job {uuid} belongs to {row.owner}")
-    return row
-
-
-def _all(service: Service, wanted: JobFilter) -> Iterator[JobRow]:
-    before: int | None = None
-    while True:
-        page = service.store.list(wanted, limit=_PAGE, before=before)
-        yield from page.rows
-        before = page.next_number
-        if before is None:
-            return
 
 
 def _warnings(service: Service, row: JobRow) -> list[str]:
@@ -287,12 +258,6 @@ def _pattern(text: str) -> re2._Regexp[str] | None:
         return re2.compile(text, options)
     except re2.error as error:
         raise SpecError(f"regex: cannot parse {text[:80]!r}: {error}") from None
-
-
-def _note(
-    service: Service, request: Request, identity: Identity, action: str, row: JobRow, **more: Any
-) -> None:
-    service.audit.note(None, identity.name, address_of(request), action, row.job_id, more)
 
 
 # --- what else an AIStore cluster is asked for ----------------------------------------------------
@@ -339,11 +304,7 @@ def _add_key_maps(routes: APIRouter, held: HeldKeyMaps) -> None:
 def _add_declined(routes: APIRouter) -> None:
     def decline(request: Request, identity: Caller) -> Response:
         what = request.url.path.removeprefix("/v1/").partition("/")[0]
-        raise NotSupportedError(
-            f"this is dsort's job service, no AIStore cluster: it has no /v1/{what}",
-            hint="of AIStore's interface it has /v1/sort, and GET and HEAD of /v1/objects; objects "
-            "are written in their store itself",
-        )
+        raise declined(what)
 
     for path in _CLUSTER:
         for end in ("", "/{rest:path}"):

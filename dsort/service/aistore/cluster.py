@@ -1,0 +1,152 @@
+"""AIStore's requests to its cluster that concern jobs: what runs, how one stands, stop one.
+
+Its command line sends them beside those of ``/v1/sort``, and its SDK waits for a job of any kind by
+them. They have a JSON body even where the method is GET."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from dsort.errors import NotFoundError, NotSupportedError, SpecError, SpecProblem
+from dsort.service.aistore.answers import TARGET, job_snap, job_status, peer_id
+from dsort.service.aistore.lookups import all_jobs, find_job, seen_job, stop_job
+from dsort.service.api.answers import JsonAnswer
+from dsort.service.api.dependencies import Caller, Submitting
+from dsort.service.jobs.rows import JobRow
+from dsort.service.jobs.store import JobFilter
+from dsort.service.security.guard import parse_text
+from dsort.service.security.tokens import Identity, visible
+from dsort.service.service import Service
+
+__all__ = ["SNAPS_MAX", "add_cluster", "declined"]
+
+SNAPS_MAX: Final = 1000
+_KINDS: Final = ("", "dsort")
+_ACTIVE: Final = ("queued", "running")
+
+
+def declined(what: str) -> NotSupportedError:
+    """What is said of the rest of AIStore's interface."""
+    return NotSupportedError(
+        f"this is dsort's job service, no AIStore cluster: it has no /v1/{what}",
+        hint="of AIStore's interface it has /v1/sort, the jobs of /v1/cluster, and GET and HEAD of "
+        "/v1/objects; objects are written in their store itself",
+    )
+
+
+def add_cluster(routes: APIRouter, service: Service) -> None:
+    """``/v1/cluster``, as far as it is about jobs, and ``/v1/download``."""
+
+    @routes.get("/cluster", include_in_schema=False)
+    async def get_cluster(
+        request: Request, identity: Caller, what: Annotated[str, Query(max_length=64)] = ""
+    ) -> Response:
+        """What runs, or how a job stands."""
+        look = _LOOKS.get(what)
+        if look is None:
+            raise declined("cluster")
+        asked = _Asked(_message(await request.body()))
+        return JsonAnswer(await run_in_threadpool(look, service, identity, asked))
+
+    @routes.put("/cluster", response_class=Response, include_in_schema=False)
+    async def put_cluster(request: Request, identity: Submitting) -> Response:
+        """Stop a job."""
+        message = _message(await request.body())
+        if message.get("action") != "stop":
+            raise declined("cluster")
+        asked = _Asked(_lower(message.get("value")))
+        if asked.kind not in _KINDS:
+            raise NotFoundError(f"no job of kind {asked.kind!r} runs here")
+        await run_in_threadpool(stop_job, service, request, identity, asked.uuid)
+        return Response(status_code=200)
+
+    @routes.get("/download", include_in_schema=False)
+    async def get_downloads(request: Request, identity: Caller) -> Response:
+        """Downloads: this service has none."""
+        asked = _Asked(_message(await request.body()))
+        if asked.uuid:
+            raise NotFoundError(f"download job {asked.uuid!r} does not exist")
+        return JsonAnswer([])
+
+
+class _Asked:
+    """Which jobs a message is about. AIStore writes the same fields in two spellings."""
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self.uuid = _text(fields, "id")
+        self.kind = _text(fields, "kind")
+        self.only_active = bool(fields.get("show_active") or fields.get("onlyrunning"))
+        bucket = fields.get("bck")
+        self.bucket = _text(_lower(bucket), "name") if bucket else ""
+
+    def rows(self, service: Service, identity: Identity, *, active: bool) -> Iterator[JobRow]:
+        """The jobs, newest first, at most ``SNAPS_MAX``."""
+        if self.kind not in _KINDS:
+            return
+        if self.uuid:
+            row = find_job(service, identity, self.uuid)
+            if row is not None and (not active or not row.ended):
+                yield row
+            return
+        wanted = JobFilter(states=_ACTIVE if active else (), visible=visible(identity))
+        for at, row in enumerate(all_jobs(service, wanted)):
+            if at == SNAPS_MAX:
+                return
+            yield row
+
+
+def _snaps(service: Service, identity: Identity, asked: _Asked) -> dict[str, list[dict[str, Any]]]:
+    root = service.config.run.root.resolve()
+    rows = asked.rows(service, identity, active=asked.only_active)
+    snaps = [
+        snap
+        for snap in (job_snap(row, root) for row in rows)
+        if asked.bucket in ("", snap["src-bck"]["name"], snap["dst-bck"]["name"])
+    ]
+    return {TARGET: snaps} if snaps else {}
+
+
+def _running(service: Service, identity: Identity, asked: _Asked) -> list[str]:
+    rows = asked.rows(service, identity, active=True)
+    return [f"dsort[{peer_id(row.job_id)}]" for row in rows]
+
+
+def _status(service: Service, identity: Identity, asked: _Asked) -> dict[str, Any]:
+    return job_status(seen_job(service, identity, asked.uuid))
+
+
+def _statuses(service: Service, identity: Identity, asked: _Asked) -> list[dict[str, Any]]:
+    rows = asked.rows(service, identity, active=asked.only_active)
+    return [job_status(row) for row in rows]
+
+
+_LOOKS: Final = {
+    "qryxstats": _snaps,
+    "running_all": _running,
+    "status": _status,
+    "status_all": _statuses,
+}
+
+
+def _message(body: bytes) -> dict[str, Any]:
+    return _lower(parse_text(body)) if body.strip() else {}
+
+
+def _lower(value: object) -> dict[str, Any]:
+    """Fields by their names in lower case, as Go reads them."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise SpecError([SpecProblem("value", "is no object", 'write {"id": ID, "kind": "dsort"}')])
+    return {str(name).lower(): each for name, each in value.items()}
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    value = fields.get(name) or ""
+    if not isinstance(value, str) or len(value) > 1000:
+        raise SpecError([SpecProblem(name, "is no text of at most 1000 characters")])
+    return value

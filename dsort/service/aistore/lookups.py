@@ -1,0 +1,93 @@
+"""The jobs that AIStore's clients name: their ids, and who may see and change them.
+
+AIStore's command line knows a dSort job by an id that begins with ``srt-``, and asks ``/v1/sort``
+about it only then. So a job has that id in all of these answers; its own id is taken as well."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from fastapi import Request
+
+from dsort.errors import ForbiddenError, NotFoundError, SpecError
+from dsort.service.aistore.answers import PEER_PREFIX, bucket_model
+from dsort.service.api.dependencies import address_of
+from dsort.service.jobs.rows import JobRow, NewJob
+from dsort.service.jobs.store import JobFilter
+from dsort.service.security.tokens import Identity
+from dsort.service.security.uris import split_uris
+from dsort.service.service import Service
+from dsort.spec.buckets import parse_bucket
+
+__all__ = ["all_jobs", "find_job", "note", "own_job", "refuse_absent", "seen_job", "stop_job"]
+
+_PAGE: Final = 500
+_ID: Final = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def find_job(service: Service, identity: Identity, uuid: str) -> JobRow | None:
+    """The job with this id, as AIStore's clients have it or as ours do; None if there is none that
+    the token may see."""
+    row = service.store.get(uuid.removeprefix(PEER_PREFIX)) if _ID.fullmatch(uuid) else None
+    return row if row is not None and identity.may_see(row) else None
+
+
+def seen_job(service: Service, identity: Identity, uuid: str) -> JobRow:
+    """As ``find_job``; ``NotFoundError``, or ``SpecError`` where no job is named."""
+    if not uuid:
+        raise SpecError("no job is named", hint="start a job, or name one: ?uuid=ID")
+    row = find_job(service, identity, uuid)
+    if row is None:
+        raise NotFoundError(f"dsort job {json.dumps(uuid)} does not exist")
+    return row
+
+
+def own_job(service: Service, identity: Identity, uuid: str) -> JobRow:
+    """A job that the token may change; ``ForbiddenError`` for others' jobs."""
+    row = seen_job(service, identity, uuid)
+    if not identity.may_change(row.owner):
+        raise ForbiddenError(f"job {uuid} belongs to {row.owner}")
+    return row
+
+
+def refuse_absent(service: Service, new: NewJob) -> None:
+    """``NotFoundError`` for an input bucket that is no directory. AIStore answers so at once; here
+    a job usually finds out when it runs, for what it reads may be made until then. In an object
+    store a bucket is not looked for: that would take a request to it for each job."""
+    for uri in split_uris(new.input_uri):
+        ref = parse_bucket(uri)
+        if ref.scheme == "file" and not Path(ref.path).is_dir():
+            name = bucket_model(uri, service.config.run.root.resolve())["name"]
+            raise NotFoundError(
+                f"bucket {json.dumps(name)} does not exist", hint="make it, or look at its name"
+            )
+
+
+def all_jobs(service: Service, wanted: JobFilter) -> Iterator[JobRow]:
+    """All jobs that match, newest first."""
+    before: int | None = None
+    while True:
+        page = service.store.list(wanted, limit=_PAGE, before=before)
+        yield from page.rows
+        before = page.next_number
+        if before is None:
+            return
+
+
+def stop_job(service: Service, request: Request, identity: Identity, uuid: str) -> None:
+    """Stop the job. One that has ended stays as it is, which is no error."""
+    row = own_job(service, identity, uuid)
+    service.store.ask_stop(row.job_id, "aborted by an AIStore client")
+    note(service, request, identity, "job.stop", row)
+    service.dispatcher.wake()
+
+
+def note(
+    service: Service, request: Request, identity: Identity, action: str, row: JobRow, **more: Any
+) -> None:
+    """Write into the audit log who did what to the job."""
+    service.audit.note(None, identity.name, address_of(request), action, row.job_id, more)
