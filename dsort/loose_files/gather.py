@@ -64,8 +64,15 @@ def list_members(
             _add_files(members, rules, number, source, bucket, check)
     _tell_left_out(members, rules, tally)
     if not len(members):
+        where, other = ", ".join(bucket.uri for bucket in buckets), members.left_out.get(OTHER)
+        if other is not None:
+            has = format_count(other[0], "file has", "files have")
+            shown = first_few([_shown(each) for each in other[1]])
+            reason = f"{has} another extension, or another name than key_pattern: {shown}"
+            hint = "check ingest.extensions (--ext) and ingest.key_pattern"
+            raise MissingShardError(f"nothing in {where} goes in: {reason}", hint=hint)
         raise MissingShardError(
-            f"no file was found in {', '.join(bucket.uri for bucket in buckets)} that could go in",
+            f"no file was found in {where} that could go in",
             hint="check input_format and ingest; `dsort ls` shows what is there",
         )
     if rules.layout == "folders":

@@ -15,6 +15,7 @@ import typer
 from dsort.cli.main import whole_app
 from tests.support.commands import ROOT, CommandLine
 from tests.support.doc_pages import TAGS, Shell, blocks, commands, hand_written
+from tests.support.loose_files import write_tree
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 PAGES = hand_written()
@@ -24,6 +25,11 @@ RUNNING = [
     for page in PAGES
     if page != SERVICE and {"sh", "python"} & {each.tag for each in blocks(page)}
 ]
+
+LOOSE_FILES = {
+    f"imagenet/train/{name}.JPEG": b"image" * 4000 for name in ("n01440764/1", "n01443537/2")
+}
+"""What pages say that there is, and do not make."""
 
 
 def named(page: Path) -> str:
@@ -35,6 +41,7 @@ def test_the_commands_of_a_page_run(
     page: Path, tmp_path: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    write_tree(tmp_path, LOOSE_FILES)
     with ExitStack() as services:
         shell = Shell(tmp_path, cli, monkeypatch, services)
         for block in blocks(page):

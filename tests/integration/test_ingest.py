@@ -346,3 +346,7 @@ def test_a_command_says_why_a_file_is_no_member_and_which_option_leaves_it_out(
     assert "cat/README (no extension)" in ended.err
     assert "hint: --unusable drop leaves them out" in ended.err
     assert cli("ingest", "in", "out", "--layout", "folders", "--unusable", "drop").code == 0
+    ended = cli("ingest", "in", "none", "--ext", "png", "--unusable", "drop")
+    assert ended.code == 3
+    assert "22 files have another extension" in ended.err
+    assert "--ext" in ended.err
