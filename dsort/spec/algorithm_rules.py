@@ -49,6 +49,12 @@ def _placements_count_records(spec: SpecFields) -> Iterator[SpecProblem]:
         if spec.join is not None:
             text = "does not go with join: places are given before records meet"
             yield SpecProblem(f"algorithm.{name}", text, "order what is joined in another job")
+        drops = spec.deduplicate is not None or spec.config.duplicate_keys == "drop"
+        if drops and (spec.exact or spec.stratify):
+            # Places are numbers among the records of an output: duplicates would be in none.
+            text = "does not go with exact or stratify where duplicates are left out"
+            hint = "leave records out in a job before this one"
+            yield SpecProblem(f"algorithm.{name}", text, hint)
 
 
 def _batches_are_whole(spec: SpecFields) -> Iterator[SpecProblem]:
@@ -70,7 +76,10 @@ def _batches_are_whole(spec: SpecFields) -> Iterator[SpecProblem]:
 
 _PLACEMENTS: Final[tuple[_Rule, ...]] = (
     (
-        ("algorithm", "ekm", "ekm_file", "join"),
+        (
+            *("algorithm", "ekm", "ekm_file", "join"),
+            *("exact", "stratify", "deduplicate", "Config.duplicate_keys"),
+        ),
         _placements_count_records,
     ),
     (

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dsort.errors import InvariantError
-
 if TYPE_CHECKING:
     from dsort.data.columns import Int64s, UInt64s
 
@@ -38,19 +36,18 @@ class Borders:
 
     def numbers(self, lots: UInt64s, positions: UInt64s) -> Int64s:
         """The output of records, from 0 on. ``lots``: the class and the lot of each, shape
-        ``(n, 2)``."""
+        ``(n, 2)``. Those of no class that was counted, which are left out later, have the first."""
         import numpy as np
 
         found = np.zeros(len(lots), np.int64)
-        if not len(lots):
+        if not len(lots) or not len(self.classes):
             return found
-        at = np.minimum(np.searchsorted(self.classes, lots[:, 0]), max(len(self.classes) - 1, 0))
-        if not len(self.classes) or (self.classes[at] != lots[:, 0]).any():
-            raise InvariantError("a record is of a class that was not there when they were counted")
+        at = np.minimum(np.searchsorted(self.classes, lots[:, 0]), len(self.classes) - 1)
         lot = lots[:, 1]
         for border in range(self.lot.shape[1]):
             first = self.lot[at, border]
             found += lot > first
             tied = np.flatnonzero(lot == first)
             found[tied] += positions[tied] >= self.position[at[tied], border]
+        found[self.classes[at] != lots[:, 0]] = 0
         return found

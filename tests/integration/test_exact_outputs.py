@@ -155,6 +155,16 @@ def test_what_is_left_out_as_a_duplicate_is_in_no_number(tmp_path: Path, how: st
     verified(tmp_path, report.job_id)
 
 
+@pytest.mark.parametrize("how", ["key", "drop"])
+def test_a_class_that_duplicates_alone_have_is_no_class(tmp_path: Path, how: str) -> None:
+    parts = [[Member(f"{at}.cls", b"%d" % shard) for at in range(20)] for shard in range(2)]
+    write_shards(tmp_path / "in", {f"{at}.tar": Shard(tuple(own)) for at, own in enumerate(parts)})
+    fields = {"duplicate_keys": "drop"} if how == "drop" else {"deduplicate": {"by": how}}
+    report = run_local(tmp_path, dealt(exact=True, stratify="cls", **fields))
+    assert [each.records for each in report.outputs] == [14, 4, 2]
+    verified(tmp_path, report.job_id)
+
+
 def test_steps_and_weights_come_before_the_count(data: Path) -> None:
     spec = dealt(
         exact=True, duplicate_keys="rename", transform={"steps": [{"filter": 'ext("cls") < 5'}]}
@@ -205,6 +215,14 @@ def test_too_many_classes_are_refused(data: Path, monkeypatch: pytest.MonkeyPatc
         ({"exact": True, "outputs": []}, "exact: needs outputs that have fractions"),
         ({"stratify": "cls", "outputs": [{"name": "a", "when": True}]}, "stratify: needs outputs"),
         ({"exact": True, "split_by": "shard"}, "exact: does not go with split_by"),
+        (
+            {
+                "stratify": "cls",
+                "duplicate_keys": "drop",
+                "algorithm": {"kind": "shuffle", "interleave": {"by": "cls"}},
+            },
+            "interleave: does not go with exact or stratify where duplicates are left out",
+        ),
         ({"stratify": 'ext("json"'}, "stratify: at character"),
         (
             {
