@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -168,29 +169,32 @@ QUIET_KINDS = frozenset(
 )
 """Counted in the manifest, but nothing that a user has to be warned of."""
 
-WARNING_TEXTS = {
-    "rows_without_record": "{count} rows of ingest.table are about no record: {names}",
-    "records_without_row": "{count} records have no row in ingest.table: {names}",
+WARNING_TEXTS = {  # [of one|of many]
+    "rows_without_record": "{count} [row|rows] of ingest.table [is|are] about no record: {names}",
+    "records_without_row": "{count} [record has|records have] no row in ingest.table: {names}",
     "unlisted_files": "{count} files were left out, for they are in no row of metadata: {names}",
     "unusable_files": "{count} files were left out, for they can be no members: {names}",
     "failed_records": "steps failed at {count} records, as on_error says: {names}",
     "lost_with_failed": "{count} records were left out with one of their shard at which a step "
     "failed: {names}",
-    "missing_shards": "{count} input shards are missing: {names}",
+    "missing_shards": "{count} input [shard is|shards are] missing: {names}",
     "objects_passed_over": "{count} objects passed over, for their names do not end in the input "
     "extension: {names}",
     "duplicated_records": "{count} members occur again in their record; the last one was kept: "
     "{names}",
-    "duplicate_keys": "{count} records have the key of an earlier record (webdataset reads "
+    "duplicate_keys": "{count} [record has|records have] the key of an earlier record "
+    "(webdataset reads "
     "neighbours of one key as one sample; duplicate_keys: rename or drop mends that): {names}",
-    "duplicate_keys_dropped": "{count} records were dropped, an earlier one has their key: {names}",
-    "duplicate_keys_renamed": "{count} records were renamed, an earlier one has their key: {names}",
+    "duplicate_keys_dropped": "{count} [record was|records were] dropped, an earlier one has "
+    "their key: {names}",
+    "duplicate_keys_renamed": "{count} [record was|records were] renamed, an earlier one has "
+    "their key: {names}",
     "final_newlines_stripped": "{count} payloads lost the line feed at their end, which does not "
     "come back: {names}",
     "members_defaulted": "{count} members that records lacked were made of member_defaults: "
     "{names}",
-    "corrupt_shards": "{count} corrupt shards were left out: {names}",
-    "stray_members_dropped": "{count} stray members were dropped: {names}",
+    "corrupt_shards": "{count} corrupt [shard was|shards were] left out: {names}",
+    "stray_members_dropped": "{count} stray [member was|members were] dropped: {names}",
     "missing_members": "{count} records lack a member that require names: {names}",
     "missing_members_excluded": "{count} records lack a member that require names, and were left "
     "out: {names}",
@@ -439,7 +443,9 @@ class Job:
         oddity = self._oddity(kind)
         known = WARNING_TEXTS.get(kind) if oddity is None else oddity.warning
         text = known or kind + ": {count}: {names}"
-        self.warn(kind, text.format(count=f"{count:,}", names=shown))
+        which = r"\1" if count == 1 else r"\2"
+        agreed = re.sub(r"\[([^|\]]*)\|([^\]]*)\]", which, text)
+        self.warn(kind, agreed.format(count=f"{count:,}", names=shown))
 
     def warn(self, kind: str, text: str) -> None:
         """Tell the user what does not stop the job."""

@@ -374,6 +374,12 @@ def test_code_that_a_result_says_is_not_run_unless_somebody_asks(tmp_path: Path)
         api.append(newest(tmp_path), "more", place="out", options=asked_for_none)
 
 
+def test_a_warning_counts_one_as_one(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", {"a.tar": shard_of("a"), "b.tar": shard_of("a", "b")})
+    report = run_local(tmp_path, spec_of(output_shard_records=4))
+    assert any(text.startswith("1 record has the key of an earlier") for text in report.warnings)
+
+
 @pytest.mark.parametrize(("reaction", "is_told"), [("abort", True), ("warn", False)])
 def test_an_append_says_that_it_does_not_compare_old_keys(
     tmp_path: Path, reaction: str, is_told: bool
