@@ -114,6 +114,11 @@ def test_pods_run_without_rights_and_mount_what_they_have() -> None:
             assert container["resources"].keys() == {"requests", "limits"}
 
 
+def test_no_pod_gets_variables_of_kubernetes_that_look_like_settings() -> None:
+    """A Service named dsort would give each pod ``DSORT_PORT`` and ``DSORT_SERVICE_HOST``."""
+    assert all(pod["enableServiceLinks"] is False for pod in pods())
+
+
 def test_the_service_is_started_by_a_command_that_dsort_takes() -> None:
     (container,) = of_kind("StatefulSet")["spec"]["template"]["spec"]["containers"]
 

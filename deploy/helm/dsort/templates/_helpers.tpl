@@ -37,6 +37,7 @@ capabilities: {drop: [ALL]}
 
 {{- define "dsort.rayPod" -}}
 serviceAccountName: {{ .Release.Name }}
+enableServiceLinks: false  # DSORT_PORT and the like are no settings of ours
 securityContext:
   {{- include "dsort.podSecurity" . | nindent 2 }}
 {{- with .Values.imagePullSecrets }}
