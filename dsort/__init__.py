@@ -144,6 +144,10 @@ _SOURCES = {
 
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used; ``ImportError`` if its extra is not installed."""
+    if name == "__version__":
+        from dsort.version import dsort_version
+
+        return dsort_version()
     if name not in _SOURCES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
@@ -161,4 +165,5 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """The public names, loaded or not, and what every module has."""
-    return sorted({*globals(), *__all__})
+    special = (name for name in globals() if name.startswith("__"))
+    return sorted({*special, *__all__, "__version__"})

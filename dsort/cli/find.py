@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tempfile
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dsort.cli.output import place
 from dsort.errors import DsortError, InputError, ObjectNotFoundError
@@ -27,6 +28,7 @@ __all__ = [
     "data_root",
     "find_job",
     "find_shard",
+    "known_jobs",
     "object_in",
     "open_argument",
     "open_existing",
@@ -67,6 +69,18 @@ class FoundJob:
 
         return read_small(self.bucket, self.document, bytes_max=DOCUMENT_BYTES_MAX)
 
+    def parsed(self) -> Any:
+        """Its document as JSON values; ``InputError`` if it is no JSON."""
+        try:
+            return json.loads(self.read())
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{self.where} is no JSON document: {error}") from error
+
+    @property
+    def where(self) -> str:
+        """Its document and its bucket, in words."""
+        return f"{self.document} in bucket {self.bucket.uri}"
+
     @property
     def bucket_uri(self) -> str:
         """The bucket in the words of a spec."""
@@ -96,12 +110,7 @@ def find_job(
     if path.is_dir() and path.resolve().parent.name == INTERNAL_PART:
         holder = path.resolve().parent.parent
         return FoundJob(path.resolve().name, open_argument(str(holder), root=holder), "")
-    buckets = [open_existing(bucket, root=root)] if bucket else _buckets_under(root)
-    known = [each for opened in buckets for each in _jobs_in(opened, bucket)]
-    there = {each.job_id for each in known if not each.document.endswith(RESULT)}
-    known = [
-        each for each in known if not (each.document.endswith(RESULT) and each.job_id in there)
-    ]
+    known = known_jobs(bucket, root)
     exact = [each for each in known if each.job_id == job]
     found = exact or [each for each in known if each.job_id.startswith(job)]
     found = found or ([] if bucket else _newest_in(job, root, finished=finished))
@@ -121,6 +130,15 @@ def find_job(
         if known
         else "name the bucket with --bucket, or give the path of a manifest.json",
     )
+
+
+def known_jobs(bucket: str | None, root: Path) -> list[FoundJob]:
+    """The jobs in ``bucket``, or without that in the data root and the directories in it. A job
+    that wrote to several of them is the one where its manifest is."""
+    buckets = [open_existing(bucket, root=root)] if bucket else _buckets_under(root)
+    known = [each for opened in buckets for each in _jobs_in(opened, bucket)]
+    there = {each.job_id for each in known if not each.document.endswith(RESULT)}
+    return [each for each in known if not (each.document.endswith(RESULT) and each.job_id in there)]
 
 
 def _named(jobs: list[FoundJob]) -> str:

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dsort.cli import options, output, summary
 from dsort.cli.find import FoundJob, find_job
+from dsort.cli.job_list import list_jobs, list_jobs_here
 from dsort.cli.progress_text import progress_text
 from dsort.cli.remote import command_words, connected, found_jobs, is_remote
 from dsort.cli.summary import bytes_line, mixing, output_lines, reaction_lines, records_line
-from dsort.errors import InputError, JobConflictError, NotFoundError, SpecError, StorageError
+from dsort.cli.unfinished import look_at
+from dsort.errors import InputError, NotFoundError, SpecError, StorageError
 from dsort.job.events import JobReport, OutputCount, PlanReport, Progress, ReactionCount
 
 if TYPE_CHECKING:
     from dsort.client import DsortClient, Job, JobProgress
-    from dsort.job.journal_entries import JournalState
-    from dsort.job.lease import JobHold, Standing
 
-__all__ = ["Unfinished", "list_jobs", "look_at", "shards_text", "show", "show_finished", "show_job"]
+__all__ = ["shards_text", "show", "show_finished", "show_job"]
 
 
 SHARDS_SHOWN = 10
@@ -58,8 +56,8 @@ def show(
     service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
-    """Show what a job did: its result, its figures, and what it met; or how far it is. With a
-    service and without JOB: the service's jobs, newest first."""
+    """Show what a job did: its result, its figures, and what it met; or how far it is. Without JOB:
+    the jobs of the data root, of --bucket or of a service, newest first."""
     if is_remote(context):
         if job is not None:
             if state or owner or labels:
@@ -76,7 +74,8 @@ def show(
             )
         return
     if job is None:
-        raise SpecError("which job? none is named", hint="with --server it lists a service's jobs")
+        list_jobs_here(bucket, root, show_all=show_all, as_json=as_json)
+        return
     found = find_job(job, bucket=bucket, root=root)
     if found.finished:
         show_finished(found, show_all=show_all, as_json=as_json)
@@ -92,7 +91,7 @@ def show(
 
 def show_finished(found: FoundJob, *, show_all: bool = False, as_json: bool = False) -> None:
     """Put what a finished job did on stdout."""
-    manifest = _parsed(found)
+    manifest = found.parsed()
     if as_json:
         output.write_json(manifest)
         return
@@ -102,7 +101,7 @@ def show_finished(found: FoundJob, *, show_all: bool = False, as_json: bool = Fa
 
 
 def _show_aborted(found: FoundJob, *, as_json: bool) -> None:
-    report = _parsed(found)
+    report = found.parsed()
     if as_json:
         output.write_json(report)
         return
@@ -116,16 +115,9 @@ def _refusing_strangers(found: FoundJob) -> Iterator[None]:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise InputError(
-            f"{_where(found)} is no manifest of a dsort job: {error} is missing or of another type",
+            f"{found.where} is no manifest of a dsort job: {error} is missing or of another type",
             hint="`dsort show --json` prints it as it is",
         ) from error
-
-
-def _parsed(found: FoundJob) -> Any:
-    try:
-        return json.loads(found.read())
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{_where(found)} is no JSON document: {error}") from error
 
 
 def _sidecars(manifest: Mapping[str, Any]) -> str:
@@ -142,10 +134,6 @@ def _classes(manifest: Mapping[str, Any]) -> str:
     first = itertools.islice(classes.items(), CLASSES_SHOWN)
     shown = ", ".join(f"{output.printable(name)} {number:d}" for name, number in first)
     return f"{len(classes):,}: {shown}" + ", …" * (len(classes) > CLASSES_SHOWN)
-
-
-def _where(found: FoundJob) -> str:
-    return f"{found.document} in bucket {found.bucket.uri}"
 
 
 def _finished(found: FoundJob, manifest: Mapping[str, Any]) -> str:
@@ -254,190 +242,6 @@ def shards_text(outputs: Sequence[Mapping[str, Any]], show_all: bool) -> str:
     return text + (
         f"\n... and {output.count(hidden, 'more shard')} (--all lists them)" * (hidden > 0)
     )
-
-
-def _why_dead(standing: Standing) -> str:
-    """Why nobody holds a lease that stands so; "" for one that somebody holds."""
-    from dsort.job.lease import Standing
-
-    reasons = {
-        Standing.ABSENT: "it has no lease",
-        Standing.RELEASED: "it gave up its lease",
-        Standing.DEAD: "its process is gone",
-        Standing.LAPSED: "it does not renew its lease",
-    }
-    return reasons.get(standing, "")
-
-
-@dataclass(frozen=True, slots=True)
-class Unfinished:
-    """A job without a manifest, with its lease and the state in its journal (None: unknown, and
-    ``problem`` says why)."""
-
-    found: FoundJob
-    hold: JobHold
-    state: JournalState | None
-    problem: str
-    journal_ns: int  # when the journal was last written; 0: never
-    now_s: float
-
-    @property
-    def resumable(self) -> bool:
-        """Whether the job is dead and can be resumed."""
-        return self.state is not None and not self.hold.live
-
-    def to_dict(self) -> dict[str, object]:
-        """The job in JSON types."""
-        record, state = self.hold.record, self.state
-        about: dict[str, object] = {
-            "job_id": self.found.job_id,
-            "state": "running" if self.hold.live else "dead",
-            "lease": self.hold.standing.value,
-            "resumable": self.resumable,
-        }
-        if record is not None:
-            about |= {
-                "host": record.holder.host,
-                "pid": record.holder.pid,
-                "attempt": record.attempt,
-                "renewed_at": _utc(record.renewed_at_s),
-            }
-        if state is not None:
-            about |= {
-                "since": state.accepted.created if state.accepted else None,
-                "journal_written": _utc(self.journal_ns / 1e9),
-                "input_shards": None if state.inputs is None else len(state.inputs),
-                "extracted_shards": len(state.extracted),
-                "output_shards": None if state.planned is None else len(state.planned.shards),
-                "created_shards": len(state.created),
-                "committing": state.committing,
-            }
-        return about
-
-    def text(self) -> str:
-        """The job in words."""
-        job_id, record = self.found.job_id, self.hold.record
-        attempt = where = ""
-        if record is not None:
-            attempt = f" (attempt {record.attempt})"
-            where = f"{record.holder.host}, process {record.holder.pid}{attempt}"
-        if self.hold.live and record is not None:
-            renewed = output.age(record.age_s(self.now_s))
-            head = [
-                ("job", f"{job_id} running on {where}"),
-                ("lease", f"renewed {renewed} ago"),
-            ]
-        else:
-            head = [
-                ("job", f"{job_id} dead: {_why_dead(self.hold.standing)}"),
-                ("ran on", where),
-            ]
-        place = output.printable(output.place(self.found.bucket.uri))
-        return output.fields([*head, ("to", place), *self._progress(), ("next", self._next())])
-
-    def _progress(self) -> list[tuple[str, str]]:
-        state = self.state
-        if state is None:
-            return [("journal", self.problem)]
-        lines = [("since", state.accepted.created if state.accepted else "")]
-        if state.inputs is not None:
-            size = output.size(sum(row.size_bytes for row in state.inputs))
-            lines.append(("inputs", f"{output.count(len(state.inputs), 'shard')}, {size}"))
-            done = f"{len(state.extracted):,} of {output.count(len(state.inputs), 'shard')}"
-            lines.append(("extracted", done))
-        if state.planned is not None:
-            total = output.count(len(state.planned.shards), "shard")
-            named = ", being given their names" if state.committing else ""
-            lines.append(("created", f"{len(state.created):,} of {total}{named}"))
-        age_s = max(self.now_s - self.journal_ns / 1e9, 0.0)
-        return [*lines, ("journal", f"last written {output.age(age_s)} ago")]
-
-    def _next(self) -> str:
-        job_id = self.found.job_id
-        if self.hold.live:
-            return f"stop it with `dsort stop {job_id}`"
-        if self.resumable:
-            return f"go on with `dsort resume {job_id}`, or remove it with `dsort gc`"
-        return "it cannot be resumed; remove what is left with `dsort gc`"
-
-
-def look_at(found: FoundJob) -> Unfinished:
-    """What is known of a job that has no manifest."""
-    from dsort.job.journal import read_journal
-    from dsort.job.layout import journal_prefix
-    from dsort.job.lease import read_hold
-    from dsort.runtime.machine import Machine
-
-    machine = Machine()
-    hold = read_hold(found.bucket, found.job_id, machine=machine)
-    segments = found.bucket.list(journal_prefix(found.job_id))
-    journal_ns = max((each.mtime_ns for each in segments), default=0)
-    state, problem = None, ""
-    try:
-        state = read_journal(found.bucket, found.job_id)
-    except (JobConflictError, StorageError) as error:
-        problem = error.message
-    return Unfinished(found, hold, state, problem, journal_ns, machine.now_s())
-
-
-def _utc(then_s: float) -> str:
-    return datetime.fromtimestamp(then_s, UTC).isoformat(timespec="seconds")
-
-
-JOBS_SHOWN = 20
-OWNER_COLUMNS_MAX = 16
-
-
-def list_jobs(
-    context: typer.Context,
-    *,
-    states: Sequence[str],
-    owner: str | None,
-    labels: Sequence[str],
-    show_all: bool,
-    as_json: bool,
-) -> None:
-    """Put the service's jobs on stdout, newest first."""
-    with connected(context) as client:
-        found = client.list(
-            state=states,
-            owner=owner,
-            label=labels,
-            limit=None if show_all else JOBS_SHOWN + 1,
-        )
-        jobs = list(found)
-    shown = jobs if show_all else list(itertools.islice(jobs, JOBS_SHOWN))
-    if as_json:
-        output.write_json([job.document for job in shown])
-        return
-    if not shown:
-        output.inform("there is no such job" if states or owner or labels else "there is no job")
-        return
-    now = datetime.now(UTC)
-    rows = [_row(job, now) for job in shown]
-    header = ("JOB", "STATE", "PHASE", "DONE", "AGE", "OWNER")
-    output.write(output.table(header, rows, right="lllrrl"))
-    if len(jobs) > len(shown):
-        output.inform("... and older ones (--all lists them)")
-
-
-def _row(job: Job, now: datetime) -> tuple[str, ...]:
-    phase, done = "", ""
-    if job.state == "running":
-        phase = job.phase or ""
-        share = job.progress.share if job.progress else None
-        done = "" if share is None else f"{share:.0%}"
-    elif job.state == "queued" and job.queue_position:
-        phase = f"number {job.queue_position}"
-    elif job.kind == "plan":
-        phase = "plan"
-    age = "" if job.created_at is None else output.age((now - job.created_at).total_seconds())
-    return job.job_id, job.words, phase, done, age, _cut(job.owner)
-
-
-def _cut(text: str) -> str:
-    text = output.printable(text)
-    return text if len(text) <= OWNER_COLUMNS_MAX else text[: OWNER_COLUMNS_MAX - 1] + "…"
 
 
 def show_job(context: typer.Context, name: str, *, show_all: bool, as_json: bool) -> None:

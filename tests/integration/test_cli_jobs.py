@@ -115,6 +115,22 @@ def test_a_forgotten_algorithm_is_named_by_plan_start_and_show(cli: CommandLine)
 
 
 @pytest.mark.usefixtures("shards")
+def test_show_without_a_job_lists_those_of_the_data_root(cli: CommandLine, tmp_path: Path) -> None:
+    nothing = cli("show")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert nothing.err.startswith("there is no job in ")
+    for bucket in ("one", "two"):
+        assert cli("start", "images", bucket, "-f", json.dumps(SPEC)).code == 0
+    listed = json.loads(cli("show", "--json").out)
+    assert [each["state"] for each in listed] == ["finished"] * 2
+    assert {each["bucket"] for each in listed} == {
+        (tmp_path / name).as_uri() for name in ("one", "two")
+    }
+    assert listed == sorted(listed, key=lambda each: each["job_id"], reverse=True)
+    assert cli("show", "--bucket", "one").out.splitlines()[1].endswith(str(tmp_path / "one"))
+
+
+@pytest.mark.usefixtures("shards")
 def test_the_spec_may_be_a_file_stdin_or_text_with_the_same_result(
     cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

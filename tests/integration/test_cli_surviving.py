@@ -115,6 +115,8 @@ def test_show_tells_of_a_dead_job_and_what_to_do(
         assert f"dsort resume {JOB}" in shown.out
         assert "2 h 00 min ago" in shown.out
     assert json.loads(cli("show", JOB, "--json").out)["resumable"]
+    (listed,) = json.loads(cli("show", "--json").out)
+    assert (listed["job_id"], listed["state"]) == (JOB, "dead")
     refused = cli("verify", JOB)
     assert refused.code == 3
     assert "did not finish" in refused.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
@@ -94,6 +95,12 @@ def test_every_error_can_be_imported_from_dsort() -> None:
     assert raised <= set(dsort.__all__)
     assert set(dsort.__all__) <= set(dir(dsort))
     assert all(getattr(dsort, name) is not None for name in dsort.__all__)
+
+
+def test_a_notebook_completes_public_names_alone_and_knows_the_version() -> None:
+    names = {name for name in dir(dsort) if not name.startswith("__")}
+    assert names == set(dsort.__all__)
+    assert dsort.__version__ == importlib.metadata.version("dsort")
 
 
 def _children(kind: type[Exception]) -> set[type[Exception]]:

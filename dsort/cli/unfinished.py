@@ -1,0 +1,145 @@
+"""What is known of a job that has no manifest: it runs, it died, or it was aborted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from dsort.cli import output
+from dsort.cli.find import FoundJob
+from dsort.errors import JobConflictError, StorageError
+
+if TYPE_CHECKING:
+    from dsort.job.journal_entries import JournalState
+    from dsort.job.lease import JobHold, Standing
+
+__all__ = ["Unfinished", "look_at"]
+
+
+def _why_dead(standing: Standing) -> str:
+    """Why nobody holds a lease that stands so; "" for one that somebody holds."""
+    from dsort.job.lease import Standing
+
+    reasons = {
+        Standing.ABSENT: "it has no lease",
+        Standing.RELEASED: "it gave up its lease",
+        Standing.DEAD: "its process is gone",
+        Standing.LAPSED: "it does not renew its lease",
+    }
+    return reasons.get(standing, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A job without a manifest, with its lease and the state in its journal (None: unknown, and
+    ``problem`` says why)."""
+
+    found: FoundJob
+    hold: JobHold
+    state: JournalState | None
+    problem: str
+    journal_ns: int  # when the journal was last written; 0: never
+    now_s: float
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the job is dead and can be resumed."""
+        return self.state is not None and not self.hold.live
+
+    def to_dict(self) -> dict[str, object]:
+        """The job in JSON types."""
+        record, state = self.hold.record, self.state
+        about: dict[str, object] = {
+            "job_id": self.found.job_id,
+            "state": "running" if self.hold.live else "dead",
+            "lease": self.hold.standing.value,
+            "resumable": self.resumable,
+        }
+        if record is not None:
+            about |= {
+                "host": record.holder.host,
+                "pid": record.holder.pid,
+                "attempt": record.attempt,
+                "renewed_at": _utc(record.renewed_at_s),
+            }
+        if state is not None:
+            about |= {
+                "since": state.accepted.created if state.accepted else None,
+                "journal_written": _utc(self.journal_ns / 1e9),
+                "input_shards": None if state.inputs is None else len(state.inputs),
+                "extracted_shards": len(state.extracted),
+                "output_shards": None if state.planned is None else len(state.planned.shards),
+                "created_shards": len(state.created),
+                "committing": state.committing,
+            }
+        return about
+
+    def text(self) -> str:
+        """The job in words."""
+        job_id, record = self.found.job_id, self.hold.record
+        attempt = where = ""
+        if record is not None:
+            attempt = f" (attempt {record.attempt})"
+            where = f"{record.holder.host}, process {record.holder.pid}{attempt}"
+        if self.hold.live and record is not None:
+            renewed = output.age(record.age_s(self.now_s))
+            head = [
+                ("job", f"{job_id} running on {where}"),
+                ("lease", f"renewed {renewed} ago"),
+            ]
+        else:
+            head = [
+                ("job", f"{job_id} dead: {_why_dead(self.hold.standing)}"),
+                ("ran on", where),
+            ]
+        place = output.printable(output.place(self.found.bucket.uri))
+        return output.fields([*head, ("to", place), *self._progress(), ("next", self._next())])
+
+    def _progress(self) -> list[tuple[str, str]]:
+        state = self.state
+        if state is None:
+            return [("journal", self.problem)]
+        lines = [("since", state.accepted.created if state.accepted else "")]
+        if state.inputs is not None:
+            size = output.size(sum(row.size_bytes for row in state.inputs))
+            lines.append(("inputs", f"{output.count(len(state.inputs), 'shard')}, {size}"))
+            done = f"{len(state.extracted):,} of {output.count(len(state.inputs), 'shard')}"
+            lines.append(("extracted", done))
+        if state.planned is not None:
+            total = output.count(len(state.planned.shards), "shard")
+            named = ", being given their names" if state.committing else ""
+            lines.append(("created", f"{len(state.created):,} of {total}{named}"))
+        age_s = max(self.now_s - self.journal_ns / 1e9, 0.0)
+        return [*lines, ("journal", f"last written {output.age(age_s)} ago")]
+
+    def _next(self) -> str:
+        job_id = self.found.job_id
+        if self.hold.live:
+            return f"stop it with `dsort stop {job_id}`"
+        if self.resumable:
+            return f"go on with `dsort resume {job_id}`, or remove it with `dsort gc`"
+        return "it cannot be resumed; remove what is left with `dsort gc`"
+
+
+def look_at(found: FoundJob) -> Unfinished:
+    """What is known of a job that has no manifest."""
+    from dsort.job.journal import read_journal
+    from dsort.job.layout import journal_prefix
+    from dsort.job.lease import read_hold
+    from dsort.runtime.machine import Machine
+
+    machine = Machine()
+    hold = read_hold(found.bucket, found.job_id, machine=machine)
+    segments = found.bucket.list(journal_prefix(found.job_id))
+    journal_ns = max((each.mtime_ns for each in segments), default=0)
+    state, problem = None, ""
+    try:
+        state = read_journal(found.bucket, found.job_id)
+    except (JobConflictError, StorageError) as error:
+        problem = error.message
+    return Unfinished(found, hold, state, problem, journal_ns, machine.now_s())
+
+
+def _utc(then_s: float) -> str:
+    return datetime.fromtimestamp(then_s, UTC).isoformat(timespec="seconds")
