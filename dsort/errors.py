@@ -61,6 +61,7 @@ __all__ = [
     "InvariantError",
     "JobConflictError",
     "JobStoppedError",
+    "JoinError",
     "KeyMapError",
     "MissingShardError",
     "MixError",

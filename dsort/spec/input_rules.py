@@ -180,8 +180,9 @@ def _inputs_are_of_one_class(spec: SpecFields) -> Iterator[SpecProblem]:
     """Records of one container are the same as those of another, but for rows of tables, and for
     samples whose columns stand in their shards or beside them."""
     extensions = [*dict.fromkeys(source.extension for source in spec.sources)]
-    containers = {container_of(each) for each in extensions}
-    if len(containers) < 2:
+    if len(extensions) < 2:
+        return  # containers are not loaded to compare one with itself
+    if len({container_of(each) for each in extensions}) < 2:
         return
     number, own = next(
         (
