@@ -29,7 +29,7 @@ SHOWN_BY = [  # (how a row begins, file, test), in the order of the page
     ("a directory", REACTIONS, "strays_are_kept_but_for_directories_and_devices"),
     ("one key in several", REACTIONS, "duplicate_keys_may_be_let_be"),
     ("missing input shards", REACTIONS, "missing_shards_are_counted_exactly"),
-    ("a warning for each", REACTIONS, "missing_shards_are_counted_exactly"),
+    ("a warning for each", VIEWS, "missing_and_duplicated_items_have_a_warning_each"),
     ("a content key", KEYS, "records_without_a_content_key_have_a_place"),
     ("a record without its", KEYS, "a_record_without_a_content_key_aborts"),
     ("names that", KEYS, "names_of_a_key_map_get_the_extension_unless_as_aistore_names_them"),

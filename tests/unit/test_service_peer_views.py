@@ -4,6 +4,7 @@ it, in every state that a job can be in."""
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from aistore.sdk.dsort.types import JobInfo
 
+from dsort.job.job import WARNING_TEXTS
 from dsort.service.aistore.answers import ZERO_TIME, bucket_model, go_time, job_info
 from dsort.service.jobs.rows import JobRow
 
@@ -267,6 +269,27 @@ def test_a_job_that_was_stopped_says_why() -> None:
 
 def test_warnings_so_far_are_reported_of_a_running_job() -> None:
     assert shown(RUNNING, warnings=["odd"])[1].metrics.warnings == ["odd"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "one"),
+    [
+        ("missing_shards", '"{}" does not exist'),
+        ("duplicated_records", 'record "{}" is duplicated'),
+    ],
+)
+@pytest.mark.parametrize(("count", "shown_max"), [(100, 100), (1, 1), (10**7, 1000)])
+def test_missing_and_duplicated_items_have_a_warning_each(
+    kind: str, one: str, count: int, shown_max: int
+) -> None:
+    names = [f"in-{n}.tar" for n in range(min(count, 10))]
+    agreed = re.sub(r"\[([^|\]]*)\|([^\]]*)\]", r"\1" if count == 1 else r"\2", WARNING_TEXTS[kind])
+    text = agreed.format(count=f"{count:,}", names=", ".join(names[:3]))
+    counted = [{"kind": kind, "count": count, "samples": names}]
+    raw, _ = shown(finished(warnings=["odd", text], reactions=counted))
+    odd, *rest = raw["Metrics"]["warnings"]
+    assert (odd, len(rest)) == ("odd", shown_max)
+    assert rest[: len(names)] == [one.format(name) for name in names]
 
 
 def test_times_are_gos() -> None:

@@ -7,6 +7,7 @@ document takes its models and examples of AIStore's routes from here."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -157,6 +158,13 @@ PEER_PREFIX: Final = "srt-"
 ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 
 _NS: Final = 10**9
+_WARNINGS_MAX: Final = 1000  # of one kind
+_ABSENT: Final = '"{name}" does not exist'
+_TWICE: Final = 'record "{name}" is duplicated'
+_WARNED_ONE_BY_ONE: Final = {  # how the warning of all begins, and the one of each
+    "missing_shards": (re.compile(r"[\d,]+ input shards? (is|are) missing"), _ABSENT),
+    "duplicated_records": (re.compile(r"[\d,]+ members? occurs? again"), _TWICE),
+}
 _NO_MINIMUM: Final = 2**63 - 1  # what AIStore says where nothing was measured
 _EXTRACTION: Final = ("resolve", "extract")
 _SORTING: Final = ("plan",)
@@ -230,7 +238,7 @@ def _info(row: JobRow, root: Path | None, warnings: Sequence[str]) -> Json:
             "meta_sorting": sorting.view() | {"sent_stats": _no_times(), "recv_stats": _no_times()},
             "shard_creation": creation.view() | _creation_counts(facts),
             "description": row.description,
-            "warnings": [*(facts.result.get("warnings") or warnings)],
+            "warnings": _one_each(facts.result) or [*warnings],
             "errors": _errors(row),
             "aborted": facts.aborted,
             "archived": row.ended,
@@ -398,6 +406,24 @@ def _no_times() -> Json:
     """No record metadata travels between targets, for there is one."""
     none = dict.fromkeys(("total_ms", "count", "min_ms", "max_ms", "avg_ms"), "0")
     return {**none, "min_ms": str(_NO_MINIMUM)}
+
+
+def _one_each(result: Mapping[str, Any]) -> list[str]:
+    """The warnings of a result, one for each item where AIStore has it so: its users count them.
+    The first items have names."""
+    counted = {each["kind"]: each for each in result.get("reactions") or ()}
+    texts: list[str] = []
+    for text in result.get("warnings") or ():
+        for kind, (words, one) in _WARNED_ONE_BY_ONE.items():
+            found = counted.get(kind)
+            if found and words.match(text):
+                shown = min(found["count"], _WARNINGS_MAX)
+                names = [*found["samples"], *["one of the others"] * shown][:shown]
+                texts += [one.format(name=name) for name in names]
+                break
+        else:
+            texts.append(text)
+    return texts
 
 
 def _errors(row: JobRow) -> list[str]:
