@@ -9,9 +9,7 @@ from dsort.errors import ChangedInputError, InputError, SpecError, SpecProblem, 
 from dsort.job.inputs import refuse_absent, refuse_changed_files, resolve_inputs
 from dsort.job.job import Job
 from dsort.job.setup import named_text
-from dsort.keymap.fetch import TextKind
 from dsort.loose_files.bucket import FilesBucket
-from dsort.loose_files.gather import list_members
 from dsort.loose_files.listing import LISTING_FILE, Listing
 from dsort.options import RunOptions
 from dsort.scratch.columns import ColumnFile
@@ -44,6 +42,9 @@ def files_of(
     """The files that the ``ingest`` of a spec names, as a bucket of shards. ``bucket``: of the
     inputs. They are listed once it is asked for them; ``known_classes`` and errors as
     ``list_members``."""
+    from dsort.keymap.fetch import TextKind
+    from dsort.loose_files.gather import list_members  # jobs over shards load neither
+
     rules = spec.ingest
     assert rules is not None
     buckets = [bucket_named(bucket, source.name) for source in spec.sources]
