@@ -17,7 +17,7 @@ from dsort.errors import InputError, TransformError
 from dsort.loose_files.found import named_files
 from dsort.loose_files.member_names import NameRules
 from dsort.loose_files.members import Members
-from dsort.naming.names import readable
+from dsort.naming.names import is_internal, readable
 from dsort.spec.inputs import Source
 from dsort.storage.bucket import Bucket
 
@@ -92,7 +92,7 @@ def _object(where: str, text: str, sources: Sequence[Source]) -> tuple[int, str]
         if name not in names:
             raise InputError(f"{where}: {text} is in none of the inputs", hint="write NAME/OBJECT")
         number = names.index(name)
-    if "\0" in path or {"", ".", ".."} & {*path.split("/")}:
+    if "\0" in path or is_internal(path) or {"", ".", ".."} & {*path.split("/")}:
         shown = readable(path.encode(*_NAMES))
         raise InputError(f"{where}: {shown} can be no object of a bucket")
     return number, path

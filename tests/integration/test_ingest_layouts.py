@@ -164,6 +164,7 @@ def test_a_recipe_names_each_member_and_what_is_in_it(tmp_path: Path) -> None:
         ("noextension a.jpg", "line 1: noextension can be no member"),
         ("../1.jpg a.jpg", "line 1: ../1.jpg can be no member"),
         ("1.jpg ../secret", "line 1: ../secret can be no object"),
+        ("1.json .dsort/x/report.json", "line 1: .dsort/x/report.json can be no object"),
         ("1.jpg /etc/passwd", "line 1: /etc/passwd can be no object"),
         ("1.jpg http://10.0.0.1/x", "line 1: http://10.0.0.1/x is in none of the inputs"),
         ("1.jpg file:///etc/passwd", "is in none of the inputs"),
