@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 
-from dsort.errors import InvariantError, ObjectNotFoundError
+from dsort.errors import ObjectNotFoundError
 from dsort.loose_files.listing import LISTING_FILE, Listing
 from dsort.loose_files.shard import FilesShard, Places
 from dsort.scratch.index import IndexStore
-from dsort.storage.bucket import Bucket, ObjectInfo, StagedObject
+from dsort.storage.bucket import Bucket, ObjectInfo
+from dsort.storage.only_read import OnlyRead
 from dsort.storage.ref import BucketRef
 from dsort.storage.several import bucket_named
 
@@ -25,10 +25,10 @@ NAMES_A_BATCH = 10_000
 Names = list[str]
 
 
-class FilesBucket:
+class FilesBucket(OnlyRead):
     """Runs of files, each a tar that nobody stores. It is only read."""
 
-    seals_on_finish = True
+    words = "loose files"
 
     def __init__(self, buckets: Sequence[Bucket], listing: Callable[[], Listing]) -> None:
         """``buckets``: of the inputs, by their numbers. ``listing`` is called once it is asked
@@ -110,48 +110,6 @@ class FilesBucket:
     def local_path(self, name: str) -> Path | None:
         """None: a run is no file."""
         return None
-
-    def free_bytes(self) -> int | None:
-        return None
-
-    def create(self) -> NoReturn:
-        self._refuse("create")
-
-    def write(self, name: str, data: bytes) -> NoReturn:
-        self._refuse("write")
-
-    def write_new(self, name: str, data: bytes) -> NoReturn:
-        self._refuse("write_new")
-
-    def delete(self, name: str) -> NoReturn:
-        self._refuse("delete")
-
-    def stage(self, token: str, *, name: str = "", size_bytes: int | None = None) -> StagedObject:
-        self._refuse("stage")
-
-    def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> NoReturn:
-        self._refuse("publish")
-
-    def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
-        return set()
-
-    def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
-        return set()
-
-    def keep_aside(self, name: str, token: str) -> NoReturn:
-        self._refuse("keep_aside")
-
-    def put_back(self, token: str, name: str, *, receipt: str) -> NoReturn:
-        self._refuse("put_back")
-
-    def make_durable(self) -> NoReturn:
-        self._refuse("make_durable")
-
-    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> NoReturn:
-        self._refuse("discard")
-
-    def _refuse(self, operation: str) -> NoReturn:
-        raise InvariantError(f"{operation} in loose files, which are only read")
 
 
 def of_shared_files(bucket: Bucket, inputs: Iterable[str], store: IndexStore) -> FilesBucket:

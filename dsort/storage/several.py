@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NoReturn
 
-from dsort.errors import InvariantError, ObjectNotFoundError
-from dsort.storage.bucket import Bucket, ObjectInfo, ReadObject, StagedObject
+from dsort.errors import ObjectNotFoundError
+from dsort.storage.bucket import Bucket, ObjectInfo, ReadObject
 from dsort.storage.limit import StoreLimits
+from dsort.storage.only_read import OnlyRead
 from dsort.storage.ref import BucketRef
 
 __all__ = ["BucketPlace", "SeveralBuckets", "bucket_named", "input_of", "parted"]
@@ -24,13 +24,13 @@ class BucketPlace:
     limits: StoreLimits = field(default_factory=StoreLimits)
 
 
-class SeveralBuckets:
+class SeveralBuckets(OnlyRead):
     """Buckets by name, as one that is only read: ``web/a.tar`` is ``a.tar`` of the bucket ``web``.
 
     What is not under one of the names is not there.
     """
 
-    seals_on_finish = True
+    words = "inputs"
 
     def __init__(self, buckets: Mapping[str, Bucket]) -> None:
         self.buckets = dict(buckets)
@@ -38,9 +38,6 @@ class SeveralBuckets:
 
     def exists(self) -> bool:
         return all(each.exists() for each in self.buckets.values())
-
-    def create(self) -> NoReturn:
-        self._refuse("create")
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """As a bucket lists what is in it, the objects of one name after those of another."""
@@ -74,42 +71,6 @@ class SeveralBuckets:
         bucket, inside = self._found(name)
         return bucket.read(inside)
 
-    def write(self, name: str, data: bytes) -> NoReturn:
-        self._refuse("write")
-
-    def write_new(self, name: str, data: bytes) -> NoReturn:
-        self._refuse("write_new")
-
-    def delete(self, name: str) -> NoReturn:
-        self._refuse("delete")
-
-    def stage(self, token: str, *, name: str = "", size_bytes: int | None = None) -> StagedObject:
-        self._refuse("stage")
-
-    def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> NoReturn:
-        self._refuse("publish")
-
-    def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
-        return set()
-
-    def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
-        return set()
-
-    def keep_aside(self, name: str, token: str) -> NoReturn:
-        self._refuse("keep_aside")
-
-    def put_back(self, token: str, name: str, *, receipt: str) -> NoReturn:
-        self._refuse("put_back")
-
-    def make_durable(self) -> NoReturn:
-        self._refuse("make_durable")
-
-    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> NoReturn:
-        self._refuse("discard")
-
-    def free_bytes(self) -> int | None:
-        return None
-
     def local_path(self, name: str) -> Path | None:
         bucket, inside = self._found(name)
         return bucket.local_path(inside)
@@ -119,9 +80,6 @@ class SeveralBuckets:
         if at not in self.buckets:
             raise ObjectNotFoundError(f"{name} is in none of the inputs")
         return self.buckets[at], inside
-
-    def _refuse(self, operation: str) -> NoReturn:
-        raise InvariantError(f"{operation} in inputs, which are only read")
 
 
 def parted(name: str) -> tuple[str, str]:

@@ -1,0 +1,61 @@
+"""What a bucket that is only read says to whoever wants to write: :class:`OnlyRead`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import ClassVar, NoReturn
+
+from dsort.errors import InvariantError
+from dsort.storage.bucket import StagedObject
+
+__all__ = ["OnlyRead"]
+
+
+class OnlyRead:
+    """The half of a ``Bucket`` that writes. Nothing is staged in it; ``InvariantError`` for all
+    else. ``words``: what it holds."""
+
+    words: ClassVar[str]
+    seals_on_finish = True
+
+    def create(self) -> NoReturn:
+        self._refuse("create")
+
+    def write(self, name: str, data: bytes) -> NoReturn:
+        self._refuse("write")
+
+    def write_new(self, name: str, data: bytes) -> NoReturn:
+        self._refuse("write_new")
+
+    def delete(self, name: str) -> NoReturn:
+        self._refuse("delete")
+
+    def stage(self, token: str, *, name: str = "", size_bytes: int | None = None) -> StagedObject:
+        self._refuse("stage")
+
+    def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> NoReturn:
+        self._refuse("publish")
+
+    def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        return set()
+
+    def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        return set()
+
+    def keep_aside(self, name: str, token: str) -> NoReturn:
+        self._refuse("keep_aside")
+
+    def put_back(self, token: str, name: str, *, receipt: str) -> NoReturn:
+        self._refuse("put_back")
+
+    def make_durable(self) -> NoReturn:
+        self._refuse("make_durable")
+
+    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> NoReturn:
+        self._refuse("discard")
+
+    def free_bytes(self) -> int | None:
+        return None
+
+    def _refuse(self, operation: str) -> NoReturn:
+        raise InvariantError(f"{operation} in {self.words}, which are only read")
