@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,6 +163,23 @@ def test_what_keeps_a_shard_from_being_transformed_is_told(here: ServiceHere) ->
     assert "torn.tar" in torn.json()["detail"]
 
 
+def test_a_shard_that_changes_meanwhile_is_not_sent_as_what_it_was(
+    here: ServiceHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.client.put("/v1/transforms/slim", json=STEPS)
+    images, run = here.service.config.run.root / "images", here.service.inline.run
+
+    async def run_late(*asked: Any) -> Any:
+        write_shards(images, {"s-0.tar": Shard(SHARD.members[:2])})
+        return await run(*asked)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(here.service.inline, "run", run_late)
+        changed = get(here, "images/s-0.tar?transform=slim")
+    assert (changed.status_code, "changed" in changed.json()["detail"]) == (422, True)
+    assert get(here, "images/s-0.tar?transform=slim").status_code == 200
+
+
 def test_shards_that_are_too_large_or_too_many_are_for_jobs(
     here: ServiceHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,7 +187,7 @@ def test_shards_that_are_too_large_or_too_many_are_for_jobs(
     monkeypatch.setattr(inline, "INLINE_BYTES_MAX", 10)
     assert get(here, "images/s-0.tar?transform=slim").status_code == 413
     monkeypatch.setattr(inline, "INLINE_BYTES_MAX", 1 << 30)
-    monkeypatch.setattr(inline, "RUNNING_MAX", 0)
+    monkeypatch.setattr(here.service.inline, "turns", asyncio.Semaphore(0))
     monkeypatch.setattr(inline, "WAIT_S_MAX", 0.01)
     busy = get(here, "images/s-0.tar?transform=slim")
     assert (busy.status_code, "Retry-After" in busy.headers) == (429, True)

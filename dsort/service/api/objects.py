@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from dsort.errors import (
+    ChangedInputError,
     ForbiddenError,
     NotFoundError,
     ObjectNotFoundError,
@@ -235,6 +236,13 @@ async def _transformed(
     except ShardProblemError as error:
         status = int(error.document["status"])
         return JsonAnswer(error.document, status_code=status, media_type=PROBLEM_JSON)
+    with closing.pop_all() as ends:
+        now = (await _opened(service, place, ends)).info
+        if (now.etag, now.size_bytes) != (info.etag, info.size_bytes):
+            raise ChangedInputError(
+                f"{place.name} changed while it was transformed", hint="ask again"
+            )
+        closing = ends.pop_all()
     return BytesAnswer(shard, 0, shard.size_bytes, ends=closing, headers=headers)
 
 

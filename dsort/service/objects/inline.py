@@ -114,9 +114,8 @@ class InlineTransforms(ClosesOnExit):
         self._scratch = config.scratch_dir
         self._prefix = f"{PREFIX}{config.replica}-"  # replicas may share a scratch directory
         self.forks = Forks()
-        self._running = 0
+        self.turns = asyncio.Semaphore(RUNNING_MAX)
         self._waiting: Counter[str] = Counter()
-        self._changed: asyncio.Condition | None = None
 
     def close(self) -> None:
         """End the processes."""
@@ -157,8 +156,6 @@ class InlineTransforms(ClosesOnExit):
     @contextlib.asynccontextmanager
     async def _turn(self, client: str) -> AsyncIterator[None]:
         """While one of the few processes is ours. ``TooManyRequestsError`` if that takes long."""
-        if self._changed is None:
-            self._changed = asyncio.Condition()
         if self._waiting[client] >= WAITING_MAX:
             raise TooManyRequestsError(
                 f"{client} waits for {WAITING_MAX} transformed shards already",
@@ -167,9 +164,8 @@ class InlineTransforms(ClosesOnExit):
             )
         self._waiting[client] += 1
         try:
-            async with asyncio.timeout(WAIT_S_MAX), self._changed:
-                await self._changed.wait_for(lambda: self._running < RUNNING_MAX)
-                self._running += 1
+            async with asyncio.timeout(WAIT_S_MAX):
+                await self.turns.acquire()
         except TimeoutError:
             raise TooManyRequestsError(
                 f"{RUNNING_MAX} shards are being transformed, as many as may be at once",
@@ -182,9 +178,7 @@ class InlineTransforms(ClosesOnExit):
         try:
             yield
         finally:
-            self._running -= 1
-            async with self._changed:
-                self._changed.notify()
+            self.turns.release()
 
     def _directory(self) -> Path:
         """For the job alone: beside the scratch of others."""
