@@ -280,7 +280,7 @@ def test_options_of_the_other_way_are_refused(place: Place, there: CommandLine) 
     assert here.code == 2
     assert "--wait: is for jobs of a service" in here.err
     assert "--priority: is for jobs of a service" in here.err
-    assert there("show", "--local").code == 2
+    assert there("show", "--local", "--owner", "ann").code == 2
     assert there("start", "-f", spec, "--server", url, "--local").code == 2
     missing = there("start", "-f", spec, "--local")
     assert missing.code == 3  # here there is no bucket of that name

@@ -82,11 +82,11 @@ def test_a_job_gives_the_bytes_of_run_and_tells_how_it_went(hosted: Hosting, bas
         "finished",
     ]
     log = read_logs(hosted.config.state_dir, job_id)
-    assert "input shards are missing" in log
+    assert "input shard is missing" in log
     (event,) = hosted.events(job_id, "log")
     assert event["text"] == log
     levels = dict(zip(log.splitlines(), event["levels"], strict=True))
-    assert {levels[line] for line in levels if "input shards are missing" in line} == {"I"}
+    assert {levels[line] for line in levels if "input shard is missing" in line} == {"I"}
     assert hosted.dispatcher is not None
     assert hosted.dispatcher.hosts(job_id)
 
