@@ -10,6 +10,7 @@ import pickle
 import resource
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -334,3 +335,22 @@ def test_a_file_that_may_not_be_read_says_so(
     monkeypatch.setattr(os, "open", failing(errno.EACCES))
     with pytest.raises(StorageAccessError, match="cannot read a in bucket file://"):
         bucket.open("a")
+
+
+def test_a_directory_that_others_make_and_remove_meanwhile_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writers of public names share ``.dsort``, and whoever finds it empty removes it."""
+    make, met = os.mkdir, list[str]()
+
+    def mkdir(path: str, *given: Any, **named: Any) -> None:
+        if not met:
+            met.append(str(path))
+            raise FileExistsError(errno.EEXIST, "made by another, and removed again", str(path))
+        make(path, *given, **named)
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    bucket = LocalBucket(tmp_path)
+    bucket.write("a", b"1")
+    assert met == [str(tmp_path / ".dsort")]
+    assert bucket.read("a") == b"1"

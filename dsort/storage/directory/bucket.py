@@ -368,8 +368,8 @@ class LocalBucket:
         """Open ``path``, made with its directories if need be, for reading and writing."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | more_flags
         for _ in range(_OPEN_TRIES_MAX - 1):
-            self._make_directories(path.parent)
             with contextlib.suppress(FileNotFoundError):
+                self._make_directories(path.parent)
                 return os.open(path, flags, 0o666)
         return os.open(path, flags, 0o666)
 
@@ -398,7 +398,10 @@ class LocalBucket:
             directory = directory.parent
             touched.add(directory)
         for directory in reversed(missing):
-            directory.mkdir(exist_ok=True)  # another process may be faster
+            # Another may be faster, and may have removed it by now: whoever opens a file there
+            # asks again. ``exist_ok`` would look whether it is still there.
+            with contextlib.suppress(FileExistsError):
+                directory.mkdir()
         return touched
 
 
