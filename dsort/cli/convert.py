@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,8 @@ import typer
 
 from dsort.cli import options, output
 from dsort.cli.find import open_existing
-from dsort.cli.plan import show_plan
-from dsort.cli.progress import make_reporter
-from dsort.cli.remote import write_report
-from dsort.cli.run import read_spec, run_options, show_spec, stoppable
+from dsort.cli.made_spec import run_made_spec
+from dsort.cli.run import run_options
 from dsort.errors import MissingShardError, SpecError, SpecProblem
 
 __all__ = ["convert", "inputs_of", "suffix_of"]
@@ -95,19 +92,17 @@ def convert(
         **shards.fields(count),
     }
     as_given = run_options(run, root=root, overwrite=overwrite)
-    with make_reporter(progress) as reporter:
-        flags = {"overwrite": overwrite}
-        spec = read_spec(json.dumps(fields), src, dst, warn=reporter.warn, flags=flags)
-        if verbose:
-            show_spec(spec)
-        if dry_run:
-            show_plan(spec, as_given, reporter, as_json=as_json)
-            return
-        from dsort import api
-
-        with stoppable() as stop:
-            report = api.run(spec, options=as_given, on_event=reporter, stop=stop)
-    write_report(report, as_json=as_json)
+    run_made_spec(
+        fields,
+        src,
+        dst,
+        as_given,
+        overwrite=overwrite,
+        verbose=verbose,
+        dry_run=dry_run,
+        progress=progress,
+        as_json=as_json,
+    )
 
 
 def inputs_of(src: str, source: str | None, root: Path | None) -> tuple[str, int]:

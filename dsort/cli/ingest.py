@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,10 +13,8 @@ import typer
 
 from dsort.cli import options
 from dsort.cli.find import bucket_uri
-from dsort.cli.plan import show_plan
-from dsort.cli.progress import make_reporter
-from dsort.cli.remote import write_report
-from dsort.cli.run import read_spec, run_options, show_spec, stoppable
+from dsort.cli.made_spec import run_made_spec
+from dsort.cli.run import run_options
 from dsort.errors import DsortError, SpecError, SpecProblem
 
 __all__ = ["ingest"]
@@ -154,19 +151,18 @@ def ingest(
         **shards.fields(),
     }
     as_given = run_options(run, root=root, overwrite=overwrite)
-    with make_reporter(progress) as reporter, _hinting_at_options():
-        flags = {"overwrite": overwrite}
-        spec = read_spec(json.dumps(fields), None, None, warn=reporter.warn, flags=flags)
-        if verbose:
-            show_spec(spec)
-        if dry_run:
-            show_plan(spec, as_given, reporter, as_json=as_json)
-            return
-        from dsort import api
-
-        with stoppable() as stop:
-            report = api.run(spec, options=as_given, on_event=reporter, stop=stop)
-    write_report(report, as_json=as_json)
+    with _hinting_at_options():
+        run_made_spec(
+            fields,
+            None,
+            None,
+            as_given,
+            overwrite=overwrite,
+            verbose=verbose,
+            dry_run=dry_run,
+            progress=progress,
+            as_json=as_json,
+        )
 
 
 @contextmanager

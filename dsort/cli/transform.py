@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,10 +13,9 @@ import typer
 from dsort.cli import options
 from dsort.cli.convert import inputs_of, suffix_of
 from dsort.cli.find import bucket_uri
-from dsort.cli.plan import show_plan
-from dsort.cli.progress import make_reporter
-from dsort.cli.remote import Submission, is_remote, submit, write_report
-from dsort.cli.run import read_spec, run_options, show_spec, stoppable
+from dsort.cli.made_spec import run_made_spec
+from dsort.cli.remote import Submission, is_remote, submit
+from dsort.cli.run import run_options
 from dsort.errors import SpecError, SpecProblem
 
 __all__ = ["Change", "InputShards", "read_definition", "transform"]
@@ -169,18 +167,17 @@ def transform(
         submit(context, asked, wait=wait, progress=progress, as_json=as_json, verbose=verbose)
         return
     as_given = run_options(run, root=root, overwrite=overwrite)
-    with make_reporter(progress) as reporter:
-        spec = read_spec(json.dumps(fields), src, dst, warn=reporter.warn, flags=flags)
-        if verbose:
-            show_spec(spec)
-        if dry_run:
-            show_plan(spec, as_given, reporter, as_json=as_json)
-            return
-        from dsort import api
-
-        with stoppable() as stop:
-            report = api.run(spec, options=as_given, on_event=reporter, stop=stop)
-    write_report(report, as_json=as_json)
+    run_made_spec(
+        fields,
+        src,
+        dst,
+        as_given,
+        overwrite=overwrite,
+        verbose=verbose,
+        dry_run=dry_run,
+        progress=progress,
+        as_json=as_json,
+    )
 
 
 def read_definition(source: str, *, local: bool) -> dict[str, Any]:
