@@ -35,7 +35,7 @@ SAMPLE_MAX = 8
 
 
 class _InputParts:
-    """An input that is read in parts, as :class:`~dsort.containers.columnar.reader.Source`."""
+    """An input that is read in parts, as :class:`~dsort.containers.columnar.ranges.Source`."""
 
     def __init__(self, source: ReadObject) -> None:
         self._source = source
@@ -43,6 +43,10 @@ class _InputParts:
 
     def whole(self) -> memoryview | None:
         """It may be large: never."""
+        return None
+
+    def held(self, offset: int, length: int) -> memoryview | None:
+        """None of them: no bound is asked for."""
         return None
 
     def read(self, offset: int, length: int) -> bytes:

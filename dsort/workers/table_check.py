@@ -73,7 +73,7 @@ class RowCheck:
 
 
 class _Staged:
-    """A staged shard as :class:`~dsort.containers.columnar.reader.Source`."""
+    """A staged shard as :class:`~dsort.containers.columnar.ranges.Source`."""
 
     def __init__(self, staged: StagedObject) -> None:
         self._staged = staged
@@ -81,6 +81,10 @@ class _Staged:
 
     def whole(self) -> memoryview | None:
         """It is read in parts."""
+        return None
+
+    def held(self, offset: int, length: int) -> memoryview | None:
+        """None of them: no bound is asked for."""
         return None
 
     def read(self, offset: int, length: int) -> bytes:

@@ -64,9 +64,17 @@ CELL_OVERHEAD_BYTES = 4
 class ShardSource:
     """An opened input as readers of tables want it: mapped, or in the buffer, or read in parts."""
 
-    def __init__(self, source: ReadObject | Spool, size_bytes: int, view: memoryview | None):
+    def __init__(
+        self,
+        source: ReadObject | Spool,
+        size_bytes: int,
+        view: memoryview | None,
+        buffer: PayloadBuffer,
+    ) -> None:
+        """``buffer``: holds what is asked for where ``view`` is None."""
         self._source = source
         self._view = view
+        self._buffer = buffer
         self.size_bytes = size_bytes
 
     @classmethod
@@ -76,10 +84,10 @@ class ShardSource:
         if view is None and size_bytes <= buffer.size_bytes:
             view = buffer.view(size_bytes)
             source.read_into(view, 0)
-        return cls(source, size_bytes, view)
+        return cls(source, size_bytes, view, buffer)
 
     def whole(self) -> memoryview | None:
-        """See :class:`~dsort.containers.columnar.reader.Source`."""
+        """See :class:`~dsort.containers.columnar.ranges.Source`."""
         return self._view
 
     def forget(self, until: int) -> None:
@@ -90,12 +98,22 @@ class ShardSource:
             mapped.madvise(mmap.MADV_DONTNEED, 0, until & -mmap.PAGESIZE)
 
     def read(self, offset: int, length: int) -> bytes:
-        """See :class:`~dsort.containers.columnar.reader.Source`."""
+        """See :class:`~dsort.containers.columnar.ranges.Source`."""
         if self._view is not None:
             return bytes(self._view[offset : offset + length])
         data = bytearray(length)
         self._source.read_into(memoryview(data), offset)
         return bytes(data)
+
+    def held(self, offset: int, length: int) -> memoryview | None:
+        """See :class:`~dsort.containers.columnar.ranges.Source`."""
+        if self._view is not None:
+            return self._view[offset : offset + length]
+        if length > self._buffer.size_bytes:
+            return None
+        view = self._buffer.view(length)
+        self._source.read_into(view, offset)
+        return view
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ from dsort.containers.objects.container import CBOR, MSGPACK, Objects
 from dsort.errors import CorruptShardError, DsortError, InputError
 from dsort.shard_contents import inspect_object
 from dsort.storage.directory.bucket import LocalBucket
+from dsort.storage.directory.files import LocalReadObject
 from tests.support.datasets import END, Member, Shard, read_shard
 from tests.support.encoded_files import SUFFIXES as CODECS
 from tests.support.encoded_files import made_elsewhere
@@ -54,6 +55,20 @@ def _rows_of_nulls() -> bytes:
     file = io.BytesIO()
     table = pa.table({"nulls": pa.nulls(len(INFLATED))})
     with pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+    return file.getvalue()
+
+
+def _padded(suffix: str, more_bytes: int) -> bytes:
+    """A shard whose compressed values are a bomb, and that is so much longer than they are."""
+    file = io.BytesIO()
+    table = pa.table({"zeros": [INFLATED * 2]}).replace_schema_metadata({"more": "x" * more_bytes})
+    if suffix == ".parquet":
+        pq.write_table(table, file, compression="zstd", use_dictionary=False)
+        return file.getvalue()
+    opened = pa.ipc.new_file if suffix == ".arrow" else pa.ipc.new_stream
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with opened(file, table.schema, options=options) as writer:
         writer.write_table(table)
     return file.getvalue()
 
@@ -103,6 +118,20 @@ def test_a_table_that_is_a_bomb_is_not_looked_into_either(suffix: str, tmp_path:
     with pytest.raises(CorruptShardError, match=r"take .* MiB, more than") as caught:
         inspect_object(LocalBucket(tmp_path / "in"), f"s-0{suffix}")
     assert "max_expansion" in caught.value.hint
+
+
+@pytest.mark.parametrize("room", [1 << 9, 1 << 16], ids=["ranges", "held"])
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".arrows"])
+def test_a_bomb_in_a_store_that_is_larger_than_the_buffer_is_refused_too(
+    suffix: str, room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalReadObject, "mapping", lambda _: None)  # nothing is in stores
+    data = _padded(suffix, 1 << 16)
+    assert len(data) > room
+    spec = job_over(tmp_path, suffix, data, suffix)
+    what = "pages of row group 0" if suffix == ".parquet" else "buffers of a batch"
+    with refused(tmp_path, CorruptShardError, f"s-0{suffix}", f"the {what} take", "max_expansion"):
+        run_inline(spec, tmp_path, Moved("spill", buffer_bytes=room, values_stay=False))
 
 
 @pytest.mark.parametrize(

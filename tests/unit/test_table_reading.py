@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dsort.containers.columnar.cells import MemorySource, cells_of_shard, row_keys
+from dsort.containers.columnar.declared import inflated_pages
+from dsort.containers.columnar.ranges import ranged_headers
 from dsort.containers.columnar.reader import light_batches, open_table, plain_batches
 from dsort.containers.columnar.schema import plain_schema, row_bytes
 from dsort.containers.columnar.thrift import I32, read_struct
@@ -25,11 +28,54 @@ from tests.support.tables import SUFFIXES, long_table, mixed_table, write_plain,
 MUTATIONS = 120
 
 
+class StoredSource(MemorySource):
+    """A shard in a store: neither mapped nor in memory. ``room``: so many bytes may be held.
+    ``asked``: how long each range was that was asked for."""
+
+    def __init__(self, data: bytes, room: int) -> None:
+        super().__init__(memoryview(data))
+        self.room, self.asked = room, list[int]()
+
+    def whole(self) -> memoryview | None:
+        return None
+
+    def read(self, offset: int, length: int) -> bytes:
+        assert 0 <= offset <= offset + length <= self.size_bytes
+        self.asked.append(length)
+        return super().read(offset, length)
+
+    def held(self, offset: int, length: int) -> memoryview | None:
+        assert 0 <= offset <= offset + length <= self.size_bytes
+        if length > self.room:
+            return None
+        self.asked.append(length)
+        return super().held(offset, length)
+
+
+def mapped(data: bytes) -> MemorySource:
+    return MemorySource(memoryview(data))
+
+
+def held(data: bytes) -> MemorySource:
+    return StoredSource(data, room=1 << 30)
+
+
+def ranged(data: bytes) -> MemorySource:
+    return StoredSource(data, room=0)
+
+
+SOURCES = [mapped, held, ranged]
+
+
 def batches_of(
-    data: bytes, bytes_max: int = 300, *, inflated_max: float = 1 << 30
+    data: bytes,
+    bytes_max: int = 300,
+    *,
+    inflated_max: float = 1 << 30,
+    source: Callable[[bytes], MemorySource] = mapped,
 ) -> Iterator[Any]:
     """All that a job reads of a shard."""
-    table = open_table("s", MemorySource(memoryview(data)), inflated_max=inflated_max)
+    table = open_table("s", source(data), inflated_max=inflated_max)
     yield from plain_batches("s", table, plain_schema("s", table.schema), bytes_max)
 
 
@@ -72,8 +118,8 @@ def test_the_bytes_of_rows_are_those_of_their_values() -> None:
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_batches_hold_every_row_in_order_whatever_their_size(tmp_path: Path, suffix: str) -> None:
     data = written(tmp_path, suffix, mixed_table(50, seed=1))
-    for bytes_max in (1, 1000, 1 << 30):
-        batches = list(batches_of(data, bytes_max))
+    for bytes_max, source in itertools.product((1, 1000, 1 << 30), SOURCES):
+        batches = list(batches_of(data, bytes_max, source=source))
         found = [key for batch in batches for key in batch["id"].to_pylist()]
         assert found == [f"1/{at:04d}" for at in range(50)]
     assert max(batch.num_rows for batch in batches_of(data, 1)) == 1
@@ -84,7 +130,7 @@ def test_a_shard_that_is_cut_off_anywhere_is_corrupt(tmp_path: Path, suffix: str
     data = written(tmp_path, suffix, mixed_table(25, seed=1))
     for length in [*range(0, len(data), 97), len(data) - 8, len(data) - 1]:
         with pytest.raises(CorruptShardError, match="shard s is corrupt"):
-            list(batches_of(data[:length]))
+            list(batches_of(data[:length], source=SOURCES[length % 3]))
     with pytest.raises(CorruptShardError):
         list(batches_of(data + b"more"))
 
@@ -97,7 +143,7 @@ def test_flipped_bytes_give_clear_errors_and_nothing_else(tmp_path: Path, suffix
         torn = bytearray(data)
         torn[rng.randrange(len(torn))] = rng.choice((0, 0x7F, 0x80, 0xFF))
         with contextlib.suppress(CorruptShardError, InputError):
-            for batch in batches_of(bytes(torn)):
+            for batch in batches_of(bytes(torn), source=rng.choice(SOURCES)):
                 batch.take(pa.array(np.arange(batch.num_rows)[::-1]))
 
 
@@ -159,9 +205,12 @@ def test_cells_are_members_by_column() -> None:
 
 def test_two_arrow_files_one_behind_the_other_are_refused(tmp_path: Path) -> None:
     data = written(tmp_path, ".arrow", mixed_table(50, seed=1))
-    assert sum(batch.num_rows for batch in batches_of(data)) == 50
-    with pytest.raises(CorruptShardError, match="another Arrow file follows"):
-        list(batches_of(data + data))
+    longer = written(tmp_path, ".arrow", mixed_table(90, seed=1))
+    for source in SOURCES:
+        assert sum(batch.num_rows for batch in batches_of(data, source=source)) == 50
+        for two in (data + data, data + longer, longer + data):
+            with pytest.raises(CorruptShardError, match="another Arrow file follows"):
+                list(batches_of(two, source=source))
 
 
 ZEROS = pa.table({"zeros": [bytes(24 << 20)]})
@@ -186,13 +235,13 @@ def written_small(suffix: str, table: pa.Table, codec: str) -> bytes:
 def test_a_page_or_buffer_that_takes_too_much_is_refused_before_it_is_inflated(
     suffix: str, codec: str
 ) -> None:
-    for table in (ZEROS, ONE_WORD):
+    for table, source in itertools.product((ZEROS, ONE_WORD), SOURCES):
         data = written_small(suffix, table, codec)
         with counted_memory() as pool:
             with pytest.raises(CorruptShardError, match=r"shard s .* take .* MiB") as refused:
-                list(batches_of(data, inflated_max=1 << 20))
+                list(batches_of(data, inflated_max=1 << 20, source=source))
             assert "max_expansion" in refused.value.hint
-            assert (pool.max_memory() or 0) < 1 << 20
+            assert (pool.max_memory() or 0) < 5 << 20  # a read-ahead of pyarrow's among it
         with contextlib.suppress(InputError):  # the job would refuse nested dictionaries
             rows = sum(batch.num_rows for batch in batches_of(data, 1 << 22, inflated_max=1 << 28))
             assert rows == len(table)
@@ -219,6 +268,33 @@ def written_repeated(suffix: str, table: pa.Table) -> bytes:
     return file.getvalue()
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_looking_at_a_shard_in_a_store_costs_few_requests(suffix: str) -> None:
+    """A run of row groups is one range, a message of Arrow two: what it begins with, and all."""
+    file = io.BytesIO()
+    values = pa.array([random.Random(at).randbytes(30_000) for at in range(200)])
+    table = pa.table({"id": range(200), "value": values})
+    if suffix == ".parquet":
+        pq.write_table(table, file, row_group_size=50, compression="snappy", use_dictionary=False)
+    else:
+        opened = pa.ipc.new_file if suffix == ".arrow" else pa.ipc.new_stream
+        with opened(file, table.schema) as writer:
+            writer.write_table(table, 50)
+    data = file.getvalue()
+    stored = StoredSource(data, room=1 << 30)
+    batches = list(batches_of(data, 2 << 20, source=lambda _: stored))
+    assert sum(batch.num_rows for batch in batches) == 200
+    assert len(stored.asked) <= 8 + 2 * 4
+    assert sum(stored.asked) < 1.2 * len(data)
+    assert max(stored.asked) < len(data) // 3
+    if suffix == ".parquet":
+        stored = StoredSource(data, room=0)
+        headers = ranged_headers(stored)
+        group = pq.ParquetFile(io.BytesIO(data)).metadata.row_group(0)
+        assert inflated_pages(headers, len(data), group)[1].longest_bytes > 1 << 20
+        assert sum(stored.asked) <= 4 * (64 << 10)
+
+
 POOLS: list[pa.MemoryPool] = []
 """An array that outlives its pool ends the process."""
 
@@ -236,13 +312,16 @@ def counted_memory() -> Iterator[pa.MemoryPool]:
         pa.set_memory_pool(before)
 
 
+@pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_what_a_dictionary_repeats_is_decoded_as_many_rows_at_a_time_as_fit(suffix: str) -> None:
+def test_what_a_dictionary_repeats_is_decoded_as_many_rows_at_a_time_as_fit(
+    suffix: str, source: Callable[[bytes], MemorySource]
+) -> None:
     data = written_repeated(suffix, repeated(5000, bytes(1 << 20)))
     assert len(data) < 2 << 20
     with counted_memory() as pool:
         rows = 0
-        for batch in batches_of(data, 8 << 20, inflated_max=1 << 40):
+        for batch in batches_of(data, 8 << 20, inflated_max=1 << 40, source=source):
             assert batch.nbytes < 9 << 20
             assert batch.column(1)[0].as_py() == bytes(1 << 20)
             rows += batch.num_rows
@@ -252,13 +331,16 @@ def test_what_a_dictionary_repeats_is_decoded_as_many_rows_at_a_time_as_fit(suff
         assert (pool.max_memory() or 0) < 64 << 20
 
 
-def test_a_list_that_repeats_a_value_beyond_the_bound_is_refused_before_it_is_decoded() -> None:
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_list_that_repeats_a_value_beyond_the_bound_is_refused_before_it_is_decoded(
+    source: Callable[[bytes], MemorySource],
+) -> None:
     data = written_repeated(".parquet", repeated(4000, bytes(1 << 20), nested=True))
     with (
         counted_memory() as pool,
         pytest.raises(CorruptShardError, match=r"value.* take .* GiB, more than 1 GiB") as refused,
     ):
-        list(batches_of(data, 8 << 20, inflated_max=1 << 30))
+        list(batches_of(data, 8 << 20, inflated_max=1 << 30, source=source))
     assert "max_expansion" in refused.value.hint
     assert (pool.max_memory() or 0) < 64 << 20
 
@@ -312,5 +394,5 @@ def test_what_is_said_of_pages_and_buffers_may_be_anything(
         for at in rng.sample(range(len(data)), rng.choice([1, 2, 8])):
             data[at] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
         with contextlib.suppress(CorruptShardError, InputError):
-            for batch in batches_of(bytes(data)):
+            for batch in batches_of(bytes(data), source=rng.choice(SOURCES)):
                 assert batch.num_rows

@@ -53,6 +53,10 @@ class MemorySource:
         """Some of them."""
         return bytes(self._data[offset : offset + length])
 
+    def held(self, offset: int, length: int) -> memoryview | None:
+        """Some of them."""
+        return self._data[offset : offset + length]
+
 
 def row_keys(shard: str, batch: Any, key_field: str, first: int) -> BytesColumn:
     """The record keys of a batch whose first row is row ``first`` of its shard: of the column

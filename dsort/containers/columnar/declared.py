@@ -5,24 +5,33 @@ Arrow IPC. pyarrow takes as much memory as is said before it inflates, so it is 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dsort.containers.columnar.thrift import read_struct
+from dsort.containers.columnar.thrift import Struct, read_struct
 from dsort.errors import CorruptShardError
 from dsort.sizes import format_bytes
 
 __all__ = [
     "ColumnPages",
+    "Headers",
     "codecs_of",
     "file_messages",
-    "inflated_buffers",
+    "headers_in",
+    "inflated_bytes",
     "inflated_pages",
+    "message_bytes",
+    "message_places",
     "refuse_larger",
 ]
 
+Headers = Callable[[int, int], tuple[Struct, int]]
+"""The Thrift struct that begins at a byte of a shard, and where it ends; it ends before another
+byte. ``ValueError`` if there is none."""
+
 HEADER_BYTES_MAX = 1 << 20
+_STREAM_MARK = 0xFFFFFFFF
 _GROUPS, _GROUP_COLUMNS, _CHUNK_METADATA, _CODEC = 4, 1, 3, 4  # fields of a footer
 _UNCOMPRESSED, _COMPRESSED = 2, 3  # fields of a page header, by number
 _DATA_PAGES = {5: 2, 8: 4}
@@ -30,10 +39,10 @@ _DATA_PAGES = {5: 2, 8: 4}
 _KIND, _DICTIONARY_PAGE = 1, 2
 _DICTIONARY_CODED, _DELTA_BYTE_ARRAY = (2, 8), 7
 _RECORD_BATCH, _DICTIONARY_BATCH = 3, 2  # kinds of a message
+_BODY_LENGTH = 3
 _DICTIONARY_DATA, _BUFFERS, _COMPRESSION = 1, 2, 3
 _FOOTER_DICTIONARIES, _FOOTER_BATCHES = 2, 3
 _BLOCK_BYTES, _BUFFER_BYTES, _LENGTH_BYTES = 24, 16, 8
-_FILE_END_BYTES = 10
 
 
 def refuse_larger(shard: str, what: str, size_bytes: int, bytes_max: float) -> None:
@@ -59,19 +68,31 @@ class ColumnPages:
     coded: int = 0
 
 
-def inflated_pages(shard: memoryview, group: Any) -> list[ColumnPages]:
-    """What pages of each column of a row group take. ``group``: its metadata. ``ValueError`` for
-    pages that are none."""
+def headers_in(data: memoryview, start: int = 0) -> Headers:
+    """Headers in bytes of a shard from byte ``start`` on, which are ``data``."""
+
+    def header(at: int, stop: int) -> tuple[Struct, int]:
+        if at < start:
+            raise ValueError("a header lies before what was read")
+        found, end = read_struct(data[: min(stop, at + HEADER_BYTES_MAX) - start], at - start)
+        return found, end + start
+
+    return header
+
+
+def inflated_pages(headers: Headers, shard_bytes: int, group: Any) -> list[ColumnPages]:
+    """What pages of each column of a row group take, in a shard of ``shard_bytes``. ``group``: its
+    metadata. ``ValueError`` for pages that are none."""
     found = []
     for number in range(group.num_columns):
         chunk = group.column(number)  # its codec is not asked for: see ``codecs_of``
         start, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
         if dictionary is not None and 0 < dictionary < start:
             start = dictionary
-        stop = min(start + chunk.total_compressed_size, len(shard))
+        stop = min(start + chunk.total_compressed_size, shard_bytes)
         pages = ColumnPages()
         for size_bytes, is_dictionary, encoding, values in _pages(
-            shard, start, stop, chunk.num_values
+            headers, start, stop, chunk.num_values
         ):
             pages.longest_bytes = max(pages.longest_bytes, size_bytes)
             if is_dictionary:
@@ -102,14 +123,14 @@ def codecs_of(shard: memoryview) -> list[list[int]]:
 
 
 def _pages(
-    shard: memoryview, at: int, stop: int, values: int
+    headers: Headers, at: int, stop: int, values: int
 ) -> Iterator[tuple[int, bool, object, int]]:
     """(inflated length, whether it is a dictionary, encoding, count of its values) of each page in
     bytes ``at:stop``, until ``values`` values are read. What is no data page has none."""
     if at < 0:
         raise ValueError("a column begins before its shard")
     while at < stop and values > 0:
-        header, body = read_struct(shard[: min(stop, at + HEADER_BYTES_MAX)], at)
+        header, body = headers(at, stop)
         sizes = [header.get(number, (0, -1))[1] for number in (_UNCOMPRESSED, _COMPRESSED)]
         if not all(isinstance(size, int) and size >= 0 for size in sizes):
             raise ValueError("a page has no length")
@@ -123,49 +144,58 @@ def _pages(
         yield sizes[0], header.get(_KIND, (0, None))[1] == _DICTIONARY_PAGE, encoding, found
 
 
-def inflated_buffers(messages: Iterable[Any]) -> Iterator[int]:
-    """How long the buffers of each message of Arrow IPC are once they are inflated, in all; none
-    for a message that is not compressed. ``ValueError`` for a message that is none."""
-    for message in messages:
-        try:
-            found = _inflated(memoryview(message.metadata), message.body)
-        except (struct.error, IndexError):
-            raise ValueError("the metadata of a message is cut off") from None
-        if found is not None:
-            yield found
+def inflated_bytes(metadata: memoryview, body: memoryview) -> int:
+    """How long the buffers of a message of Arrow IPC are once they are inflated, in all; 0 for a
+    message that is not compressed. ``ValueError`` for a message that is none."""
+    try:
+        return _inflated(metadata, body)
+    except (struct.error, IndexError):
+        raise ValueError("the metadata of a message is cut off") from None
 
 
-def _inflated(metadata: memoryview, body: Any) -> int | None:
+def message_bytes(head: memoryview) -> tuple[int, int, int]:
+    """(what stands before the metadata of a message, its metadata, its body) in bytes. ``head``:
+    what it begins with; the body is -1 where that is too short to say. ``ValueError`` for what no
+    message begins with."""
+    try:
+        (size,), before = struct.unpack_from("<I", head), 4
+        if size == _STREAM_MARK:  # older messages have none
+            (size,), before = struct.unpack_from("<I", head, 4), 8
+        if not size or before + size > len(head):
+            return before, size, -1 if size else 0
+        metadata = head[before : before + size]
+        at = _field(metadata, _offset(metadata, 0), _BODY_LENGTH)
+        body = int(struct.unpack_from("<q", metadata, at)[0]) if at else 0
+    except (struct.error, IndexError):
+        raise ValueError("the metadata of a message is cut off") from None
+    if body < 0:
+        raise ValueError("a message has no length")
+    return before, size, body
+
+
+def _inflated(metadata: memoryview, body: memoryview) -> int:
     root = _offset(metadata, 0)
     kind, header = _field(metadata, root, 1), _table(metadata, root, 2)
     if not kind or header is None or metadata[kind] not in (_RECORD_BATCH, _DICTIONARY_BATCH):
-        return None
+        return 0
     batch: int | None = header
     if metadata[kind] == _DICTIONARY_BATCH:
         batch = _table(metadata, header, _DICTIONARY_DATA)
     if batch is None or not _field(metadata, batch, _COMPRESSION):
-        return None
-    data = memoryview(body) if body is not None else memoryview(b"")
+        return 0
     total = 0
     for at in _vector(metadata, batch, _BUFFERS, _BUFFER_BYTES):
         start, length = struct.unpack_from("<qq", metadata, at)
         if length >= _LENGTH_BYTES:
             if start < 0:
                 raise IndexError
-            total += max(struct.unpack_from("<q", data, start)[0], 0)  # -1: it is stored as it is
+            total += max(struct.unpack_from("<q", body, start)[0], 0)  # -1: it is stored as it is
     return total
 
 
-def file_messages(shard: memoryview) -> Iterator[Any]:
-    """The messages that the footer of an Arrow file names. ``ValueError`` for a footer that is
-    none."""
-    import pyarrow as pa
-
-    (size,) = struct.unpack_from("<i", shard, len(shard) - _FILE_END_BYTES)
-    first = len(shard) - _FILE_END_BYTES - size
-    if size < 0 or first < 0:
-        raise ValueError("the footer is longer than its shard")
-    footer = shard[first : len(shard) - _FILE_END_BYTES]
+def message_places(footer: memoryview) -> list[tuple[int, int]]:
+    """(where it begins, where it ends) of each message that the footer of an Arrow file names.
+    ``ValueError`` for a footer that is none."""
     try:
         root = _offset(footer, 0)
         places = [
@@ -175,12 +205,18 @@ def file_messages(shard: memoryview) -> Iterator[Any]:
         ]
     except (struct.error, IndexError):
         raise ValueError("the footer is cut off") from None
-    for start, head_bytes, _, body_bytes in places:
-        if start < 0 or head_bytes < 0 or body_bytes < 0:
-            raise ValueError("a message lies before its shard")
-        place = pa.py_buffer(shard[start : start + head_bytes + body_bytes])
+    if any(start < 0 or head_bytes < 0 or body < 0 for start, head_bytes, _, body in places):
+        raise ValueError("a message lies before its shard")
+    return [(start, start + head_bytes + body) for start, head_bytes, _, body in places]
+
+
+def file_messages(shard: memoryview, places: Iterable[tuple[int, int]]) -> Iterator[Any]:
+    """The messages of an Arrow file that lie in ``places``. ``ValueError`` for what is none."""
+    import pyarrow as pa
+
+    for start, stop in places:
         try:
-            yield pa.ipc.read_message(place)
+            yield pa.ipc.read_message(pa.py_buffer(shard[start:stop]))
         except EOFError:
             raise ValueError("a message is empty") from None
 

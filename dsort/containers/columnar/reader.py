@@ -14,14 +14,18 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dsort.containers.columnar.declared import (
+    Headers,
     codecs_of,
     file_messages,
-    inflated_buffers,
+    headers_in,
+    inflated_bytes,
     inflated_pages,
+    message_places,
     refuse_larger,
 )
 from dsort.containers.columnar.placed_rows import PlacedLeaf, with_placed
 from dsort.containers.columnar.plain_pages import PlacedValues, placed_values
+from dsort.containers.columnar.ranges import MessageFile, Source, SourceFile, ranged_headers
 from dsort.containers.columnar.repeated import decoded_columns
 from dsort.containers.columnar.schema import decoded
 from dsort.containers.columnar.values import IN_SHARD_SHARE, LONG_BYTES, Leaf, LightRows, leaves_of
@@ -30,7 +34,6 @@ from dsort.naming.names import shortened
 
 __all__ = [
     "ROWS_A_BATCH_MAX",
-    "Source",
     "TableShard",
     "arrow_errors",
     "light_batches",
@@ -53,18 +56,6 @@ ARROW_PADDING_BYTES = 64
 STREAM_MARK = b"\xff\xff\xff\xff"
 """What a stream begins with since Arrow 0.15; older ones are not read."""
 END_MARK = STREAM_MARK + bytes(4)
-
-
-class Source(Protocol):
-    """The bytes of a shard."""
-
-    size_bytes: int
-
-    def whole(self) -> memoryview | None:
-        """All of them, if they are in memory or mapped."""
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Some of them; ``StorageError``."""
 
 
 class TableShard(Protocol):
@@ -95,9 +86,8 @@ def arrow_errors(shard: str) -> Iterator[None]:
 def open_table(shard: str, source: Source, *, inflated_max: float = math.inf) -> TableShard:
     """Open a shard by its first bytes. ``CorruptShardError`` if it is no columnar shard.
 
-    ``inflated_max``: how many bytes the pages or buffers that are inflated together may have. They
-    are asked before that, where the shard is in memory or mapped; else each page takes 2 GiB at
-    most, as its format says, and each buffer what it says."""
+    ``inflated_max``: how many bytes the pages or buffers that are inflated together may have, which
+    is asked before that."""
     head = source.read(0, min(len(ARROW_MAGIC), source.size_bytes))
     kind: type[_Parquet | _ArrowFile | _ArrowStream] = _ArrowStream
     if head[:4] == PARQUET_MAGIC:
@@ -132,75 +122,41 @@ def light_batches(
         yield LightRows(batch)
 
 
-class _SourceFile:
-    """A source as Python's files are, which pyarrow reads by."""
-
-    closed = False
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._at = 0
-
-    def read(self, size: int | None = None) -> bytes:
-        left = self._source.size_bytes - self._at
-        size = left if size is None or size < 0 else min(size, left)
-        data = self._source.read(self._at, size) if size > 0 else b""
-        self._at += len(data)
-        return data
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        base = (0, self._at, self._source.size_bytes)[whence]
-        self._at = base + offset
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-    def flush(self) -> None:
-        """Nothing is written."""
-
-    def close(self) -> None:
-        """The source is its opener's."""
-
-
-def _arrow_file(source: Source) -> Any:
+def _arrow_file(source: Source, file: SourceFile) -> Any:
+    """``file``: what reads the bytes of ``source`` if they are not in memory."""
     import pyarrow as pa
 
     whole = source.whole()
     if whole is not None:
         return pa.BufferReader(pa.py_buffer(whole))
-    return pa.PythonFile(_SourceFile(source), mode="r")
+    return pa.PythonFile(file, mode="r")
 
 
 class _Parquet:
     """A Parquet file, row group by row group."""
 
     def __init__(self, shard: str, source: Source, inflated_max: float) -> None:
-        import pyarrow.parquet as pq
-
         self._shard = shard
         self._inflated_max = inflated_max
         self._codecs: list[list[int]] | None = None
+        self._source = source
         self._whole = source.whole()
-        in_memory = self._whole is not None
-        self._file = pq.ParquetFile(
-            _arrow_file(source), buffer_size=0 if in_memory else READ_AHEAD_BYTES, pre_buffer=False
-        )
+        self._bytes = SourceFile(source)
+        self._file = self._opened()
         self.schema = self._file.schema_arrow
         metadata = self._file.metadata
         rows = sum(metadata.row_group(at).num_rows for at in range(metadata.num_row_groups))
         if rows != metadata.num_rows:
             raise ValueError(f"its row groups have {rows:,} rows, it says {metadata.num_rows:,}")
         self._refuse_second(source)
+
+    def _opened(self, **options: Any) -> Any:
+        """The shard as pyarrow opens it."""
+        import pyarrow.parquet as pq
+
+        buffer_bytes = 0 if self._whole is not None else READ_AHEAD_BYTES
+        file = _arrow_file(self._source, self._bytes)
+        return pq.ParquetFile(file, buffer_size=buffer_bytes, pre_buffer=False, **options)
 
     def _refuse_second(self, source: Source) -> None:
         """``ValueError`` for two files one behind the other: readers see the rows of one."""
@@ -358,24 +314,45 @@ class _Parquet:
         """How many rows of a run may be decoded at once, however often values are repeated.
         ``CorruptShardError`` if the pages of a row group take too much, inflated, or its lists."""
         fit = ROWS_A_BATCH_MAX
-        if self._whole is None or math.isinf(self._inflated_max):
+        if math.isinf(self._inflated_max):
             return fit
+        with arrow_errors(self._shard):
+            headers = self._headers(run)
         for number in run.groups:
             with arrow_errors(self._shard):
-                pages = inflated_pages(self._whole, self._file.metadata.row_group(number))
+                group = self._file.metadata.row_group(number)
+                pages = inflated_pages(headers, self._source.size_bytes, group)
             # The longest page of each column: so much is in memory at once.
             size_bytes = sum(each.longest_bytes for each in pages)
             what = f"the pages of row group {number}"
             refuse_larger(self._shard, what, size_bytes, self._inflated_max)
             with arrow_errors(self._shard):
                 columns = decoded_columns(
-                    self._whole, self._file, number, pages, self._inflated_max
+                    self._opened, self._file, number, pages, self._inflated_max
                 )
             for each in columns:
                 what = f"the values of column {shortened(each.path)} in row group {number}"
                 refuse_larger(self._shard, what, each.list_bytes, self._inflated_max)
             fit = min(fit, run.bytes_max // max(sum(each.row_bytes for each in columns), 1))
         return max(fit, 1)
+
+    def _headers(self, run: _Run) -> Headers:
+        """What reads the headers of pages; of a shard that is not in memory, a run of row groups is
+        held if that has room."""
+        if self._whole is not None:
+            return headers_in(self._whole)
+        start, stop = self._source.size_bytes, 0
+        for number in run.groups:
+            group = self._file.metadata.row_group(number)
+            for column in range(group.num_columns):
+                chunk = group.column(column)
+                first = chunk.data_page_offset
+                first = min(first, chunk.dictionary_page_offset or first)
+                start = min(start, max(first, 0))
+                stop = max(stop, first + chunk.total_compressed_size)
+        stop = min(stop, self._source.size_bytes)
+        held = self._bytes.hold(start, stop) if start < stop else None
+        return ranged_headers(self._source) if held is None else headers_in(held, start)
 
     def _runs(
         self,
@@ -449,17 +426,22 @@ class _Arrow:
     def _messages(self, whole: memoryview) -> Iterator[Any]:
         raise NotImplementedError
 
-    def _check_buffers(self) -> None:
+    def _check(self, metadata: memoryview, body: memoryview) -> None:
         """``CorruptShardError`` if the buffers of a message take too much, inflated."""
+        size_bytes = inflated_bytes(metadata, body)
+        refuse_larger(self._shard, "the buffers of a batch", size_bytes, self._inflated_max)
+
+    def _check_all(self) -> None:
+        """Check all messages of a shard that is in memory; of others, each when it is read."""
         whole = self._source.whole()
-        if whole is None or math.isinf(self._inflated_max):
-            return
-        for size_bytes in inflated_buffers(self._messages(whole)):
-            refuse_larger(self._shard, "the buffers of a batch", size_bytes, self._inflated_max)
+        if whole is not None and not math.isinf(self._inflated_max):
+            for each in self._messages(whole):
+                body = b"" if each.body is None else each.body
+                self._check(memoryview(each.metadata), memoryview(body))
 
     def batches(self, bytes_max: int) -> Iterator[Any]:
         with arrow_errors(self._shard):
-            self._check_buffers()
+            self._check_all()
         stored = self._stored()
         while True:
             with arrow_errors(self._shard):
@@ -495,7 +477,15 @@ class _ArrowFile(_Arrow):
         import pyarrow as pa
 
         super().__init__(shard, source, inflated_max)
-        self._reader = pa.ipc.open_file(_arrow_file(source))
+        self._end = source.size_bytes - ARROW_END_BYTES
+        footer_bytes = int.from_bytes(source.read(max(self._end, 0), 4), "little", signed=True)
+        self._end -= footer_bytes
+        if footer_bytes < 0 or self._end < 0:
+            raise ValueError("the footer is longer than its shard")
+        self._places = message_places(memoryview(source.read(self._end, footer_bytes)))
+        begins = {start for start, _ in self._places}
+        file = MessageFile(source, self._check, begins)
+        self._reader = pa.ipc.open_file(_arrow_file(source, file))
         self.schema = self._reader.schema
         self._refuse_second(source)
 
@@ -504,22 +494,24 @@ class _ArrowFile(_Arrow):
         footer follows the end mark of the batches; whoever writes no mark is believed."""
         import pyarrow as pa
 
-        footer_bytes = int.from_bytes(source.read(source.size_bytes - ARROW_END_BYTES, 4), "little")
-        file = _arrow_file(source)
+        last = max((stop for _, stop in self._places), default=0)
+        if 0 <= self._end - last < ARROW_PADDING_BYTES:
+            return
+        file = _arrow_file(source, SourceFile(source))
         file.seek(ARROW_HEAD_BYTES)
         messages = pa.ipc.MessageReader.open_stream(file)
         try:
             while True:
                 messages.read_next_message()
         except StopIteration:
-            between = source.size_bytes - ARROW_END_BYTES - footer_bytes - int(file.tell())
+            between = self._end - int(file.tell())
         except (OSError, ValueError):
             return
         if between >= ARROW_PADDING_BYTES:
             raise ValueError("another Arrow file follows it: put its rows into one file")
 
     def _messages(self, whole: memoryview) -> Iterator[Any]:
-        return file_messages(whole)
+        return file_messages(whole, self._places)
 
     def _stored(self) -> Iterator[Any]:
         for at in range(self._reader.num_record_batches):
@@ -533,7 +525,10 @@ class _ArrowStream(_Arrow):
         import pyarrow as pa
 
         super().__init__(shard, source, inflated_max)
-        self.schema = pa.ipc.open_stream(_arrow_file(source)).schema
+        self.schema = pa.ipc.open_stream(self._opened()).schema
+
+    def _opened(self) -> Any:
+        return _arrow_file(self._source, MessageFile(self._source, self._check))
 
     def _messages(self, whole: memoryview) -> Iterator[Any]:
         import pyarrow as pa
@@ -543,7 +538,7 @@ class _ArrowStream(_Arrow):
     def _stored(self) -> Iterator[Any]:
         import pyarrow as pa
 
-        file = _arrow_file(self._source)
+        file = self._opened()
         yield from pa.ipc.open_stream(file)
         end = file.tell()
         if self._source.read(max(end - 8, 0), min(8, end)) != END_MARK:

@@ -4,7 +4,7 @@ of them: by dictionaries, by prefixes that are shared, by lists of equal items.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,9 @@ ms where a writer put its first 1,024 texts of 3 KB into one, a third of the tim
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _OFFSET_BYTES = 4
 
+Opened = Callable[..., Any]
+"""Opens the shard as a ``ParquetFile``, with its options."""
+
 
 @dataclass(frozen=True, slots=True)
 class DecodedColumn:
@@ -31,12 +34,12 @@ class DecodedColumn:
 
 
 def decoded_columns(
-    shard: memoryview, file: Any, number: int, pages: Sequence[ColumnPages], bytes_max: float
+    opened: Opened, file: Any, number: int, pages: Sequence[ColumnPages], bytes_max: float
 ) -> list[DecodedColumn]:
-    """For row group ``number`` of ``file`` (a ``ParquetFile`` on ``shard``). ``pages``: of each of
-    its columns. Left out are values that stand in the shard one by one, prefixes that are shared in
-    lists, and values of dictionaries that come to ``UNSEEN_BYTES_MAX`` at most. The items of lists
-    are counted one by one where only that says whether they take less than ``bytes_max``."""
+    """For row group ``number`` of ``file``. ``pages``: of each of its columns. Left out are values
+    that stand in the shard one by one, prefixes that are shared in lists, and values of
+    dictionaries that come to ``UNSEEN_BYTES_MAX`` at most. The items of lists are counted one by
+    one where only that says whether they take less than ``bytes_max``."""
     group, found = file.metadata.row_group(number), []
     for at, each in enumerate(pages):
         column, count = file.schema.column(at), group.column(at).num_values
@@ -47,37 +50,33 @@ def decoded_columns(
         else:
             coded_bytes = each.dictionary_bytes
             if is_suspect := each.coded * coded_bytes > UNSEEN_BYTES_MAX:
-                coded_bytes = _longest(shard, file, number, path, coded_bytes)
+                coded_bytes = _longest(opened, file, number, path, coded_bytes)
             total = each.coded * coded_bytes + count * _OFFSET_BYTES
             row_bytes = max(coded_bytes if is_suspect else 0, each.prefixed_bytes)
             if is_list and total > bytes_max >= count * _OFFSET_BYTES:
-                total = _exact(shard, file, number, path) + count * _OFFSET_BYTES
+                total = _exact(opened, file, number, path) + count * _OFFSET_BYTES
         if is_list:
             row_bytes = total // max(group.num_rows, 1)
         found.append(DecodedColumn(path, row_bytes, total if is_list else 0))
     return found
 
 
-def _longest(shard: memoryview, file: Any, number: int, path: str, bytes_max: int) -> int:
+def _longest(opened: Opened, file: Any, number: int, path: str, bytes_max: int) -> int:
     """The longest value of the dictionary of a column; ``bytes_max``, which it cannot exceed, where
     pyarrow does not give the dictionary, as where the first value is null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    batch = next(_as_dictionary(shard, file, number, path, 1), None)
+    batch = next(_as_dictionary(opened, file, number, path, 1), None)
     leaf = _leaf(batch.column(0)) if batch is not None else None
     if leaf is None or not pa.types.is_dictionary(leaf.type) or not len(leaf.dictionary):
         return bytes_max
     return int(pc.max(pc.binary_length(leaf.dictionary)).as_py() or 0)
 
 
-def _as_dictionary(shard: memoryview, file: Any, number: int, path: str, rows: int) -> Any:
+def _as_dictionary(opened: Opened, file: Any, number: int, path: str, rows: int) -> Any:
     """Batches of one column, whose values stay what they are: numbers of a dictionary."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    source = pa.BufferReader(pa.py_buffer(shard))
-    reader = pq.ParquetFile(source, metadata=file.metadata, read_dictionary=[path])
+    reader = opened(metadata=file.metadata, read_dictionary=[path])
     return reader.iter_batches(rows, row_groups=[number], columns=[path], use_threads=False)
 
 
@@ -90,13 +89,13 @@ def _leaf(array: Any) -> Any:
     return array
 
 
-def _exact(shard: memoryview, file: Any, number: int, path: str) -> int:
+def _exact(opened: Opened, file: Any, number: int, path: str) -> int:
     """The bytes of all values of a column, decoded; of those outside a dictionary, too."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     total = 0
-    for batch in _as_dictionary(shard, file, number, path, max(file.metadata.num_rows, 1)):
+    for batch in _as_dictionary(opened, file, number, path, max(file.metadata.num_rows, 1)):
         leaf = _leaf(batch.column(0))
         if not pa.types.is_dictionary(leaf.type):
             total += leaf.nbytes

@@ -1,0 +1,160 @@
+"""Shards that are neither in memory nor mapped, as pyarrow reads them: through a Python file.
+
+Before something of such a shard is inflated, the bytes that say how long it will be are looked at,
+as they are in other shards. They lie between what is inflated, and each read may be a request to a
+store. So what is decoded next is fetched as one range and held, looked at, and decoded from there;
+then the looking costs no request. Headers of pages are fetched alone where their row group is more
+than may be held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from dsort.containers.columnar.declared import HEADER_BYTES_MAX, Headers, message_bytes
+from dsort.containers.columnar.thrift import Struct, read_struct
+
+__all__ = ["MessageFile", "Source", "SourceFile", "ranged_headers"]
+
+HEADERS_BYTES = 64 << 10
+"""What is fetched at once to find headers of pages. A page has 1 MiB for the most part."""
+MESSAGE_HEAD_BYTES = 16 << 10
+
+
+class Source(Protocol):
+    """The bytes of a shard."""
+
+    size_bytes: int
+
+    def whole(self) -> memoryview | None:
+        """All of them, if they are in memory or mapped."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Some of them; ``StorageError``."""
+
+    def held(self, offset: int, length: int) -> memoryview | None:
+        """Some of them, until others are asked for; None if there is no room for so many."""
+
+
+class SourceFile:
+    """A source as Python's files are."""
+
+    closed = False
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._at = 0
+        self._held = memoryview(b"")
+        self._held_at = 0
+
+    def hold(self, start: int, stop: int) -> memoryview | None:
+        """Have bytes ``start:stop`` in memory, if there is room: they are read from there."""
+        self._held = memoryview(b"")
+        found = self._source.held(start, stop - start)
+        if found is not None:
+            self._held, self._held_at = found, start
+        return found
+
+    def read(self, size: int | None = None) -> bytes | memoryview:
+        left = max(self._source.size_bytes - self._at, 0)
+        size = left if size is None or size < 0 else min(size, left)
+        begin = self._at - self._held_at
+        if begin >= 0 and begin + size <= len(self._held):
+            data = bytes(self._held[begin : begin + size])
+        else:
+            data = self._source.read(self._at, size) if size > 0 else b""
+        self._at += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        base = (0, self._at, self._source.size_bytes)[whence]
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def flush(self) -> None:
+        """Nothing is written."""
+
+    def close(self) -> None:
+        """The source is its opener's."""
+
+
+class MessageFile(SourceFile):
+    """The messages of Arrow IPC in a source. Each is fetched whole as soon as it is begun to be
+    read, and given to ``check`` before anybody gets its bytes."""
+
+    def __init__(
+        self,
+        source: Source,
+        check: Callable[[memoryview, memoryview], None],
+        places: Collection[int] | None = None,
+    ) -> None:
+        """``check``: of metadata and body; it raises. ``places``: where messages begin; None for
+        those of a stream, where each begins where the one before it ends."""
+        super().__init__(source)
+        self._check = check
+        self._places = places
+        self._next = 0
+
+    def read(self, size: int | None = None) -> bytes | memoryview:
+        if self._at == self._next if self._places is None else self._at in self._places:
+            self._fetch(self._at)
+        begin = self._at - self._held_at
+        if size is None or size < 0 or not 0 <= begin < begin + size <= len(self._held):
+            return super().read(size)
+        self._at += size
+        return self._held[begin : begin + size]  # arrays may keep it: nobody writes there again
+
+    def _fetch(self, at: int) -> None:
+        """Fetch the message that begins at byte ``at``, and check it. ``ValueError`` if there is
+        none."""
+        left = self._source.size_bytes - at
+        if left <= 0:
+            return
+        head = self._source.read(at, min(MESSAGE_HEAD_BYTES, left))
+        before, metadata_bytes, body_bytes = message_bytes(memoryview(head))
+        first = before + metadata_bytes
+        if body_bytes < 0 and len(head) < first <= left:
+            head = self._source.read(at, first)
+            body_bytes = message_bytes(memoryview(head))[2]
+        if body_bytes < 0 or first + body_bytes > left:
+            raise ValueError("a message is cut off")
+        if first + body_bytes > len(head):
+            head = self._source.read(at, first + body_bytes)
+        self._held, self._held_at = memoryview(head)[: first + body_bytes], at
+        self._next = at + first + body_bytes
+        if metadata_bytes:  # else it is the mark that ends a stream
+            self._check(self._held[before:first], self._held[first:])
+
+
+def ranged_headers(source: Source) -> Headers:
+    """Headers of a shard of which small ranges are read, none of them twice where headers come in
+    order."""
+    held, held_at = memoryview(b""), 0
+
+    def header(at: int, stop: int) -> tuple[Struct, int]:
+        nonlocal held, held_at
+        stop = min(stop, at + HEADER_BYTES_MAX)
+        for size in (0, HEADERS_BYTES, HEADER_BYTES_MAX):
+            if size:
+                held, held_at = memoryview(source.read(at, min(size, stop - at))), at
+            if held_at <= at < held_at + len(held):
+                with contextlib.suppress(ValueError):
+                    found, end = read_struct(held[: stop - held_at], at - held_at)
+                    return found, end + held_at
+        raise ValueError("the header of a page is cut off")
+
+    return header
