@@ -38,6 +38,7 @@ def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes | Non
             counts_file=target.counts_file,
             at_most=target.is_at_most,
         )
+        rule = replace(rule, header_bytes=target.header_bytes)
         rules.append(rule if target.is_measured else replace(rule, is_plain=True))
     return rules[0] if len(rules) == 1 else CutRule(of_outputs=tuple(rules))
 

@@ -223,7 +223,7 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
     attempt extracted, to be used as far as it is still there.
     """
     spill = job.movement.kind == "spill"
-    hashed = job.spec.algorithm.type.spreads_evenly and job.keymap is None
+    hashed = job.spec.algorithm.build().is_spread_evenly and job.keymap is None
     even = hashed or job.movement.partitions == 1
     found = _Surveyed()
     kept = spill and not even and job.spec.keep_shards  # needs no look at the records

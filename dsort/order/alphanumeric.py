@@ -6,7 +6,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dsort.order.base import Algorithm, Record, SortValue, decreasing_option, option
+from dsort.order.base import (
+    Algorithm,
+    Record,
+    SortValue,
+    compare_option,
+    decreasing_option,
+    option,
+)
 
 if TYPE_CHECKING:
     from dsort.data.index import SortKeys
@@ -35,23 +42,26 @@ class Alphanumeric(Algorithm):
         "Of alphanumeric: runs of digits compare as numbers, so a9 comes before a10.",
         default=False,
     )
+    compare: str | None = compare_option()
 
     @property
     def in_words(self) -> str:
         """What a summary says of it."""
-        return self.words + ", numbers as numbers" * self.natural + ", decreasing" * self.decreasing
+        words = self.words + " of the first member" * (self.compare == "name")
+        return words + ", numbers as numbers" * self.natural + ", decreasing" * self.decreasing
 
     def sort_keys(self, records: RecordTable) -> SortKeys:
-        """The record keys; natural ones rewritten, 1 µs a key."""
+        """The record keys, or names; natural ones rewritten, 1 µs a key."""
         from dsort.data.index import SortKeys
         from dsort.order.sort import natural_keys
 
-        keys = records.keys
+        keys = records.first_names if self.compare == "name" else records.keys
         return SortKeys(len(records), text=natural_keys(keys.tolist()) if self.natural else keys)
 
     def expected(self, record: Record) -> SortValue:
-        """The record key, or what compares as a natural one does."""
-        return SortValue(1, natural_value(record.key) if self.natural else record.key)
+        """The record key (or the name), or what compares as a natural one does."""
+        key = record.first_name if self.compare == "name" else record.key
+        return SortValue(1, natural_value(key) if self.natural else key)
 
 
 def natural_value(key: bytes) -> tuple[object, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 
 if TYPE_CHECKING:
     from dsort.data.columns import Int64s, UInt64s
@@ -26,6 +26,7 @@ __all__ = [
     "OptionGroup",
     "Record",
     "SortValue",
+    "compare_option",
     "decreasing_option",
     "option",
     "seed_option",
@@ -82,6 +83,16 @@ def decreasing_option() -> Any:
     return option(bool, "Largest first.", default=False)
 
 
+def compare_option() -> Any:
+    """The option ``compare``, of algorithms that are about names."""
+    return option(
+        Literal["key", "name"] | None,
+        "Of alphanumeric and md5: key (the default) is the record key; name the whole name of a "
+        "record's first member, which is what AIStore compares: a-1.jpg comes before a.jpg. By "
+        "name, md5 is the order of names, as it is in AIStore. For .tar and .zip shards.",
+    )
+
+
 _SEED_SCHEMA: Final = {"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "null"}]}
 
 
@@ -121,6 +132,10 @@ class Record(Protocol):
     @property
     def key(self) -> bytes:
         """Its record key."""
+
+    @property
+    def first_name(self) -> bytes:
+        """The name of its first member."""
 
     @property
     def payload_bytes(self) -> int:
@@ -194,6 +209,11 @@ class Algorithm(OptionGroup):
         """What it takes where a spec gives nothing, but for None."""
         defaults = {each.name: each.default for each in fields(cls)}  # type: ignore[arg-type]
         return {name: it for name, it in defaults.items() if it is not MISSING and it is not None}
+
+    @property
+    def is_spread_evenly(self) -> bool:
+        """:attr:`spreads_evenly`, with these options."""
+        return self.spreads_evenly
 
     @property
     def placement(self) -> Placement | None:

@@ -76,6 +76,8 @@ class CutRule:
     ``inputs``: so many input shards, each of which ends one: shard ``n`` has the records of input
     ``n``, which come in this order, and may have none.
 
+    ``header_bytes``: so many are counted of each member, besides its payload.
+
     ``is_plain``: what is measured of others is nothing to these shards: no codec is around them.
 
     ``of_outputs``: where each of several outputs has a rule of its own, those, by group.
@@ -88,6 +90,7 @@ class CutRule:
     shards_max: int | None = None
     counts_file: bool = False
     at_most: bool = False
+    header_bytes: int = 0
     is_plain: bool = False
     inputs: int = 0
     of_outputs: tuple[CutRule, ...] = ()
@@ -302,6 +305,9 @@ def _full_at(
     if rule.shards_max is not None and state.number == rule.shards_max - 1:
         return stop, False
     counted, so_far = running.payload, state.payload_bytes
+    if rule.header_bytes:
+        counted = counted + rule.header_bytes * running.members
+        so_far += rule.header_bytes * state.members
     if rule.counts_file:
         counted, so_far = running.stored, state.stored_bytes
     encoded = None if rule.is_plain else running.encoded

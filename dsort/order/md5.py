@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from dsort.order.base import Algorithm, Record, SortValue, decreasing_option
+from dsort.order.base import Algorithm, Record, SortValue, compare_option, decreasing_option
 
 if TYPE_CHECKING:
     from dsort.data.index import SortKeys
@@ -14,10 +14,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Md5"]
 
+_OF_NOTHING: Final = hashlib.md5(b"", usedforsecurity=False).digest()
+"""AIStore's key is the name and this: it hashes nothing, and appends the digest to the name."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Md5(Algorithm):
-    """By the MD5 digest of the record key, as AIStore has it."""
+    """By the MD5 digest of the record key. By name, as AIStore has it: names in their own order,
+    but for those that begin with another name, which mostly come before it."""
 
     kind: ClassVar[str] = "md5"
     summary: ClassVar[str] = "by the MD5 digest of the record key"
@@ -29,15 +33,36 @@ class Md5(Algorithm):
     joins: ClassVar[bool] = True
 
     decreasing: bool = decreasing_option()
+    compare: str | None = compare_option()
+
+    @property
+    def in_words(self) -> str:
+        """What a summary says of it."""
+        by_name = "md5: sorted by name of the first member, as AIStore does"
+        words = by_name if self.compare == "name" else self.words
+        return words + ", decreasing" * self.decreasing
+
+    @property
+    def is_spread_evenly(self) -> bool:
+        """Digests are, names are not."""
+        return self.compare != "name"
 
     def sort_keys(self, records: RecordTable) -> SortKeys:
-        """The digests: their first half as words, the rest as text."""
+        """The digests: their first half as words, the rest as text. Of names: all as text."""
+        from dsort.data.columns import BytesColumn
         from dsort.data.hashes import md5_digests
         from dsort.data.index import SortKeys
+        from dsort.data.row_bytes import side_by_side
 
+        if self.compare == "name":
+            behind = BytesColumn.of([_OF_NOTHING] * len(records))
+            text = side_by_side([records.first_names, behind], len(records))
+            return SortKeys(len(records), text=text)
         words, text = md5_digests(records.keys.tolist())
         return SortKeys(len(records), words=words, text=text)
 
     def expected(self, record: Record) -> SortValue:
-        """The digest."""
+        """The digest, or what AIStore compares."""
+        if self.compare == "name":
+            return SortValue(1, record.first_name + _OF_NOTHING)
         return SortValue(1, hashlib.md5(record.key, usedforsecurity=False).digest())

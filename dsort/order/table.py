@@ -48,6 +48,12 @@ class RecordTable:
         return self.records.keys
 
     @property
+    def first_names(self) -> BytesColumn:
+        """The name of each record's first member."""
+        records = self.records
+        return self.members.names.take(records.member_rows[records.member_offsets[:-1]])
+
+    @property
     def key_hash(self) -> UInt64s:
         """The hash of each record key, strays' salted."""
         return self.records.key_hash

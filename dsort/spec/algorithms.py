@@ -73,6 +73,8 @@ class Algorithm(Part):
     if TYPE_CHECKING:  # these and all other options come from the algorithms
         decreasing: bool
         seed: str | None
+        compare: str | None
+        content_key_type: str | None
         keys: tuple[Algorithm, ...] | None
 
     @model_validator(mode="before")

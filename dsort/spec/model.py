@@ -89,8 +89,7 @@ class JobSpec(SpecFields):
     @property
     def names_extension(self) -> str:
         """What is appended to output names that have no archive extension; may be empty."""
-        as_they_are = self.has_key_map and self.compatibility == "aistore"
-        return "" if as_they_are else self.output_extension
+        return "" if self.is_placed_as_aistore else self.output_extension
 
     @property
     def input_uri(self) -> str:

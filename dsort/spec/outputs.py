@@ -3,7 +3,7 @@ what the shards of each are called and when they end."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
@@ -92,13 +92,16 @@ class Output(Part):
     output_shard_count: Count | None = Field(default=None, description="As at the top level.")
 
 
+_TAR_HEADER_BYTES: Final = 512
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """One output of a job. ``name``: "" of the only one. ``path``: of what the spec says of it,
     with the dot behind it; "" at the top level. ``template``: None where it has none, or a key map
     says it. ``bucket``: its own; None: that of the job. ``extension``: of its shards; ``level``: as
     the spec has it, for the codec that it names. ``size_is``, ``size_counts``: what its size
-    means."""
+    means; ``header_bytes``: so many count for each member besides its payload."""
 
     name: str
     path: str
@@ -111,6 +114,16 @@ class Target:
     level: int | None = None
     size_is: str = "at_least"
     size_counts: str = "payload"
+    header_bytes: int = 0
+
+    def as_aistore_ends(self, input_extension: str) -> Target:
+        """The same where shards end as AIStore's of a key map do: once they are more than the
+        size, and headers of the inputs count, which zips have none of. What AIStore cannot be asked
+        for stays as it is."""
+        if not self.size_bytes or self.counts_file or self.is_at_most:
+            return self
+        header_bytes = 0 if input_extension == ".zip" else _TAR_HEADER_BYTES
+        return replace(self, size_bytes=self.size_bytes + 1, header_bytes=header_bytes)
 
     @property
     def place(self) -> str:

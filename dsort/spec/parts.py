@@ -408,9 +408,11 @@ class SpecFields(Part):
     )
     compatibility: Literal["dsort", "aistore"] = Field(
         default="dsort",
-        description="Of an external key map: aistore takes the names that its templates make as "
-        "they are; dsort appends output_extension to those that have no archive extension, as "
-        "AIStore's documentation shows it and AIStore itself does not.",
+        description="aistore: as AIStore does what is defined there, of .tar and .zip shards. "
+        "alphanumeric and md5 compare the whole names of first members (algorithm.compare: name); "
+        "string keys of content keep the white space around them (strip: false). Of an external "
+        "key map: names are taken as its templates make them, without output_extension, and a "
+        "shard closes once payload and 512 bytes a member are more than output_shard_size.",
     )
     description: str = Field(default="", description="Free text, kept in the manifest.")
     max_mem_usage: MemoryAmount = Field(
@@ -527,7 +529,10 @@ class SpecFields(Part):
             template = None if self.has_key_map else self.output_format
             level = self.output_compression_level
             meant = (self.output_shard_size_is, self.output_shard_size_counts)
-            return (Target("", "", template, *ends, None, self.output_extension, level, *meant),)
+            one = Target("", "", template, *ends, None, self.output_extension, level, *meant)
+            if self.is_placed_as_aistore:
+                one = one.as_aistore_ends(self.input_extension)
+            return (one,)
         found = []
         for number, each in enumerate(self.outputs):
             own = (each.output_shard_size, each.output_shard_records, each.output_shard_count)
@@ -562,6 +567,11 @@ class SpecFields(Part):
     def has_key_map(self) -> bool:
         """Whether an external key map says where records go, and not ``output_format``."""
         return self.ekm is not None or self.ekm_file is not None
+
+    @property
+    def is_placed_as_aistore(self) -> bool:
+        """Whether shards of a key map have the names and sizes that they have in AIStore."""
+        return self.has_key_map and self.compatibility == "aistore"
 
     @property
     def named_output_bck(self) -> BucketRef | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from dsort.containers.registry import (
     DEFAULT_EXTENSION,
@@ -20,6 +20,7 @@ from dsort.naming.names import archive_extension, codec_extension
 from dsort.naming.templates import SPLIT_FIELD, parse_template
 from dsort.order.base import OptionError
 from dsort.sidecars.kinds import FOR_EXTENSIONS
+from dsort.spec.aistore import COMPARE_RULES, as_aistore_orders
 from dsort.spec.algorithm_rules import algorithm_rules
 from dsort.spec.algorithms import algorithm_model, joined, known_options, owners_of
 from dsort.spec.amend_rules import AMEND_RULES
@@ -396,7 +397,7 @@ def _readers_can_read_the_outputs(spec: SpecFields) -> Iterator[SpecProblem]:
 def _place_rules() -> Iterator[_Rule]:
     """Those about inputs, a join of them, several outputs, streams, amending, and the order."""
     of_outputs = (*OUTPUT_RULES, *STREAM_RULES, *AMEND_RULES)
-    of_parts = (*INPUT_RULES, *JOIN_RULES, *of_outputs, *algorithm_rules())
+    of_parts = (*INPUT_RULES, *JOIN_RULES, *of_outputs, *COMPARE_RULES, *algorithm_rules())
     for fields, problems in of_parts:
         yield _Rule(fields, problems)
 
@@ -466,7 +467,7 @@ def _default_can_be_reached(spec: SpecFields) -> Iterator[SpecProblem]:
 
 def derived(spec: SpecFields) -> dict[str, object]:
     """Defaults that depend on other fields, for the fields that were not given."""
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}
     given = spec.model_fields_set
     if "output_bck" not in given:
         values["output_bck"] = spec.named_output_bck or spec.input_bck
@@ -503,6 +504,14 @@ def derived(spec: SpecFields) -> dict[str, object]:
     }
     if own and "algorithm" not in values:
         values["algorithm"] = spec.algorithm.model_copy(update=own)
+    if spec.compatibility == "aistore":
+        output_extension = str(values.get("output_extension", spec.output_extension))
+        own_of_inputs = (each.input_extension or input_extension for each in inputs or spec.inputs)
+        values["algorithm"] = as_aistore_orders(
+            spec,
+            values.get("algorithm", spec.algorithm),
+            {input_extension, output_extension, *own_of_inputs},
+        )
     return values
 
 

@@ -29,6 +29,11 @@ class _Record:
     key: bytes
 
     @property
+    def first_name(self) -> bytes:
+        """The name of its first member."""
+        return self.records.members.names[int(self.records.rows_of(self.row)[0])]
+
+    @property
     def payload_bytes(self) -> int:
         """The sizes of its members, without headers and padding."""
         return int(self.records.members.payload_bytes[self.records.rows_of(self.row)].sum())

@@ -90,12 +90,16 @@ class ShardFacts:
     last_stored_bytes: int = 0
     entries_bytes: int = 0
     first: FirstRecord = FirstRecord()
+    last_members: int = 0
 
-    def sized_bytes(self, counts: str) -> tuple[int, int]:
-        """(bytes, those of the last record) of what ``output_shard_size_counts``."""
-        if counts == "file":
+    def sized_bytes(self, target: Target) -> tuple[int, int]:
+        """(bytes, those of the last record) of what the size of ``target`` counts."""
+        if target.counts_file:
             return self.stored_bytes, self.last_stored_bytes
-        return self.payload_bytes, self.last_payload_bytes
+        return (
+            self.payload_bytes + target.header_bytes * self.members,
+            self.last_payload_bytes + target.header_bytes * self.last_members,
+        )
 
     def grown_bytes(self, spec: JobSpec, target: Target, record: FirstRecord) -> int:
         """How large it would be with one more record, by what ``target`` counts."""
@@ -223,11 +227,10 @@ def _check_target(
     if target.count is not None:
         _check_count(facts, target.count, findings)
         return
-    counts = target.size_counts
     size_bytes, shards_max = target.size_bytes or 0, None
     if not target.ends:  # an even share for each name of the template
         shards_max = names_count or 1
-        size_bytes = max(-(-sum(shard.sized_bytes(counts)[0] for shard in facts) // shards_max), 1)
+        size_bytes = max(-(-sum(shard.sized_bytes(target)[0] for shard in facts) // shards_max), 1)
     by_count = target.records is not None and not target.size_bytes
     for _, group in groupby(facts, key=lambda shard: shard.place.group):
         shards = list(group)
@@ -245,7 +248,7 @@ def _check_target(
             else:
                 # Where all payload is shared out, records without any may be left for the last.
                 stays_open = shards_max is not None and shard.place.number == shards_max - 1
-                text = _wrong_size(shard, size_bytes, counts, last=last, stays_open=stays_open)
+                text = _wrong_size(shard, size_bytes, target, last=last, stays_open=stays_open)
             if text:
                 findings.problem("cut", shard.name, "", text)
 
@@ -257,11 +260,12 @@ def _wrong_records(shard: ShardFacts, wanted: int, *, last: bool) -> str:
 
 
 def _wrong_size(
-    shard: ShardFacts, wanted: int, counts: str, *, last: bool, stays_open: bool
+    shard: ShardFacts, wanted: int, target: Target, *, last: bool, stays_open: bool
 ) -> str:
     if shard.records == 0:
         return "has no record"
-    sized_bytes, last_bytes = shard.sized_bytes(counts)
+    counts = target.size_counts + " and headers" * bool(target.header_bytes)
+    sized_bytes, last_bytes = shard.sized_bytes(target)
     if sized_bytes - last_bytes >= wanted and not stays_open:
         return f"goes on after {wanted:,} bytes of {counts}, where a shard closes"
     if not last and sized_bytes < wanted:
@@ -550,4 +554,5 @@ def _facts(name: str, place: Place, records: ShardRecords, stored: MemberTable) 
             stored_bytes=int(stored_bytes[first_rows].sum()),
             entries_bytes=0 if entries is None else int(entries.lengths[first_rows].sum()),
         ),
+        last_members=len(last),
     )

@@ -1,0 +1,57 @@
+"""``compatibility: aistore``: what AIStore does with the same spec, where that is well defined.
+
+It changes the defaults of fields; what a spec says itself stays. AIStore reads and writes archives
+of members alone, so for others nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from dsort.containers.registry import container_of
+from dsort.errors import SpecProblem
+from dsort.spec.algorithms import Algorithm
+from dsort.spec.parts import SpecFields
+
+__all__ = ["COMPARE_RULES", "as_aistore_orders"]
+
+
+def as_aistore_orders(spec: SpecFields, algorithm: Algorithm, extensions: set[str]) -> Algorithm:
+    """``algorithm`` as AIStore would understand it. ``extensions``: of inputs and outputs."""
+    if spec.compatibility != "aistore" or spec.join is not None or not _have_members(extensions):
+        return algorithm
+    given = algorithm.model_fields_set
+    if algorithm.kind in ("alphanumeric", "md5") and "compare" not in given:
+        return algorithm.model_copy(update={"compare": "name"})
+    is_text = algorithm.kind == "content" and algorithm.content_key_type == "string"
+    if is_text and "strip" not in given:
+        return algorithm.model_copy(update={"strip": False})
+    return algorithm
+
+
+def _have_members(extensions: set[str]) -> bool:
+    return all(container_of(extension).is_of_members for extension in extensions)
+
+
+def _names_are_compared_where_there_are_some(spec: SpecFields) -> Iterator[SpecProblem]:
+    for number, algorithm in enumerate((spec.algorithm, *(spec.algorithm.keys or ()))):
+        if algorithm.compare != "name":
+            continue
+        path = "algorithm.compare" if not number else f"algorithm.keys[{number - 1}].compare"
+        if spec.join is not None:
+            text = "name does not go with join, which knows keys only"
+            yield SpecProblem(path, text, "leave it out")
+        extensions = {spec.output_extension, *(source.extension for source in spec.sources)}
+        if not _have_members(extensions):
+            yield SpecProblem(path, "name is for .tar and .zip shards", "leave it out")
+
+
+COMPARE_RULES: Final[
+    tuple[tuple[tuple[str, ...], Callable[[SpecFields], Iterator[SpecProblem]]], ...]
+] = (
+    (
+        ("algorithm", "join", "inputs", "input_extension", "output_extension"),
+        _names_are_compared_where_there_are_some,
+    ),
+)
