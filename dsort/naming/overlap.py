@@ -24,10 +24,12 @@ __all__ = [
     "SEARCH_STEPS_MAX",
     "HasOutputs",
     "any_overlap",
+    "claim_on",
     "claims_of",
     "conflicts_among",
     "final_templates",
     "first_conflict",
+    "is_within",
     "names_made",
     "templates_overlap",
 ]
@@ -155,6 +157,28 @@ def first_conflict(ours: Sequence[Claim], theirs: Sequence[Claim]) -> tuple[Clai
             if ANY_NAME in (claim[1], theirs_there[1]) or search.overlap(template, other):
                 return claim, theirs_there
     return None
+
+
+def claim_on(claims: Sequence[Claim], uri: str, name: str) -> Claim | None:
+    """The first of ``claims`` that may mean the object ``name`` of the bucket ``uri``; None
+    without. ``name`` is no template, whatever signs it has. URIs and ``ValueError`` as for
+    :func:`first_conflict`."""
+    for claim in claims:
+        inside = _name_within(uri, name, claim[0])
+        if inside is not None and (claim[1] == ANY_NAME or names_made([claim[1]], [inside])):
+            return claim
+    return None
+
+
+def is_within(uri: str, name: str, other: str) -> bool:
+    """Whether the object ``name`` of the bucket ``uri`` is one of the bucket ``other``, too."""
+    return _name_within(uri, name, other) is not None
+
+
+def _name_within(uri: str, name: str, other: str) -> str | None:
+    whole = f"{_decoded(uri).removesuffix('/')}/{name}"
+    start = f"{_decoded(other).removesuffix('/')}/"
+    return whole.removeprefix(start) if whole.startswith(start) else None
 
 
 def conflicts_among(groups: Sequence[Sequence[Claim]]) -> Iterator[tuple[int, int]]:

@@ -11,9 +11,11 @@ import pytest
 
 from dsort.naming import overlap
 from dsort.naming.overlap import (
+    claim_on,
     claims_of,
     conflicts_among,
     first_conflict,
+    is_within,
     names_made,
     templates_overlap,
 )
@@ -164,3 +166,27 @@ def test_names_of_a_key_map_as_aistore_makes_them_have_no_extension() -> None:
     theirs = parse_spec(fields | {"compatibility": "aistore"}).spec
     assert claims_of(ours, {"": "b"}) == [["b", "x-%d.tar"]]
     assert claims_of(theirs, {"": "b"}) == [["b", "x-%d"]]
+
+
+def test_an_object_is_held_against_what_a_job_may_write() -> None:
+    claims = [("file:///d/out", "deep/x-%02d.tar"), ("file:///d/a%20b", "*"), ("s3://c", "{0..9}")]
+    for uri, name in (
+        ("file:///d/out", "deep/x-07.tar"),
+        ("file:///d/out/deep", "x-07.tar"),
+        ("file:///d", "out/deep/x-07.tar"),
+        ("file:///", "d/a b/any name"),
+        ("s3://c", "7"),
+    ):
+        assert claim_on(claims, uri, name) is not None, (uri, name)
+    for uri, name in (
+        ("file:///d/out", "deep/x-7.tar"),
+        ("file:///d/out", "x-07.tar"),
+        ("file:///d/outer", "deep/x-07.tar"),
+        ("file:///d/out", "deep/x-%02d.tar"),  # a name, and no template
+        ("s3://c", "{0..9}"),
+        ("s3://cc", "7"),
+    ):
+        assert claim_on(claims, uri, name) is None, (uri, name)
+    assert is_within("s3://c/a", "b", "s3://c")
+    assert is_within("s3://c/a", "b", "s3://c/a/")
+    assert not is_within("s3://c", "ab/c", "s3://c/a")
