@@ -15,7 +15,6 @@ from dsort.errors import (
     NamesTakenError,
     ObjectNotFoundError,
     StorageAccessError,
-    StorageError,
 )
 from dsort.storage.bucket import (
     COPY,
@@ -390,7 +389,7 @@ class LocalBucket:
         while not directory.is_dir():
             taken = directory.exists() or directory.is_symlink()
             if taken and not directory.is_dir():  # asked again: made by another process just now?
-                raise StorageError(
+                raise NamesTakenError(
                     f"{directory} is in the way: a directory is needed there",
                     hint="remove or rename it",
                 )

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from dsort.closing import ClosesOnExit
 from dsort.errors import (
     InvariantError,
+    NamesTakenError,
     ObjectNotFoundError,
     StorageAccessError,
     StorageError,
@@ -63,6 +64,7 @@ _MEANINGS: Mapping[int, _Meaning] = MappingProxyType(
         ),
         errno.ENOENT: _Meaning(ObjectNotFoundError, "there is no such file"),
         errno.ENOTDIR: _Meaning(ObjectNotFoundError, "a part of its path is not a directory"),
+        errno.EISDIR: _Meaning(NamesTakenError, "there is a directory of that name"),
         errno.EFBIG: _Meaning(
             StorageError,
             "it would be larger than its file system or the process limit allows",
