@@ -12,6 +12,7 @@ from dsort.cli.remote import need
 from dsort.cli.run import run_options
 from dsort.errors import SpecError, SpecProblem
 from dsort.options import RunOptions
+from dsort.sizes import parse_size_bytes
 
 __all__ = ["serve"]
 
@@ -41,6 +42,7 @@ def serve(
     ssl_keyfile: serve_options.SslKeyfile = None,
     insecure: serve_options.Insecure = False,
     requests_per_minute: serve_options.RequestsPerMinute = 60_000,
+    max_object_size: serve_options.MaxObjectSize = "64GiB",
     metrics_open: serve_options.MetricsOpen = False,
     url_file: serve_options.UrlFile = None,
     access_log: serve_options.AccessLog = False,
@@ -79,6 +81,7 @@ def serve(
         queued_per_owner_max=max_queued_per_owner,
         job_time_max_s=_seconds(max_job_time),
         requests_per_minute_max=requests_per_minute,
+        object_bytes_max=_bytes(max_object_size),
     )
     run_service(config, say=output.inform, url_file=url_file, access_log=access_log)
 
@@ -134,6 +137,13 @@ def _seconds(text: str | None) -> float | None:
     except ValueError as error:
         message = str(error).replace("interval", "time")
         raise SpecError([SpecProblem("--max-job-time", message, "e.g. 6h, 90m or 1d")]) from None
+
+
+def _bytes(text: str) -> int:
+    try:
+        return parse_size_bytes(text)
+    except ValueError as error:
+        raise SpecError([SpecProblem("--max-object-size", str(error))]) from None
 
 
 def _uri_pattern(text: str) -> str:

@@ -15,6 +15,7 @@ __all__ = [
     "Host",
     "Insecure",
     "MaxJobTime",
+    "MaxObjectSize",
     "MaxQueuedPerOwner",
     "MaxRunningJobs",
     "MaxRunningPerOwner",
@@ -133,6 +134,14 @@ RequestsPerMinute = Annotated[
     int,
     typer.Option(
         "--requests-per-minute", metavar="N", min=1, help="Of one token, or of one address."
+    ),
+]
+MaxObjectSize = Annotated[
+    str,
+    typer.Option(
+        "--max-object-size",
+        metavar="SIZE",
+        help="The longest object that a request may write; 0: requests change no objects.",
     ),
 ]
 MetricsOpen = Annotated[bool, typer.Option("--metrics-open", help="/metrics needs no token.")]

@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 BODY_BYTES_MAX = 1 << 20
+OBJECT_BYTES_MAX = 64 << 30
 JOBS_RUNNING_MAX = 1
 PLANS_RUNNING_MAX = 2
 QUEUED_PER_OWNER_MAX = 1_000
@@ -65,6 +66,7 @@ class ServiceConfig:
     queued_per_owner_max: int | None = QUEUED_PER_OWNER_MAX
     job_time_max_s: float | None = None  # of a job, from when it was taken from the queue
     body_bytes_max: int = BODY_BYTES_MAX
+    object_bytes_max: int = OBJECT_BYTES_MAX  # that a request writes; 0: no request writes any
     requests_per_minute_max: int = REQUESTS_PER_MINUTE_MAX  # of one token, or one address without
 
     @property

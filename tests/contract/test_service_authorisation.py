@@ -90,9 +90,9 @@ class Matrix:
         self.service.tokens.add(name, VIEWER)
         return name
 
-    def bucket_with_object(self, bucket: str) -> str:
-        """One that callers may read, or the hidden one."""
-        found = "images" if bucket == "allowed" else "hidden"
+    def bucket_with_object(self, bucket: str, *, writes: bool) -> str:
+        """One that callers may read, or write to, or the hidden one."""
+        found = BUCKETS_OF["allowed"][writes] if bucket == "allowed" else "hidden"
         (self.root / found / "an").mkdir(exist_ok=True)
         (self.root / found / "an" / "object").write_text("content")
         return found
@@ -111,7 +111,8 @@ class Matrix:
         if "{job_id}" in path + query or row.body == "stop":
             names["{job_id}"] = (self.job if changes else self.lasting_job)(bucket)
         if "{bucket}" in path:
-            names = {"{bucket}": self.bucket_with_object(bucket), "{name:path}": "an/object"}
+            found = self.bucket_with_object(bucket, writes=method in ("PUT", "POST", "DELETE"))
+            names = {"{bucket}": found, "{name:path}": "an/object"}
         if "{use}" in path:
             names["{use}"] = self.transform(bucket)
         if "{name}" in path:

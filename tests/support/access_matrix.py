@@ -97,6 +97,8 @@ ROUTES: Mapping[str, tuple[Row, ...]] = {
     "DELETE /v1/transforms/{use}": (Row("admin", 204),),
     "GET /v1/objects/{bucket}/{name:path}": (Row("read"),),
     "HEAD /v1/objects/{bucket}/{name:path}": (Row("read"),),
+    "PUT /v1/objects/{bucket}/{name:path}": (Row("submit"),),
+    "DELETE /v1/objects/{bucket}/{name:path}": (Row("submit"),),
     "GET /v1/jobs": (Row("token"),),
     "POST /v1/jobs": (Row("submit", 201, body="spec"), Row("submit", 201, "dry_run=1", "spec")),
     f"GET {JOB}": (Row("look"),),

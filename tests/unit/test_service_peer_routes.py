@@ -275,8 +275,8 @@ def test_over_tls_the_sdk_is_asked_to_send_the_key_map_here(client: Clients) -> 
         ("GET", "/v1/daemon?what=smap"),
         ("GET", "/v1/health"),
         ("POST", "/v1/buckets/in"),
-        ("PUT", "/v1/objects/in/a/b.tar"),
-        ("DELETE", "/v1/objects/in/a/b.tar"),
+        ("POST", "/v1/objects/in/a/b.tar"),
+        ("PATCH", "/v1/objects/in/a/b.tar"),
     ],
 )
 def test_what_only_a_cluster_has_is_declined(client: Clients, method: str, path: str) -> None:

@@ -33,8 +33,8 @@ def declined(what: str) -> NotSupportedError:
     """What is said of the rest of AIStore's interface."""
     return NotSupportedError(
         f"this is dsort's job service, no AIStore cluster: it has no /v1/{what}",
-        hint="of AIStore's interface it has /v1/sort, the jobs of /v1/cluster, and GET and HEAD of "
-        "/v1/objects; objects are written in their store itself",
+        hint="of AIStore's interface it has /v1/sort, the jobs of /v1/cluster, buckets, and "
+        "objects, which are written and removed whole",
     )
 
 

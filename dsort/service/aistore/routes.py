@@ -308,11 +308,9 @@ def _add_declined(routes: APIRouter) -> None:
 
     for path in _CLUSTER:
         for end in ("", "/{rest:path}"):
-            # Objects are read by a route of our own (``dsort.service.api.objects``).
-            reads = () if path == "objects" and end else ("GET", "HEAD")
-            routes.add_api_route(
-                f"/{path}{end}", decline, methods=[*reads, *_WRITES], include_in_schema=False
-            )
+            # Objects and buckets have routes of our own (``dsort.service.api``).
+            methods = ["POST", "PATCH"] if path == "objects" and end else _METHODS
+            routes.add_api_route(f"/{path}{end}", decline, methods=methods, include_in_schema=False)
 
 
 _CLUSTER: Final = (
@@ -325,4 +323,4 @@ _CLUSTER: Final = (
     "reverse",
     "download",
 )
-_WRITES: Final = ("PUT", "POST", "PATCH", "DELETE")
+_METHODS: Final = ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"]

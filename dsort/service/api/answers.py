@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastapi import Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from dsort.data.total_json import encodable, to_json
+from dsort.errors import DsortError, TooManyRequestsError, UnauthorizedError
+from dsort.service.problems import PROBLEM_JSON, problem_of
 
-__all__ = ["JsonAnswer", "TextAnswer"]
+__all__ = ["JsonAnswer", "TextAnswer", "problem_answer"]
 
 
 class JsonAnswer(JSONResponse):
@@ -26,3 +29,14 @@ class TextAnswer(PlainTextResponse):
     def render(self, content: Any) -> bytes:
         """The text in UTF-8."""
         return encodable(str(content)).encode()
+
+
+def problem_answer(error: DsortError, **more: Any) -> Response:
+    """An error as an answer. ``more``: fields of the document."""
+    headers: dict[str, str] = {}
+    if isinstance(error, UnauthorizedError):
+        headers["WWW-Authenticate"] = 'Bearer realm="dsort"'
+    if isinstance(error, TooManyRequestsError):
+        headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
+    document = problem_of(error, **more)
+    return JsonAnswer(document, document["status"], headers, PROBLEM_JSON)

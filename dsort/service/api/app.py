@@ -24,21 +24,23 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dsort.errors import DsortError, SpecError, TooManyRequestsError, UnauthorizedError
+from dsort.errors import DsortError, SpecError
 from dsort.model.problem import Problem
 from dsort.service.aistore import routes as aistore
+from dsort.service.aistore.key_maps import KEY_MAP_NAME
 from dsort.service.api import (
     admin,
     jobs,
     meta,
     metrics,
+    object_writes,
     objects,
     pages,
     results,
     schedules,
     transforms,
 )
-from dsort.service.api.answers import JsonAnswer
+from dsort.service.api.answers import JsonAnswer, problem_answer
 from dsort.service.api.models import RETRY_AFTER, problems, restore_examples, spec_schema
 from dsort.service.api.queries import TextQueries
 from dsort.service.problems import PROBLEM_JSON, problem, problem_of
@@ -81,7 +83,8 @@ def create_app(service: Service) -> FastAPI:
         meta,
         admin,
         metrics,
-        aistore,
+        aistore,  # before what writes objects: of a key map it makes no object
+        object_writes,
         pages,
     ):
         app.include_router(part.router(service))
@@ -95,7 +98,10 @@ def create_app(service: Service) -> FastAPI:
 def surround(app: FastAPI, service: Service) -> None:
     """Put what every request passes around the routes."""
     app.add_middleware(
-        BodyLimit, bytes_max=service.config.body_bytes_max, reads_itself=_takes_specs
+        BodyLimit,
+        bytes_max=service.config.body_bytes_max,
+        reads_itself=_takes_specs,
+        stored_max=_stored_max(service),
     )
     app.add_middleware(TextQueries)
     app.add_middleware(SameOrigin, loopback_only=service.config.no_auth)
@@ -109,10 +115,23 @@ def _takes_specs(path: str) -> bool:
     return path in _SPECS or path.startswith(("/v1/schedules/", "/v1/objects/"))
 
 
+def _stored_max(service: Service) -> Callable[[Scope], int | None]:
+    """How long the body of a request may be that becomes an object."""
+
+    def stored_max(scope: Scope) -> int | None:
+        path = scope.get("path", "")
+        is_object = scope["method"] == "PUT" and path.startswith("/v1/objects/")
+        if not is_object or path.endswith(f"/{KEY_MAP_NAME}"):
+            return None
+        return service.config.object_bytes_max
+
+    return stored_max
+
+
 def _tell_errors(app: FastAPI) -> None:
     @app.exception_handler(DsortError)
     def tell(request: Request, error: DsortError) -> Response:
-        return answer(error)
+        return problem_answer(error)
 
     @app.exception_handler(RequestValidationError)
     def tell_invalid(request: Request, error: RequestValidationError) -> Response:
@@ -140,16 +159,6 @@ def _tell_errors(app: FastAPI) -> None:
         detail = "something in the service went wrong that never should"
         hint = "this is a bug of dsort: please report it, with what the service's log says"
         return _json(problem("internal", 500, detail, hint=hint, exit_code=1))
-
-
-def answer(error: DsortError) -> Response:
-    """An error as an answer."""
-    headers: dict[str, str] = {}
-    if isinstance(error, UnauthorizedError):
-        headers["WWW-Authenticate"] = 'Bearer realm="dsort"'
-    if isinstance(error, TooManyRequestsError):
-        headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
-    return _json(problem_of(error), headers=headers)
 
 
 def _json(document: dict[str, Any], *, headers: dict[str, str] | None = None) -> Response:

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from typing import Annotated, Any, Final
-from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from dsort.errors import (
     ChangedInputError,
     ForbiddenError,
-    NotFoundError,
-    ObjectNotFoundError,
     SpecError,
     SpecProblem,
 )
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Caller
 from dsort.service.api.models import problems
+from dsort.service.api.object_places import (
+    BucketPath,
+    NamePath,
+    ObjectRoute,
+    Provider,
+    missing,
+    object_place,
+)
 from dsort.service.objects.answers import BytesAnswer, entity_tag, in_thread, object_headers
 from dsort.service.objects.inline import ShardProblemError
-from dsort.service.objects.places import ObjectPlace, place_of_path
+from dsort.service.objects.places import ObjectPlace
 from dsort.service.objects.ranges import UnsatisfiableRangeError, parse_range
 from dsort.service.problems import PROBLEM_JSON
 from dsort.service.security.tokens import SUBMITTER, Identity
@@ -32,18 +37,6 @@ from dsort.storage.bucket import ReadObject
 
 __all__ = ["router"]
 
-PREFIX: Final = b"/v1/objects/"
-Bucket = Annotated[
-    str,
-    Path(
-        description="A bucket as in a spec, as one part of the path: `images`, "
-        "`s3%3A%2F%2Fdata%2Fimages`.",
-    ),
-]
-Name = Annotated[str, Path(description="The object's name; it may have slashes.")]
-Provider = Annotated[
-    str, Query(max_length=20, description="As AIStore's clients send it: `ais`, `aws`, `gcp`.")
-]
 Transform = Annotated[
     str | None,
     Query(
@@ -72,8 +65,12 @@ _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
 
 def router(service: Service) -> APIRouter:
     """The routes of objects."""
-    routes = APIRouter(prefix="/v1/objects", tags=["objects"], default_response_class=JsonAnswer)
-
+    routes = APIRouter(
+        prefix="/v1/objects",
+        tags=["objects"],
+        default_response_class=JsonAnswer,
+        route_class=ObjectRoute,
+    )
     _add_get(routes, service)
     _add_head(routes, service)
     return routes
@@ -94,8 +91,8 @@ def _add_get(routes: APIRouter, service: Service) -> None:
     async def get_object(
         request: Request,
         identity: Caller,
-        bucket: Bucket,
-        name: Name,
+        bucket: BucketPath,
+        name: NamePath,
         provider: Provider = "",
         transform: Transform = None,
         etl_name: EtlName = None,
@@ -108,7 +105,7 @@ def _add_get(routes: APIRouter, service: Service) -> None:
         """The bytes of an object, or a range of them. With `transform` a shard as that transform
         makes it: what `dsort transform` would write, byte for byte; it comes whole. The token has
         to be for the bucket as an input."""
-        place = _place(service, request, identity, provider)
+        place = object_place(service, request, identity, provider)
         use = _use(identity, transform, etl_name)
         asked = _Asked(range_, if_range, if_none_match)
         if use is not None:
@@ -129,16 +126,16 @@ def _add_head(routes: APIRouter, service: Service) -> None:
     async def head_object(
         request: Request,
         identity: Caller,
-        bucket: Bucket,
-        name: Name,
+        bucket: BucketPath,
+        name: NamePath,
         provider: Provider = "",
         transform: Transform = None,
         etl_name: EtlName = None,
     ) -> Response:
         """As for GET, without the bytes. Of a transformed shard nobody knows the length."""
-        place = _place(service, request, identity, provider)
+        place = object_place(service, request, identity, provider)
         use = _use(identity, transform, etl_name)
-        with _missing(place):
+        with missing(place):
             info = await run_in_threadpool(
                 lambda: place.opened(service.config, service.submitter.policy).stat(place.name)
             )
@@ -170,13 +167,6 @@ class _Asked:
         if self._if_range is not None and self._if_range.strip() != tag:
             return None
         return parse_range(self.range_, size_bytes)
-
-
-def _place(service: Service, request: Request, identity: Identity, provider: str) -> ObjectPlace:
-    path: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
-    path = path.partition(b"?")[0]
-    policy = service.submitter.policy
-    return place_of_path(path.removeprefix(PREFIX), provider, identity, service.config, policy)
 
 
 def _use(identity: Identity, transform: str | None, etl_name: str | None) -> str | None:
@@ -253,19 +243,10 @@ async def _opened(service: Service, place: ObjectPlace, ends: ExitStack) -> Read
         bucket = place.opened(service.config, service.submitter.policy)
         found.append(bucket.open(place.name))
 
-    with _missing(place):
+    with missing(place):
         await in_thread(open_it)
     ends.callback(found[0].close)
     return found[0]
-
-
-@contextmanager
-def _missing(place: ObjectPlace) -> Iterator[None]:
-    """An object, or a bucket, that is not there is a 404."""
-    try:
-        yield
-    except ObjectNotFoundError:
-        raise NotFoundError(f"there is no object {place.name} in {place.uri}") from None
 
 
 def _bare(status: int, headers: dict[str, str]) -> Response:

@@ -1,8 +1,9 @@
-"""Which object of which bucket a request is about, and whether the caller may have it.
+"""Which bucket, or object of a bucket, a request is about, and whether the caller may have it.
 
 A path is ``/v1/objects/BUCKET/NAME``. The bucket is one part of it: a name as in a spec, or a URI
 whose slashes are encoded (``s3%3A%2F%2Fdata%2Fimages``); AIStore's clients send a plain name and
-``provider``. So what the web server decoded is not looked at: it does not tell these slashes."""
+``provider``. So what the web server decoded is not looked at: it does not tell these slashes. In
+``/v1/buckets/BUCKET`` the bucket is all that follows."""
 
 from __future__ import annotations
 
@@ -10,9 +11,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
-from dsort.errors import ForbiddenError, SpecError, SpecProblem
+from dsort.errors import ForbiddenError, NotSupportedError, SpecError, SpecProblem
+from dsort.naming.names import has_control_characters
 from dsort.service.config import ServiceConfig
-from dsort.service.security.guard import SpecPolicy, bounded_problems, check_object
+from dsort.service.security.guard import (
+    SpecPolicy,
+    bounded_problems,
+    check_bucket,
+    check_object,
+)
 from dsort.service.security.tokens import Identity
 from dsort.service.security.uris import joined_uris
 from dsort.settings import resolve_ref
@@ -21,19 +28,37 @@ from dsort.spec.hints import FieldError
 from dsort.storage.bucket import Bucket
 from dsort.storage.open import open_bucket, parse_address
 from dsort.storage.ref import BucketRef
+from dsort.storage.registry import store_of
 
-__all__ = ["ObjectPlace", "place_of_path"]
+__all__ = ["Asking", "ObjectPlace", "bucket_of_path", "object_of_path"]
 
-_PATH_BYTES_MAX: Final = 8192
+PATH_BYTES_MAX: Final = 8192
+NAME_BYTES_MAX: Final = 1024  # that object stores take
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Who asks for a place, in which words. ``provider``: AIStore's, or "". ``writes``: whether
+    the place is to be written to."""
+
+    identity: Identity
+    config: ServiceConfig
+    policy: SpecPolicy
+    provider: str = ""
+    writes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectPlace:
-    """An object that the caller may read. ``uri``: of its bucket, as tokens have it."""
+    """A bucket that the caller may use, or an object in it. ``uri``: of the bucket, as tokens have
+    it. ``name``: "" for the bucket itself. ``provider``, ``asked``: the bucket in the caller's
+    words."""
 
     ref: BucketRef
     uri: str
     name: str
+    provider: str
+    asked: str
 
     def opened(self, config: ServiceConfig, policy: SpecPolicy) -> Bucket:
         """Its bucket. Links that lead out of a directory are followed nowhere, for tokens were held
@@ -44,37 +69,73 @@ class ObjectPlace:
         ref = resolve_ref(self.ref, settings)
         return open_bucket(ref, root=config.run.root, limits=settings.limits(ref), policy=fetch)
 
+    @property
+    def shown_bucket(self) -> str:
+        """The bucket for a message: as AIStore's clients know it, for those that asked as they do,
+        because they read in the text what is missing."""
+        return f"{self.provider}://{self.asked}" if self.provider else self.uri
 
-def place_of_path(
-    path: bytes, provider: str, identity: Identity, config: ServiceConfig, policy: SpecPolicy
-) -> ObjectPlace:
+    @property
+    def shown(self) -> str:
+        """The same with the object's name."""
+        return f"{self.shown_bucket}/{self.name}"
+
+
+def object_of_path(path: bytes, asking: Asking) -> ObjectPlace:
     """The object that the path of a request names, as it was sent, without what is before the
     bucket. ``SpecError`` if there can be none, ``ForbiddenError`` if it is not for the caller,
-    whether there is such a bucket or not."""
+    whether there is such a bucket or not, ``NotSupportedError`` if nothing is written there."""
     bucket, slash, name = path.partition(b"/")
-    if len(path) > _PATH_BYTES_MAX:
-        raise SpecError(f"the path has more than {_PATH_BYTES_MAX:,} bytes")
     if not slash or not name:
         raise SpecError("no object is named", hint="/v1/objects/BUCKET/NAME")
-    ais_is_there = config.run.settings.ais_is_there
+    ref, asked = _ref(path, bucket, asking)
+    found = _text(name, "name")
+    uri = check_object(ref, found, asking.policy)
+    _allow(ref, uri, asking)
+    if asking.writes:
+        if has_control_characters(found):
+            raise SpecError([SpecProblem("name", "has a control character in it")])
+        if len(found.encode()) > NAME_BYTES_MAX:
+            raise SpecError([SpecProblem("name", f"has more than {NAME_BYTES_MAX:,} bytes")])
+    return ObjectPlace(ref, uri, found, asking.provider, asked)
+
+
+def bucket_of_path(path: bytes, asking: Asking) -> ObjectPlace:
+    """The bucket that the path of a request names; errors as for ``object_of_path``."""
+    ref, asked = _ref(path, path, asking)
+    uri = check_bucket(ref, asking.policy)
+    _allow(ref, uri, asking)
+    return ObjectPlace(ref, uri, "", asking.provider, asked)
+
+
+def _ref(path: bytes, bucket: bytes, asking: Asking) -> tuple[BucketRef, str]:
+    if len(path) > PATH_BYTES_MAX:
+        raise SpecError(f"the path has more than {PATH_BYTES_MAX:,} bytes")
+    ais_is_there = asking.config.run.settings.ais_is_there
     text = _text(bucket, "bucket")
-    given: object = {"name": text, "provider": provider} if provider else text
+    given: object = {"name": text, "provider": asking.provider} if asking.provider else text
     with bounded_problems():
         try:
-            ref = parse_bucket(given, ais_is_there=ais_is_there)
+            return parse_bucket(given, ais_is_there=ais_is_there), text
         except FieldError as error:
             problems = [replace(each, path="bucket") for each in error.problems]
             raise SpecError(problems) from None
         except ValueError as error:
             raise SpecError([SpecProblem("bucket", str(error))]) from None
-    found = _text(name, "name")
-    uri = check_object(ref, found, policy)
-    if not identity.may_read(joined_uris([uri])):
+
+
+def _allow(ref: BucketRef, uri: str, asking: Asking) -> None:
+    identity = asking.identity
+    may = identity.may_write if asking.writes else identity.may_read
+    if not may(joined_uris([uri])):
+        what = "output" if asking.writes else "input"
         raise ForbiddenError(
-            f"the token of {identity.name} is not for the input {uri}",
+            f"the token of {identity.name} is not for the {what} {uri}",
             hint="`dsort token ls` shows what each token is for",
         )
-    return ObjectPlace(ref, uri, found)
+    store = store_of(ref.scheme)
+    if asking.writes and store is not None and store.is_read_only:
+        raise NotSupportedError(f"{uri} is only read")
 
 
 def _text(part: bytes, field: str) -> str:

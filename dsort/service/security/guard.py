@@ -45,6 +45,7 @@ __all__ = [
     "SpecPolicy",
     "TextLimits",
     "bounded_problems",
+    "check_bucket",
     "check_fields",
     "check_hooks",
     "check_object",
@@ -266,8 +267,17 @@ def _raise_found(found: _Found) -> None:
         raise ForbiddenError("\n".join(map(str, messages)), hint="; ".join(hints))
 
 
+def check_bucket(ref: BucketRef, policy: SpecPolicy) -> str:
+    """The canonical URI of a bucket that a request names, if it may be used. ``SpecError``,
+    ``ForbiddenError``."""
+    found = _Found([], [])
+    place = _checked_bucket("bucket", ref, policy, policy.fetch_policy(), found)
+    _raise_found(found)
+    return place
+
+
 def check_object(ref: BucketRef, name: str, policy: SpecPolicy) -> str:
-    """The canonical URI of the bucket of an object that a request names, if it may be read.
+    """The canonical URI of the bucket of an object that a request names, if it may be used.
     ``SpecError``, ``ForbiddenError``."""
     found, fetch = _Found([], []), policy.fetch_policy()
     place = _checked_bucket("bucket", ref, policy, fetch, found)

@@ -25,8 +25,10 @@ CLIENTS_REMEMBERED_MAX = 10_000
 STREAMS_MAX = 256
 STREAM_RETRY_S = 10.0
 DOWNLOADS_MAX = 64
+UPLOADS_MAX = 16
 GUESS_RETRY_S = 1.0
 BODY_S_MAX = 60.0
+STREAMED_BYTES_PER_S_MIN = 64 << 10
 SMALL_BYTES_MAX = 128 << 10
 
 
@@ -88,6 +90,7 @@ class RequestLimits:
         self._guessing = threading.Lock()
         self._streams: Counter[str] = Counter()
         self._downloads: Counter[str] = Counter()
+        self._uploads: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def request(self, client: str) -> None:
@@ -122,6 +125,18 @@ class RequestLimits:
             DOWNLOADS_MAX,
             f"{client} reads {DOWNLOADS_MAX} objects already, as many as anyone may",
             "read fewer at once",
+        ):
+            yield
+
+    @contextmanager
+    def upload(self, client: str) -> Iterator[None]:
+        """Count an object while it is received. ``TooManyRequestsError`` if it is one too many."""
+        with self._counted(
+            self._uploads,
+            client,
+            UPLOADS_MAX,
+            f"{client} writes {UPLOADS_MAX} objects already, as many as anyone may",
+            "write fewer at once",
         ):
             yield
 
@@ -201,6 +216,10 @@ class BodyLimit:
     ``reads_itself`` knows their paths. On all others a body has ``SMALL_BYTES_MAX`` at most, or
     anybody could have us hold a megabyte a connection.
 
+    ``stored_max`` says how long the body of a request may be that is stored as it comes; None for
+    all others. Such a body has ``seconds_max``, and a second more for each
+    ``STREAMED_BYTES_PER_S_MIN`` of it. Only the time that we wait for the client counts.
+
     Bytes are counted as they come, whatever ``Content-Length`` says: a body in chunks has none.
     """
 
@@ -211,20 +230,25 @@ class BodyLimit:
         bytes_max: int,
         seconds_max: float = BODY_S_MAX,
         reads_itself: Callable[[str], bool] = lambda path: True,
+        stored_max: Callable[[Scope], int | None] = lambda scope: None,
     ) -> None:
         self._app = app
         self._bytes_max = bytes_max
         self._reads_itself = reads_itself
+        self._stored_max = stored_max
         self._seconds_max = seconds_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        bytes_max = self._bytes_max
-        if not self._reads_itself(scope.get("path", "")):
+        stored_max = self._stored_max(scope)
+        bytes_max = self._bytes_max if stored_max is None else stored_max
+        if stored_max is None and not self._reads_itself(scope.get("path", "")):
             bytes_max = min(bytes_max, SMALL_BYTES_MAX)
-        request = _CountedRequest(receive, send, bytes_max, self._seconds_max)
+        request = _CountedRequest(
+            receive, send, bytes_max, self._seconds_max, is_stored=stored_max is not None
+        )
         if _length(scope) > bytes_max:
             await request.refuse(request.too_large())
             return
@@ -243,12 +267,21 @@ class _BodyRefused(Exception):  # noqa: N818
 
 
 class _CountedRequest:
-    def __init__(self, receive: Receive, send: Send, bytes_max: int, seconds_max: float) -> None:
+    def __init__(
+        self,
+        receive: Receive,
+        send: Send,
+        bytes_max: int,
+        seconds_max: float,
+        *,
+        is_stored: bool,
+    ) -> None:
         self._receive = receive
         self._send = send
         self._bytes_max = bytes_max
         self._seconds_max = seconds_max
-        self._ends_at = asyncio.get_running_loop().time() + seconds_max
+        self._is_stored = is_stored
+        self._left_s = seconds_max  # that the client may still have us wait
         self._received_bytes = 0
         self._wrong: DsortError | None = None  # with the body
         self._is_whole = False
@@ -258,13 +291,19 @@ class _CountedRequest:
     async def receive(self) -> Message:
         if self._is_whole:
             return await self._receive()
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
         try:
-            async with asyncio.timeout_at(self._ends_at):
+            async with asyncio.timeout(max(self._left_s, 0.0)):
                 message = await self._receive()
         except TimeoutError:
             raise self._refusal(self._too_slow()) from None
+        self._left_s -= loop.time() - began_at
         if message["type"] == "http.request":
-            self._received_bytes += len(message.get("body", b""))
+            count = len(message.get("body", b""))
+            self._received_bytes += count
+            if self._is_stored:
+                self._left_s += count / STREAMED_BYTES_PER_S_MIN
             if self._received_bytes > self._bytes_max:
                 raise self._refusal(self.too_large())
         self._is_whole = not message.get("more_body", False)
@@ -295,13 +334,21 @@ class _CountedRequest:
 
     def too_large(self) -> DsortError:
         """What a body of too many bytes is told."""
+        text = f"the request's body has more than {format_bytes(self._bytes_max)}"
+        if self._is_stored:
+            return TooLargeError(text, hint="its operator can allow more: --max-object-size")
         return TooLargeError(
-            f"the request's body has more than {format_bytes(self._bytes_max)}",
+            text,
             hint="a long list of names may come from a file: ekm_file, or a range as input_format",
         )
 
     def _too_slow(self) -> DsortError:
-        return TooSlowError(f"the request's body took longer than {self._seconds_max:.0f} s")
+        more = (
+            f" and a second for each {format_bytes(STREAMED_BYTES_PER_S_MIN)}"
+            if self._is_stored
+            else ""
+        )
+        return TooSlowError(f"the request's body took longer than {self._seconds_max:.0f} s{more}")
 
     def _refusal(self, error: DsortError) -> _BodyRefused:
         self._wrong = error

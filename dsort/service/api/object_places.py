@@ -1,0 +1,122 @@
+"""What the routes of buckets and objects share: their parameters, the place that a request names,
+and errors that AIStore's clients can read, too."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+from fastapi import Path, Query, Request, Response
+from fastapi.routing import APIRoute
+from starlette.requests import ClientDisconnect
+
+from dsort.errors import (
+    DsortError,
+    ForbiddenError,
+    NotFoundError,
+    NotSupportedError,
+    ObjectNotFoundError,
+)
+from dsort.service.api.answers import problem_answer
+from dsort.service.objects.places import Asking, ObjectPlace, object_of_path
+from dsort.service.security.tokens import Identity
+from dsort.service.service import Service
+
+__all__ = [
+    "BucketPath",
+    "NamePath",
+    "ObjectRoute",
+    "Provider",
+    "missing",
+    "object_place",
+    "refuse_namespace",
+    "sent_path",
+]
+
+PREFIX: Final = b"/v1/objects/"
+DRAINED_BYTES_MAX: Final = 1 << 20
+BucketPath = Annotated[
+    str,
+    Path(
+        description="A bucket as in a spec, as one part of the path: `images`, "
+        "`s3%3A%2F%2Fdata%2Fimages`.",
+    ),
+]
+NamePath = Annotated[str, Path(description="The object's name; it may have slashes.")]
+Provider = Annotated[
+    str, Query(max_length=20, description="As AIStore's clients send it: `ais`, `aws`, `gcp`.")
+]
+
+
+class ObjectRoute(APIRoute):
+    """A route whose errors have their text as ``message``, too, as AIStore's command line reads it;
+    for HEAD it is in a header."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler, with errors turned into answers."""
+        inner: Callable[[Request], Awaitable[Response]] = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            try:
+                return await inner(request)
+            except DsortError as error:
+                if request.method == "PUT":
+                    await _drain(request)
+                answer = problem_answer(error, message=error.message)
+                if request.method == "HEAD":
+                    answer.headers["Hdr-Error"] = quote(error.message, safe=" :/,;.!?'()=@&+")
+                return answer
+
+        return handle
+
+
+async def _drain(request: Request) -> None:
+    """Read what is left of a body, if it is not long: a client that is still sending one reads no
+    answer. ``RuntimeError``: it was read before."""
+    count = 0
+    with suppress(ClientDisconnect, RuntimeError):
+        async for piece in request.stream():
+            count += len(piece)
+            if count > DRAINED_BYTES_MAX:
+                return
+
+
+def sent_path(request: Request) -> bytes:
+    """The path of a request as it was sent, nothing decoded."""
+    path: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
+    return path.partition(b"?")[0]
+
+
+def object_place(
+    service: Service, request: Request, identity: Identity, provider: str, *, writes: bool = False
+) -> ObjectPlace:
+    """The object that a request is about; errors as of ``places.object_of_path``."""
+    refuse_namespace(request)
+    asking = Asking(identity, service.config, service.submitter.policy, provider, writes)
+    return object_of_path(sent_path(request).removeprefix(PREFIX), asking)
+
+
+def refuse_namespace(request: Request) -> None:
+    """``NotSupportedError`` for a bucket of another of AIStore's clusters or namespaces."""
+    if request.query_params.get("namespace", "").strip("@#"):
+        raise NotSupportedError("there are no namespaces here", hint="leave namespace out")
+
+
+def refuse_to_change(service: Service) -> None:
+    """``ForbiddenError`` if the operator wants no object written over HTTP."""
+    if not service.config.object_bytes_max:
+        raise ForbiddenError(
+            "this service changes no objects and no buckets",
+            hint="its operator can allow it: --max-object-size",
+        )
+
+
+@contextmanager
+def missing(place: ObjectPlace) -> Iterator[None]:
+    """An object, or a bucket, that is not there is a 404."""
+    try:
+        yield
+    except ObjectNotFoundError:
+        raise NotFoundError(f"there is no object {place.shown}") from None

@@ -1,0 +1,61 @@
+"""Objects that a running job needs: nobody replaces or removes them over HTTP.
+
+A job would notice, and fail: its inputs are checked again before it commits. Who writes hears of it
+sooner, and the job goes on. Looked at once, before a write; a job that begins meanwhile notices."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+
+from sqlalchemy import select
+
+from dsort.errors import ConflictError
+from dsort.naming.overlap import claim_on, is_within
+from dsort.service.database.engine import Database
+from dsort.service.database.tables import jobs
+from dsort.service.security.uris import split_uris
+
+__all__ = ["refuse_bucket_in_use", "refuse_in_use"]
+
+
+def refuse_in_use(database: Database, uri: str, name: str, is_there: Callable[[], bool]) -> None:
+    """``ConflictError`` if a running job may write the object ``name`` of the bucket ``uri``, or
+    reads its bucket and the object is there. A new object in a bucket that is read harms nobody."""
+    query = select(jobs.c.job_id, jobs.c.input_uri, jobs.c.claims).where(jobs.c.state == "running")
+    with database.reading() as connection:
+        rows = connection.execute(query).all()
+    for job_id, input_uri, claims in rows:
+        if _may_write(claims, uri, name):
+            raise ConflictError(
+                f"job {job_id}, which runs, may write {name}", hint="wait for it, or stop it"
+            )
+        if any(is_within(uri, name, each) for each in split_uris(input_uri)) and is_there():
+            raise ConflictError(
+                f"job {job_id}, which runs, reads the bucket that has {name}",
+                hint="wait for it, stop it, or choose another name",
+            )
+
+
+def refuse_bucket_in_use(database: Database, uri: str) -> None:
+    """``ConflictError`` if a job that is not over reads or writes in the bucket ``uri``, in one
+    that it is in, or in one that is in it."""
+    query = select(jobs.c.job_id, jobs.c.input_uri, jobs.c.output_uri).where(
+        jobs.c.state.in_(("queued", "running"))
+    )
+    with database.reading() as connection:
+        rows = connection.execute(query).all()
+    for job_id, *texts in rows:
+        for other in (each for text in texts for each in split_uris(text)):
+            if is_within(uri, "", other) or is_within(other, "", uri):
+                raise ConflictError(
+                    f"job {job_id}, which is not over, uses the bucket",
+                    hint="wait for it, or stop it",
+                )
+
+
+def _may_write(claims: Sequence[Sequence[str]] | None, uri: str, name: str) -> bool:
+    """What is no template is for the engine to refuse."""
+    with contextlib.suppress(ValueError):
+        return claim_on(claims or (), uri, name) is not None
+    return False

@@ -1,0 +1,129 @@
+"""Objects that requests write: bytes as they come, under no name until all of them are stored.
+
+A small object is written at once. A larger one is staged as a job's output is: a piece at a time in
+a directory, in parts in an object store. Whatever ends it too soon, nothing of it has a name; what
+a service that was killed has left, ``dsort gc`` removes."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Callable
+from typing import Final, TypeVar
+
+import anyio
+
+from dsort.errors import DsortError, NamesTakenError, SpecError
+from dsort.job.layout import writes_prefix
+from dsort.service.objects.answers import PIECE_BYTES, in_thread
+from dsort.sizes import format_bytes
+from dsort.storage.bucket import Bucket, StagedObject
+
+__all__ = ["SMALL_BYTES_MAX", "write_object"]
+
+SMALL_BYTES_MAX: Final = PIECE_BYTES
+Found = TypeVar("Found")
+
+
+async def write_object(
+    bucket: Bucket,
+    name: str,
+    body: AsyncIterator[bytes],
+    *,
+    size_bytes: int | None,
+    overwrite: bool,
+) -> int:
+    """Store ``body`` as the object ``name``; how many bytes it has. ``size_bytes``: how many were
+    announced. Returns once the object survives a power cut. ``SpecError`` if there come more or
+    fewer, ``NamesTakenError`` without ``overwrite`` if there is such an object, ``StorageError``.
+    """
+    pieces = _Pieces(body)
+    first = await pieces.next(SMALL_BYTES_MAX + 1)
+    if len(first) > SMALL_BYTES_MAX:
+        return await _write_large(bucket, name, first, pieces, size_bytes, overwrite)
+    _refuse_other_size(len(first), size_bytes)
+    if overwrite:
+        await _in_thread(lambda: bucket.write(name, first))
+    elif not await _in_thread(lambda: bucket.write_new(name, first)):
+        raise NamesTakenError(f"{name} exists already")
+    return len(first)
+
+
+async def _write_large(
+    bucket: Bucket,
+    name: str,
+    first: bytes,
+    pieces: _Pieces,
+    size_bytes: int | None,
+    overwrite: bool,
+) -> int:
+    token = f"{writes_prefix()}{uuid.uuid4().hex}"
+    # No room is set aside in a directory: what was announced may never come.
+    parts_for = size_bytes if bucket.seals_on_finish else None
+    staged = await _in_thread(lambda: bucket.stage(token, name=name, size_bytes=parts_for))
+    try:
+        at, piece = 0, first
+        while piece:
+            await _in_thread(_writing(staged, at, piece))
+            at += len(piece)
+            if size_bytes is not None and at > size_bytes:
+                break
+            piece = await pieces.next(PIECE_BYTES)
+        _refuse_other_size(at, size_bytes)
+
+        def end() -> None:
+            staged.sync()
+            receipt = staged.finish()
+            staged.close()
+            bucket.publish(token, name, overwrite=overwrite, receipt=receipt)
+            bucket.make_durable()
+
+        await _in_thread(end)
+    except BaseException:
+        # Also where the request was cancelled. In a store, to close it is to abort the upload;
+        # ``discard`` would abort those of others to the same name.
+        with anyio.CancelScope(shield=True), contextlib.suppress(DsortError):
+            await _in_thread(lambda: _give_up(bucket, staged, token))
+        raise
+    return at
+
+
+def _give_up(bucket: Bucket, staged: StagedObject, token: str) -> None:
+    staged.close()
+    if not bucket.seals_on_finish:
+        bucket.discard(token)
+
+
+def _writing(staged: StagedObject, at: int, piece: bytes) -> Callable[[], None]:
+    return lambda: staged.write_at(at, [piece])
+
+
+def _refuse_other_size(found: int, announced: int | None) -> None:
+    if announced is not None and found != announced:
+        raise SpecError(
+            f"the body has {format_bytes(found)} and not the {format_bytes(announced)} that "
+            "Content-Length says"
+        )
+
+
+class _Pieces:
+    """A body in pieces of the size that is asked for. No more than one of them is held."""
+
+    def __init__(self, body: AsyncIterator[bytes]) -> None:
+        self._body = body
+
+    async def next(self, size_bytes: int) -> bytes:
+        """The next bytes: at least ``size_bytes``, fewer only at the end."""
+        found = bytearray()
+        while len(found) < size_bytes:
+            try:
+                found += await anext(self._body)
+            except StopAsyncIteration:
+                break
+        return bytes(found)
+
+
+async def _in_thread(work: Callable[[], Found]) -> Found:
+    found: list[Found] = []
+    await in_thread(lambda: found.append(work()))
+    return found[0]

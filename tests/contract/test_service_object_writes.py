@@ -1,0 +1,188 @@
+"""Objects that requests write and remove: whole or not at all, where tokens allow it, never where a
+running job needs them, and whatever an enemy calls them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import update
+
+from dsort.service.database.tables import jobs
+from dsort.service.objects.uploads import SMALL_BYTES_MAX
+from tests.support.service_here import SPEC, ServiceHere, service_here
+
+LARGE = bytes(range(256)) * (SMALL_BYTES_MAX // 256) + b"more than is held at once"
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[ServiceHere]:
+    with service_here(tmp_path) as opened:
+        (opened.service.config.run.root / "images").mkdir()
+        yield opened
+
+
+def root_of(here: ServiceHere) -> Path:
+    return here.service.config.run.root
+
+
+def objects_of(here: ServiceHere) -> dict[str, bytes]:
+    """All that is in the bucket ``images``, dsort's own files too."""
+    bucket = root_of(here) / "images"
+    files = (each for each in bucket.rglob("*") if each.is_file())
+    return {str(each.relative_to(bucket)): each.read_bytes() for each in files}
+
+
+def put(here: ServiceHere, path: str, data: Any = b"content", **headers: str) -> httpx.Response:
+    answer: httpx.Response = here.client.put(f"/v1/objects/{path}", content=data, headers=headers)
+    return answer
+
+
+@pytest.mark.parametrize("data", [b"", b"small", LARGE], ids=["empty", "small", "large"])
+def test_what_is_put_can_be_read_replaced_and_removed(here: ServiceHere, data: bytes) -> None:
+    path = "images/deep/a%20b.bin"
+    assert put(here, path, data).status_code == 200
+    assert here.client.get(f"/v1/objects/{path}").content == data
+    assert put(here, path, iter([data, b"x"])).status_code == 200  # in chunks, of unknown length
+    assert objects_of(here) == {"deep/a b.bin": data + b"x"}
+    kept = put(here, path, data, **{"If-None-Match": "*"})
+    assert (kept.status_code, kept.json()["message"]) == (409, kept.json()["detail"])
+    assert here.client.delete(f"/v1/objects/{path}").status_code == 200
+    assert objects_of(here) == {}
+    assert here.client.delete(f"/v1/objects/{path}").status_code == 404
+    noted = [(row.action, row.target) for row in here.service.audit.list()]
+    assert noted == [("object.remove", "deep/a b.bin"), *[("object.put", "deep/a b.bin")] * 2]
+
+
+def test_a_body_that_is_cut_or_too_long_leaves_nothing(here: ServiceHere) -> None:
+    assert put(here, "images/a.bin", b"before").status_code == 200
+    for length, data in (("5", LARGE), (str(len(LARGE) + 1), LARGE), ("7", b"cut"), ("1", b"cut")):
+        cut = put(here, "images/a.bin", iter([data]), **{"Content-Length": length})
+        assert (cut.status_code, "Content-Length" in cut.json()["detail"]) == (400, True)
+
+    def breaks() -> Iterator[bytes]:
+        yield LARGE
+        raise OSError("the client is gone")
+
+    assert put(here, "images/a.bin", breaks()).status_code == 500
+    assert objects_of(here) == {"a.bin": b"before"}
+
+
+def test_objects_are_as_long_as_the_operator_allows(tmp_path: Path) -> None:
+    with service_here(tmp_path, object_bytes_max=10) as here:
+        (root_of(here) / "images").mkdir()
+        assert put(here, "images/a", b"0123456789").status_code == 200
+        long = put(here, "images/b", b"0123456789-")
+        assert (long.status_code, "--max-object-size" in long.json()["hint"]) == (413, True)
+        assert put(here, "images/b", iter([b"01234", b"56789", b"-"])).status_code == 413
+        assert list(objects_of(here)) == ["a"]
+    with service_here(tmp_path, object_bytes_max=0) as here:
+        assert put(here, "images/b", b"").status_code == 403
+        assert here.client.delete("/v1/objects/images/a").status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("path", "statuses"),
+    [
+        ("nowhere/x.tar", {404}),
+        ("images/..%2F..%2Fservice.db", {400}),
+        ("images/%2e%2e/%2e%2e/service.db", {400, 404, 405}),
+        ("..%2F/service.db", {400, 403}),
+        ("images%2F..%2F..%2F/service.db", {400, 403}),
+        ("file%3A%2F%2F%2Ftmp/x", {403}),
+        ("s3%3A%2F%2Fsecret/x.tar", {403}),
+        ("http%3A%2F%2Flocalhost/x", {403}),
+        ("-/x.tar", {400, 403}),
+        ("pipe%3Acat/x.tar", {400, 403}),
+        ("images/.dsort/x/manifest.json", {400}),
+        ("images/deep/.dsort/x", {400}),
+        ("images%2F.dsort/x", {400, 403}),
+        ("images/%00", {400}),
+        ("images/%ff", {400}),
+        ("images/a%0ab", {400, 404, 501}),
+        ("images/a%1b%5b2J", {400}),
+        ("images/a%c2%9b", {400}),
+        ("images/" + "a" * 256, {400}),
+        ("images/" + "a/" * 600 + "b", {400}),
+        ("images/" + "a" * 9000, {400}),
+        ("images/deep", {409}),
+        ("images/deep/", {400}),
+        ("images/file/below", {409}),
+        ("images/link/x", {403}),
+        ("images/link.bin", {403, 502}),
+        ("state/replica", {404}),
+        ("images/x?archpath=a.txt", {501}),
+        ("images/x?append_type=append", {501}),
+        ("images/x?object_to=ais/@%23/images/y", {501}),
+        ("images/x?uploadId=1&partNumber=1", {501}),
+        ("images/x?provider=ais&namespace=%40other", {501}),
+    ],
+)
+def test_nothing_is_written_where_enemies_say(
+    here: ServiceHere, path: str, statuses: set[int]
+) -> None:
+    images = root_of(here) / "images"
+    secret = root_of(here).parent / "service.db"
+    (images / "deep").mkdir()
+    (images / "deep" / "x").write_bytes(b"x")
+    (images / "file").write_bytes(b"file")
+    (images / "link").symlink_to(root_of(here).parent)
+    (images / "link.bin").symlink_to(secret)
+    before, there = secret.stat().st_ino, sorted(root_of(here).parent.rglob("*"))
+    for data in (b"evil", LARGE):
+        answer = put(here, path, data)
+        assert answer.status_code in statuses, answer.text
+        assert answer.headers["Content-Type"].startswith(("application/problem", "text/plain"))
+    if path != "images/file/below":
+        assert here.client.delete(f"/v1/objects/{path}").status_code in {*statuses, 404}
+    assert secret.stat().st_ino == before
+    assert [each for each in sorted(root_of(here).parent.rglob("*")) if each not in there] == []
+    assert {"deep/x": b"x", "file": b"file"}.items() <= objects_of(here).items()
+
+
+def test_what_a_running_job_needs_stays_as_it_is(here: ServiceHere) -> None:
+    for name in ("shuffled", "images"):
+        (root_of(here) / name).mkdir(exist_ok=True)
+    assert put(here, "images/s-0.tar", b"a shard").status_code == 200
+    job_id = here.submit({**SPEC, "output_format": "deep/out-%04d"})["job_id"]
+    assert put(here, "images/s-0.tar", b"another").status_code == 200  # it only waits
+    with here.service.database.writing() as connection:
+        connection.execute(update(jobs).values(state="running"))
+    for path in ("images/s-0.tar", "shuffled/deep/out-0003.tar", ".%2Fimages/s-0.tar"):
+        for answer in (put(here, path, b"other"), here.client.delete(f"/v1/objects/{path}")):
+            if not path.startswith("."):
+                assert (answer.status_code, job_id in answer.json()["detail"]) == (409, True)
+            assert answer.status_code in (400, 409)
+    assert objects_of(here) == {"s-0.tar": b"another"}
+    for fresh in ("images/s-1.tar", "shuffled/deep/other.tar", "shuffled/out-0003.tar"):
+        assert put(here, fresh, b"new").status_code == 200
+    assert here.client.delete("/v1/objects/shuffled/deep/other.tar").status_code == 200
+
+
+def test_of_many_writers_of_one_name_one_wins_whole(here: ServiceHere) -> None:
+    bodies = [bytes([65 + number]) * len(LARGE) for number in range(4)]
+    statuses: list[int] = []
+
+    def write(data: bytes) -> None:
+        statuses.append(put(here, "images/one.bin", data).status_code)
+
+    threads = [threading.Thread(target=write, args=(data,)) for data in bodies]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert statuses == [200] * 4
+    assert objects_of(here)["one.bin"] in bodies
+    assert list(objects_of(here)) == ["one.bin"]
+
+
+def test_an_action_on_an_object_is_never_taken_for_its_removal(here: ServiceHere) -> None:
+    put(here, "images/a.bin")
+    evict = {"action": "evict-listrange", "name": "images/a.bin", "value": None}
+    declined = here.client.request("DELETE", "/v1/objects/images/a.bin", json=evict)
+    assert declined.status_code == 501
+    assert list(objects_of(here)) == ["a.bin"]
