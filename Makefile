@@ -16,7 +16,7 @@ DEMO_SPEC := {"input_bck": "images", "output_bck": "shuffled", \
 	"algorithm": {"kind": "shuffle"}}
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all chaos check format docs bench lock clean
+.PHONY: help demo test test-all chaos check format docs wheels bench lock clean
 
 help:
 	@echo "make demo      make some shards, shuffle them, say where the result is (in demo/)"
@@ -26,6 +26,7 @@ help:
 	@echo "make check     formatting, lint, types, architecture"
 	@echo "make format    put the formatting right"
 	@echo "make docs      write the reference pages again, build the site in site/"
+	@echo "make wheels    build the wheels of dsort-shards and dsort-client in dist/"
 	@echo "make bench     measure dsort against others (in bench-data/)"
 	@echo "make lock      choose new versions of what development needs (takes uv)"
 	@echo "make clean     remove all that these commands made, $(VENV) too"
@@ -64,17 +65,21 @@ docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "The site is in site/; to read it: $(BIN)/python -m http.server --directory site"
 
+wheels: $(INSTALLED)
+	$(BIN)/python -m hatchling build -t wheel -d $(CURDIR)/dist
+	cd packages/dsort-client && $(CURDIR)/$(BIN)/python -m hatchling build -t wheel -d $(CURDIR)/dist
+
 bench: $(BENCH_INSTALLED)
 	$(BIN)/python -m benchmarks --results benchmarks/results
 	$(BIN)/python -m benchmarks.plots
 
 lock:
 	uv pip compile --upgrade --generate-hashes --universal --python-version 3.11 \
-	    --extra client --extra dev --extra service \
+	    --extra all --extra dev \
 	    --no-emit-index-url --custom-compile-command "make lock" --quiet \
 	    --output-file requirements-dev.lock pyproject.toml
 	uv pip compile --upgrade --generate-hashes --no-annotate --python-version 3.12 \
-	    --python-platform x86_64-manylinux_2_28 --constraint requirements-dev.lock --extra service \
+	    --python-platform x86_64-manylinux_2_28 --constraint requirements-dev.lock --extra all \
 	    --no-emit-index-url --custom-compile-command "make lock" --quiet \
 	    --output-file cluster/requirements.lock pyproject.toml cluster/requirements.in
 

@@ -45,7 +45,7 @@ ROOMS = (
     {"naming"},
     {"data"},
     {"stop_flag"},
-    {"closing", "retry", "sizes", "tracebacks"},
+    {"closing", "installation", "retry", "sizes", "tracebacks"},
     {"errors", "version"},
 )
 """From the top down. A room (a folder, or a module right under ``dsort``) imports lower rooms and
@@ -136,7 +136,7 @@ IMPURE_METHODS = {"fromfile", "memmap", "now", "tofile", "today", "utcnow"}
 PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md")
 PATH = re.compile(
     r"(?<![\w./<>-])"
-    r"(?:(?:benchmarks|cluster|docs|dsort|specs|tests)/[\w./-]*|[\w./-]+/[\w-]+\.py\b)"
+    r"(?:(?:benchmarks|cluster|docs|dsort|packages|specs|tests)/[\w./-]*|[\w./-]+/[\w-]+\.py\b)"
 )
 """A file or folder of the repository in such a page: from the root, so that it can be looked up."""
 

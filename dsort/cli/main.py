@@ -15,8 +15,10 @@ import typer
 from dsort.cli import exits, output
 from dsort.cli.overseer import is_for_ray, run_overseen
 from dsort.cli.own_process import own_process, without_plugins
-from dsort.errors import DsortError, JobStoppedError
+from dsort.errors import DsortError, JobStoppedError, SpecError
+from dsort.installation import PART, is_mixed, is_part, missing_part, mixed_words
 from dsort.storage.process_limits import explain_limits
+from dsort.version import dsort_version
 
 __all__ = ["main", "whole_app"]
 
@@ -46,9 +48,7 @@ def dsort(
       dsort ls shuffled
     """
     if version:
-        from dsort.version import dsort_version
-
-        output.write(f"dsort {dsort_version()}")
+        output.write(f"dsort {dsort_version()}" + f" ({PART})" * is_part())
     elif context.invoked_subcommand is None:
         output.write(context.get_help())
 
@@ -224,12 +224,24 @@ def _reported(argv: Sequence[str], work: Callable[[], int]) -> int:
         return 128 + signal.SIGPIPE
 
 
+def _speaks_with_a_service(command: Any) -> bool:
+    """Whether ``dsort-client`` has what a command takes: a verb of services, a list of verbs, or
+    one that needs neither data nor a service."""
+    options = {each.name for each in command.params}
+    return hasattr(command, "commands") or command.name == "schema" or "server" in options
+
+
 def _run(argv: Sequence[str]) -> int:
     # The verb is called directly: through a group, typer would load pydantic even for --help.
+    if is_mixed():
+        words, hint = mixed_words()
+        raise SpecError(words, hint=hint)
     name, args, command = _command(list(argv))
     try:
         with without_plugins():
             context = command.make_context(name, args)
+        if is_part() and not _speaks_with_a_service(command):
+            raise missing_part(name, takes_a_service=False)
         with context:
             command.invoke(context)
     except typer.Exit as end:

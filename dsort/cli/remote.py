@@ -9,7 +9,6 @@ import shlex
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -17,6 +16,7 @@ import typer
 from dsort.cli import output, summary
 from dsort.cli.progress import JsonReporter, ProgressStyle, Reporter, make_reporter
 from dsort.errors import SpecError, SpecProblem
+from dsort.installation import is_part, missing_part, need_extra
 from dsort.job.events import Event, JobReport, PlanReport
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ __all__ = [
     "follow",
     "found_jobs",
     "is_remote",
-    "need",
     "submit",
     "watch",
     "write_report",
@@ -65,6 +64,8 @@ def is_remote(context: typer.Context) -> bool:
     if server and here and _given(context, "server"):
         raise SpecError("--server and --local contradict each other")
     remote = bool(server) and not here
+    if not remote and is_part():
+        raise missing_part(context.command_path, takes_a_service=True)
     unfit = HERE_ONLY if remote else THERE_ONLY
     words = (
         f"is for jobs that run here, not at {server}"
@@ -81,7 +82,7 @@ def is_remote(context: typer.Context) -> bool:
 @contextmanager
 def connected(context: typer.Context) -> Iterator[DsortClient]:
     """The service that the command is for. ``SpecError`` if none is named."""
-    need("client")
+    need_extra("client")
     server = context.params.get("server")
     if not server:
         raise SpecError(
@@ -244,20 +245,3 @@ def write_report(
         output.write(summary.plan(report, show_all=show_all))
     else:
         output.write(summary.job(report))
-
-
-_PACKAGES: Mapping[str, tuple[str, ...]] = {
-    "client": ("httpx", "httpx_sse"),
-    "service": ("alembic", "cronsim", "fastapi", "prometheus_client", "sqlalchemy", "uvicorn"),
-}
-
-
-def need(extra: str) -> None:
-    """``SpecError`` unless the packages of ``extra`` are installed; it says how to install them."""
-    missing = [name for name in _PACKAGES[extra] if find_spec(name) is None]
-    if missing:
-        raise SpecError(
-            f"this needs the {extra} part of dsort, which is not installed "
-            f"({', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing)",
-            hint=f"`pip install '.[{extra}]'` where dsort's source is installs it",
-        )

@@ -8,9 +8,9 @@ from typing import Any
 from urllib.parse import quote
 
 from dsort.cli import options, output, serve_options
-from dsort.cli.remote import need
 from dsort.cli.run import run_options
 from dsort.errors import SpecError, SpecProblem
+from dsort.installation import need_extra
 from dsort.options import RunOptions
 from dsort.sizes import parse_size_bytes
 
@@ -55,7 +55,7 @@ def serve(
       dsort serve --no-auth
       dsort start --server http://127.0.0.1:8080 -f spec.json --wait
     """
-    need("service")
+    need_extra("service")
     from dsort.service.config import ServiceConfig
     from dsort.service.server import run_service
 

@@ -13,8 +13,8 @@ import typer
 
 from dsort.cli import options, output
 from dsort.cli.options import span_s
-from dsort.cli.remote import need
 from dsort.errors import SpecError, SpecProblem
+from dsort.installation import need_extra
 
 if TYPE_CHECKING:
     from dsort.service.database.engine import Database
@@ -152,7 +152,7 @@ def rm(
 
 @contextmanager
 def _database(state_dir: Path | None, url: str | None) -> Iterator[Database]:
-    need("service")
+    need_extra("service")
     from dsort.service.config import database_url_of, state_dir_of
     from dsort.service.database.engine import open_database
 

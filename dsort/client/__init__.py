@@ -9,7 +9,8 @@
         job = client.wait(job.job_id, on_event=print)
         print(job.state, job.result)
 
-Needs the extra ``client`` (``pip install "dsort[client]"``).
+Needs the extra ``client`` (``pip install "dsort-shards[client]"``), or the distribution
+``dsort-client`` alone.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import Final
 
 from dsort.containers.base import Container
 from dsort.containers.codecs.base import Codec
+from dsort.installation import needing
 from dsort.naming.names import (
     SHORT_EXTENSIONS,
     add_archive_extension,
@@ -146,7 +147,8 @@ def _zstd() -> Codec:
 
 
 def _lz4() -> Codec:
-    from dsort.containers.codecs.lz4 import Lz4
+    with needing("lz4", "what reads and writes lz4"):
+        from dsort.containers.codecs.lz4 import Lz4
 
     return Lz4()
 
@@ -221,7 +223,7 @@ def is_called(name: str, extension: str) -> bool:
     own = archive_extension(name)
     if own is None or _raw(own) != _raw(extension):
         return False
-    return codec_of(own) == codec_of(extension)
+    return _codec_maker(own) is _codec_maker(extension)  # that of the other need not be installed
 
 
 def is_columnar(extension: str) -> bool:
@@ -248,11 +250,16 @@ def container_of(name: str) -> Container:
 
 def codec_of(name: str) -> Codec | None:
     """The codec around the shard ``name``, or of an extension; None if there is none."""
+    maker = _codec_maker(name)
+    return None if maker is None else maker()
+
+
+def _codec_maker(name: str) -> Callable[[], Codec] | None:
     extension = archive_extension(name)
     if extension is None:
         return None
     codec = codec_extension(SHORT_EXTENSIONS.get(extension, extension))
-    return _CODECS[codec]() if codec else None
+    return _CODECS[codec] if codec else None
 
 
 def _raw(name: str) -> str:

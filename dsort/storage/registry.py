@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from dsort.errors import InvariantError
+from dsort.installation import needing
 from dsort.naming.names import closest
 from dsort.storage.ref import (
     SECRET_HINT,
@@ -140,7 +141,8 @@ class _ObstoreStore(Store):
 
     def open(self, ref: BucketRef, limits: StoreLimits, retry: RetryPolicy) -> Bucket:
         # Loads obstore: jobs over directories start without it.
-        from dsort.storage.obstore import ObstoreBucket
+        with needing("clouds", f"what speaks with {ref.scheme}:// buckets"):
+            from dsort.storage.obstore import ObstoreBucket
 
         return ObstoreBucket.of(ref, limits)
 

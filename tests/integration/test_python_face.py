@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 import dsort
 from dsort.errors import SpecError
 from dsort.job.events import Event, PhaseDone, Progress
+from dsort.version import VERSION
 from tests.support.datasets import write_shards
 from tests.support.engine import shard_of
 
@@ -100,7 +100,7 @@ def test_every_error_can_be_imported_from_dsort() -> None:
 def test_a_notebook_completes_public_names_alone_and_knows_the_version() -> None:
     names = {name for name in dir(dsort) if not name.startswith("__")}
     assert names == set(dsort.__all__)
-    assert dsort.__version__ == importlib.metadata.version("dsort")
+    assert dsort.__version__ == VERSION
 
 
 def _children(kind: type[Exception]) -> set[type[Exception]]:
@@ -144,4 +144,6 @@ except ImportError as error:
     done = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True
     )
-    assert done.stdout == ('dsort.Client needs the extra "client": pip install "dsort[client]"\n')
+    assert done.stdout == (
+        'dsort.Client needs the extra "client": pip install "dsort-shards[client]"\n'
+    )

@@ -14,6 +14,7 @@ from typing import Any
 import jsonschema
 import yaml
 
+from dsort.version import dsort_version
 from tests.support.commands import ROOT
 
 __all__ = [
@@ -82,8 +83,9 @@ def walk(value: object) -> Iterator[dict[str, Any]]:
 
 @cache
 def project() -> Any:
-    """``pyproject.toml``."""
-    return tomllib.loads(read_text("../pyproject.toml"))
+    """``pyproject.toml``, with the version that it takes from the code."""
+    document = tomllib.loads(read_text("../pyproject.toml"))
+    return {**document, "project": {**document["project"], "version": dsort_version()}}
 
 
 def locked_versions(name: str) -> dict[str, set[str]]:

@@ -16,9 +16,7 @@ from typing import TextIO
 import pytest
 
 from dsort.cli import output
-from dsort.cli import remote as extras
 from dsort.cli.main import main
-from dsort.errors import SpecError
 
 COMMAND = "`dsort stop 20260131-020000-abcdef --server https://dsort.example.com:8080`"
 
@@ -87,14 +85,6 @@ def test_usage_is_reported_in_lines_of_its_own(
     assert printed[0].startswith(first)
     assert printed[-1].lower().endswith(last)
     assert hint.startswith("hint: see `dsort ")
-
-
-def test_what_is_missing_is_not_to_be_fetched_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda name: None)
-    with pytest.raises(SpecError, match="httpx, httpx_sse are missing") as found:
-        extras.need("client")
-    assert "pip install '.[client]'" in found.value.hint
-    assert "dsort[" not in found.value.hint
 
 
 @pytest.mark.parametrize(

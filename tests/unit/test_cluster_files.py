@@ -92,7 +92,7 @@ def test_no_node_installs_what_others_publish_as_dsort() -> None:
     for command in commands:
         for word in command.split():
             assert not re.fullmatch(r"[\"']?dsort([=<>~\[].*)?", word), command
-    wheel = f"dsort-{VERSION}-py3-none-any.whl"
+    wheel = f"dsort_shards-{VERSION}-py3-none-any.whl"
     assert read_text("aws.yaml").count(wheel) == 3  # mounted from, mounted at, installed
     assert "cluster/requirements.lock" in read_yaml("aws.yaml")["file_mounts"].values()
 
