@@ -226,6 +226,8 @@ def remove_fields(
         "row_group_bytes",
         "max_expansion",
         "max_mem_usage",
+        "index",
+        "lineage",
     )
     fields = {name: own[name] for name in as_before if own.get(name) is not None}
     return {

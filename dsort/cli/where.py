@@ -38,13 +38,13 @@ def where(
     found = find_job(job, bucket=bucket, root=root, finished=True)
     if not found.finished:
         raise InputError(f"job {found.job_id} has no result")
-    lineage = parse_manifest(found.read()).lineage
-    if lineage is None:
+    lineages = parse_manifest(found.read()).lineages
+    if not lineages:
         raise InputError(
             f"job {found.job_id} kept no lineage",
             hint="lineage: parquet in the spec of a job has it say where its records come from",
         )
-    rows = list(find_in_lineage(found.bucket, lineage.name, keys))
+    rows = [row for each in lineages for row in find_in_lineage(found.bucket, each.name, keys)]
     known = {row["key"] for row in rows}
     missing = [key for key in keys if key not in known]
     if as_json:

@@ -26,7 +26,14 @@ from dsort.errors import (
 from dsort.job.events import ReactionCount
 from dsort.job.job import Job
 from dsort.job.journal import list_job_directories
-from dsort.job.layout import amended_name, manifest_name, reactions_name, removed_name
+from dsort.job.layout import (
+    amended_name,
+    index_name,
+    lineage_names,
+    manifest_name,
+    reactions_name,
+    removed_name,
+)
 from dsort.job.manifest import (
     ManifestInput,
     ManifestOutput,
@@ -34,6 +41,7 @@ from dsort.job.manifest import (
     ManifestSidecar,
     parse_manifest,
 )
+from dsort.job.whole_result import refuse_other_sidecars, result_shards, result_sidecars
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_small
@@ -43,6 +51,7 @@ __all__ = [
     "Amended",
     "amended",
     "claim_base",
+    "forget_replaced",
     "load_base",
     "read_removed",
     "refuse_lost_claim",
@@ -82,14 +91,8 @@ def load_base(job: Job) -> None:
             f"there is no result of a job {amend.job} in {bucket.uri} to be amended",
             hint="`dsort show` names the newest job of a bucket",
         ) from None
-    job.base = base = parse_manifest(data)
-    if base.index is not None or base.sidecars or base.lineage is not None:
-        kinds = [each.kind for each in base.sidecars]
-        has = ", ".join(dict.fromkeys(["wids"] * (base.index is not None) + kinds)) or "a lineage"
-        raise InputError(
-            f"the result of job {amend.job} has {has} beside it, which is not kept up yet",
-            hint="run the job again, over all inputs",
-        )
+    job.base = parse_manifest(data)
+    refuse_other_sidecars(job)
     _refuse_newer(job)
 
 
@@ -153,26 +156,15 @@ def amended(
     base = job.base
     if base is None:
         return Amended(None, job.spec, inputs, outputs, job.reactions(), sidecars)
-    if job.spec.amend is not None and job.spec.amend.by == "append":
-        before = sum(part.outputs for part in base.earlier)
-        own = len(base.outputs) - before
-        last = ManifestPart(base.job_id, base.spec, base.inputs, own, base.removed)
+    shards = result_shards(job, outputs)
+    beside = result_sidecars(job, shards, sidecars)
+    if not job.replaces_inputs:
+        own = len(base.outputs) - sum(part.outputs for part in base.earlier)
+        last = ManifestPart(base.job_id, base.spec, base.inputs, own, base.removed, base.lineage)
+        earlier = [*base.earlier, last]
         return Amended(
-            base.job_id,
-            job.spec,
-            inputs,
-            [*base.outputs, *outputs],
-            job.reactions(),
-            earlier=[*base.earlier, last],
+            base.job_id, job.spec, inputs, shards, job.reactions(), beside, earlier=earlier
         )
-    written = {shard.name: shard for shard in outputs}
-    known = {shard.name for shard in base.outputs}
-    if not written.keys() <= known:
-        raise InvariantError("a shard was written again that the result does not have")
-    rows = [
-        shard if shard.name not in written else replace(written[shard.name], output=shard.output)
-        for shard in base.outputs
-    ]
     name = removed_name(job.job_id)
     job.outputs_bucket.write(name, _removed_bytes(job))
     job.outputs_bucket.delete(reactions_name(job.job_id))  # it would name the keys
@@ -181,11 +173,32 @@ def amended(
         base.job_id,
         base.spec,
         base.inputs,
-        rows,
+        shards,
         [replace(each, samples=()) for each in job.reactions()],
+        beside,
         removed=[*base.removed, name],
-        earlier=[replace(part, removed=(*part.removed, name)) for part in base.earlier],
+        earlier=[
+            replace(part, removed=(*part.removed, name), lineage=None) for part in base.earlier
+        ],
     )
+
+
+def forget_replaced(bucket: Bucket, job_id: str) -> None:
+    """Once a finished job has removed records from a result: remove what still tells of them, which
+    are the lineages that the result had, and its wids index, which says what its shards were."""
+    now = parse_manifest(read_small(bucket, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX))
+    if now.amends is None or removed_name(job_id) not in now.removed:
+        return
+    try:
+        data = read_small(bucket, manifest_name(now.amends), bytes_max=MANIFEST_BYTES_MAX)
+    except ObjectNotFoundError:
+        return
+    base = parse_manifest(data)
+    jobs = {base.job_id, *(part.job_id for part in base.earlier)} - {job_id}
+    ours = {name for job in jobs for name in (index_name(job), *lineage_names(job))}
+    for name in (*(each.name for each in base.lineages), base.index):
+        if name in ours:
+            bucket.delete(name)
 
 
 def read_removed(bucket: Bucket, names: Sequence[str]) -> UInt64s:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
+from dsort.containers.base import Container
 from dsort.errors import InvariantError
 from dsort.job.amend import amended, refuse_lost_claim, release_base
 from dsort.job.create import Created, keep_sealed
@@ -20,6 +21,7 @@ from dsort.job.files import classes_of
 from dsort.job.inputs import refuse_changed_inputs
 from dsort.job.job import Job
 from dsort.job.journal_entries import Committing
+from dsort.job.kept_lineage import stage_kept_lineage
 from dsort.job.layout import (
     index_name,
     lineage_names,
@@ -38,8 +40,9 @@ from dsort.job.manifest import (
 )
 from dsort.job.plan import Plan
 from dsort.job.replacement import PutBack, StagedName, each_at_once, keep_replaced, put_back
-from dsort.job.sidecars import noted_sidecars, sidecars_of, stage_sidecars
+from dsort.job.sidecars import noted_sidecars, stage_sidecars
 from dsort.job.staging import stage_pieces
+from dsort.job.whole_result import known_md5, replaceable_names, result_shards, sidecars_written
 from dsort.storage.bucket import Bucket
 from dsort.transforms.payload import PayloadStep
 from dsort.version import dsort_version
@@ -72,7 +75,7 @@ def outputs_of(
     ]
 
 
-def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str], *, overwrite: bool) -> str:
+def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str]) -> str:
     """Name the shards and write the manifest; returns its name. All or nothing is visible."""
     job.stop.wait_for(lambda: refuse_changed_inputs(job))
     names = job.spec.output_names
@@ -81,6 +84,7 @@ def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str], *, overw
     if sum(shard.records for shard in outputs) != plan.records:
         raise InvariantError("the manifest would not list every record of the plan")
     bucket, prefix = job.outputs_bucket, staged_prefix(job.job_id)
+    whole = result_shards(job, outputs)
     index = index_name(job.job_id) if "wids" in job.spec.index else None
     before = noted_sidecars(bucket, job.job_id) if job.was_committing else []
     named = [
@@ -88,20 +92,22 @@ def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str], *, overw
         for shard, name in zip(plan.shards, plan.names, strict=True)
     ]
     container = job.spec.output_container.with_schema(plan.schema)
-    for number, (name, data) in enumerate(directory_files(container, outputs), len(named)):
+    for number, (name, data) in enumerate(_directory_files(container, outputs, whole), len(named)):
         token = f"{prefix}{number}"  # numbered on, so that what they replace is kept as shards are
         named.append(_stage(bucket, token, name, data, replaces=job.was_committing))
-    sidecars = stage_sidecars(job, outputs, first=len(named))
+    sidecars = stage_sidecars(job, outputs, whole, first=len(named))
     named += [_Named(each.token, each.listed.name, each.receipt, False) for each in sidecars]
     replaceable = len(named)
     # All that needs room is stored before the first name is given: a disk that is full by now must
     # not cost the user what the names stood for.
     if index is not None:
-        hashes = [md5[shard.ordinal] for shard in plan.shards]
-        data = wids_index_bytes(job.job_id, outputs, hashes)
+        known = known_md5(job) | {
+            name: md5[shard.ordinal] for shard, name in zip(plan.shards, plan.names, strict=True)
+        }
+        data = wids_index_bytes(job.job_id, whole, [known[shard.name] for shard in whole])
         # Its name is the job's own: only an earlier attempt can have given it already.
         named.append(_stage(bucket, f"{prefix}index", index, data, replaces=True))
-    lineage = stage_lineage(job, plan)
+    lineage = (stage_kept_lineage if job.replaces_inputs else stage_lineage)(job, plan)
     if lineage is not None:
         named.append(_Named(lineage.token, lineage.listed.name, lineage.receipt, replaces=True))
     keep_sealed(job, created, md5)
@@ -115,9 +121,10 @@ def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str], *, overw
     if job.lease is not None:
         job.lease.check()
     job.stop.raise_if_requested()  # the lease has looked whether somebody asked to
-    if overwrite:
-        known = {token: receipt for token, _, receipt, _ in before}
-        named[:replaceable] = _keep_replaced(job, named[:replaceable], known)
+    if _notes_replaced(job):
+        receipts = {token: receipt for token, _, receipt, _ in before}
+        renewed = None if job.overwrite else replaceable_names(job)
+        named[:replaceable] = _keep_replaced(job, named[:replaceable], receipts, renewed)
         if job.lease is not None:
             job.lease.check()  # that may have taken a while
     ours = {token for token, *_ in before}  # an earlier attempt may have given them their names
@@ -137,14 +144,29 @@ class _Named:
     replaces: bool
 
 
-def _keep_replaced(job: Job, named: list[_Named], known: Mapping[str, str]) -> list[_Named]:
+def _directory_files(
+    container: Container, outputs: Sequence[ManifestOutput], whole: Sequence[ManifestOutput]
+) -> Iterator[tuple[str, bytes]]:
+    """(name, content) of what stands beside ``outputs`` and lists all shards of its directory."""
+    wanted = directory_file_names(container, [shard.name for shard in outputs])
+    return (each for each in directory_files(container, whole) if each[0] in wanted)
+
+
+def _keep_replaced(
+    job: Job,
+    named: list[_Named],
+    known: Mapping[str, str],
+    replaceable: Collection[str] | None,
+) -> list[_Named]:
     """Keep what has the names of the shards and sidecars: only that is replaced, and can be put
-    back. ``known``: the receipts, by token, of sidecars that an earlier attempt may have named."""
+    back. ``known``: the receipts, by token, of sidecars that an earlier attempt may have named.
+    ``replaceable``: the names of what may be replaced; None: all."""
     kept = keep_replaced(
         job.outputs_bucket,
         job.job_id,
         [StagedName(each.token, each.name, known.get(each.token, each.receipt)) for each in named],
         between=job.stop.raise_if_requested,
+        replaceable=replaceable,
     )
     return [replace(each, replaces=each.name in kept) for each in named]
 
@@ -174,7 +196,7 @@ def names_stored(job: Job) -> list[str]:
 def _numbered_names(job: Job) -> list[str]:
     """What is staged by number: output shards, files of their directories, sidecars."""
     beside = directory_file_names(job.spec.output_container, job.planned_names)
-    sidecars = [each.name for each in sidecars_of(job.spec, job.planned_names)]
+    sidecars = [each.name for each in sidecars_written(job, job.planned_names)]
     return [*job.planned_names, *beside, *sidecars]
 
 
@@ -191,7 +213,7 @@ def rollback(job: Job) -> PutBack:
     bucket.delete(rejects_name(job.job_id))
     release_base(job)
     done = put_back(bucket, job.job_id, _numbered_names(job))
-    if not job.naming or (job.overwrite and not done.was_noted):
+    if not job.naming or (_notes_replaced(job) and not done.was_noted):
         return done  # no name was given yet
     given = [job.naming[token][0] for token in bucket.published(job.naming)]
     new = [name for name in given if name not in done.kept]
@@ -201,6 +223,11 @@ def rollback(job: Job) -> PutBack:
     for name in lineage_names(job.job_id):
         bucket.delete(name)
     return done
+
+
+def _notes_replaced(job: Job) -> bool:
+    """Whether the job notes what it replaces before it gives the first name."""
+    return job.overwrite or job.spec.amend is not None
 
 
 def _stage(bucket: Bucket, token: str, name: str, data: bytes, *, replaces: bool) -> _Named:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from dsort.data.tally import Tally
 from dsort.errors import DsortError, JobStoppedError, StorageError
+from dsort.job.amend import forget_replaced
 from dsort.job.collisions import refuse_collisions
 from dsort.job.commit import commit, names_stored, outputs_of, rollback
 from dsort.job.create import Created, create, seal
@@ -28,9 +29,15 @@ from dsort.job.plan import Ordering, Plan, extract, make_plan
 from dsort.job.replacement import PutBack
 from dsort.job.resolve import resolve
 from dsort.job.resume import finished_plan, known_shards, learn_created, note_plan, report_bytes
-from dsort.job.sidecars import refuse_alike, sidecars_of
+from dsort.job.sidecars import refuse_alike
 from dsort.job.stale_outputs import look_for_stale, remove_stale
 from dsort.job.taken_names import refuse_taken
+from dsort.job.whole_result import (
+    refuse_moved_sidecars,
+    refuse_other_schema,
+    replaceable_names,
+    sidecars_written,
+)
 from dsort.tracebacks import one_sentence
 
 __all__ = ["plan_job", "planned", "run_job"]
@@ -51,7 +58,7 @@ def run_job(job: Job, tally: Tally) -> JobReport:
             with job.phase("commit", shards=len(plan.shards), bytes_total=total):
                 md5 = seal(job, plan, ordering, created)
                 job.stop.raise_if_requested()
-                manifest = commit(job, plan, created, md5, overwrite=job.overwrite)
+                manifest = commit(job, plan, created, md5)
             committed = True
         except StorageError:
             # Of a mapped input that was cut short, the kernel says that its address is bad.
@@ -61,6 +68,8 @@ def run_job(job: Job, tally: Tally) -> JobReport:
         if not committed:  # whatever it was, a bug of ours included
             _abort(job, sys.exception())
     remove_stale(job)
+    if job.replaces_inputs:
+        forget_replaced(job.outputs_bucket, job.job_id)
     try:
         _run_on_shards(job, plan, created)
     except JobStoppedError:
@@ -181,13 +190,17 @@ def _refuse_outputs(job: Job, plan: Plan, *, overwrite: bool) -> None:
     source, target = job.bucket_identities
     replaces = overwrite or job.was_committing
     beside = directory_file_names(job.spec.output_container, plan.names)
-    refuse_beside_inputs(job, beside)
-    sidecars = sidecars_of(job.spec, plan.names)
+    if not job.replaces_inputs:
+        refuse_beside_inputs(job, beside)
+    refuse_moved_sidecars(job, plan.names)
+    refuse_other_schema(job, plan.schema)
+    sidecars = sidecars_written(job, plan.names)
     refuse_alike(sidecars)
     beside += [each.name for each in sidecars]
     named = [*plan.names, *beside]
     if not job.replaces_inputs:
         job.stop.wait_for(lambda: refuse_collisions(job.inputs, source, named, target))
+    named = sorted({*named} - replaceable_names(job))
     job.stop.wait_for(lambda: refuse_taken(job, named, overwrite=replaces))
 
 

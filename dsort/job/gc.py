@@ -5,6 +5,7 @@ Nothing of a job that runs is garbage, nor are manifests and the reports of abor
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -17,7 +18,14 @@ from typing import Final, Protocol, runtime_checkable
 import xxhash
 
 from dsort.containers.registry import container_of
-from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
+from dsort.errors import (
+    InputError,
+    InvariantError,
+    JobConflictError,
+    ObjectNotFoundError,
+    StorageError,
+)
+from dsort.job.amend import forget_replaced
 from dsort.job.directory_files import directory_file_names
 from dsort.job.elsewhere import Opened, forget_elsewhere, is_elsewhere, is_note_alone, outputs_left
 from dsort.job.journal import JobDirectory, discard_run, list_job_directories, read_journal
@@ -182,7 +190,10 @@ def _remove_job(bucket: Bucket, job_id: str, machine: Machine, opened: Opened | 
             kept = directory.has_result or directory.has_report
             if directory.has_result and not directory.has_manifest:
                 raise JobConflictError(f"there is the result of a job in {directory.job_id}")
-            if not directory.has_manifest:
+            if directory.has_manifest:
+                with contextlib.suppress(InputError):  # of a newer dsort, which knows more
+                    forget_replaced(bucket, job_id)
+            else:
                 _remove_named(outputs, directory)
                 for name in (reactions_name(job_id), *lineage_names(job_id)):
                     bucket.delete(name)
@@ -220,7 +231,8 @@ def _remove_named(bucket: Bucket, directory: JobDirectory) -> None:
         )
     if state is None or not state.committing:
         return
-    if accepted is not None and accepted.spec.get("overwrite") and not done.was_noted:
+    notes = accepted is not None and bool({"overwrite", "amend"} & _given(accepted.spec))
+    if notes and not done.was_noted:
         return  # no name was given: what is there may well be the same bytes, of an older job
     bucket.delete(index_name(directory.job_id))
     for _, name, _, xxh3 in noted_sidecars(bucket, directory.job_id):
@@ -232,6 +244,10 @@ def _remove_named(bucket: Bucket, directory: JobDirectory) -> None:
             continue
         if _xxh3(bucket, row.name) == created.xxh3:
             bucket.delete(row.name)
+
+
+def _given(spec: Mapping[str, object]) -> set[str]:
+    return {name for name, value in spec.items() if value}
 
 
 def _xxh3(bucket: Bucket, name: str) -> str:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
@@ -35,6 +35,7 @@ from dsort.job.layout import lineage_name, sidecars_prefix, staged_prefix
 from dsort.job.manifest import ManifestSidecar
 from dsort.job.staging import stage_pieces
 from dsort.naming.names import readable
+from dsort.order.cut import OutputShard
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_small
 from dsort.workers.lineage import LINEAGE, lineage_of
@@ -43,7 +44,20 @@ from dsort.workers.sidecars import staged_sidecar
 if TYPE_CHECKING:
     from dsort.job.plan import Plan
 
-__all__ = ["StagedLineage", "find_in_lineage", "stage_lineage"]
+__all__ = [
+    "LineageOfShard",
+    "StagedLineage",
+    "damaged_lineage",
+    "find_in_lineage",
+    "hash_strings",
+    "key_strings",
+    "lineage_rows",
+    "lineage_schema",
+    "local_file",
+    "row_groups",
+    "stage_lineage",
+    "stage_rows",
+]
 
 STORED_BYTES_MAX: Final = 4 << 30
 READ_BYTES: Final = 8 << 20
@@ -61,7 +75,7 @@ class StagedLineage(NamedTuple):
     listed: ManifestSidecar
 
 
-class _Rows(NamedTuple):
+class LineageOfShard(NamedTuple):
     """Rows of one output shard; ``start``: where each begins in it, -1: unknown."""
 
     keys: BytesColumn
@@ -80,12 +94,19 @@ def stage_lineage(job: Job, plan: Plan) -> StagedLineage | None:
     kind = job.spec.lineage
     if kind is None:
         return None
+    write = _write_parquet if kind == "parquet" else _write_lines
+    inputs = [shard.name for shard in job.inputs]
+    return stage_rows(job, kind, lambda file: write(file, _rows(job, plan), inputs))
+
+
+def stage_rows(job: Job, kind: str, write: Callable[[IO[bytes]], None]) -> StagedLineage:
+    """Stage what ``write`` puts into a file as the lineage of the job. ``kind``: ``parquet`` or
+    ``jsonl``."""
     name, token = lineage_name(job.job_id, kind), f"{staged_prefix(job.job_id)}lineage"
     with tempfile.TemporaryDirectory(prefix="dsort-lineage-") as directory:
         path = Path(directory) / "lineage"
         with path.open("wb") as file:
-            write = _write_parquet if kind == "parquet" else _write_lines
-            write(file, _rows(job, plan), [shard.name for shard in job.inputs])
+            write(file)
         bucket, size_bytes = job.outputs_bucket, path.stat().st_size
         bucket.discard(token, names=[name])  # an earlier attempt's may be longer
         with path.open("rb") as file:
@@ -110,19 +131,22 @@ _COLUMNS: Final[Mapping[str, type]] = {
 def find_in_lineage(bucket: Bucket, name: str, keys: Collection[str]) -> Iterator[dict[str, Any]]:
     """The rows of the lineage ``name`` whose key is one of ``keys``. ``StorageError`` if it is
     none: somebody else may have written it."""
-    with _local_file(bucket, name) as path:
+    with local_file(bucket, name) as path:
         find = _find_in_parquet if name.endswith(".parquet") else _find_in_lines
         for row in find(path, frozenset(keys), f"{name} in {bucket.uri}"):
             known = {column: row.get(column) for column in _COLUMNS}
             for column, kind in _COLUMNS.items():
                 is_there = known[column] is not None or not column.endswith("_offset")
                 if is_there and type(known[column]) is not kind:
-                    raise _damaged(f"{name} in {bucket.uri}", f"{column} is {known[column]!r:.40}")
+                    raise damaged_lineage(
+                        f"{name} in {bucket.uri}", f"{column} is {known[column]!r:.40}"
+                    )
             yield known
 
 
 @contextmanager
-def _local_file(bucket: Bucket, name: str) -> Iterator[Path]:
+def local_file(bucket: Bucket, name: str) -> Iterator[Path]:
+    """The object ``name`` as a file of this machine."""
     path = bucket.local_path(name)
     if path is not None:
         yield path
@@ -140,6 +164,15 @@ def _local_file(bucket: Bucket, name: str) -> Iterator[Path]:
         yield path
 
 
+def row_groups(file: Any, what: str) -> Iterator[int]:
+    """The numbers of the row groups of a ``ParquetFile``, each if it is as large as ours are."""
+    for number in range(file.num_row_groups):
+        group = file.metadata.row_group(number)
+        if group.total_byte_size > GROUP_BYTES_MAX or group.num_rows > GROUP_ROWS_MAX:
+            raise damaged_lineage(what, f"row group {number} says that it is {group.num_rows} long")
+        yield number
+
+
 def _find_in_parquet(path: Path, keys: frozenset[str], what: str) -> Iterator[dict[str, Any]]:
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -148,18 +181,13 @@ def _find_in_parquet(path: Path, keys: frozenset[str], what: str) -> Iterator[di
     try:
         with pq.ParquetFile(path) as file:
             wanted = _texts(sorted(keys))
-            for number in range(file.num_row_groups):
-                group = file.metadata.row_group(number)
-                if group.total_byte_size > GROUP_BYTES_MAX or group.num_rows > GROUP_ROWS_MAX:
-                    raise _damaged(
-                        what, f"row group {number} says that it is {group.num_rows} long"
-                    )
+            for number in row_groups(file, what):
                 found = file.read_row_group(number, columns=["key"])["key"]
                 is_wanted = pc.is_in(found, value_set=wanted)
                 if pc.any(is_wanted).as_py():
                     yield from file.read_row_group(number).filter(is_wanted).to_pylist()
     except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError, OverflowError) as error:
-        raise _damaged(what, str(error)) from None
+        raise damaged_lineage(what, str(error)) from None
 
 
 def _find_in_lines(path: Path, keys: frozenset[str], what: str) -> Iterator[dict[str, Any]]:
@@ -167,42 +195,47 @@ def _find_in_lines(path: Path, keys: frozenset[str], what: str) -> Iterator[dict
         for line in iter(lambda: file.readline(LINE_BYTES_MAX), b""):
             row = parse_json(line, what)
             if not isinstance(row, dict):
-                raise _damaged(what, "a line is no object")
+                raise damaged_lineage(what, "a line is no object")
             if row.get("key") in keys:
                 yield row
 
 
-def _damaged(what: str, reason: str) -> StorageError:
+def damaged_lineage(what: str, reason: str) -> StorageError:
+    """The error that says so of the file ``what``."""
     return StorageError(f"{what} is damaged: {reason}", hint="dsort did not write it so")
 
 
-def _rows(job: Job, plan: Plan) -> Iterator[_Rows]:
-    is_table = job.spec.output_container.is_columnar
+def _rows(job: Job, plan: Plan) -> Iterator[LineageOfShard]:
     for shard, name in zip(plan.shards, plan.names, strict=True):
         job.stop.raise_if_requested()
-        place = staged_sidecar(sidecars_prefix(job.job_id), shard.ordinal, LINEAGE)
-        data = read_small(job.outputs_bucket, place, bytes_max=STORED_BYTES_MAX)
-        rows = lineage_of(data, f"the lineage of output shard {shard.ordinal}")
-        ends = np.cumsum(rows.stored_bytes) + shard.head_bytes
-        yield _Rows(
-            keys=rows.origins.keys,
-            input_shard=rows.shard,
-            input_offset=rows.origins.start,
-            input_bytes=rows.origins.size_bytes,
-            output_shard=name,
-            output_offset=np.full(len(ends), -1) if is_table else ends - rows.stored_bytes,
-            output_bytes=rows.stored_bytes,
-            xxh3=rows.content_hash,
-        )
+        yield lineage_rows(job, shard, name)
 
 
-def _write_parquet(file: IO[bytes], shards: Iterator[_Rows], inputs: Sequence[str]) -> None:
-    import pyarrow as pa  # few jobs need it
-    import pyarrow.parquet as pq
+def lineage_rows(job: Job, shard: OutputShard, name: str) -> LineageOfShard:
+    """The rows of one output shard, as the worker stored them that wrote it."""
+    is_table = job.spec.output_container.is_columnar
+    place = staged_sidecar(sidecars_prefix(job.job_id), shard.ordinal, LINEAGE)
+    data = read_small(job.outputs_bucket, place, bytes_max=STORED_BYTES_MAX)
+    rows = lineage_of(data, f"the lineage of output shard {shard.ordinal}")
+    ends = np.cumsum(rows.stored_bytes) + shard.head_bytes
+    return LineageOfShard(
+        keys=rows.origins.keys,
+        input_shard=rows.shard,
+        input_offset=rows.origins.start,
+        input_bytes=rows.origins.size_bytes,
+        output_shard=name,
+        output_offset=np.full(len(ends), -1) if is_table else ends - rows.stored_bytes,
+        output_bytes=rows.stored_bytes,
+        xxh3=rows.content_hash,
+    )
 
-    inputs_read = [_text(name) for name in inputs]
+
+def lineage_schema() -> Any:
+    """The schema of pyarrow that lineages of the kind ``parquet`` have."""
+    import pyarrow as pa
+
     names = pa.dictionary(pa.int32(), pa.string())
-    schema = pa.schema(
+    return pa.schema(
         {
             "key": pa.string(),
             "input_shard": names,
@@ -214,6 +247,15 @@ def _write_parquet(file: IO[bytes], shards: Iterator[_Rows], inputs: Sequence[st
             "xxh3": pa.string(),
         }
     )
+
+
+def _write_parquet(
+    file: IO[bytes], shards: Iterator[LineageOfShard], inputs: Sequence[str]
+) -> None:
+    import pyarrow as pa  # few jobs need it
+    import pyarrow.parquet as pq
+
+    inputs_read, schema = [_text(name) for name in inputs], lineage_schema()
 
     def named(numbers: np.ndarray[Any, Any], known: Sequence[str]) -> Any:
         used, places = np.unique(numbers, return_inverse=True)
@@ -229,21 +271,21 @@ def _write_parquet(file: IO[bytes], shards: Iterator[_Rows], inputs: Sequence[st
             counts = [len(each.output_bytes) for each in group]
             keys = BytesColumn.concat([each.keys for each in group])
             columns = [
-                _strings(keys),
+                key_strings(keys),
                 named(np.concatenate([each.input_shard for each in group]), inputs_read),
                 offsets(np.concatenate([each.input_offset for each in group])),
                 arrow_numbers(np.concatenate([each.input_bytes for each in group])),
                 named(np.repeat(np.arange(len(group)), counts), list(map(_text, outputs))),
                 offsets(np.concatenate([each.output_offset for each in group])),
                 arrow_numbers(np.concatenate([each.output_bytes for each in group])),
-                _hex(np.concatenate([each.xxh3 for each in group])),
+                hash_strings(np.concatenate([each.xxh3 for each in group])),
             ]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 
 
-def _groups(shards: Iterator[_Rows]) -> Iterator[list[_Rows]]:
+def _groups(shards: Iterator[LineageOfShard]) -> Iterator[list[LineageOfShard]]:
     """Some shards at a time, for a row group: about ``ROWS_A_GROUP`` rows."""
-    group: list[_Rows] = []
+    group: list[LineageOfShard] = []
     for each in shards:
         group.append(each)
         if sum(len(one.output_bytes) for one in group) >= ROWS_A_GROUP:
@@ -253,7 +295,7 @@ def _groups(shards: Iterator[_Rows]) -> Iterator[list[_Rows]]:
         yield group
 
 
-def _strings(keys: BytesColumn) -> Any:
+def key_strings(keys: BytesColumn) -> Any:
     """A column of text. Keys that are not UTF-8 are shown as messages show them."""
     import pyarrow as pa
 
@@ -272,7 +314,7 @@ def _texts(texts: Sequence[str]) -> Any:
     return arrow_bytes([text.encode() for text in texts], pa.string())
 
 
-def _hex(hashes: np.ndarray[Any, Any]) -> Any:
+def hash_strings(hashes: np.ndarray[Any, Any]) -> Any:
     """16 hexadecimal digits each."""
     import pyarrow as pa
 
@@ -281,7 +323,7 @@ def _hex(hashes: np.ndarray[Any, Any]) -> Any:
     return pa.StringArray.from_buffers(len(hashes), pa.py_buffer(ends), pa.py_buffer(digits))
 
 
-def _write_lines(file: IO[bytes], shards: Iterator[_Rows], inputs: Sequence[str]) -> None:
+def _write_lines(file: IO[bytes], shards: Iterator[LineageOfShard], inputs: Sequence[str]) -> None:
     inputs_read = [_text(name) for name in inputs]
     for each in shards:
         output = _text(each.output_shard)

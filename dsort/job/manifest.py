@@ -34,7 +34,7 @@ JSON, UTF-8, keys in the order below, two spaces of indent, one newline at the e
                    absent in manifests of the first releases, like the two behind it
 ``removed``        names of files with hashes of keys that were removed from the shards of ``spec``
 ``earlier``        what earlier jobs have made of the result, whose shards come first in
-                   ``outputs``: by job id, spec, removed, inputs and outputs (how many)
+                   ``outputs``: by job id, spec, removed, lineage, inputs and outputs (how many)
 ``classes``        of files in folders: the number of each class by name, as in ``.cls``; null if
                    there are none, absent in manifests of the first releases
 ``mixing``         how records were mixed: counts (of each input bin, how many came to each
@@ -127,13 +127,14 @@ class ManifestSidecar:
 class ManifestPart:
     """What an earlier job has made of a result. ``outputs``: how many of its shards, which come
     behind those of the part before. ``removed``: files with hashes of keys that were removed from
-    them since."""
+    them since. ``lineage``: of these shards, unless a later one has them."""
 
     job_id: str
     spec: JobSpec
     inputs: tuple[ManifestInput, ...]
     outputs: int
     removed: tuple[str, ...] = ()
+    lineage: ManifestSidecar | None = None
 
 
 def manifest_bytes(
@@ -203,6 +204,7 @@ def _part(part: ManifestPart) -> dict[str, object]:
         "spec": part.spec.canonical(),
         "outputs": part.outputs,
         "removed": list(part.removed),
+        "lineage": part.lineage if part.lineage is None else asdict(part.lineage),
         "inputs": _rows(ManifestInput, part.inputs),
     }
 
@@ -307,6 +309,7 @@ class StoredManifest:
                     outputs=own,
                     totals=totals,
                     removed=part.removed,
+                    lineage=part.lineage,
                     earlier=(),
                     code=(),
                 )
@@ -315,6 +318,11 @@ class StoredManifest:
         rest = {name: _less(value, before.get(name, 0)) for name, value in self.totals.items()}
         last = replace(self, outputs=self.outputs[first:], totals=rest, earlier=())
         return [*found, last]
+
+    @property
+    def lineages(self) -> list[ManifestSidecar]:
+        """The files whose rows, one behind the other, are the lineage of the result."""
+        return [each for each in (*(p.lineage for p in self.earlier), self.lineage) if each]
 
     @property
     def stored_names(self) -> list[str]:
@@ -382,7 +390,8 @@ def _earlier(content: Mapping[str, Any]) -> tuple[ManifestPart, ...]:
         except SpecError as error:
             raise _no_manifest(f"the spec of {where} is none: {error}") from None
         inputs = _stored_rows(row, "inputs", ManifestInput)
-        parts.append(ManifestPart(job_id, spec, inputs, outputs, _names(row, where)))
+        removed, lineage = _names(row, where), _lineage(row)
+        parts.append(ManifestPart(job_id, spec, inputs, outputs, removed, lineage))
     if any(part.outputs < 0 for part in parts):
         raise _no_manifest("a part of earlier has fewer than no shards")
     if sum(part.outputs for part in parts) > len(_field(content, "outputs", list)):

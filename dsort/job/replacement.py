@@ -10,7 +10,7 @@ it knows what to put back: ``dsort gc``, or a resumed job that fails.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -109,9 +109,15 @@ def each_at_once(bucket: Bucket, things: Sequence[T], do: Callable[[T], None]) -
 
 
 def keep_replaced(
-    bucket: Bucket, job_id: str, outputs: Sequence[StagedName], *, between: Callable[[], None]
+    bucket: Bucket,
+    job_id: str,
+    outputs: Sequence[StagedName],
+    *,
+    between: Callable[[], None],
+    replaceable: Collection[str] | None = None,
 ) -> set[str]:
-    """Keep whatever has a name of ``outputs``; the names that may be replaced now.
+    """Keep whatever has a name of ``outputs`` and is ``replaceable`` (None: all is); the names that
+    may be replaced now.
 
     Where an earlier attempt has begun to give names, what it kept is kept on, and what it published
     is not kept. ``between``: called before each object, to end it.
@@ -121,7 +127,11 @@ def keep_replaced(
     ours: set[str] = set()
     if noted is not None:
         ours = bucket.published({each.token: (each.name, each.receipt) for each in outputs})
-    waiting = [at for at, each in enumerate(outputs) if each.token not in ours]
+    waiting = [
+        at
+        for at, each in enumerate(outputs)
+        if each.token not in ours and (replaceable is None or each.name in replaceable)
+    ]
     if bucket.seals_on_finish:  # a listing is cheaper there than to ask for each
         there = bucket.stat_many([outputs[number].name for number in waiting])
         waiting = [number for number in waiting if outputs[number].name in there]

@@ -44,6 +44,8 @@ __all__ = ["resolve"]
 def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
     """Find the inputs, choose how payload moves, and get the workers ready."""
     with job.phase("resolve"):
+        if job.before is not None:
+            note_names(job)
         if job.spec.amend is not None:
             from dsort.job.amend import claim_base, load_base, warn_of_old_keys  # few jobs do
 
@@ -114,7 +116,6 @@ def _resolve_again(job: Job) -> None:
     """As an earlier attempt resolved it: the inputs have to be the same."""
     assert job.before is not None
     assert job.before.accepted is not None
-    note_names(job)
     job.inputs = [InputShard(*row) for row in job.before.inputs or ()]
     _name_outputs(job)
     job.resolved = resolved_before(job)

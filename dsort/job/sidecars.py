@@ -18,13 +18,14 @@ from typing import Final, TypeVar
 from dsort.errors import ObjectNotFoundError, SpecError, SpecProblem
 from dsort.job.collisions import NAMES_CHECKED_EARLY_MAX
 from dsort.job.job import Job
+from dsort.job.known_samples import KnownSamples, known_samples
 from dsort.job.layout import shared_name, sidecars_prefix, staged_prefix
 from dsort.job.manifest import ManifestOutput, ManifestSidecar, splits_of
 from dsort.job.staging import stage_pieces
+from dsort.job.whole_result import replaceable_names, sidecars_written
 from dsort.sidecars.dataset import dataset_sidecar, write_energon_database
-from dsort.sidecars.kinds import SidecarName, sidecar_names
+from dsort.sidecars.kinds import SidecarName
 from dsort.sidecars.shard_index import EnergonSample
-from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_small
 from dsort.workers.sidecars import SAMPLES, samples_of, staged_sidecar
@@ -34,7 +35,6 @@ __all__ = [
     "early_sidecar_names",
     "noted_sidecars",
     "refuse_alike",
-    "sidecars_of",
     "stage_sidecars",
 ]
 
@@ -56,11 +56,6 @@ class StagedSidecar:
     listed: ManifestSidecar
 
 
-def sidecars_of(spec: JobSpec, shards: Sequence[str]) -> list[SidecarName]:
-    """The sidecars of a result whose output shards are called ``shards``."""
-    return sidecar_names(spec.index, shards)
-
-
 def early_sidecar_names(job: Job) -> list[str]:
     """What sidecars will be called for sure, or nearly: those of the whole result, and those of the
     first shards, as many as the spec says there will be. ``SpecError`` if two have one name."""
@@ -69,15 +64,17 @@ def early_sidecar_names(job: Job) -> list[str]:
     count = None if None in counts else min(count or 0 for count in counts)
     wanted = min(count or 2, NAMES_CHECKED_EARLY_MAX)
     first = [name for group in groups for name in job.names.some(group, 0, wanted)]
-    sidecars = sidecars_of(job.spec, first)
+    sidecars = sidecars_written(job, first)
     refuse_alike(sidecars)
     sure = first if count else first[:1]
     directories = {template.prefix.count("/") for template in job.names.templates}
     in_one_directory = directories == {name.count("/") for name in first} and len(directories) == 1
+    renewed = replaceable_names(job)
     return [
         each.name
         for each in sidecars
-        if (each.ordinal < len(sure) if each.ordinal >= 0 else in_one_directory or not each.moves)
+        if each.name not in renewed
+        and (each.ordinal < len(sure) if each.ordinal >= 0 else in_one_directory or not each.moves)
     ]
 
 
@@ -97,15 +94,20 @@ def refuse_alike(sidecars: Iterable[SidecarName]) -> None:
 
 
 def stage_sidecars(
-    job: Job, outputs: Sequence[ManifestOutput], *, first: int
+    job: Job,
+    outputs: Sequence[ManifestOutput],
+    whole: Sequence[ManifestOutput],
+    *,
+    first: int,
 ) -> list[StagedSidecar]:
-    """Stage all sidecars, numbered from ``first`` on, and note for later attempts what they are."""
-    names = sidecars_of(job.spec, [shard.name for shard in outputs])
+    """Stage all sidecars that the job writes, numbered from ``first`` on, and note for later
+    attempts what they are. ``whole``: all shards of the result, with its own ``outputs``."""
+    names = sidecars_written(job, [shard.name for shard in outputs])
     of_shards = [(number, each) for number, each in enumerate(names, first) if each.ordinal >= 0]
 
     def stage(numbered: tuple[int, SidecarName]) -> StagedSidecar:
         job.stop.raise_if_requested()
-        return _stage(job, *numbered, outputs)
+        return _stage(job, *numbered, outputs, whole)
 
     staged = [*_at_once(stage, of_shards)]
     for number, name in list(enumerate(names, first))[len(of_shards) :]:
@@ -143,14 +145,19 @@ def noted_sidecars(bucket: Bucket, job_id: str) -> list[tuple[str, str, str, str
 
 
 def _stage(
-    job: Job, number: int, name: SidecarName, outputs: Sequence[ManifestOutput]
+    job: Job,
+    number: int,
+    name: SidecarName,
+    outputs: Sequence[ManifestOutput],
+    whole: Sequence[ManifestOutput],
 ) -> StagedSidecar:
     if not name.name.endswith("index.sqlite"):
-        data = _content(job, name, outputs)
+        data = _content(job, name, whole)
         return _staged(job, number, name, len(data), [data])
     with tempfile.TemporaryDirectory(prefix="dsort-sidecar-") as directory:
         path = Path(directory) / "sidecar"
-        write_energon_database(path, _samples(job, outputs))
+        with known_samples(job, Path(directory)) as known:
+            write_energon_database(path, _samples(job, outputs, whole, known))
         with path.open("rb") as file:
             pieces = iter(lambda: file.read(READ_BYTES), b"")
             return _staged(job, number, name, path.stat().st_size, pieces)
@@ -172,16 +179,30 @@ def _content(job: Job, name: SidecarName, outputs: Sequence[ManifestOutput]) -> 
     if name.ordinal < 0:
         records = {shard.name: shard.records for shard in outputs}
         checksums = [shard.xxh3 for shard in outputs]
-        return dataset_sidecar(name.name, records, splits_of(job.spec, outputs), checksums)
+        spec = job.base.spec if job.base is not None and job.replaces_inputs else job.spec
+        return dataset_sidecar(name.name, records, splits_of(spec, outputs), checksums)
     return _stored(job, name.ordinal, name.kind)
 
 
-def _samples(job: Job, outputs: Sequence[ManifestOutput]) -> Iterator[Iterator[EnergonSample]]:
-    def stored(ordinal: int) -> bytes:
-        return _stored(job, ordinal, SAMPLES)
+def _samples(
+    job: Job,
+    outputs: Sequence[ManifestOutput],
+    whole: Sequence[ManifestOutput],
+    known: KnownSamples | None,
+) -> Iterator[Iterator[EnergonSample]]:
+    """Of each shard of the result, in output order: of ``outputs``, as workers stored them; of
+    others, as the database of the result has them that is amended."""
+    ordinals = {shard.name: ordinal for ordinal, shard in enumerate(outputs)}
 
-    for ordinal, data in enumerate(_at_once(stored, range(len(outputs)))):
-        yield samples_of(data, f"the samples of output shard {ordinal}")
+    def stored(shard: ManifestOutput) -> bytes | None:
+        ordinal = ordinals.get(shard.name)
+        return None if ordinal is None else _stored(job, ordinal, SAMPLES)
+
+    for number, data in enumerate(_at_once(stored, whole)):
+        if data is not None:
+            yield samples_of(data, f"the samples of {whole[number].name}")
+        elif known is not None:
+            yield known.of(number)
 
 
 def _stored(job: Job, ordinal: int, kind: str) -> bytes:

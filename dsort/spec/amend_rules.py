@@ -19,8 +19,6 @@ def _amended_results_can_be_kept_up(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.amend is None:
         return
     given = {
-        "index": bool(spec.index),
-        "lineage": spec.lineage is not None,
         "remove_stale": spec.remove_stale,
         "output_bck": spec.output_bck.is_stream,
     }
@@ -29,9 +27,6 @@ def _amended_results_can_be_kept_up(spec: SpecFields) -> Iterator[SpecProblem]:
     if any(target.bucket is not None for target in spec.targets):
         text = "with buckets of their own do not go with amend yet: one manifest is in one bucket"
         yield SpecProblem("outputs", text)
-    if container_of(spec.output_extension).directory_files(()):
-        text = f"{spec.output_extension} shards have an index that lists them: it is not kept up"
-        yield SpecProblem("amend", text, "run the job again, over all inputs")
 
 
 def _only_keys_are_removed(spec: SpecFields) -> Iterator[SpecProblem]:
@@ -69,7 +64,7 @@ AMEND_RULES: Final[
     tuple[tuple[tuple[str, ...], Callable[[SpecFields], Iterator[SpecProblem]]], ...]
 ] = (
     (
-        ("amend", "index", "lineage", "remove_stale", "output_bck", "output_extension", "outputs"),
+        ("amend", "remove_stale", "output_bck", "output_extension", "outputs"),
         _amended_results_can_be_kept_up,
     ),
     (

@@ -30,14 +30,19 @@ DATABASE: Final = "index.sqlite"
 
 
 class SidecarCheck:
-    """Checks the sidecars that a manifest lists, shard by shard and then the rest."""
+    """Checks the sidecars of a result, shard by shard and then the rest. ``manifest``: of the part
+    of it whose shards are looked at; ``whole``: of all of it."""
 
-    def __init__(self, manifest: StoredManifest, bucket: Bucket, findings: Findings) -> None:
-        self._manifest = manifest
+    def __init__(
+        self, manifest: StoredManifest, whole: StoredManifest, bucket: Bucket, findings: Findings
+    ) -> None:
+        self._manifest = whole
+        self._part = manifest
         self._bucket = bucket
         self._findings = findings
-        names = [shard.name for shard in manifest.outputs]
-        self._wanted = sidecar_names(manifest.spec.index, names)
+        names = [shard.name for shard in whole.outputs]
+        self._first = names.index(manifest.outputs[0].name) if manifest.outputs else 0
+        self._wanted = sidecar_names(whole.spec.index, names)
         self._listed = {each.name: each for each in manifest.sidecars}
         self._of_shards: dict[str, list[SidecarName]] = {}
         for each in self._wanted:
@@ -62,6 +67,10 @@ class SidecarCheck:
 
     def check_rest(self) -> None:
         """The sidecars of the whole result, and that none is missing from the manifest."""
+        if self._part.lineage is not None:
+            self._check_bytes(self._part.lineage)
+        if self._part.job_id != self._manifest.job_id:
+            return  # looked at with the last part
         wanted = {each.name for each in self._wanted}
         for name in sorted(wanted.symmetric_difference(self._listed)):
             self._problem(
@@ -77,8 +86,6 @@ class SidecarCheck:
                 if found is not None and found != right:
                     self._problem(each.name, _WRONG)
         self._check_directory_files()
-        if self._manifest.lineage is not None:
-            self._check_bytes(self._manifest.lineage)
 
     def _check_bytes(self, listed: ManifestSidecar) -> None:
         """A file that may be large has the bytes that the manifest says."""
@@ -126,7 +133,7 @@ class SidecarCheck:
                 return
             uri = f"file:{path}?mode=ro&immutable=1"
             with closing(sqlite3.connect(uri, uri=True)) as database:
-                yield SampleCheck(database, names[0], self._findings)
+                yield SampleCheck(database, names[0], self._first, self._findings)
 
     def _read(self, name: str) -> bytes | None:
         try:
@@ -189,10 +196,14 @@ _PARTS: Final = (
 
 
 class SampleCheck:
-    """Compares a database of Energon, which may be anybody's, with the shards."""
+    """Compares a database of Energon, which may be anybody's, with shards of a result, of which the
+    one of ordinal 0 is number ``first``."""
 
-    def __init__(self, database: sqlite3.Connection, name: str, findings: Findings) -> None:
+    def __init__(
+        self, database: sqlite3.Connection, name: str, first: int, findings: Findings
+    ) -> None:
         self._database = database
+        self._first = first
         self._name = name
         self._findings = findings
         self._usable = True
@@ -212,12 +223,13 @@ class SampleCheck:
         samples = list(energon_samples(members))
         keys = [(_text(each.key), each.offset, each.size_bytes) for each in samples]
         parts = [
-            (number, _text(part.extension), part.offset, part.size_bytes)
-            for number, each in enumerate(samples)
+            (index, _text(part.extension), part.offset, part.size_bytes)
+            for index, each in enumerate(samples)
             for part in each.parts
         ]
+        number = self._first + ordinal
         try:
-            same = self._has(_KEYS, ordinal, keys) and self._has(_PARTS, ordinal, parts)
+            same = self._has(_KEYS, number, keys) and self._has(_PARTS, number, parts)
         except sqlite3.Error:
             same = self._usable = False
         if not same:

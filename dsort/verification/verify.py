@@ -37,7 +37,7 @@ then not compared with the inputs, and a warning says so. One that was merely wr
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -112,11 +112,10 @@ def verify_result(
     where = output_uri or stored.spec.output_bck
     main = open_with_settings(where, root=options.root, settings=options.settings)
     outputs = open_result(stored.spec, main, options)
-    names = frozenset(shard.name for shard in stored.outputs)
-    reports = []
+    reports, md5 = [], dict[str, str]()
     for part in stored.parts():
         found = _Verification(
-            part, names, outputs, max_expansion, options, on_event or _ignore, stop
+            part, stored, md5, outputs, max_expansion, options, on_event or _ignore, stop
         )
         with contextlib.ExitStack() as stack:
             if run_code and part.spec.makes_records:
@@ -154,13 +153,14 @@ def _files_there(manifest: StoredManifest, bucket: Bucket, options: RunOptions) 
 
 
 class _Verification:
-    """One verification, from the manifest to the report: of what one job has made. ``names``: of
-    all shards of the result, if others have made some of it."""
+    """One verification, from the manifest to the report: of what one job has made. ``whole``: of
+    all of the result, if others have made some of it. ``md5``: of each shard that was read."""
 
     def __init__(
         self,
         manifest: StoredManifest,
-        names: Collection[str],
+        whole: StoredManifest,
+        md5: dict[str, str],
         outputs_bucket: Bucket,
         max_expansion: float | None,
         options: RunOptions,
@@ -168,7 +168,9 @@ class _Verification:
         stop: StopFlag | None,
     ) -> None:
         self._manifest = manifest
-        self._all_names = names
+        self._whole = whole
+        self._md5 = md5
+        self._all_names = frozenset(shard.name for shard in whole.outputs)
         self._removed = read_removed(outputs_bucket, manifest.removed)
         self._outputs_bucket = outputs_bucket
         self._max_expansion = max_expansion
@@ -236,7 +238,7 @@ class _Verification:
             max_expansion=self._max_expansion,
         )
         repeats_allowed = not manifest.spec.keys_are_unique
-        sidecars = SidecarCheck(manifest, self._outputs_bucket, findings)
+        sidecars = SidecarCheck(manifest, self._whole, self._outputs_bucket, findings)
         with sidecars.samples() as samples:
 
             def check_sidecars(ordinal: int, shard: ManifestOutput, members: MemberTable) -> None:
@@ -257,7 +259,8 @@ class _Verification:
             self._refuse_removed(outputs, output_reader, is_compared=inputs is not None)
         else:
             check_cuts(outputs.facts, manifest.spec, self._names, findings)
-        self._check_index(outputs)
+        self._md5 |= outputs.md5
+        self._check_index()
         if inputs is not None:
             Comparison(
                 manifest.spec,
@@ -400,16 +403,16 @@ class _Verification:
             )
             self._findings.warn("other_shards", text)
 
-    def _check_index(self, outputs: OutputTable) -> None:
-        name = self._manifest.index
-        if name is None:
+    def _check_index(self) -> None:
+        name, outputs = self._manifest.index, self._whole.outputs
+        if name is None or self._manifest.job_id != self._whole.job_id:
             return
         try:
             data = read_small(self._outputs_bucket, name, bytes_max=INDEX_BYTES_MAX)
         except ObjectNotFoundError:
             self._findings.problem("index", name, "", "is not there")
             return
-        check_index(data, self._manifest.outputs, outputs.md5, name, self._findings)
+        check_index(data, outputs, self._md5, name, self._findings)
 
     def _report(self, outputs: OutputTable) -> VerifyReport:
         return VerifyReport(

@@ -19,13 +19,16 @@ VERBS = {
     "remove": ["remove", "out", "--keys", "keys.txt", "--workers", "1"],
 }
 """Each gives names to at least two shards."""
+ALL = "**/*.*"
+"""Shards, and what stands beside them."""
 
 
 def prepare(root: Path) -> None:
     write_shards(root / "in", {"a.tar": shard_of(*"abcdefghijkl")})
     write_shards(root / "more", {"m.tar": shard_of(*"uvwxyz")})
     (root / "keys.txt").write_text("a\nb\nc\nd\ne\nf\n")
-    run_local(root, spec_of(output_shard_records=4, algorithm=SHUFFLE), workers=1)
+    beside = {"index": ["dali", "sizes"], "lineage": "jsonl"}
+    run_local(root, spec_of(output_shard_records=4, algorithm=SHUFFLE, **beside), workers=1)
 
 
 def amending_job(bucket: Path) -> str:
@@ -40,7 +43,7 @@ def test_an_amendment_that_died_is_finished_or_undone(
 ) -> None:
     there = tmp_path / "there"
     prepare(there)
-    before = files_of(there / "out")
+    before = files_of(there / "out", ALL)
     done = begun.run(there, *VERBS[verb])
     assert done.code == 0, done.err
     for after_it in ("resume", "gc"):
@@ -53,12 +56,12 @@ def test_an_amendment_that_died_is_finished_or_undone(
         if after_it == "resume":
             ended = begun.run(here, "resume", amending_job(here / "out"), "--bucket", "out")
             assert ended.code == 0, ended.err
-            assert files_of(here / "out") == files_of(there / "out")
+            assert files_of(here / "out", ALL) == files_of(there / "out", ALL)
         else:
             ended = begun.run(here, "gc", "out", "--remove", "--older-than", "0s")
             assert ended.code == 0, ended.err
-            assert files_of(here / "out") == before
+            assert files_of(here / "out", ALL) == before
             ended = begun.run(here, *VERBS[verb])  # what died has no claim any more
             assert ended.code == 0, ended.err
-            assert files_of(here / "out") == files_of(there / "out")
+            assert files_of(here / "out", ALL) == files_of(there / "out", ALL)
         assert begun.run(here, "verify", "out").code == 0

@@ -300,29 +300,12 @@ def test_a_claim_of_a_job_that_is_gone_counts_for_nothing(tmp_path: Path) -> Non
         append(tmp_path, "more", manifest=(claim.parent / "manifest.json").read_bytes())
 
 
-def test_what_cannot_be_kept_up_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "keys.txt").write_text("a\n")
-    write_shards(tmp_path / "more", {"m.tar": shard_of("x")})
-    for number, (fields, says) in enumerate(
-        [
-            ({"lineage": "jsonl"}, "a lineage"),
-            ({"index": ["sizes", "dali"]}, "dali"),
-            ({"index": "wids"}, "wids"),
-            ({"output_extension": ".mds"}, "have no keys"),
-            ({"ekm": {"a-%d": ["."]}}, "external key map"),
-        ]
-    ):
-        place = f"out-{number}"
-        made(tmp_path, output_bck=place, **fields)
-        (path,) = tmp_path.glob(f"{place}/.dsort/*/manifest.json")
-        before = tree_of(tmp_path / place)
-        how = {"place": place, "options": options(tmp_path)}
-        with pytest.raises((InputError, SpecError), match=r"index|lineage|external key map"):
-            api.append(path.read_bytes(), "more", **how)
-        if "ekm" not in fields:
-            with pytest.raises((InputError, SpecError), match=says):
-                api.remove(path.read_bytes(), tmp_path / "keys.txt", **how)
-        assert tree_of(tmp_path / place) == before
+def test_records_without_keys_are_not_removed(tmp_path: Path) -> None:
+    made(tmp_path, output_extension=".mds")
+    before = tree_of(tmp_path / "out")
+    with pytest.raises(InputError, match="have no keys"):
+        remove(tmp_path, "a")
+    assert tree_of(tmp_path / "out") == before
 
 
 def test_names_go_on(tmp_path: Path) -> None:
@@ -414,7 +397,7 @@ def test_the_commands_say_what_they_did(tmp_path: Path, cli: CommandLine) -> Non
         ({"amend": {"job": "../x"}}, "amend.job"),
         ({"amend": {"job": "j", "by": "remove"}}, "written again in their place"),
         ({"amend": {"job": "j"}, "overwrite": True}, "overwrite"),
-        ({"amend": {"job": "j"}, "lineage": "jsonl"}, "lineage"),
+        ({"amend": {"job": "j"}, "remove_stale": True, "overwrite": True}, "remove_stale"),
     ],
 )
 def test_what_a_spec_may_say_of_it_is_checked(fields: dict[str, Any], says: str) -> None:
