@@ -125,7 +125,7 @@ import sys
 from dsort.spec import parse_spec
 spec = {"input_bck": "a", "input_format": "a-{0..2}", "output_format": "b-%d"}
 parse_spec({**spec, "output_shard_count": 3, "algorithm": {"kind": "shuffle"}})
-heavy = {"numpy", "pyarrow", "boto3", "ray", "isal", "lz4", "zstandard", "orjson", "xxhash"}
+heavy = {"numpy", "pyarrow", "boto3", "ray", "isal", "lz4", "backports", "orjson", "xxhash"}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.support.cluster_files import (
     CLUSTER,
@@ -54,7 +55,9 @@ def test_the_image_has_the_packages_that_were_tested() -> None:
         locked_versions("../requirements-dev.lock"),
         locked_versions("requirements.lock"),
     )
-    needed = {Requirement(each).name.lower() for each in project()["project"]["dependencies"]}
+    needed = {
+        canonicalize_name(Requirement(each).name) for each in project()["project"]["dependencies"]
+    }
 
     assert needed <= shipped.keys(), "make lock, for cluster/requirements.lock too"
     differing = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -67,7 +68,7 @@ def project(directory: Path) -> dict[str, list[str]]:
 def run(place: Path, code: str) -> str:
     """What ``code`` prints with the files of the client alone, and without the libraries of the
     engine."""
-    needs = {each.partition(">")[0] for each in project(ROOT)["dependencies"]}
+    needs = {re.split(r"[.>]", each)[0] for each in project(ROOT)["dependencies"]}
     refused = (needs - {"braceexpand", "pydantic", "rich", "typer"}) | {"lz4", "obstore", "re2"}
     script = NOTHING_ELSE.format(refused=refused, place=str(place), root=str(ROOT)) + code
     environment = {name: value for name, value in os.environ.items() if "DSORT" not in name}

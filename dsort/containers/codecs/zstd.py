@@ -10,9 +10,13 @@ some input. So the blocks of each frame are counted here; the library gets them 
 from __future__ import annotations
 
 import struct
+import sys
 from typing import Final
 
-import zstandard
+if sys.version_info >= (3, 14):
+    from compression import zstd  # backports.zstd is that, for older Pythons
+else:
+    from backports import zstd
 
 from dsort.containers.codecs.base import Codec, EncodedPiece, MemberDecoder, PieceEncoder
 from dsort.sizes import format_bytes
@@ -47,7 +51,7 @@ class Zstd(Codec):
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        return (zstandard.ZstdError, _FrameError)
+        return (zstd.ZstdError, _FrameError)
 
     def skipped_bytes(self, head: bytes) -> int:
         return skippable_bytes(head)
@@ -56,8 +60,7 @@ class Zstd(Codec):
         return _FrameEncoder(level)
 
     def library(self, level: int) -> tuple[str, str]:
-        version = ".".join(map(str, zstandard.ZSTD_VERSION))
-        return "zstandard", f"{zstandard.__version__} (libzstd {version})"
+        return "libzstd", zstd.zstd_version
 
 
 def skippable_bytes(head: bytes) -> int:
@@ -77,8 +80,12 @@ class _FrameDecoder:
 
     def __init__(self, window_bytes_max: int) -> None:
         self._window_bytes_max = window_bytes_max
-        self._decoder = zstandard.ZstdDecompressor(max_window_size=window_bytes_max)
-        self._stream = self._decoder.decompressobj()
+        # The next power of two; what is between is refused by the frame's header.
+        least, most = zstd.DecompressionParameter.window_log_max.bounds()
+        log = min(max((window_bytes_max - 1).bit_length(), least), most)
+        self._stream = zstd.ZstdDecompressor(
+            options={zstd.DecompressionParameter.window_log_max: log}
+        )
         self._data = b""
         self._is_begun = self._is_last = False
         self._has_checksum = False
@@ -172,10 +179,14 @@ class _FrameEncoder(PieceEncoder):
         self._entries: list[bytes] = []
 
     def encode(self, piece: bytearray) -> EncodedPiece:
-        compressor = zstandard.ZstdCompressor(
-            level=self._level, write_checksum=True, write_content_size=True
-        )
-        return EncodedPiece(compressor.compress(piece))
+        parameter = zstd.CompressionParameter
+        options: dict[int, int] = {
+            parameter.compression_level: self._level,
+            parameter.checksum_flag: 1,
+            parameter.content_size_flag: 1,
+        }
+        compressor = zstd.ZstdCompressor(options=options)
+        return EncodedPiece(compressor.compress(piece, zstd.ZstdCompressor.FLUSH_FRAME))
 
     def add(self, piece: bytearray, encoded: EncodedPiece) -> None:
         self._entries.append(struct.pack("<II", len(encoded.data), len(piece)))
