@@ -137,7 +137,8 @@ class JobStarted:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far one phase is. A total of 0 means that it is not known (yet)."""
+    """How far one phase is. A total of 0 means that it is not known (yet). ``members_done``,
+    ``payload_bytes_done``: of extraction; payload without headers and padding."""
 
     job_id: str
     phase: str  # resolve | extract | plan | create | commit
@@ -147,11 +148,13 @@ class Progress:
     bytes_done: int
     bytes_total: int
     elapsed_s: float  # since this phase began
+    members_done: int = 0
+    payload_bytes_done: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseDone:
-    """One phase is over; its totals."""
+    """One phase is over; its totals. ``members``, ``payload_bytes``: as of ``Progress``."""
 
     job_id: str
     phase: str
@@ -159,6 +162,8 @@ class PhaseDone:
     shards: int
     records: int
     bytes: int
+    members: int = 0
+    payload_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

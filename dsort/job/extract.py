@@ -187,7 +187,13 @@ class Extraction:
         self._counted.add(facts.shard)
         if job.state.phase == "extract":
             size_bytes = job.inputs[facts.shard].size_bytes
-            job.advance(shards=1, records=facts.records, bytes_done=size_bytes)
+            job.advance(
+                shards=1,
+                records=facts.records,
+                bytes_done=size_bytes,
+                members=facts.members,
+                payload_bytes=facts.payload_bytes,
+            )
 
     def shard_locations(self) -> ShardLocations:
         """Which node has what."""

@@ -20,7 +20,13 @@ from dsort.errors import (
 from dsort.job.job import Job
 from dsort.loose_files.bucket import FilesBucket
 from dsort.naming.inputs import expand_inputs
-from dsort.naming.names import archive_extension, first_few, is_internal, position_key
+from dsort.naming.names import (
+    archive_extension,
+    first_few,
+    is_internal,
+    position_key,
+    with_extension,
+)
 from dsort.naming.patterns import glob_prefix, glob_regex
 from dsort.spec.inputs import Source
 from dsort.spec.model import JobSpec
@@ -80,7 +86,7 @@ def resolve_inputs(
             raise MissingShardError(
                 f"no shard of the input {source.name} was found in {own.uri}"
                 f"{_tried(spec, source, absent)}",
-                hint=_prefix_hint(source) or _LOOK_HINT,
+                hint=_naming_hint(source, own, absent) or _LOOK_HINT,
             )
     if missing.count and reaction == "abort":
         raise MissingShardError(
@@ -89,8 +95,8 @@ def resolve_inputs(
         )
     if not found and reaction is None:
         raise MissingShardError(
-            f"no input shard was found in {bucket.uri}{_tried(spec, spec.sources[0], missing)}",
-            hint=_prefix_hint(spec.sources[0]) or _LOOK_HINT,
+            f"no input shard was found in {bucket.uri}{_tried(spec, source, missing)}",
+            hint=_naming_hint(source, own, absent) or _LOOK_HINT,
         )
     tally.add("missing_shards", missing.count, missing.first)
     tally.add("objects_passed_over", passed_over.count, passed_over.first)
@@ -285,7 +291,12 @@ def _may_read(bucket: Bucket, name: str) -> bool:
     return os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
-def _prefix_hint(source: Source) -> str:
+def _naming_hint(source: Source, bucket: Bucket, absent: _SomeNames) -> str:
+    """What whoever wrote these names probably meant; empty if that cannot be told."""
+    for name in absent.first if source.format.objnames is not None else ():
+        longer = with_extension(name, source.extension)
+        if longer != name and bucket.stat_many([longer]):
+            return f'objnames are taken as they are: write "{longer}"'
     text = source.format.template
     if text is None or any(sign in text for sign in "{}@") or archive_extension(text):
         return ""

@@ -77,6 +77,8 @@ class Advanced:
     shards: int = 0
     records: int = 0
     bytes: int = 0
+    members: int = 0
+    payload_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ class PhaseTotals:
     shards: int = 0
     records: int = 0
     bytes: int = 0
+    members: int = 0
+    payload_bytes: int = 0
     ended_s: float | None = None
 
     @property
@@ -130,6 +134,8 @@ class JobState:
                 current.shards += event.shards
                 current.records += event.records
                 current.bytes += event.bytes
+                current.members += event.members
+                current.payload_bytes += event.payload_bytes
             case Noted():
                 self.tally.merge(event.tally)
             case PhaseEnded():
@@ -398,7 +404,14 @@ class Job:
         self.timeline.end(name, ended_s - self._began_s, totals.bytes)
         self.on_event(
             PhaseDone(
-                self.job_id, name, totals.seconds, totals.shards, totals.records, totals.bytes
+                self.job_id,
+                name,
+                totals.seconds,
+                totals.shards,
+                totals.records,
+                totals.bytes,
+                totals.members,
+                totals.payload_bytes,
             )
         )
 
@@ -408,9 +421,17 @@ class Job:
         totals = self.state.phases[self.state.phase]
         totals.shards_total, totals.bytes_total = shards, bytes_total
 
-    def advance(self, *, shards: int = 0, records: int = 0, bytes_done: int = 0) -> None:
+    def advance(
+        self,
+        *,
+        shards: int = 0,
+        records: int = 0,
+        bytes_done: int = 0,
+        members: int = 0,
+        payload_bytes: int = 0,
+    ) -> None:
         """Some more of the current phase is done."""
-        self.state.apply(Advanced(shards, records, bytes_done))
+        self.state.apply(Advanced(shards, records, bytes_done, members, payload_bytes))
         assert self.state.phase is not None
         self._tell_progress(self.state.phase)
 
@@ -466,5 +487,7 @@ class Job:
                 totals.bytes,
                 totals.bytes_total,
                 now_s - totals.began_s,
+                totals.members,
+                totals.payload_bytes,
             )
         )

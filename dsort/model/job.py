@@ -40,6 +40,12 @@ class ProgressView(Model):
     records_done: int = Field(default=0, examples=[12000])
     bytes_done: int = Field(default=0, examples=[1207793664])
     bytes_total: int = Field(default=0, examples=[1912340480])
+    members_done: int = Field(default=0, description="Of extraction.", examples=[24000])
+    payload_bytes_done: int = Field(
+        default=0,
+        description="Of extraction: of all members, without headers and padding.",
+        examples=[1195000000],
+    )
     elapsed_s: float = Field(default=0.0, examples=[2.6])
     share: float | None = Field(
         default=None, description="Of the whole job, 0 to 1.", examples=[0.2915]

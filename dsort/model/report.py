@@ -82,6 +82,12 @@ class PhaseView(Model):
     shards: int = Field(default=0, examples=[19])
     records: int = Field(default=0, examples=[0])
     bytes: int = Field(default=0, examples=[1912340480])
+    members: int = Field(default=0, description="Of extraction.", examples=[0])
+    payload_bytes: int = Field(
+        default=0,
+        description="Of extraction: of all members, without headers and padding.",
+        examples=[0],
+    )
 
 
 class ReactionView(Model):

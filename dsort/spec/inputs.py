@@ -43,7 +43,9 @@ class InputFormat(Part):
         examples=["samples-{000..099}", "train-{00..09}::extra-{00..04}"],
     )
     objnames: ObjectNames | None = Field(
-        default=None, description="The names themselves, used as they are and in this order."
+        default=None,
+        description="The names themselves, used as they are and in this order: nothing is "
+        "appended. One without an archive extension has the container of input_extension.",
     )
     prefix: NamePrefix | None = Field(
         default=None,

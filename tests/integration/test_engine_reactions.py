@@ -65,6 +65,15 @@ def test_a_template_without_a_range_is_that_one_shard(tmp_path: Path) -> None:
         run_local(tmp_path, spec_of(input_format={"template": "s-"}))
 
 
+def test_names_of_a_list_are_taken_as_they_are(tmp_path: Path) -> None:
+    shards = {"s-00": shard_of("bare"), "s-00.tar": shard_of("a"), "s-01.tar": shard_of("b")}
+    write_shards(tmp_path / "in", shards)
+    run_local(tmp_path, spec_of(input_format={"objnames": ["s-00", "s-01.tar"]}))
+    assert records_out(tmp_path) == ["bare.jpg", "b.jpg"]
+    with refused(tmp_path, MissingShardError, "none of 1 names", 'write "s-01.tar"'):
+        run_local(tmp_path, spec_of(input_format={"objnames": ["s-01"]}))
+
+
 def test_missing_shards_may_abort(tmp_path: Path) -> None:
     three_of_103(tmp_path)
     with refused(tmp_path, MissingShardError, "100 input shards", "in-001.tar", "missing_shards"):

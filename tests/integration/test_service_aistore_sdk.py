@@ -21,7 +21,7 @@ from aistore.sdk.types import BucketModel
 
 from dsort.service.database.engine import open_database
 from dsort.service.security.tokens import TokenStore
-from tests.support.datasets import files_of, small_dataset, write_shards
+from tests.support.datasets import files_of, read_shard, small_dataset, write_shards
 from tests.support.engine import run_local
 from tests.support.fault_points import PointFault, arm, disarm, points_environment
 from tests.support.service_process import ServiceProcess, await_that, running_service
@@ -97,7 +97,9 @@ def test_a_job_of_the_framework_and_what_is_reported_of_it(client: Client, place
     assert (info.id, info.archived, info.aborted) == (job_id, True, False)
     assert (info.src_bck.name, info.dst_bck.name) == ("in", "shuffled")
     assert (info.objects, info.metrics.description) == ("3", "for epoch 1")
-    assert info.metrics.local_extraction.extracted_record_count == "36"
+    members = [member for each in expected.values() for member in read_shard(each)]
+    assert info.metrics.local_extraction.extracted_record_count == str(len(members))
+    assert info.bytes == str(sum(len(member.payload) for member in members))
     assert info.metrics.shard_creation.created_count == str(len(expected))
     assert info.metrics.errors == []
     assert result.end_time is not None

@@ -66,7 +66,15 @@ QUEUED = JobRow(
 RUNNING = replace(QUEUED, state="running", started_at=1000.5, attempt=1)
 DONE = {
     "resolve": {"phase": "resolve", "seconds": 0.5, "shards": 4, "records": 0, "bytes": 4000},
-    "extract": {"phase": "extract", "seconds": 2.0, "shards": 4, "records": 40, "bytes": 4000},
+    "extract": {
+        "phase": "extract",
+        "seconds": 2.0,
+        "shards": 4,
+        "records": 40,
+        "bytes": 4000,
+        "members": 80,
+        "payload_bytes": 3600,
+    },
     "plan": {"phase": "plan", "seconds": 0.25, "shards": 0, "records": 40, "bytes": 0},
     "create": {"phase": "create", "seconds": 3.0, "shards": 6, "records": 40, "bytes": 4100},
     "commit": {"phase": "commit", "seconds": 0.25, "shards": 6, "records": 0, "bytes": 4100},
@@ -147,7 +155,15 @@ def test_every_kind_of_bucket(uri: str, name: str, provider: str) -> None:
 
 def test_extraction_runs_and_counts() -> None:
     raw, _ = shown(
-        in_phase("extract", shards_done=3, shards_total=4, records_done=30, bytes_done=3000)
+        in_phase(
+            "extract",
+            shards_done=3,
+            shards_total=4,
+            records_done=30,
+            bytes_done=3000,
+            members_done=60,
+            payload_bytes_done=2700,
+        )
     )
     view = raw["Metrics"]["local_extraction"]
     assert view == {
@@ -158,12 +174,12 @@ def test_extraction_runs_and_counts() -> None:
         "finished": False,
         "total_count": "4",
         "extracted_count": "3",
-        "extracted_size": "3000",
-        "extracted_record_count": "30",
+        "extracted_size": "2700",  # payload: of shards it is their uncompressed content
+        "extracted_record_count": "60",  # members, by whatever name
         "extracted_to_disk_count": "0",
         "extracted_to_disk_size": "0",
     }
-    assert (raw["loc-objs"], raw["loc-bytes"]) == ("3", "3000")
+    assert (raw["loc-objs"], raw["loc-bytes"]) == ("3", "2700")
     assert raw["Metrics"]["meta_sorting"]["running"] is False
 
 
@@ -210,11 +226,12 @@ def test_a_finished_job() -> None:
 
 
 def test_inputs_that_were_surveyed_first_are_counted_once_in_the_end() -> None:
-    twice = {**DONE["extract"], "shards": 8}
+    twice = {**DONE["extract"], "shards": 8, "members": 160, "payload_bytes": 7200}
     row = replace(finished(move="spill"), phases=[DONE["resolve"], twice])
     view = shown(row)[0]["Metrics"]["local_extraction"]
     assert (view["total_count"], view["extracted_count"]) == ("4", "4")
-    assert (view["extracted_to_disk_count"], view["extracted_to_disk_size"]) == ("4", "4000")
+    assert (view["extracted_record_count"], view["extracted_size"]) == ("80", "3600")
+    assert (view["extracted_to_disk_count"], view["extracted_to_disk_size"]) == ("4", "3600")
 
 
 def test_a_job_that_went_on_from_its_commit_has_finished_its_earlier_phases() -> None:

@@ -120,7 +120,8 @@ def test_events_are_reported_in_order_and_the_last_of_many_steps_only(telling: T
     assert row.progress is not None
     assert (row.phase, row.progress["shards_done"], row.warning_count) == ("resolve", 9, 1)
     (phase,) = row.phases or ()
-    assert phase == {"phase": "resolve", "seconds": 1.5, "shards": 10, "records": 3, "bytes": 4000}
+    counts = {"shards": 10, "records": 3, "bytes": 4000, "members": 0, "payload_bytes": 0}
+    assert phase == {"phase": "resolve", "seconds": 1.5, **counts}
 
 
 def test_progress_is_reported_while_the_job_runs(telling: Telling) -> None:
@@ -215,6 +216,8 @@ def test_figures_of_progress() -> None:
         "bytes_done": 250,
         "bytes_total": 1000,
         "elapsed_s": 5.0,
+        "members_done": 0,
+        "payload_bytes_done": 0,
         "bytes_per_s": 50.0,
     }
 

@@ -76,7 +76,7 @@ class JobInfo(_View):
     started_shard_creation: int = Field(description="How long sorting took, in nanoseconds.")
     finished_shard_creation: int = Field(description="How long creation took, in nanoseconds.")
     loc_objs: str = Field(alias="loc-objs", description="Input shards.")
-    loc_bytes: str = Field(alias="loc-bytes")
+    loc_bytes: str = Field(alias="loc-bytes", description="Of the payload of their members.")
     metrics: JobMetrics = Field(alias="Metrics")
     aborted: bool = Field(description="It failed or was stopped.")
     archived: bool = Field(description="It is over.")
@@ -104,7 +104,7 @@ PEER_JOB: Final[dict[str, Any]] = {
     "started_shard_creation": 300000000,
     "finished_shard_creation": 4800000000,
     "loc-objs": "19",
-    "loc-bytes": "1912340480",
+    "loc-bytes": "1890000000",
     "Metrics": {
         "local_extraction": {
             "started_time": "2026-01-31T02:00:01Z",
@@ -114,8 +114,8 @@ PEER_JOB: Final[dict[str, Any]] = {
             "finished": True,
             "total_count": "19",
             "extracted_count": "19",
-            "extracted_size": "1912340480",
-            "extracted_record_count": "19000",
+            "extracted_size": "1890000000",
+            "extracted_record_count": "38000",
             "extracted_to_disk_count": "0",
             "extracted_to_disk_size": "0",
         },
@@ -318,13 +318,15 @@ class _Facts:
 
     @property
     def extracted(self) -> Json:
-        """Input shards, their bytes and records. A job that surveys its inputs goes over them
-        twice, and counts them so until there is a result."""
+        """Input shards, their members, and the payload of those. A job that surveys its inputs goes
+        over them twice, and counts them so until there is a result."""
         counted = self._counted("extract")
         if "input_shards" not in self.result:
             return counted
-        shards, records = self.result["input_shards"], self.result["records"]
-        return {**counted, "shards": shards, "total": shards, "records": records}
+        shards = self.result["input_shards"]
+        times = max(counted["shards"] // max(shards, 1), 1)
+        once = {name: counted[name] // times for name in ("members", "bytes")}
+        return {**once, "shards": shards, "total": shards}
 
     @property
     def created(self) -> Json:
@@ -367,18 +369,19 @@ class _Facts:
         return float(sum(self.done[name]["seconds"] for name in before if name in self.done))
 
     def _counted(self, phase: str) -> Json:
+        counts = dict.fromkeys(("shards", "members", "bytes", "total"), 0)
         if phase in self.done:
             done = self.done[phase]
-            counts = {name: done[name] for name in ("shards", "records", "bytes")}
-            return {**counts, "total": done["shards"]}
-        if self.last.get("phase") != phase:
-            return {"shards": 0, "records": 0, "bytes": 0, "total": 0}
-        return {
-            "shards": self.last["shards_done"],
-            "records": self.last["records_done"],
-            "bytes": self.last["bytes_done"],
-            "total": self.last["shards_total"],
-        }
+            counts |= {"shards": done["shards"], "total": done["shards"]}
+            counts |= {"members": done.get("members", 0), "bytes": done.get("payload_bytes", 0)}
+        elif self.last.get("phase") == phase:
+            last = self.last
+            counts |= {"shards": last["shards_done"], "total": last["shards_total"]}
+            counts |= {
+                "members": last.get("members_done", 0),
+                "bytes": last.get("payload_bytes_done", 0),
+            }
+        return counts
 
 
 def _extraction_counts(facts: _Facts) -> Json:
@@ -388,7 +391,7 @@ def _extraction_counts(facts: _Facts) -> Json:
         "total_count": str(extracted["total"]),
         "extracted_count": str(extracted["shards"]),
         "extracted_size": str(extracted["bytes"]),
-        "extracted_record_count": str(extracted["records"]),
+        "extracted_record_count": str(extracted["members"]),  # which it counts
         "extracted_to_disk_count": str(extracted["shards"] if spilled else 0),
         "extracted_to_disk_size": str(extracted["bytes"] if spilled else 0),
     }

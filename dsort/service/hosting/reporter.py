@@ -250,6 +250,8 @@ def _phase_view(done: PhaseDone) -> dict[str, Any]:
         "shards": done.shards,
         "records": done.records,
         "bytes": done.bytes,
+        "members": done.members,
+        "payload_bytes": done.payload_bytes,
     }
 
 
