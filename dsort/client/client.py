@@ -126,8 +126,10 @@ class DsortClient(ClosesOnExit):
         return Job.of(self._read(_path(job_id)))
 
     def find(self, job: str) -> Job:
-        """The job whose id is ``job`` or begins so. ``NotFoundError`` if there is none,
-        ``SpecError`` that names them if there are several."""
+        """The job whose id is ``job`` or begins so; ``srt-`` before it, as AIStore's clients have
+        it, is no part of it. ``NotFoundError`` if there is none, ``SpecError`` that names them if
+        there are several."""
+        job = job.removeprefix("srt-")
         if WHOLE_ID.fullmatch(job):
             return self.get(job)
         found = [each for each in self.list(text=job) if each.job_id.startswith(job)]

@@ -51,7 +51,15 @@ EXAMPLE_SPEC: Final[dict[str, Any]] = {
     "description": "Shuffle the images",
 }
 EXAMPLE_PHASES: Final[list[dict[str, Any]]] = [
-    {"phase": name, "seconds": seconds, "shards": shards, "records": records, "bytes": size}
+    {
+        "phase": name,
+        "seconds": seconds,
+        "shards": shards,
+        "records": records,
+        "bytes": size,
+        "members": 38000 if name == "extract" else 0,
+        "payload_bytes": 1854000000 if name == "extract" else 0,
+    }
     for name, seconds, shards, records, size in (
         ("resolve", 0.1, 19, 0, 1912340480),
         ("extract", 4.2, 19, 19000, 1912340480),

@@ -229,7 +229,7 @@ def test_the_beginning_of_an_id_finds_a_job_if_no_other_begins_so() -> None:
         }
     )
     with service.client() as client:
-        assert client.find(JOB).job_id == JOB
+        assert client.find(JOB).job_id == client.find(f"srt-{JOB}").job_id == JOB
         assert client.find(other[:-3]).job_id == other
         with pytest.raises(SpecError, match=f"fits several jobs: {JOB}, {other}"):
             client.find("20260131")

@@ -95,6 +95,31 @@ RECORDED = [
         answer=r'bucket "gone" does not exist',
     ),
     Recorded(
+        "start: a bucket of an object store, which is not looked for",
+        *("POST", "/v1/sort"),
+        body=SPEC | {"input_bck": {"name": "gone", "provider": "aws"}, "output_format": "c-{0..9}"},
+        answer=r"srt-.*",
+    ),
+    Recorded(
+        "start: every object that may be there is, and says nothing",
+        *("POST", "/v1/sort"),
+        body={name: {} for name in ("output_bck", "algorithm", "Config")}
+        | {
+            "input_bck": {"name": "in", "provider": "", "namespace": {}},
+            "input_format": {},
+            "output_format": "d-{0..9}",
+            "output_shard_size": "10KB",
+        },
+        answer=r"srt-.*",
+    ),
+    Recorded(
+        "start: no input bucket",
+        *("POST", "/v1/sort"),
+        body=SPEC | {"input_bck": {}},
+        status=400,
+        answer=r"input_bck",
+    ),
+    Recorded(
         "show job srt-...",
         *("GET", "/v1/sort", {"uuid": f"srt-{NEW}"}),
         answer=lambda said: [each["id"] for each in said.values()] == [f"srt-{NEW}"],
@@ -243,6 +268,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[There]:
     (root / "in").mkdir()
     config = ServiceConfig(
         run=RunOptions(root=root),
+        allow=("s3://gone",),
         state_dir=root / "state",
         database_url=f"sqlite:///{root}/service.db",
         replica="one",

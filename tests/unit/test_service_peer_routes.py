@@ -4,11 +4,13 @@ same rules about who may do what as everywhere."""
 from __future__ import annotations
 
 import functools
+import json
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import yaml
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import update
@@ -112,6 +114,9 @@ def test_a_job_is_started_looked_at_aborted_and_removed(service: Service, client
         "by name",
     )
     assert target["src-bck"]["name"] == "in"
+    here = ann.get(f"/v1/jobs/{job_id}").json()  # whose id is the one without srt-
+    assert (here["job_id"], here["description"]) == (own_id(job_id), "by name")
+    assert ann.get(f"/v1/jobs/srt-{job_id}").status_code == 404
     busy = ann.delete("/v1/sort", params={"uuid": job_id})
     assert busy.status_code == 400
     assert busy.text == f"dsort process {job_id} still in progress and cannot be removed"
@@ -200,6 +205,17 @@ def test_a_wrong_spec_is_reported_in_words(client: Clients) -> None:
     assert "algorithm.kind" in answer.text
     assert "output_format: no range in template 'out-'" in answer.text
     assert client("submitter", "bob").post("/v1/sort", content=b"{").status_code == 400
+
+
+def test_an_unknown_field_is_reported_in_json_and_in_yaml(client: Clients) -> None:
+    ann = client("submitter")
+    wrong = SPEC | {"output_shard_sise": "1MB"}
+    for text, kind in ((json.dumps(wrong), "json"), (yaml.safe_dump(wrong), "yaml")):
+        headers = {"Content-Type": f"application/{kind}"}
+        answer = ann.post("/v1/sort", content=text, headers=headers)
+        assert answer.status_code == 400
+        assert "output_shard_sise" in answer.text
+        assert "output_shard_size" in answer.text.replace("output_shard_sise", "")
 
 
 def test_nobody_without_a_token_is_let_in(app: FastAPI) -> None:

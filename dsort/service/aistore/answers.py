@@ -26,7 +26,6 @@ __all__ = [
     "KEY_MAP",
     "KEY_MAP_SCHEMA",
     "PEER_JOB",
-    "PEER_PREFIX",
     "TARGET",
     "ZERO_TIME",
     "JobInfo",
@@ -35,6 +34,7 @@ __all__ = [
     "job_info",
     "job_snap",
     "job_status",
+    "own_id",
     "peer_id",
 ]
 
@@ -104,7 +104,7 @@ PEER_JOB: Final[dict[str, Any]] = {
     "started_shard_creation": 300000000,
     "finished_shard_creation": 4800000000,
     "loc-objs": "19",
-    "loc-bytes": "1890000000",
+    "loc-bytes": "1854000000",
     "Metrics": {
         "local_extraction": {
             "started_time": "2026-01-31T02:00:01Z",
@@ -114,7 +114,7 @@ PEER_JOB: Final[dict[str, Any]] = {
             "finished": True,
             "total_count": "19",
             "extracted_count": "19",
-            "extracted_size": "1890000000",
+            "extracted_size": "1854000000",
             "extracted_record_count": "38000",
             "extracted_to_disk_count": "0",
             "extracted_to_disk_size": "0",
@@ -152,7 +152,7 @@ PEER_JOB: Final[dict[str, Any]] = {
 TARGET: Final = "dsort"
 """The one target that a job of this service has."""
 
-PEER_PREFIX: Final = "srt-"
+_PREFIX: Final = "srt-"
 """What the id of every dSort job begins with: AIStore's command line knows it by that."""
 
 ZERO_TIME: Final = "0001-01-01T00:00:00Z"
@@ -183,7 +183,12 @@ def go_time(seconds: float | None) -> str:
 
 def peer_id(job_id: str) -> str:
     """The id that AIStore's clients have for a job."""
-    return PEER_PREFIX + job_id
+    return _PREFIX + job_id
+
+
+def own_id(job_id: str) -> str:
+    """The id that a job has here, of one that may be AIStore's for it."""
+    return job_id.removeprefix(_PREFIX)
 
 
 def bucket_model(uri: str, root: Path | None = None) -> Json:

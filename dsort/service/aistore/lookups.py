@@ -14,7 +14,7 @@ from typing import Any, Final
 from fastapi import Request
 
 from dsort.errors import ForbiddenError, NotFoundError, SpecError
-from dsort.service.aistore.answers import PEER_PREFIX, bucket_model
+from dsort.service.aistore.answers import bucket_model, own_id
 from dsort.service.api.dependencies import address_of
 from dsort.service.jobs.rows import JobRow, NewJob
 from dsort.service.jobs.store import JobFilter
@@ -32,7 +32,7 @@ _ID: Final = re.compile(r"[A-Za-z0-9_-]+")
 def find_job(service: Service, identity: Identity, uuid: str) -> JobRow | None:
     """The job with this id, as AIStore's clients have it or as ours do; None if there is none that
     the token may see."""
-    row = service.store.get(uuid.removeprefix(PEER_PREFIX)) if _ID.fullmatch(uuid) else None
+    row = service.store.get(own_id(uuid)) if _ID.fullmatch(uuid) else None
     return row if row is not None and identity.may_see(row) else None
 
 
