@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,7 @@ from dsort.naming.templates import ShardTemplate, parse_template
 from dsort.read import ShardReader
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
+from dsort.storage.output_buckets import place_of
 
 __all__ = ["FoundKeys", "Removal", "append_fields", "find_keys", "read_keys", "remove_fields"]
 
@@ -27,6 +28,8 @@ KEYS_BYTES_MAX: Final = 1 << 30
 BUFFER_BYTES_MAX: Final = 128 << 20
 BUFFER_BYTES_MIN: Final = 1 << 20
 NUMBER_MAX: Final = 10**18
+DIGITS_MIN: Final = 9
+"""Names without an end may get so many digits."""
 
 _OF_THE_JOB: Final = (
     "inputs",
@@ -77,36 +80,32 @@ def append_fields(
     output_format: str | None = None,
 ) -> dict[str, Any]:
     """The fields of the spec that adds the shards of the bucket ``source`` to a result, which is in
-    the bucket ``place``, in the same manner in which it was made. ``template``: of these shards;
-    all, if it is None. ``output_format``: of the new shards; None, the names go on. ``SpecError``
-    if they cannot."""
+    the bucket ``place``, in the same manner in which it was made. ``source``: of a result that
+    joined several inputs, one for each, by name. ``template``: of these shards; all, if it is None.
+    ``output_format``: of the new shards; None, the names go on. ``SpecError`` if they cannot."""
     spec = base.spec
-    _refuse_apart(base)
-    if spec.has_key_map:
-        text = f"job {base.job_id} has an external key map, whose templates do not go on"
-        raise SpecError(text, hint="write a spec of your own, with amend: {job: ...}")
-    if spec.join is not None:
-        text = f"job {base.job_id} joined several inputs, which one bucket does not replace"
-        raise SpecError(text, hint="write a spec of your own, with amend: {job: ...}")
-    if spec.keep_shards and output_format is not None:
-        raise SpecError("shards of this result keep the names of their inputs")
     kept = {name: value for name, value in spec.canonical().items() if name not in _OF_THE_JOB}
     fields: dict[str, Any] = {
         **kept,
-        "input_bck": source,
+        **_sources(base, source, template),
         "output_bck": place,
         "amend": {"job": base.job_id, "by": "append"},
     }
-    if template is not None:
-        fields["input_format"] = {"template": template}
     if spec.keep_shards:
-        return fields
-    if spec.outputs:
         if output_format is not None:
-            raise SpecError("a result of several outputs has several templates, which go on")
+            raise SpecError("shards of this result keep the names of their inputs")
+        return fields
+    several = (
+        "several outputs" if spec.outputs else "an external key map" if spec.has_key_map else ""
+    )
+    if several and output_format is not None:
+        raise SpecError(f"a result of {several} has several templates, which go on")
+    if spec.outputs:
         for own, target in zip(fields["outputs"], spec.targets, strict=True):
-            own["output_format"] = _continued(base, target.template or "")
+            own["output_format"] = _continued(base, target.template or "", target.place)
         fields.pop("output_format", None)
+    elif spec.has_key_map:
+        fields |= _continued_map(base)
     else:
         fields["output_format"] = output_format or _continued(base, spec.output_format or "")
     if not any(target.ends for target in spec.targets):  # an even share for each name, so far
@@ -115,21 +114,49 @@ def append_fields(
     return fields
 
 
-def _refuse_apart(base: StoredManifest) -> None:
-    """``InputError`` for results whose outputs have buckets or codecs of their own."""
-    targets = base.spec.targets
-    has_buckets = any(target.bucket is not None for target in targets)
-    if has_buckets or any(each.extension != base.spec.output_extension for each in targets):
-        what = "buckets" if has_buckets else "codecs"
-        raise InputError(
-            f"outputs of the result of job {base.job_id} have {what} of their own, which is not "
-            "kept up yet",
-            hint="run the job again, over all inputs",
+def _sources(base: StoredManifest, source: object, template: str | None) -> dict[str, Any]:
+    """The fields that say what the new shards are."""
+    if base.spec.join is None:
+        if isinstance(source, Mapping):
+            raise SpecError(f"job {base.job_id} joined nothing: its new shards are in one bucket")
+        return {"input_bck": source} | (
+            {} if template is None else {"input_format": {"template": template}}
         )
+    names = [each.name for each in base.spec.inputs]
+    given: Mapping[str, object] = source if isinstance(source, Mapping) else {}
+    if {*given} != {*names} or template is not None:
+        raise SpecError(
+            f"job {base.job_id} joined {len(names)} inputs: each gets a bucket of new shards, all "
+            "of which go in",
+            hint=" ".join(f"{name}=BUCKET" for name in names),
+        )
+    own = base.spec.canonical()["inputs"]
+    inputs = [{**each, "input_bck": given[each["name"]]} for each in own]
+    for each in inputs:
+        each.pop("input_format", None)
+    return {"inputs": inputs}
 
 
-def _continued(base: StoredManifest, text: str) -> str:
-    """The template whose first name is the one behind the last shard of ``text``."""
+def _continued_map(base: StoredManifest) -> dict[str, Any]:
+    """The fields of a key map that gives records the same templates, whose names go on."""
+    spec = base.spec
+    if spec.ekm is None:  # what a bucket says is in a file of ours is not copied into the bucket
+        raise SpecError(
+            f"the external key map of job {base.job_id} is in a file, {spec.ekm_file}, whose "
+            "templates have the names that are taken",
+            hint="write a map whose templates go on, and a spec with it and amend: {job: ...}",
+        )
+    fields: dict[str, Any] = {
+        "ekm": {_continued(base, text): list(keys) for text, keys in spec.ekm.items()}
+    }
+    if spec.ekm_default is not None:
+        fields["ekm_default"] = _continued(base, spec.ekm_default)
+    return fields
+
+
+def _continued(base: StoredManifest, text: str, place: str = "") -> str:
+    """The template whose first name is the one behind the last shard of ``text``. ``place``: see
+    ``storage.output_buckets``."""
     template = parse_template(text)
     counter = template.counter
     if counter is None or template.has_total or counter.step != 1 or len(template.ranges) != 1:
@@ -137,9 +164,10 @@ def _continued(base: StoredManifest, text: str) -> str:
             f"the names of {text} do not go on: they have no single number that counts by one",
             hint='name the new shards: --output-format "more-%06d"',
         )
-    names = [shard.name for shard in base.outputs]
+    names = [name for at, name in (place_of(shard.name) for shard in base.outputs) if at == place]
     first = 1 + max((_number_in(name, template) for name in names), default=counter.start - 1)
-    last = 10 ** max(counter.width, len(str(first))) - 1
+    first = max(first, counter.start)
+    last = 10 ** max(counter.width, len(str(first)), DIGITS_MIN) - 1
     if template.count is not None:
         last = counter.start + template.count - 1
     if first > last:
@@ -210,6 +238,19 @@ def find_keys(
         advance(shard.records, shard.file_bytes)
     missing = keys.keys.take(np.flatnonzero(~seen)).tolist()
     return FoundKeys(tuple(shards), records, tuple(map(readable, dict.fromkeys(missing))))
+
+
+def _refuse_apart(base: StoredManifest) -> None:
+    """``InputError`` for results whose outputs have buckets or codecs of their own."""
+    targets = base.spec.targets
+    has_buckets = any(target.bucket is not None for target in targets)
+    if has_buckets or any(each.extension != base.spec.output_extension for each in targets):
+        what = "buckets" if has_buckets else "codecs"
+        raise InputError(
+            f"outputs of the result of job {base.job_id} have {what} of their own: shards of such "
+            "a result are not written again",
+            hint="drop the keys (drop_keys) in a job over all inputs",
+        )
 
 
 def remove_fields(

@@ -273,7 +273,7 @@ def remove(
 
 def append(
     manifest: bytes,
-    source: str | BucketRef,
+    source: str | BucketRef | Mapping[str, str],
     *,
     place: str,
     template: str | None = None,
@@ -284,7 +284,8 @@ def append(
 ) -> JobReport:
     """Add the shards of the bucket ``source`` to a result, in the order and sizes of its spec.
 
-    ``manifest``: of the newest version of the result, which is in the bucket ``place``.
+    ``manifest``: of the newest version of the result, which is in the bucket ``place``. ``source``:
+    where it joined several inputs, a bucket for each of these, by name.
     ``template``: of the shards that go in; None: all. ``output_format``: of the new shards; None:
     the names of the result go on. In one commit, with a manifest that lists the whole result.
     Raises ``DsortError``: the result is as it was then.

@@ -29,7 +29,15 @@ Dataset = Annotated[
 @options.grouped
 def append(
     dataset: Dataset,
-    src: Annotated[str, typer.Argument(metavar="SRC", help="The bucket with new shards.")],
+    src: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SRC",
+            help="The bucket with new shards. Where DATASET was joined of several inputs: "
+            "NAME=BUCKET for each.",
+            show_default=False,
+        ),
+    ],
     template: Annotated[
         str | None,
         typer.Option(
@@ -78,7 +86,7 @@ def append(
     with make_reporter(progress) as reporter, stoppable() as stop:
         report = api.append(
             found.read(),
-            bucket_uri(src),
+            _source(src),
             place=found.bucket_uri,
             template=template,
             output_format=output_format,
@@ -87,6 +95,18 @@ def append(
             stop=stop,
         )
     write_report(report, as_json=as_json)
+
+
+def _source(given: list[str]) -> str | dict[str, str]:
+    """The bucket with new shards, or that of each input by name."""
+    if len(given) == 1:
+        return bucket_uri(given[0])
+    pairs = [each.partition("=") for each in given]
+    if not all(name and equals for name, equals, _ in pairs):
+        raise InputError(
+            "new shards are in one bucket", hint="or NAME=BUCKET for each joined input"
+        )
+    return {name: bucket_uri(text) for name, _, text in pairs}
 
 
 def refuse_moved(found: FoundJob) -> None:

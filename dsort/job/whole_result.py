@@ -143,6 +143,8 @@ def refuse_other_sidecars(job: Job) -> None:
 def _kept_up(spec: JobSpec, *, splits: bool) -> dict[str, object]:
     """What has to be said alike by all jobs of a result."""
     found: dict[str, object] = {"index": sorted(spec.index), "lineage": spec.lineage}
+    own = {target.place: target.bucket.uri for target in spec.targets if target.bucket is not None}
+    found["buckets of outputs"] = own
     if splits and spec.index:
         found |= {"split": spec.split, "outputs": list(spec.output_names)}
     return found

@@ -24,9 +24,6 @@ def _amended_results_can_be_kept_up(spec: SpecFields) -> Iterator[SpecProblem]:
     }
     for name in (name for name, is_given in given.items() if is_given):
         yield SpecProblem(name, "does not go with amend, which does not keep it up yet")
-    if any(target.bucket is not None for target in spec.targets):
-        text = "with buckets of their own do not go with amend yet: one manifest is in one bucket"
-        yield SpecProblem("outputs", text)
 
 
 def _only_keys_are_removed(spec: SpecFields) -> Iterator[SpecProblem]:

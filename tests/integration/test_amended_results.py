@@ -313,11 +313,11 @@ def test_names_go_on(tmp_path: Path) -> None:
     made(tmp_path)
     base = parse_manifest(newest(tmp_path))
     for template, goes_on in [
-        ("x-%06d", "x-{000003..999999}"),
-        ("x-%d", "x-{3..9}"),
+        ("x-%06d", "x-{000003..999999999}"),
+        ("x-%d", "x-{3..999999999}"),
         ("x-{00..99}", "x-{03..99}"),
         ("a/x-@999-b", "a/x-{003..999}-b"),
-        ("x-{n:04d}.tar", "x-{0003..9999}.tar"),
+        ("x-{n:04d}.tar", "x-{0003..999999999}.tar"),
         ("x-{7..99}", "x-{10..99}"),
         ("x-{0..2}", None),
         ("x-{0..9..2}", None),
@@ -345,6 +345,69 @@ def test_each_of_several_outputs_gets_its_part(tmp_path: Path) -> None:
     names = [*files_of(tmp_path / "out")]
     assert names == [f"{split}/o-{n}.tar" for split in ("one", "two") for n in range(3)]
     assert verify(tmp_path).problems == ()
+
+
+def test_outputs_in_several_buckets_get_their_parts_there(tmp_path: Path) -> None:
+    outputs = [
+        {"name": "one", "when": 'key < "g"'},
+        {"name": "two", "when": True, "output_bck": "other", "output_extension": ".tar.gz"},
+    ]
+    made(tmp_path, outputs=outputs, lineage="jsonl")
+    before = {name: files_of(tmp_path / name, "*.tar*") for name in ("out", "other")}
+    write_shards(tmp_path / "more", {"m.tar": shard_of("aa", "zz")})
+    append(tmp_path, "more")
+    for name, number in (("out", 2), ("other", 2)):
+        after = files_of(tmp_path / name, "*.tar*")
+        assert {**after, **before[name]} == after
+        suffix = ".tar" if name == "out" else ".tar.gz"
+        assert [*after] == [f"out-{each}{suffix}" for each in range(number + 1)]
+    assert verify(tmp_path).problems == ()
+    assert verify(tmp_path).records == 14
+    with pytest.raises(InputError, match="buckets of their own"):
+        remove(tmp_path, "a")
+    fields = {"output_format": "x-%d", "amend": {"job": parse_manifest(newest(tmp_path)).job_id}}
+    with pytest.raises(InputError, match="buckets of outputs"):
+        run_local(tmp_path, spec_of(input_bck="more", lineage="jsonl", **fields))
+
+
+def test_templates_of_a_key_map_go_on(tmp_path: Path) -> None:
+    ekm = {"first-%02d": ["^[a-f]"], "last-%02d": ["^[g-z]"]}
+    made(tmp_path, ekm=ekm, output_format=None)
+    write_shards(tmp_path / "more", {"m.tar": shard_of("aa", "zz", "zzz")})
+    append(tmp_path, "more")
+    assert verify(tmp_path).problems == ()
+    names = [*files_of(tmp_path / "out")]
+    assert names == [f"{each}-{n:02d}.tar" for each in ("first", "last") for n in range(3)]
+    keys = {each.key for each in dsort.read_shards(str(tmp_path / "out" / "last-02.tar"))}
+    assert keys == {"zz", "zzz"}
+    done = remove(tmp_path, "zz", "a")
+    assert (done.found.records, verify(tmp_path).problems) == (2, ())
+    (tmp_path / "map.json").write_text(json.dumps(ekm))
+    made(tmp_path, ekm_file=str(tmp_path / "map.json"), output_format=None, output_bck="filed")
+    (path,) = tmp_path.glob("filed/.dsort/*/manifest.json")
+    with pytest.raises(SpecError, match="is in a file"):
+        api.append(path.read_bytes(), "more", place="filed", options=options(tmp_path))
+
+
+def test_what_was_joined_gets_new_shards_of_each_input(tmp_path: Path, cli: CommandLine) -> None:
+    for name, extension in (("images", "img"), ("labels", "cls")):
+        for part, keys in (("", "abcdef"), ("-new", "uvwx")):
+            members = [each for key in keys for each in record(key, extension)]
+            shard = type(shard_of())(tuple(members))
+            write_shards(tmp_path / f"{name}{part}", {"s.tar": shard})
+    inputs = [{"name": name, "input_bck": name} for name in ("images", "labels")]
+    spec = spec_of(inputs=inputs, join={"by": "key"}, algorithm={"kind": "shuffle", "seed": 3})
+    del spec["input_bck"]
+    run_local(tmp_path, {**spec, "lineage": "jsonl"})
+    refused = cli("append", "out", "images-new")
+    assert (refused.code, "images=BUCKET labels=BUCKET" in refused.err) == (2, True)
+    assert cli("append", "out", "images=images-new", "labels=labels-new").code == 0
+    assert sorted(keys_of(tmp_path)) == sorted("abcdefuvwx")
+    assert verify(tmp_path).problems == ()
+    assert remove(tmp_path, "a", "x").found.records == 2
+    assert verify(tmp_path).problems == ()
+    (lineage,) = tmp_path.glob("out/.dsort/*/lineage.jsonl")
+    assert len(lineage.read_text().splitlines()) == 2 * 8
 
 
 def test_code_that_a_result_says_is_not_run_unless_somebody_asks(tmp_path: Path) -> None:
