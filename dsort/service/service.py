@@ -16,6 +16,7 @@ from dsort.service.jobs.rows import ENDED, EventRow
 from dsort.service.jobs.store import JobStore
 from dsort.service.jobs.submit import Submitter
 from dsort.service.objects.inline import InlineTransforms
+from dsort.service.objects.listing import Listings
 from dsort.service.schedules.create import JobMaker
 from dsort.service.schedules.fire import ScheduleKeeper
 from dsort.service.schedules.store import ScheduleStore
@@ -39,6 +40,7 @@ class Service(ClosesOnExit):
             self.transforms = TransformStore(self.database)
             self.submitter = Submitter(config, self.store, self.transforms)
             self.inline = stack.enter_context(InlineTransforms(config, self.submitter))
+            self.listings = Listings()
             self.tokens = TokenStore(self.database)
             self.audit = Audit(self.database)
             self.limits = RequestLimits(config.requests_per_minute_max)

@@ -110,9 +110,13 @@ class Matrix:
         query = row.query
         if "{job_id}" in path + query or row.body == "stop":
             names["{job_id}"] = (self.job if changes else self.lasting_job)(bucket)
-        if "{bucket}" in path:
+        if "{bucket}" in path or "/buckets/" in path:
             found = self.bucket_with_object(bucket, writes=method in ("PUT", "POST", "DELETE"))
-            names = {"{bucket}": found, "{name:path}": "an/object"}
+            names = {
+                "{bucket}": found,
+                "{bucket:path}": found,
+                "{name:path}": "an/object",
+            }
         if "{use}" in path:
             names["{use}"] = self.transform(bucket)
         if "{name}" in path:
@@ -133,6 +137,7 @@ class Matrix:
             "token": {"name": fresh, "role": VIEWER},
             "stop": {"action": "stop", "value": {"id": names.get("{job_id}")}},
             "transform": {"steps": [{"sample": {"fraction": 0.5}}]},
+            **{action: {"action": action} for action in ("create-bck", "destroy-bck")},
         }
         answer: Response = self.here.client.request(
             method,

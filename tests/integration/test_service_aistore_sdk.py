@@ -15,7 +15,7 @@ import pytest
 import yaml
 from aistore.sdk import Client
 from aistore.sdk.dsort import DsortAlgorithm, DsortFramework, DsortShardsGroup, ExternalKeyMap
-from aistore.sdk.errors import AISError
+from aistore.sdk.errors import AISError, ErrBckAlreadyExists, ErrBckNotFound, ErrObjNotFound
 from aistore.sdk.multiobj import ObjectNames, ObjectRange
 from aistore.sdk.types import BucketModel
 
@@ -190,9 +190,101 @@ def test_errors_are_words_and_come_at_once(client: Client, place: Path) -> None:
     with pytest.raises(AISError, match="no job is named"):
         client.dsort().get_job_info()
     with pytest.raises(AISError, match="no AIStore cluster") as declined:
-        client.bucket("in").create()
+        client.cluster().get_info()
     assert declined.value.status_code == 501
     assert time.monotonic() - began < 60
+
+
+def test_buckets_and_objects_from_their_making_to_their_removal(
+    client: Client, place: Path, tmp_path: Path
+) -> None:
+    bucket = client.bucket("fresh")
+    with pytest.raises(ErrBckNotFound):
+        bucket.list_objects()
+    bucket.create()
+    with pytest.raises(ErrBckAlreadyExists):
+        bucket.create()
+    bucket.create(exist_ok=True)
+    assert "fresh" in [each.name for each in client.cluster().list_buckets()]
+    assert "Ais-Bucket-Props" in bucket.head()
+    large = bytes(range(256)) * 8192
+    file = tmp_path / "large.bin"
+    file.write_bytes(large)
+    bucket.object("a/small #1.txt").get_writer().put_content(b"content")
+    bucket.object("a/large.bin").get_writer().put_file(file)
+    (tmp_path / "many").mkdir()
+    for number in range(5):
+        (tmp_path / "many" / f"{number}.txt").write_bytes(b"%d" % number)
+    bucket.put_files(tmp_path / "many", prepend="many/", verbose=False)
+    names = ["a/large.bin", "a/small #1.txt", *(f"many/{number}.txt" for number in range(5))]
+    entries = bucket.list_all_objects(page_size=2)
+    assert [each.name for each in entries] == names
+    assert (entries[0].size, entries[0].is_cached(), entries[0].is_ok()) == (2 << 20, True, True)
+    page = bucket.list_objects(prefix="many/", page_size=3)
+    assert [each.name for each in page.entries] == names[2:5]
+    assert [each.name for each in bucket.list_objects_iter(prefix="a/")] == names[:2]
+    assert [each.name for each in bucket.list_all_objects(start_after="many/2.txt")] == names[5:]
+    obj = bucket.object("a/large.bin")
+    assert obj.get_reader().read_all() == large
+    assert obj.get_reader(byte_range="bytes=10-19").read_all() == large[10:20]
+    with obj.get_reader(num_workers=2, chunk_size=1 << 20).read_all() as in_parts:
+        assert in_parts.buf == large
+    assert b"".join(obj.get_reader(chunk_size=1000)) == large
+    with obj.get_reader().as_file() as stream:
+        assert stream.read() == large
+    head = obj.head()
+    assert (head.size, head.present, head.name) == (2 << 20, True, "a/large.bin")
+    assert obj.props.size == obj.get_reader().attributes.size == 2 << 20
+    assert httpx.get(obj.get_url(), timeout=60).content == large
+    with pytest.raises(ErrObjNotFound):
+        bucket.object("none").get_reader().read_all()
+    with pytest.raises(AISError, match="not empty"):
+        bucket.delete()
+    for name in names:
+        bucket.object(name).delete()
+    with pytest.raises(ErrObjNotFound):
+        bucket.object(names[0]).delete()
+    bucket.delete()
+    bucket.delete(missing_ok=True)
+    assert not (place / "fresh").exists()
+
+
+def test_what_the_sdk_means_by_more_than_a_plain_write_is_declined(client: Client) -> None:
+    bucket = client.bucket("in")
+    before = [(each.name, each.size) for each in bucket.list_all_objects()]
+    shard = bucket.object("in-0.tar")
+    for write in (
+        lambda: shard.get_writer().append_content(b"more"),
+        lambda: shard.copy(bucket.object("in-1.tar")),
+        lambda: shard.get_writer().set_custom_props({"a": "b"}),
+        lambda: shard.multipart_upload().create(),
+        lambda: shard.promote("/etc"),
+        lambda: bucket.rename("other"),
+        lambda: bucket.copy(client.bucket("other")),
+    ):
+        with pytest.raises(AISError) as declined:
+            write()
+        assert declined.value.status_code in (400, 501)
+    assert [(each.name, each.size) for each in bucket.list_all_objects()] == before
+
+
+def test_shards_are_put_sorted_listed_and_read_with_the_sdk_alone(
+    client: Client, place: Path
+) -> None:
+    source, target = client.bucket("put here"), client.bucket("sorted there")
+    source.create()
+    for name, data in files_of(place / "in").items():
+        source.object(name).get_writer().put_content(data)
+    described = framework("sorted there", algorithm=SHUFFLE)
+    spec = {**described.to_spec(), "input_bck": {"name": "put here", "provider": "ais"}}
+    path = place / "all.json"
+    path.write_text(json.dumps(spec), encoding="utf-8")
+    assert finished(client, client.dsort().start(path)).success
+    listed = {each.name: each for each in target.list_all_objects()}
+    expected = made_by_dsort(place, spec, "expected of all")
+    assert [*listed] == sorted(expected)
+    for name, data in expected.items():
+        assert (listed[name].size, target.object(name).get_reader().read_all()) == (len(data), data)
 
 
 def test_tokens_are_asked_for_and_heeded(tmp_path: Path) -> None:

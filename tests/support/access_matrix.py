@@ -58,7 +58,7 @@ class Row:
     law: str
     status: int = 200
     query: str = ""
-    body: str = ""  # spec | schedule | token | transform | stop
+    body: str = ""  # spec | schedule | token | transform | stop | an action
 
     def expected(self, bucket: str, caller: str) -> tuple[int, ...]:
         """The statuses, any of which is right."""
@@ -95,6 +95,11 @@ ROUTES: Mapping[str, tuple[Row, ...]] = {
     "GET /v1/transforms/{use}": (Row("token"),),
     "PUT /v1/transforms/{name}": (Row("admin", 201, body="transform"),),
     "DELETE /v1/transforms/{use}": (Row("admin", 204),),
+    "GET /v1/buckets": (Row("token"),),
+    "GET /v1/buckets/{bucket:path}": (Row("read"),),
+    "HEAD /v1/buckets/{bucket:path}": (Row("read"),),
+    "POST /v1/buckets/{bucket:path}": (Row("submit", 409, body="create-bck"),),  # it is there
+    "DELETE /v1/buckets/{bucket:path}": (Row("admin", 409, body="destroy-bck"),),  # it has objects
     "GET /v1/objects/{bucket}/{name:path}": (Row("read"),),
     "HEAD /v1/objects/{bucket}/{name:path}": (Row("read"),),
     "PUT /v1/objects/{bucket}/{name:path}": (Row("submit"),),

@@ -290,7 +290,7 @@ def test_over_tls_the_sdk_is_asked_to_send_the_key_map_here(client: Clients) -> 
     [
         ("GET", "/v1/daemon?what=smap"),
         ("GET", "/v1/health"),
-        ("POST", "/v1/buckets/in"),
+        ("PATCH", "/v1/buckets/in"),
         ("POST", "/v1/objects/in/a/b.tar"),
         ("PATCH", "/v1/objects/in/a/b.tar"),
     ],

@@ -309,10 +309,15 @@ def _add_declined(routes: APIRouter) -> None:
     for path in _CLUSTER:
         for end in ("", "/{rest:path}"):
             # Objects and buckets have routes of our own (``dsort.service.api``).
-            methods = ["POST", "PATCH"] if path == "objects" and end else _METHODS
+            methods = [each for each in _METHODS if each not in _OWN.get(f"{path}{end}", ())]
             routes.add_api_route(f"/{path}{end}", decline, methods=methods, include_in_schema=False)
 
 
+_OWN: Final = {
+    "buckets": ("GET",),
+    "buckets/{rest:path}": ("GET", "HEAD", "POST", "DELETE"),
+    "objects/{rest:path}": ("GET", "HEAD", "PUT", "DELETE"),
+}
 _CLUSTER: Final = (
     "buckets",
     "objects",

@@ -30,6 +30,7 @@ from dsort.service.aistore import routes as aistore
 from dsort.service.aistore.key_maps import KEY_MAP_NAME
 from dsort.service.api import (
     admin,
+    buckets,
     jobs,
     meta,
     metrics,
@@ -79,6 +80,7 @@ def create_app(service: Service) -> FastAPI:
         results,
         schedules,
         transforms,
+        buckets,
         objects,
         meta,
         admin,

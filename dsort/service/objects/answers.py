@@ -51,7 +51,9 @@ def entity_tag(*parts: str) -> str:
 def object_headers(info: ObjectInfo, tag: str) -> dict[str, str]:
     """What is said of an object, whatever part of it is sent."""
     modified = formatdate(max(info.mtime_ns, 0) // 10**9, usegmt=True)
-    return {**_SAFE, "ETag": tag, "Last-Modified": modified}
+    # AIStore's clients ask whether an object is in the cluster, and read on from where they were
+    # only if it is.
+    return {**_SAFE, "ETag": tag, "Last-Modified": modified, "Ais-Present": "true"}
 
 
 class BytesAnswer(StreamingResponse):

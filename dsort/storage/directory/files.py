@@ -64,6 +64,7 @@ _MEANINGS: Mapping[int, _Meaning] = MappingProxyType(
         ),
         errno.ENOENT: _Meaning(ObjectNotFoundError, "there is no such file"),
         errno.ENOTDIR: _Meaning(ObjectNotFoundError, "a part of its path is not a directory"),
+        errno.EEXIST: _Meaning(NamesTakenError, "something else has that name"),
         errno.EISDIR: _Meaning(NamesTakenError, "there is a directory of that name"),
         errno.EFBIG: _Meaning(
             StorageError,

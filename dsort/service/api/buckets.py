@@ -1,0 +1,384 @@
+"""``/v1/buckets``: which buckets there are, the objects in them, buckets that are made and removed.
+
+The messages are those of AIStore's clients: an action in a JSON body, even where the method is GET;
+without a body, a list. Its Go clients and its SDK ask for MessagePack."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel, Field
+
+from dsort.errors import (
+    NotFoundError,
+    NotSupportedError,
+    ObjectNotFoundError,
+    SpecError,
+    SpecProblem,
+)
+from dsort.service.aistore.answers import BucketModel, bucket_model
+from dsort.service.api.answers import JsonAnswer
+from dsort.service.api.dependencies import Admin, Caller, Submitting, address_of
+from dsort.service.api.models import problems, shown
+from dsort.service.api.object_places import (
+    ObjectRoute,
+    Provider,
+    refuse_namespace,
+    refuse_to_change,
+    sent_path,
+)
+from dsort.service.objects.answers import in_thread
+from dsort.service.objects.buckets import create_bucket, known_buckets, remove_bucket
+from dsort.service.objects.listing import PAGE_MAX, ListingPage, PageAsked
+from dsort.service.objects.msgpack import packed
+from dsort.service.objects.places import Asking, ObjectPlace, bucket_of_path
+from dsort.service.security.guard import parse_text
+from dsort.service.security.tokens import Identity
+from dsort.service.service import Service
+from dsort.storage.registry import store_of
+
+__all__ = ["router"]
+
+PREFIX: Final = b"/v1/buckets/"
+MSGPACK: Final = "application/msgpack"
+_NAME_ONLY: Final = 1 << 4
+_NO_RECURSION: Final = 1 << 11
+_INVENTORY: Final = 1 << 15
+_CACHED: Final = 1 << 6
+_IN_ARCHIVE: Final = 1 << 7
+_DIRECTORY: Final = 1 << 8
+
+BucketPath = Annotated[
+    str,
+    Path(
+        description="A bucket as in a spec: `images`, `s3%3A%2F%2Fdata%2Fimages`.",
+    ),
+]
+
+
+class ListedObject(BaseModel):
+    """An object, or with the flag 256 a directory."""
+
+    name: str
+    size: str = Field("0", description="In bytes.")
+    flags: int
+
+
+class ObjectPage(BaseModel):
+    """A page of objects, as AIStore's clients know it."""
+
+    uuid: str
+    continuation_token: str
+    entries: list[ListedObject]
+    flags: int
+
+
+_LIST: Final = {
+    "uuid": "6f1f0c2f9a7b4f6f9d1f6f0e9a0b1c2d",
+    "continuation_token": "",
+    "entries": [{"name": "samples-00.tar", "size": "1912340480", "flags": _CACHED}],
+    "flags": 0,
+}
+_BUCKETS: Final = [
+    {"name": "images", "provider": "ais", "namespace": {"uuid": "", "name": ""}},
+]
+
+
+def router(service: Service) -> APIRouter:
+    """The routes of buckets."""
+    routes = APIRouter(
+        prefix="/v1/buckets",
+        tags=["objects"],
+        default_response_class=JsonAnswer,
+        route_class=ObjectRoute,
+    )
+    _add_buckets(routes, service)
+    _add_objects(routes, service)
+    _add_head(routes, service)
+    _add_changes(routes, service)
+    return routes
+
+
+def _add_buckets(routes: APIRouter, service: Service) -> None:
+    @routes.get(
+        "",
+        response_model=list[BucketModel],
+        responses={
+            **shown(200, _BUCKETS, description="The buckets."),
+            **problems(400, 401, 429, 501),
+        },
+        summary="List buckets",
+    )
+    async def list_buckets(request: Request, identity: Caller, provider: Provider = "") -> Response:
+        """The buckets that the token may read: directories in the data root, and what the operator
+        has allowed by its whole name. Those of a store that a pattern allows are not asked for."""
+        message = await _message(request, "list")
+        root = service.config.run.root.resolve()
+        uris = await run_in_threadpool(
+            known_buckets, identity, service.config, service.submitter.policy
+        )
+        found = [bucket_model(uri, root) for uri in uris]
+        name = _text(message, "name")
+        return JsonAnswer(
+            [
+                each
+                for each in found
+                if provider in ("", each["provider"]) and name in ("", each["name"])
+            ]
+        )
+
+
+def _add_objects(routes: APIRouter, service: Service) -> None:
+    @routes.get(
+        "/{bucket:path}",
+        response_model=ObjectPage,
+        responses={
+            **shown(
+                200,
+                _LIST,
+                description="A page. `continuation_token` asks for the next one; it is empty on "
+                f"the last. With `Accept: {MSGPACK}` the same in MessagePack, as AIStore has it.",
+            ),
+            **problems(400, 401, 403, 404, 429, 501, 502),
+        },
+        summary="List the objects of a bucket",
+    )
+    async def list_objects(
+        request: Request,
+        identity: Caller,
+        bucket: BucketPath,
+        provider: Provider = "",
+        prefix: Annotated[str, Query(description="Only names that begin with it.")] = "",
+        page_size: Annotated[
+            int, Query(ge=0, description=f"Of a page; at most {PAGE_MAX:,}, 0: that many.")
+        ] = 0,
+        continuation_token: Annotated[
+            str, Query(description="Of the page before: its names come first.")
+        ] = "",
+        uuid: Annotated[str, Query(max_length=64, description="Of the page before.")] = "",
+    ) -> Response:
+        """A page of the bucket's objects, in byte order of their names. AIStore's clients send the
+        same as a body: `{"action": "list", "value": {"prefix": ..., "pagesize": ...}}`."""
+        place = _place(service, request, identity, provider)
+        query = {
+            "prefix": prefix,
+            "pagesize": page_size,
+            "continuation_token": continuation_token,
+            "uuid": uuid,
+        }
+        value = (await _message(request, "list")).get("value")
+        asked = _Asked(query if value is None else _lower(value))
+        page: list[ListingPage] = []
+        with service.limits.download(identity.name):
+            await in_thread(lambda: page.append(_page(service, place, identity, asked)))
+        return _page_answer(page[0], asked, request.headers.get("Accept", ""))
+
+
+def _add_head(routes: APIRouter, service: Service) -> None:
+    @routes.head(
+        "/{bucket:path}",
+        response_class=Response,
+        responses={
+            200: {"description": "It is there: `Ais-Bucket-Props` says whose it is."},
+            **problems(400, 401, 403, 404, 429, 502),
+        },
+        summary="Look at a bucket",
+    )
+    def head_bucket(
+        request: Request, identity: Caller, bucket: BucketPath, provider: Provider = ""
+    ) -> Response:
+        """Whether the bucket is there, and the token may read it."""
+        place = _place(service, request, identity, provider)
+        if not place.opened(service.config, service.submitter.policy).exists():
+            raise _absent(place)
+        model = bucket_model(place.uri, service.config.run.root.resolve())
+        return Response(headers={"Ais-Bucket-Props": json.dumps({"provider": model["provider"]})})
+
+
+def _add_changes(routes: APIRouter, service: Service) -> None:
+    @routes.post(
+        "/{bucket:path}",
+        response_class=Response,
+        responses={
+            200: {"description": "It is made."},
+            **problems(400, 401, 403, 404, 409, 429, 501, 502),
+        },
+        openapi_extra=_action("create-bck"),
+        summary="Make a bucket",
+    )
+    async def post_bucket(
+        request: Request, identity: Submitting, bucket: BucketPath, provider: Provider = ""
+    ) -> Response:
+        """Make a bucket: a directory. The token has to be for it as an output."""
+        place = _place(service, request, identity, provider, writes=True)
+        refuse_to_change(service)
+        await _message(request, "create-bck")
+
+        def create() -> None:
+            create_bucket(place, service.config, service.submitter.policy)
+            _note(service, request, identity, "bucket.create", place)
+
+        await run_in_threadpool(create)
+        return Response()
+
+    @routes.delete(
+        "/{bucket:path}",
+        response_class=Response,
+        responses={
+            200: {"description": "It is gone."},
+            **problems(400, 401, 403, 404, 409, 429, 501, 502),
+        },
+        openapi_extra=_action("destroy-bck"),
+        summary="Remove an empty bucket",
+    )
+    async def delete_bucket(
+        request: Request, identity: Admin, bucket: BucketPath, provider: Provider = ""
+    ) -> Response:
+        """Remove a bucket that has no objects: a directory under the data root which no job uses.
+        What jobs have noted in it goes, too."""
+        place = _place(service, request, identity, provider, writes=True)
+        refuse_to_change(service)
+        await _message(request, "destroy-bck")
+
+        def remove() -> None:
+            try:
+                remove_bucket(place, service.database, service.config, service.submitter.policy)
+            except ObjectNotFoundError:
+                raise _absent(place) from None
+            _note(service, request, identity, "bucket.remove", place)
+
+        await run_in_threadpool(remove)
+        return Response()
+
+
+def _action(name: str) -> dict[str, Any]:
+    schema = {
+        "type": "object",
+        "properties": {"action": {"enum": [name]}},
+        "required": ["action"],
+    }
+    content = {"schema": schema, "example": {"action": name}}
+    return {"requestBody": {"required": True, "content": {"application/json": content}}}
+
+
+class _Asked:
+    """What a message asks of a list."""
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        flags = _number(fields, "flags")
+        if flags & _INVENTORY or _text(fields, "target"):
+            raise NotSupportedError("there are no inventories and no targets here")
+        props = _text(fields, "props").replace(" ", "").split(",")
+        self.has_sizes = not flags & _NAME_ONLY and ("" in props or "size" in props)
+        token = _text(fields, "continuation_token")
+        self.page = PageAsked(
+            prefix=_text(fields, "prefix"),
+            after=token or _text(fields, "start_after"),
+            listing=_text(fields, "uuid") if token else "",
+            size=_number(fields, "pagesize"),
+            flat=not flags & _NO_RECURSION,
+        )
+
+
+def _page(service: Service, place: ObjectPlace, identity: Identity, asked: _Asked) -> ListingPage:
+    bucket = place.opened(service.config, service.submitter.policy)
+    try:
+        return service.listings.page(bucket, place.uri, identity.name, asked.page)
+    except ObjectNotFoundError:
+        raise _absent(place) from None
+
+
+def _page_answer(page: ListingPage, asked: _Asked, accept: str) -> Response:
+    rows = [
+        (
+            each.name,
+            each.size_bytes if asked.has_sizes else 0,
+            _DIRECTORY if each.is_directory else _CACHED,
+        )
+        for each in page.entries
+    ]
+    if MSGPACK in accept:
+        entries = [
+            {"n": name, **({"s": size} if size else {}), "f": flags} for name, size, flags in rows
+        ]
+        document = {
+            "UUID": page.listing,
+            "ContinuationToken": page.after,
+            "Entries": entries,
+            "Flags": 0,
+        }
+        return Response(packed(document), headers={"Content-Type": MSGPACK})
+    return JsonAnswer(
+        {
+            "uuid": page.listing,
+            "continuation_token": page.after,
+            "entries": [
+                {"name": name, **({"size": str(size)} if size else {}), "flags": flags}
+                for name, size, flags in rows
+            ],
+            "flags": 0,
+        }
+    )
+
+
+def _place(
+    service: Service, request: Request, identity: Identity, provider: str, *, writes: bool = False
+) -> ObjectPlace:
+    refuse_namespace(request)
+    asking = Asking(identity, service.config, service.submitter.policy, provider, writes)
+    place = bucket_of_path(sent_path(request).removeprefix(PREFIX), asking)
+    store = store_of(place.ref.scheme)
+    if store is not None and store.is_read_only:
+        raise NotSupportedError(f"{place.uri} cannot be listed")
+    return place
+
+
+def _absent(place: ObjectPlace) -> NotFoundError:
+    return NotFoundError(f'bucket "{place.shown_bucket}" does not exist')
+
+
+def _note(
+    service: Service, request: Request, identity: Identity, action: str, place: ObjectPlace
+) -> None:
+    service.audit.note(None, identity.name, address_of(request), action, place.uri)
+
+
+# --- messages ------------------------------------------------------------------------------------
+
+
+async def _message(request: Request, action: str) -> dict[str, Any]:
+    """The body of a request, which is to have this action; {} without one, for a list."""
+    body = await request.body()
+    message = _lower(parse_text(body)) if body.strip() else {}
+    found = _text(message, "action")
+    if found != action and (found or action != "list"):
+        text = f"{found[:80]!r} is none that this service has" if found else "is missing"
+        raise SpecError([SpecProblem("action", text, f'send {{"action": "{action}"}}')])
+    return message
+
+
+def _lower(value: object) -> dict[str, Any]:
+    """Fields by their names in lower case, as Go reads them."""
+    if not isinstance(value, Mapping):
+        raise SpecError([SpecProblem("value", "is no object")])
+    return {str(name).lower(): each for name, each in value.items()}
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    value = fields.get(name) or ""
+    if not isinstance(value, str):
+        raise SpecError([SpecProblem(name, "is no text")])
+    return value
+
+
+def _number(fields: Mapping[str, Any], name: str) -> int:
+    value = fields.get(name) or 0
+    if isinstance(value, str) and value.isascii() and value.isdecimal():
+        value = int(value[:20])
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise SpecError([SpecProblem(name, "is no whole number from 0 on")])
+    return value

@@ -1,0 +1,118 @@
+"""Buckets of the service: which there are, and those that are made and removed.
+
+Only directories under the data root are made and removed. One is removed when there is no object in
+it, so that no request takes more away than one object. What jobs have noted in it goes with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from dsort.errors import (
+    ConflictError,
+    ForbiddenError,
+    NotSupportedError,
+    ObjectNotFoundError,
+    SpecError,
+)
+from dsort.naming.names import check_output_name, is_internal
+from dsort.naming.patterns import has_wildcard
+from dsort.service.config import ServiceConfig
+from dsort.service.database.engine import Database
+from dsort.service.objects.in_use import refuse_bucket_in_use
+from dsort.service.objects.places import ObjectPlace
+from dsort.service.security.guard import SpecPolicy, check_bucket
+from dsort.service.security.tokens import Identity
+from dsort.storage.bucket import INTERNAL_PREFIX
+from dsort.storage.open import parse_address
+from dsort.storage.ref import BucketRef
+
+__all__ = ["BUCKETS_MAX", "create_bucket", "known_buckets", "remove_bucket"]
+
+BUCKETS_MAX: Final = 10_000
+
+
+def known_buckets(identity: Identity, config: ServiceConfig, policy: SpecPolicy) -> list[str]:
+    """The URIs of buckets that the caller may read: directories in the data root, and what the
+    operator has allowed by its whole name. Those of a store that a pattern allows are not asked
+    for."""
+    found = (uri for uri in _all_buckets(config, policy) if identity.may_read(uri))
+    return [*islice(dict.fromkeys(found), BUCKETS_MAX)]
+
+
+def _all_buckets(config: ServiceConfig, policy: SpecPolicy) -> Iterator[str]:
+    root = config.run.root
+    names = sorted(each.name for each in os.scandir(root) if each.is_dir()) if root.is_dir() else ()
+    refs = [BucketRef("", name) for name in names if not name.startswith(".")]
+    for pattern in policy.allow:
+        if not has_wildcard(pattern):
+            refs.append(parse_address(pattern))
+    for ref in refs:
+        try:
+            yield check_bucket(ref, policy)
+        except (ForbiddenError, SpecError):  # the service's own, or behind a link
+            continue
+
+
+def create_bucket(place: ObjectPlace, config: ServiceConfig, policy: SpecPolicy) -> None:
+    """Make the directory that ``place`` is. ``ConflictError`` if it is there, ``SpecError`` for a
+    name that is none, ``NotSupportedError`` in a store."""
+    _refuse_store(place)
+    for each in place.ref.path.strip("/").split("/"):
+        try:
+            check_output_name(each)
+        except ValueError as error:
+            raise SpecError(f"bucket {error}") from None
+    bucket = place.opened(config, policy)
+    if bucket.exists():
+        raise ConflictError(f'bucket "{place.shown_bucket}" already exists')
+    try:
+        bucket.create()
+    except ObjectNotFoundError as error:  # an object is in the way
+        raise ConflictError(error.message) from None
+
+
+def remove_bucket(
+    place: ObjectPlace, database: Database, config: ServiceConfig, policy: SpecPolicy
+) -> None:
+    """Remove the directory that ``place`` is, if nothing is in it but what jobs have noted there.
+    ``ConflictError`` if there is an object in it or a job uses it, ``ForbiddenError`` outside the
+    data root, ``NotSupportedError`` in a store, ``ObjectNotFoundError``."""
+    _refuse_store(place)
+    directory = Path(parse_address(place.uri).path)
+    root = Path(os.path.realpath(config.run.root))
+    written = root / place.ref.path if not place.ref.scheme else Path(place.ref.path)
+    if root not in directory.parents or Path(os.path.normpath(written)) != directory:
+        raise ForbiddenError(
+            f"{place.uri} is no directory of its own under the data root",
+            hint="its operator can remove it",
+        )
+    refuse_bucket_in_use(database, place.uri)
+    bucket = place.opened(config, policy)
+    with_object = next((each.name for each in bucket.list() if not is_internal(each.name)), None)
+    if with_object is not None:
+        raise ConflictError(
+            f"the bucket {place.asked} is not empty: it has {with_object}",
+            hint="remove its objects first",
+        )
+    bucket.discard(INTERNAL_PREFIX)
+    _remove_directories(directory)
+
+
+def _remove_directories(directory: Path) -> None:
+    """Remove empty directories. A file that is put there meanwhile stays, and so does its way."""
+    try:
+        for path, _, _ in os.walk(directory, topdown=False):
+            os.rmdir(path)  # noqa: PTH106
+    except OSError as error:
+        raise ConflictError(f"the bucket is not empty: {error.strerror}") from None
+
+
+def _refuse_store(place: ObjectPlace) -> None:
+    if not place.ref.is_directory:
+        raise NotSupportedError(
+            f"{place.uri} is a bucket of a store", hint="make and remove it in the store itself"
+        )

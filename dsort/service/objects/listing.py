@@ -1,0 +1,158 @@
+"""The objects of a bucket, a page at a time.
+
+A page says where the next one begins. Until that is asked for, the listing itself is held for a
+while: to come to the same place again would cost as much as all pages before it."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from dsort.errors import SpecError, SpecProblem
+from dsort.naming.names import INTERNAL_PART, is_internal
+from dsort.storage.bucket import Bucket, ObjectInfo
+
+__all__ = ["PAGE_MAX", "Entry", "ListingPage", "Listings", "PageAsked"]
+
+PAGE_MAX: Final = 10_000
+PAGE_S_MAX: Final = 10.0
+HELD_MAX: Final = 32
+HELD_S_MAX: Final = 60.0
+TEXT_BYTES_MAX: Final = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class PageAsked:
+    """A page of the objects whose names begin with ``prefix``. ``after``: the page's names come
+    after this one. ``listing``: what the page before was called, "" for the first. ``flat``: False
+    shows what is below a ``/`` behind the prefix as one directory."""
+
+    prefix: str = ""
+    after: str = ""
+    listing: str = ""
+    size: int = PAGE_MAX
+    flat: bool = True
+
+    def check(self) -> None:
+        """``SpecError`` for what can be no prefix, or is too long."""
+        problems = [
+            SpecProblem(name, f"has more than {TEXT_BYTES_MAX:,} bytes")
+            for name, text in (("prefix", self.prefix), ("continuation_token", self.after))
+            if len(text.encode("utf-8", "surrogatepass")) > TEXT_BYTES_MAX
+        ]
+        *directories, _ = self.prefix.split("/")
+        if "\0" in self.prefix or {"", ".", ".."} & {*directories}:
+            problems.append(SpecProblem("prefix", "is the beginning of no name"))
+        if is_internal(self.prefix):
+            problems.append(
+                SpecProblem("prefix", f"is under {INTERNAL_PART}, which is dsort's own")
+            )
+        if self.size < 0:
+            problems.append(SpecProblem("pagesize", "is less than 0"))
+        if problems:
+            raise SpecError(problems)
+
+    def directory_of(self, name: str) -> str:
+        """The directory that ``name`` is shown as; "" if it is shown itself."""
+        first, slash, _ = name.removeprefix(self.prefix).partition("/")
+        return "" if self.flat or not slash else f"{self.prefix}{first}/"
+
+    def goes_on(self, page: ListingPage) -> tuple[str, str, str, bool]:
+        """What is asked for with this page: the same as ``place`` of the next."""
+        return page.listing, self.prefix, page.after, self.flat
+
+    @property
+    def place(self) -> tuple[str, str, str, bool]:
+        """Which listing it goes on with, and where."""
+        return self.listing, self.prefix, self.after, self.flat
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An object, or a directory."""
+
+    name: str
+    size_bytes: int = 0
+    is_directory: bool = False
+
+
+@dataclass(slots=True)
+class ListingPage:
+    """``after``: where the next page begins; "" for the last one."""
+
+    listing: str
+    entries: list[Entry] = field(default_factory=list)
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A listing that waits for whoever asks for its next page."""
+
+    names: Iterator[ObjectInfo]
+    held_at: float
+
+
+class Listings:
+    """Makes pages, and holds listings between them: a few, for a minute. Safe to use from many
+    threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._held: OrderedDict[tuple[str, ...], _Held] = OrderedDict()
+
+    def page(self, bucket: Bucket, uri: str, owner: str, asked: PageAsked) -> ListingPage:
+        """A page of the bucket ``uri`` for ``owner``. It has at most ``asked.size`` entries (0: as
+        many as a page may have) and takes ten seconds at most. ``SpecError``, ``StorageError``."""
+        asked.check()
+        names = self._take((uri, owner, *map(str, asked.place)))
+        if names is None:
+            names = _behind(bucket.list(asked.prefix), asked.after)
+        page = ListingPage(asked.listing or uuid.uuid4().hex)
+        entries_max = min(asked.size or PAGE_MAX, PAGE_MAX)
+        ends_at = self._clock() + PAGE_S_MAX
+        shown = asked.directory_of(asked.after)
+        for info in names:
+            directory = asked.directory_of(info.name)
+            if not is_internal(info.name) and not (directory and directory == shown):
+                shown = directory
+                page.entries.append(Entry(directory, 0, True) if directory else _entry(info))
+            if len(page.entries) >= entries_max or self._clock() > ends_at:
+                page.after = info.name
+                self._hold((uri, owner, *map(str, asked.goes_on(page))), names)
+                break
+        return page
+
+    def _take(self, key: tuple[str, ...]) -> Iterator[ObjectInfo] | None:
+        with self._lock:
+            self._forget_old()
+            held = self._held.pop(key, None)
+        return None if held is None else held.names
+
+    def _hold(self, key: tuple[str, ...], names: Iterator[ObjectInfo]) -> None:
+        with self._lock:
+            self._held[key] = _Held(names, self._clock())
+            self._forget_old()
+
+    def _forget_old(self) -> None:
+        oldest_at = self._clock() - HELD_S_MAX
+        while self._held and (
+            len(self._held) > HELD_MAX or next(iter(self._held.values())).held_at < oldest_at
+        ):
+            self._held.popitem(last=False)
+
+
+def _entry(info: ObjectInfo) -> Entry:
+    return Entry(info.name, info.size_bytes)
+
+
+def _behind(names: Iterator[ObjectInfo], after: str) -> Iterator[ObjectInfo]:
+    """Those of ``names``, which are in byte order, that come after ``after``."""
+    last = after.encode("utf-8", "surrogateescape")
+    return (each for each in names if each.name.encode("utf-8", "surrogateescape") > last)
