@@ -9,7 +9,9 @@ There is no drawing thread: events draw, ten times a second at most.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import os
+from collections.abc import Callable, Iterator
 from typing import TextIO
 
 from rich.console import Console
@@ -25,6 +27,7 @@ from dsort.job.events import PhaseDone, Progress
 __all__ = ["Bars"]
 
 DRAW_INTERVAL_S = 0.1
+SHOW_CURSOR = "\x1b[?25h"
 LINE_COLUMNS_MAX = 100
 
 
@@ -35,6 +38,9 @@ class Bars:
         self._clock = clock
         self._drawn_at = 0.0
         self._phases: dict[str, Progress | PhaseDone] = {}
+        self._stream = stream
+        self._writes = self._is_broken_off = False
+        self._due = b""  # what a signal had to say while something was being written
         self._console = Console(file=stream, highlight=False, markup=False, emoji=False)
         self._live = Live(
             console=self._console,
@@ -56,12 +62,47 @@ class Bars:
 
     def line(self, text: str) -> None:
         """Write one line above the bars."""
-        self._console.print(Text(text), soft_wrap=True)
+        with self._writing():
+            if self._is_broken_off:
+                self._stream.write(text + "\n")
+                self._stream.flush()
+            else:
+                self._console.print(Text(text), soft_wrap=True)
+
+    def break_off(self, text: bytes) -> None:
+        """Write a line of a signal handler below the bars, and leave them as they are: another
+        drawing would stand below it, as a second one."""
+        if not self._is_broken_off:
+            text = b"\n" + text  # the cursor is behind the last bar
+        self._is_broken_off = True
+        if self._writes:
+            self._due += text
+        else:
+            self._write_at_once(text)
 
     def close(self) -> None:
         """Draw the last state and give the cursor back."""
-        self._draw()
-        self._live.stop()
+        if self._is_broken_off:
+            self._stream.write(SHOW_CURSOR)
+            self._stream.flush()
+        else:
+            self._draw()
+            self._live.stop()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """What a signal handler has to say waits until this is written."""
+        self._writes = True
+        try:
+            yield
+        finally:
+            self._writes = False
+            due, self._due = self._due, b""
+            self._write_at_once(due)
+
+    def _write_at_once(self, text: bytes) -> None:
+        with contextlib.suppress(OSError):  # nobody reads it
+            os.write(2, text)
 
     def _draw(self) -> None:
         # The bar takes what the figures leave of the line.
@@ -73,7 +114,9 @@ class Bars:
             grid.add_column(justify="right", no_wrap=True, min_width=least)
         for event in self._phases.values():
             grid.add_row(*_row(event))
-        self._live.update(grid, refresh=True)
+        with self._writing():
+            if not self._is_broken_off:
+                self._live.update(grid, refresh=True)
 
 
 def _row(event: Progress | PhaseDone) -> tuple[str | ProgressBar, ...]:

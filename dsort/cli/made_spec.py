@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dsort.cli.plan import show_plan
 from dsort.cli.progress import ProgressStyle, make_reporter
 from dsort.cli.remote import write_report
-from dsort.cli.run import read_spec, show_spec, stoppable
+from dsort.cli.run import read_spec, show_spec
+from dsort.cli.stopping import options_to_resume, stoppable
 from dsort.options import RunOptions
 
 __all__ = ["run_made_spec"]
@@ -37,6 +38,6 @@ def run_made_spec(
             return
         from dsort import api
 
-        with stoppable() as stop:
+        with stoppable(reporter, resume=options_to_resume(spec, how)) as stop:
             report = api.run(spec, options=how, on_event=reporter, stop=stop)
     write_report(report, as_json=as_json)

@@ -9,7 +9,8 @@ import typer
 from dsort.cli import options, output, summary
 from dsort.cli.progress import Reporter, make_reporter
 from dsort.cli.remote import Submission, is_remote, submit
-from dsort.cli.run import read_fields, read_spec, run_options, show_spec, stoppable
+from dsort.cli.run import read_fields, read_spec, run_options, show_spec
+from dsort.cli.stopping import stoppable
 from dsort.options import RunOptions
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def show_plan(
     """Plan ``job`` and print the result."""
     from dsort import api
 
-    with reporter, stoppable() as stop:
+    with reporter, stoppable(reporter) as stop:
         report = api.plan(job, options=run, on_event=reporter, stop=stop)
     if as_json:
         output.write_json(report.to_dict())

@@ -49,11 +49,14 @@ class Reporter(ClosesOnExit):
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self.job_id = ""  # of the job that has begun
         self._warnings: Counter[str] = Counter()
         self._reader_gone = False
 
     def __call__(self, event: Event) -> None:
         """Show ``event``, or not."""
+        if isinstance(event, JobStarted):
+            self.job_id = event.job_id
         if self._reader_gone:
             return
         try:
@@ -76,6 +79,12 @@ class Reporter(ClosesOnExit):
         """Write one line."""
         self._stream.write(text + "\n")
         self._stream.flush()
+
+    def break_off(self, text: bytes) -> None:
+        """Write a line of a signal handler to stderr at once, and draw nothing from now on."""
+        # Not through sys.stderr: the signal may have interrupted a write to it.
+        with contextlib.suppress(OSError):  # nobody reads it
+            os.write(2, text)
 
     def close(self) -> None:
         """Print what is still due, and restore the terminal. May be called twice."""
@@ -159,6 +168,12 @@ class BarReporter(Reporter):
             super().line(text)
         else:
             self._bars.line(text)
+
+    def break_off(self, text: bytes) -> None:
+        if self._bars is None:
+            super().break_off(text)
+        else:
+            self._bars.break_off(text)
 
     def close(self) -> None:
         super().close()

@@ -12,8 +12,9 @@ from dsort.cli import options, output
 from dsort.cli.find import FoundJob, find_job, opener, scratch_bases
 from dsort.cli.progress import make_reporter
 from dsort.cli.remote import connected, follow, found_jobs, is_remote, write_report
-from dsort.cli.run import run_options, stoppable
+from dsort.cli.run import run_options
 from dsort.cli.show import show_finished
+from dsort.cli.stopping import options_to_resume_found, stoppable
 from dsort.errors import ForbiddenError
 from dsort.options import RunOptions
 
@@ -66,9 +67,10 @@ def resume(
         show_finished(found, as_json=as_json)
         return
     as_given = replace(run_options(run, root=root, overwrite=False), runs_code=run_code)
+    once_more = options_to_resume_found(found, as_given)
     from dsort import api
 
-    with make_reporter(progress) as reporter, stoppable() as stop:
+    with make_reporter(progress) as reporter, stoppable(reporter, resume=once_more) as stop:
         report = api.resume(
             found.job_id, found.bucket_uri, options=as_given, on_event=reporter, stop=stop
         )
@@ -79,7 +81,7 @@ def _finish_on_shard(found: FoundJob, as_given: RunOptions) -> None:
     """Run the program of ``on_shard`` for the shards that are left, or say that some are."""
     from dsort import api
 
-    with make_reporter("none") as reporter, stoppable() as stop:
+    with make_reporter("none") as reporter, stoppable(reporter) as stop:
         try:
             done = api.resume_on_shard(
                 found.job_id, found.bucket_uri, options=as_given, on_event=reporter, stop=stop

@@ -1,16 +1,11 @@
-"""What ``start`` and ``plan`` share: reading the spec, the options of a run, and being stopped."""
+"""What ``start`` and ``plan`` share: reading the spec, and the options of a run."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dsort.cli import output
@@ -20,17 +15,13 @@ from dsort.cli.own_process import is_own_process, without_plugins
 from dsort.errors import SpecError, SpecProblem
 from dsort.options import RunOptions
 from dsort.sizes import parse_size_bytes
-from dsort.stop_flag import StopFlag
 
 if TYPE_CHECKING:
     from dsort.spec.model import JobSpec
 
-__all__ = ["read_fields", "read_spec", "run_options", "show_spec", "stoppable"]
+__all__ = ["read_fields", "read_spec", "run_options", "show_spec"]
 
 Value = TypeVar("Value", float, str)
-
-STOPPING = b"stopping: ending the workers and removing what is partial\n"
-STOPPING_ALREADY = b"stopping, please wait\n"
 
 
 def read_spec(
@@ -159,39 +150,3 @@ def _mapping(
         problems.append(SpecProblem(option, f"{text} is no such object as {example}"))
         return {}
     return {name: kind(value) for name, value in found.items()}
-
-
-@contextmanager
-def stoppable() -> Iterator[StopFlag]:
-    """A flag that Ctrl-C, SIGTERM and SIGHUP set (not SIGHUP under ``nohup``). The first signal
-    prints what happens now. Later signals change nothing, because files are being removed."""
-    with StopFlag() as flag:
-
-        def stop(signal_number: int, frame: FrameType | None) -> None:
-            if signal_number == signal.SIGHUP:
-                _leave_terminal()
-            first = flag.request(signal_number)
-            # Not through sys.stderr: the signal may have interrupted a write to it.
-            with suppress(OSError):  # nobody reads it
-                os.write(2, STOPPING if first else STOPPING_ALREADY)
-
-        numbers = [signal.SIGINT, signal.SIGTERM]
-        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-            numbers.append(signal.SIGHUP)
-        previous = {number: signal.signal(number, stop) for number in numbers}
-        try:
-            yield flag
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-
-
-def _leave_terminal() -> None:
-    """Send stdout and stderr nowhere, because the terminal is gone. Writing to it would fail, and
-    end the job before it has cleaned up."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for fd in (1, 2):
-        with suppress(OSError):
-            if stat.S_ISCHR(os.fstat(fd).st_mode):
-                os.dup2(null, fd)
-    os.close(null)

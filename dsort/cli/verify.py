@@ -9,7 +9,7 @@ import typer
 from dsort.cli import exits, options, output, summary
 from dsort.cli.find import data_root, find_job, user_settings
 from dsort.cli.progress import make_reporter
-from dsort.cli.run import stoppable
+from dsort.cli.stopping import stoppable
 from dsort.errors import InputError, VerifyError
 from dsort.options import RunOptions
 
@@ -45,7 +45,7 @@ def verify(
         )
     settings = user_settings()
     run = RunOptions(root=data_root(root, settings), settings=settings)
-    with stoppable() as stop, make_reporter(progress) as reporter:
+    with make_reporter(progress) as reporter, stoppable(reporter) as stop:
         report = api.verify(
             found.read(),
             output_uri=found.bucket.uri if found.in_place else None,

@@ -181,6 +181,44 @@ def test_bars_are_for_terminals_that_can_move_the_cursor(monkeypatch: pytest.Mon
     assert isinstance(make_reporter("json", Terminal()), JsonReporter)
 
 
+def test_a_signal_leaves_the_bars_as_they_are_drawn(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = Terminal()
+    reporter = BarReporter(stream, Clock())
+    for event in (STARTED, progress(0), progress(5)):
+        reporter(event)
+    drawn = stream.getvalue()
+    reporter.break_off(b"stopping\n")
+    assert capfd.readouterr().err == "\nstopping\n"  # not in the line of the last bar
+    reporter(progress(10))
+    reporter(done())
+    reporter(JobWarning("job-1", "odd", "something is odd"))
+    reporter.break_off(b"stopping, please wait\n")
+    reporter.close()
+    assert stream.getvalue() == drawn + "warning: something is odd\n\x1b[?25h"
+    assert capfd.readouterr().err == "stopping, please wait\n"
+
+
+def test_a_signal_while_bars_are_drawn_is_told_behind_them(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted(Terminal):
+        def write(self, text: str) -> int:
+            if "extract" in text:
+                reporter.break_off(b"stopping\n")
+                assert capfd.readouterr().err == ""
+            return super().write(text)
+
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = Interrupted()
+    reporter = BarReporter(stream, Clock())
+    reporter(progress(0))
+    assert capfd.readouterr().err == "\nstopping\n"
+    assert stream.getvalue().count("extract") == 1
+
+
 @pytest.mark.parametrize("columns", ["80", "200"])
 def test_bars_fit_the_line(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", columns)
