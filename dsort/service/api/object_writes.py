@@ -33,6 +33,7 @@ from dsort.service.api.object_places import (
     object_place,
     refuse_to_change,
 )
+from dsort.service.objects.checksums import checksum_of
 from dsort.service.objects.in_use import refuse_in_use
 from dsort.service.objects.places import ObjectPlace
 from dsort.service.objects.uploads import write_object
@@ -109,6 +110,10 @@ def _add_put(routes: APIRouter, service: Service) -> None:
         if_none_match: Annotated[
             str | None, Header(description="`*`: only if there is no such object.")
         ] = None,
+        ais_checksum_type: Annotated[
+            str, Header(description="Of the body: `md5`, `crc32c`, `xxhash2`, ...")
+        ] = "",
+        ais_checksum_value: Annotated[str, Header(description="In hexadecimal.")] = "",
         part: Annotated[str, Query(max_length=10, include_in_schema=False)] = "",
     ) -> Response:
         """Store the body as an object, in place of the one that there is. The name appears once all
@@ -120,6 +125,7 @@ def _add_put(routes: APIRouter, service: Service) -> None:
         if part != WHOLE_BODY and request.url.scheme == "https" and _is_sdk(request):
             # Over TLS the SDK sends no body before it is told where to.
             return RedirectResponse(request.url.include_query_params(part=WHOLE_BODY), 307)
+        checksum = checksum_of(ais_checksum_type, ais_checksum_value)
         found = await run_in_threadpool(_bucket_to_change, service, place)
         try:
             size_bytes = await write_object(
@@ -127,6 +133,7 @@ def _add_put(routes: APIRouter, service: Service) -> None:
                 place.name,
                 request.stream(),
                 size_bytes=_length(request),
+                checksum=checksum,
                 overwrite=if_none_match is None,
             )
         except ObjectNotFoundError as error:  # the bucket is there: something is in the way

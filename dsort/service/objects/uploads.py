@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Callable
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 import anyio
 
 from dsort.errors import DsortError, NamesTakenError, SpecError
 from dsort.job.layout import writes_prefix
 from dsort.service.objects.answers import PIECE_BYTES, in_thread
-from dsort.sizes import format_bytes
+from dsort.service.objects.checksums import Checksum
 from dsort.storage.bucket import Bucket, StagedObject
 
 __all__ = ["SMALL_BYTES_MAX", "write_object"]
@@ -31,17 +31,18 @@ async def write_object(
     body: AsyncIterator[bytes],
     *,
     size_bytes: int | None,
+    checksum: Checksum | None,
     overwrite: bool,
 ) -> int:
     """Store ``body`` as the object ``name``; how many bytes it has. ``size_bytes``: how many were
     announced. Returns once the object survives a power cut. ``SpecError`` if there come more or
-    fewer, ``NamesTakenError`` without ``overwrite`` if there is such an object, ``StorageError``.
-    """
-    pieces = _Pieces(body)
+    fewer, or others; ``NamesTakenError`` without ``overwrite`` if there is such an object;
+    ``StorageError``."""
+    pieces = _Pieces(body, size_bytes, checksum)
     first = await pieces.next(SMALL_BYTES_MAX + 1)
     if len(first) > SMALL_BYTES_MAX:
-        return await _write_large(bucket, name, first, pieces, size_bytes, overwrite)
-    _refuse_other_size(len(first), size_bytes)
+        return await _write_large(bucket, name, first, pieces, overwrite=overwrite)
+    pieces.check()
     if overwrite:
         await _in_thread(lambda: bucket.write(name, first))
     elif not await _in_thread(lambda: bucket.write_new(name, first)):
@@ -50,26 +51,19 @@ async def write_object(
 
 
 async def _write_large(
-    bucket: Bucket,
-    name: str,
-    first: bytes,
-    pieces: _Pieces,
-    size_bytes: int | None,
-    overwrite: bool,
+    bucket: Bucket, name: str, first: bytes, pieces: _Pieces, *, overwrite: bool
 ) -> int:
     token = f"{writes_prefix()}{uuid.uuid4().hex}"
     # No room is set aside in a directory: what was announced may never come.
-    parts_for = size_bytes if bucket.seals_on_finish else None
+    parts_for = pieces.announced if bucket.seals_on_finish else None
     staged = await _in_thread(lambda: bucket.stage(token, name=name, size_bytes=parts_for))
     try:
         at, piece = 0, first
         while piece:
             await _in_thread(_writing(staged, at, piece))
             at += len(piece)
-            if size_bytes is not None and at > size_bytes:
-                break
             piece = await pieces.next(PIECE_BYTES)
-        _refuse_other_size(at, size_bytes)
+        pieces.check()
 
         def end() -> None:
             staged.sync()
@@ -98,29 +92,46 @@ def _writing(staged: StagedObject, at: int, piece: bytes) -> Callable[[], None]:
     return lambda: staged.write_at(at, [piece])
 
 
-def _refuse_other_size(found: int, announced: int | None) -> None:
-    if announced is not None and found != announced:
-        raise SpecError(
-            f"the body has {format_bytes(found)} and not the {format_bytes(announced)} that "
-            "Content-Length says"
-        )
-
-
 class _Pieces:
     """A body in pieces of the size that is asked for. No more than one of them is held."""
 
-    def __init__(self, body: AsyncIterator[bytes]) -> None:
+    def __init__(
+        self, body: AsyncIterator[bytes], announced: int | None, checksum: Checksum | None
+    ) -> None:
+        self.announced = announced
         self._body = body
+        self._checksum = checksum
+        self._size_bytes = 0
 
     async def next(self, size_bytes: int) -> bytes:
-        """The next bytes: at least ``size_bytes``, fewer only at the end."""
+        """The next bytes: at least ``size_bytes``, fewer only at the end. ``SpecError`` if there
+        come more than were announced."""
         found = bytearray()
         while len(found) < size_bytes:
             try:
                 found += await anext(self._body)
             except StopAsyncIteration:
                 break
-        return bytes(found)
+        self._size_bytes += len(found)
+        if self.announced is not None and self._size_bytes > self.announced:
+            self._refuse_size()
+        piece = bytes(found)
+        if self._checksum is not None:
+            self._checksum.update(piece)
+        return piece
+
+    def check(self) -> None:
+        """``SpecError`` if this is not all that was announced, or something else."""
+        if self.announced not in (None, self._size_bytes):
+            self._refuse_size()
+        if self._checksum is not None:
+            self._checksum.check()
+
+    def _refuse_size(self) -> NoReturn:
+        raise SpecError(
+            f"the body has {self._size_bytes:,} bytes or more, and not the {self.announced:,} that "
+            "Content-Length says"
+        )
 
 
 async def _in_thread(work: Callable[[], Found]) -> Found:
