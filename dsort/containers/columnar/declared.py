@@ -16,7 +16,6 @@ from dsort.sizes import format_bytes
 __all__ = [
     "ColumnPages",
     "Headers",
-    "codecs_of",
     "file_messages",
     "headers_in",
     "inflated_bytes",
@@ -32,7 +31,6 @@ byte. ``ValueError`` if there is none."""
 
 HEADER_BYTES_MAX = 1 << 20
 _STREAM_MARK = 0xFFFFFFFF
-_GROUPS, _GROUP_COLUMNS, _CHUNK_METADATA, _CODEC = 4, 1, 3, 4  # fields of a footer
 _UNCOMPRESSED, _COMPRESSED = 2, 3  # fields of a page header, by number
 _DATA_PAGES = {5: 2, 8: 4}
 """Headers of data pages, and where each says the encoding. The first field counts the values."""
@@ -60,8 +58,10 @@ def refuse_larger(shard: str, what: str, size_bytes: int, bytes_max: float) -> N
 class ColumnPages:
     """The lengths of some pages of a column, once they are inflated: of the longest; of its
     dictionary; and of the longest whose values say how much they share with those before them.
-    ``coded``: how many values are numbers of the dictionary."""
+    ``values``: how many values the column has; ``coded``: those that are numbers of the
+    dictionary."""
 
+    values: int
     longest_bytes: int = 0
     dictionary_bytes: int = 0
     prefixed_bytes: int = 0
@@ -80,19 +80,21 @@ def headers_in(data: memoryview, start: int = 0) -> Headers:
     return header
 
 
-def inflated_pages(headers: Headers, shard_bytes: int, group: Any) -> list[ColumnPages]:
-    """What pages of each column of a row group take, in a shard of ``shard_bytes``. ``group``: its
+def inflated_pages(
+    headers: Headers, shard_bytes: int, group: Any, columns: Iterable[int]
+) -> dict[int, ColumnPages]:
+    """What pages of ``columns`` of a row group take, in a shard of ``shard_bytes``. ``group``: its
     metadata. ``ValueError`` for pages that are none."""
-    found = []
-    for number in range(group.num_columns):
-        chunk = group.column(number)  # its codec is not asked for: see ``codecs_of``
+    found = {}
+    for number in columns:
+        chunk = group.column(number)  # its codec is not asked for: see ``StoredChunks``
         start, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
         if dictionary is not None and 0 < dictionary < start:
             start = dictionary
         stop = min(start + chunk.total_compressed_size, shard_bytes)
-        pages = ColumnPages()
+        pages = ColumnPages(chunk.num_values)
         for size_bytes, is_dictionary, encoding, values in _pages(
-            headers, start, stop, chunk.num_values
+            headers, start, stop, pages.values
         ):
             pages.longest_bytes = max(pages.longest_bytes, size_bytes)
             if is_dictionary:
@@ -101,25 +103,8 @@ def inflated_pages(headers: Headers, shard_bytes: int, group: Any) -> list[Colum
                 pages.coded += values
             elif encoding == _DELTA_BYTE_ARRAY:
                 pages.prefixed_bytes = max(pages.prefixed_bytes, size_bytes)
-        found.append(pages)
+        found[number] = pages
     return found
-
-
-def codecs_of(shard: memoryview) -> list[list[int]]:
-    """The codec of each column of each row group, as its footer numbers it (0: none). pyarrow ends
-    the process where it is asked for one that it does not know. ``ValueError`` for a footer that is
-    none."""
-    size = int.from_bytes(shard[-8:-4], "little")
-    if size + 8 > len(shard):
-        raise ValueError("the footer is longer than its shard")
-    footer, _ = read_struct(shard[len(shard) - 8 - size : len(shard) - 8], 0)
-    try:
-        return [
-            [chunk[_CHUNK_METADATA][1][_CODEC][1] for chunk in group[_GROUP_COLUMNS][1][1]]
-            for group in footer[_GROUPS][1][1]
-        ]
-    except (KeyError, TypeError, IndexError):
-        raise ValueError("the footer says no codecs") from None
 
 
 def _pages(

@@ -9,7 +9,6 @@ left to pyarrow, which reads it or says what is wrong: nothing is refused here.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from dsort.containers.columnar.thrift import Struct, read_struct
 from dsort.data.columns import Int64s, UInt8s
 
-__all__ = ["PlacedValues", "placed_values"]
+__all__ = ["PlacedPages", "PlacedValues"]
 
 _DATA_PAGE, _DATA_PAGE_2 = 0, 3
 _PLAIN, _RLE = 0, 3
@@ -39,74 +38,66 @@ class PlacedValues:
         levels = None if self.levels is None else self.levels[start:stop]
         return PlacedValues(self.starts[start:stop], self.lengths[start:stop], levels)
 
-    @classmethod
-    def joined(cls, parts: Sequence[PlacedValues], level_max: int) -> PlacedValues:
-        """Rows of several row groups, one behind the other."""
-        levels = None
-        if any(each.levels is not None for each in parts):
-            full = [
-                np.full(len(each.starts), level_max, np.uint8)
-                if each.levels is None
-                else each.levels
-                for each in parts
+
+class PlacedPages:
+    """Gathers the values of column chunks that are not compressed, without repetition. A value that
+    is there has the definition level ``level_max``."""
+
+    def __init__(self, shard: memoryview, level_max: int) -> None:
+        self._shard = shard
+        self._level_max = level_max
+        self._bounds: list[int] = []  # of each page: where each value begins, where the last ends
+        self._ends: list[int] = []  # which of them are ends of pages
+        self._levels: list[tuple[int, UInt8s | None]] = []
+
+    def add(self, start: int, stop: int, rows: int) -> bool:
+        """Add a chunk of ``rows`` rows that is bytes ``start:stop`` of the shard. False if it is
+        not entirely what was said; then there are no values."""
+        if not 0 <= start < stop <= len(self._shard) or rows > stop - start:
+            return False
+        try:
+            return self._read(start, stop, rows)
+        except (ValueError, KeyError, TypeError):
+            return False
+
+    def _read(self, at: int, stop: int, left: int) -> bool:
+        shard, bounds = self._shard, self._bounds
+        while left:
+            header, body = read_struct(shard[: min(stop, at + HEADER_BYTES_MAX)], at)
+            end = body + _number(header, 3)
+            if not body <= end <= stop:
+                return False
+            page = _page(header, shard, body, end, left, self._level_max)
+            if page is None:
+                return False
+            count, present, found, at = page
+            at = _walk(shard, at, end, present, bounds)
+            if at != end:
+                return False
+            self._ends.append(len(bounds))
+            bounds.append(at)
+            self._levels.append((count, found))
+            left -= count
+        return at == stop
+
+    def values(self) -> PlacedValues:
+        """The values of all chunks."""
+        bounds = np.array(self._bounds, np.int64)
+        starts = np.delete(bounds, self._ends) + _LENGTH.size
+        lengths = np.diff(bounds, append=0)
+        lengths = np.delete(lengths, self._ends) - _LENGTH.size
+        if all(levels is None for _, levels in self._levels):
+            return PlacedValues(starts, lengths, None)
+        joined = np.concatenate(
+            [
+                np.full(count, self._level_max, np.uint8) if levels is None else levels
+                for count, levels in self._levels
             ]
-            levels = np.concatenate(full)
-        starts = np.concatenate([each.starts for each in parts])
-        return cls(starts, np.concatenate([each.lengths for each in parts]), levels)
-
-
-def placed_values(
-    shard: memoryview, start: int, stop: int, rows: int, level_max: int
-) -> PlacedValues | None:
-    """The values of a column chunk that is bytes ``start:stop`` of ``shard`` and is not compressed,
-    of ``rows`` rows without repetition, whose values have the definition level ``level_max``. None
-    unless it is entirely so."""
-    if not 0 <= start < stop <= len(shard) or rows > stop - start:
-        return None
-    try:
-        return _read_pages(shard, start, stop, rows, level_max)
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _read_pages(
-    shard: memoryview, start: int, stop: int, rows: int, level_max: int
-) -> PlacedValues | None:
-    starts, lengths, levels = list[Int64s](), list[Int64s](), list[UInt8s | None]()
-    counts, left, at = list[int](), rows, start
-    while left:
-        header, body = read_struct(shard[: min(stop, at + HEADER_BYTES_MAX)], at)
-        end = body + _number(header, 3)
-        if not body <= end <= stop:
-            return None
-        page = _page(header, shard, body, end, left, level_max)
-        if page is None:
-            return None
-        count, present, found, at = page
-        bounds = list[int]()
-        at = _walk(shard, at, end, present, bounds)
-        if at != end:
-            return None
-        begins = np.array([*bounds, at], np.int64)
-        starts.append(begins[:-1] + _LENGTH.size)
-        lengths.append(np.diff(begins) - _LENGTH.size)
-        counts.append(count)
-        levels.append(found)
-        left -= count
-    if at != stop:
-        return None
-    if all(each is None for each in levels):
-        return PlacedValues(np.concatenate(starts), np.concatenate(lengths), None)
-    joined = np.concatenate(
-        [
-            np.full(count, level_max, np.uint8) if each is None else each
-            for count, each in zip(counts, levels, strict=True)
-        ]
-    )
-    there = joined == level_max
-    all_starts, all_lengths = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-    all_starts[there], all_lengths[there] = np.concatenate(starts), np.concatenate(lengths)
-    return PlacedValues(all_starts, all_lengths, joined)
+        )
+        there = joined == self._level_max
+        all_starts, all_lengths = np.zeros((2, len(joined)), np.int64)
+        all_starts[there], all_lengths[there] = starts, lengths
+        return PlacedValues(all_starts, all_lengths, joined)
 
 
 def _page(
@@ -195,12 +186,13 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
 def _walk(shard: memoryview, at: int, end: int, count: int, bounds: list[int]) -> int:
     """Put down where each of ``count`` values begins, lengths included; where the last one ends.
     ``ValueError`` beyond ``end``."""
-    unpack, last, add = _LENGTH.unpack_from, end - _LENGTH.size, bounds.append
-    for _ in range(count):
-        if at > last:
-            raise ValueError("values are cut off")
-        add(at)
-        at += 4 + unpack(shard, at)[0]
+    unpack, page, add = _LENGTH.unpack_from, shard[:end], bounds.append
+    try:
+        for _ in range(count):
+            add(at)
+            at += 4 + unpack(page, at)[0]
+    except struct.error:
+        at = end + 1
     if at > end:
         raise ValueError("values are cut off")
     return at

@@ -8,14 +8,14 @@ are stored.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from dsort.containers.columnar.declared import (
     Headers,
-    codecs_of,
     file_messages,
     headers_in,
     inflated_bytes,
@@ -24,10 +24,11 @@ from dsort.containers.columnar.declared import (
     refuse_larger,
 )
 from dsort.containers.columnar.placed_rows import PlacedLeaf, with_placed
-from dsort.containers.columnar.plain_pages import PlacedValues, placed_values
+from dsort.containers.columnar.plain_pages import PlacedPages
 from dsort.containers.columnar.ranges import MessageFile, Source, SourceFile, ranged_headers
-from dsort.containers.columnar.repeated import decoded_columns
+from dsort.containers.columnar.repeated import ColumnKind, column_kinds, decoded_columns
 from dsort.containers.columnar.schema import decoded
+from dsort.containers.columnar.stored_chunks import StoredChunks
 from dsort.containers.columnar.values import IN_SHARD_SHARE, LONG_BYTES, Leaf, LightRows, leaves_of
 from dsort.errors import CorruptShardError
 from dsort.naming.names import shortened
@@ -138,7 +139,8 @@ class _Parquet:
     def __init__(self, shard: str, source: Source, inflated_max: float) -> None:
         self._shard = shard
         self._inflated_max = inflated_max
-        self._codecs: list[list[int]] | None = None
+        self._stored: StoredChunks | None = None
+        self._kinds: list[ColumnKind] = []
         self._source = source
         self._whole = source.whole()
         self._bytes = SourceFile(source)
@@ -201,8 +203,7 @@ class _Parquet:
                 yield from self._decoded_of(run, plain)
                 continue
             away = {leaves[each.leaf] for each in placed}
-            schema = self._file.schema
-            others = [schema.column(at).path for at in range(len(schema)) if at not in away]
+            others = [at for at in range(len(self._file.schema)) if at not in away]
             batches = self._batches_of(run, others) if others else _none_of(run.rows)
             first = 0
             for batch in batches:
@@ -256,43 +257,42 @@ class _Parquet:
         for leaf in run.stored:
             at = leaves[leaf]
             level_max = self._file.schema.column(at).max_definition_level
-            parts = []
-            for number in run.groups:
-                part = self._placed_chunk(number, at, level_max)
-                if part is None:
-                    break
-                parts.append(part)
-            else:
-                values = PlacedValues.joined(parts, level_max)
+            assert self._whole is not None
+            pages = PlacedPages(self._whole, level_max)
+            if all(self._is_placed(pages, number, at) for number in run.groups):
                 stored = self.schema.field(plain.field(leaf.column).name)
-                found.append(PlacedLeaf(leaf, values, level_max, stored.nullable))
+                found.append(PlacedLeaf(leaf, pages.values(), level_max, stored.nullable))
         return found
 
-    def _placed_chunk(self, group: int, column: int, level_max: int) -> PlacedValues | None:
-        assert self._whole is not None
+    def _is_placed(self, pages: PlacedPages, group: int, column: int) -> bool:
         with arrow_errors(self._shard):
             metadata = self._file.metadata.row_group(group)
             chunk, rows = metadata.column(column), metadata.num_rows
             size_bytes, start = chunk.total_compressed_size, chunk.data_page_offset
-        return placed_values(self._whole, start, start + size_bytes, rows, level_max)
+        return pages.add(start, start + size_bytes, rows)
 
     def _is_stored(self, number: int, column: int) -> bool:
         """Whether a column of a row group has long values, as they are, as far as the footer
         says."""
         assert self._whole is not None
-        if self._codecs is None:
-            self._codecs = codecs_of(self._whole)
+        if self._stored is None:
+            self._stored = StoredChunks(self._whole)
         group = self._file.metadata.row_group(number)
         chunk = group.column(column)
-        codec = self._codecs[number][column : column + 1] if number < len(self._codecs) else []
-        is_stored = codec == [0] and not chunk.has_dictionary_page
-        return is_stored and 0 < group.num_rows * LONG_BYTES <= chunk.total_compressed_size
+        if not 0 < group.num_rows * LONG_BYTES <= chunk.total_compressed_size:
+            return False
+        return not chunk.has_dictionary_page and self._stored.has(number, column, chunk)
 
-    def _batches_of(self, run: _Run, columns: list[str] | None) -> Iterator[Any]:
-        some = min(run.rows_at_once, self._check_pages(run))
+    def _batches_of(self, run: _Run, columns: Sequence[int] | None) -> Iterator[Any]:
+        """The rows of a run: of ``columns``, or of all."""
+        schema = self._file.schema
+        with arrow_errors(self._shard):
+            paths = None if columns is None else [schema.column(at).path for at in columns]
+            columns = range(len(schema)) if columns is None else columns
+        some = min(run.rows_at_once, self._check_pages(run, columns))
         with arrow_errors(self._shard):
             found = self._file.iter_batches(
-                some, row_groups=run.groups, columns=columns, use_threads=False
+                some, row_groups=run.groups, columns=paths, use_threads=False
             )
         seen = 0
         while True:
@@ -310,25 +310,26 @@ class _Parquet:
             text = f"row group{many} {seen} rows, the footer says {run.rows}"
             raise CorruptShardError(self._shard, 0, text)
 
-    def _check_pages(self, run: _Run) -> int:
-        """How many rows of a run may be decoded at once, however often values are repeated.
+    def _check_pages(self, run: _Run, numbers: Iterable[int]) -> int:
+        """How many rows of some columns may be decoded at once, however often values are repeated.
         ``CorruptShardError`` if the pages of a row group take too much, inflated, or its lists."""
         fit = ROWS_A_BATCH_MAX
         if math.isinf(self._inflated_max):
             return fit
+        opened = partial(self._opened, metadata=self._file.metadata)
         with arrow_errors(self._shard):
             headers = self._headers(run)
+            self._kinds = self._kinds or column_kinds(self._file.schema)
         for number in run.groups:
             with arrow_errors(self._shard):
                 group = self._file.metadata.row_group(number)
-                pages = inflated_pages(headers, self._source.size_bytes, group)
-            # The longest page of each column: so much is in memory at once.
-            size_bytes = sum(each.longest_bytes for each in pages)
-            what = f"the pages of row group {number}"
-            refuse_larger(self._shard, what, size_bytes, self._inflated_max)
-            with arrow_errors(self._shard):
+                pages = inflated_pages(headers, self._source.size_bytes, group, numbers)
+                # The longest page of each column: so much is in memory at once.
+                size_bytes = sum(each.longest_bytes for each in pages.values())
+                what = f"the pages of row group {number}"
+                refuse_larger(self._shard, what, size_bytes, self._inflated_max)
                 columns = decoded_columns(
-                    self._opened, self._file, number, pages, self._inflated_max
+                    opened, self._kinds, number, group.num_rows, pages, self._inflated_max
                 )
             for each in columns:
                 what = f"the values of column {shortened(each.path)} in row group {number}"

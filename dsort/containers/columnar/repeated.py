@@ -4,13 +4,13 @@ of them: by dictionaries, by prefixes that are shared, by lists of equal items.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dsort.containers.columnar.declared import ColumnPages
 
-__all__ = ["DecodedColumn", "decoded_columns"]
+__all__ = ["ColumnKind", "DecodedColumn", "column_kinds", "decoded_columns"]
 
 UNSEEN_BYTES_MAX = 4 << 30
 """What the values of a dictionary may come to in a row group before it is looked into. It takes 2
@@ -33,50 +33,77 @@ class DecodedColumn:
     list_bytes: int = 0
 
 
-def decoded_columns(
-    opened: Opened, file: Any, number: int, pages: Sequence[ColumnPages], bytes_max: float
-) -> list[DecodedColumn]:
-    """For row group ``number`` of ``file``. ``pages``: of each of its columns. Left out are values
-    that stand in the shard one by one, prefixes that are shared in lists, and values of
-    dictionaries that come to ``UNSEEN_BYTES_MAX`` at most. The items of lists are counted one by
-    one where only that says whether they take less than ``bytes_max``."""
-    group, found = file.metadata.row_group(number), []
-    for at, each in enumerate(pages):
-        column, count = file.schema.column(at), group.column(at).num_values
-        path, is_list = column.path, bool(column.max_repetition_level)
+@dataclass(frozen=True, slots=True)
+class ColumnKind:
+    """What is the same for a column in all row groups. ``width``: bytes of a value, 0 if they
+    vary."""
+
+    path: str
+    width: int
+    is_list: bool
+
+
+def column_kinds(schema: Any) -> list[ColumnKind]:
+    """The columns of a Parquet schema."""
+    found = []
+    for at in range(len(schema)):
+        column, width = schema.column(at), 0
         if column.physical_type != "BYTE_ARRAY":
             width = _WIDTHS.get(column.physical_type, 0) or column.length
-            total, row_bytes = count * width, 0
-        else:
-            coded_bytes = each.dictionary_bytes
-            if is_suspect := each.coded * coded_bytes > UNSEEN_BYTES_MAX:
-                coded_bytes = _longest(opened, file, number, path, coded_bytes)
-            total = each.coded * coded_bytes + count * _OFFSET_BYTES
-            row_bytes = max(coded_bytes if is_suspect else 0, each.prefixed_bytes)
-            if is_list and total > bytes_max >= count * _OFFSET_BYTES:
-                total = _exact(opened, file, number, path) + count * _OFFSET_BYTES
-        if is_list:
-            row_bytes = total // max(group.num_rows, 1)
-        found.append(DecodedColumn(path, row_bytes, total if is_list else 0))
+        found.append(ColumnKind(column.path, width, bool(column.max_repetition_level)))
     return found
 
 
-def _longest(opened: Opened, file: Any, number: int, path: str, bytes_max: int) -> int:
+def decoded_columns(
+    opened: Opened,
+    kinds: Sequence[ColumnKind],
+    number: int,
+    rows: int,
+    pages: Mapping[int, ColumnPages],
+    bytes_max: float,
+) -> list[DecodedColumn]:
+    """For row group ``number``, of ``rows`` rows, of columns of some ``kinds``. ``pages``: of those
+    that are asked about. Left out are values that stand in the shard one by one, prefixes that are
+    shared in lists, and values of dictionaries that come to ``UNSEEN_BYTES_MAX`` at most. The items
+    of lists are counted one by one where only that says whether they take less than
+    ``bytes_max``."""
+    found = []
+    for at, each in pages.items():
+        kind, count = kinds[at], each.values
+        if kind.width:
+            total, row_bytes = count * kind.width, 0
+        else:
+            coded_bytes = each.dictionary_bytes
+            if is_suspect := each.coded * coded_bytes > UNSEEN_BYTES_MAX:
+                coded_bytes = _longest(opened, number, kind.path, coded_bytes)
+            total = each.coded * coded_bytes + count * _OFFSET_BYTES
+            row_bytes = max(coded_bytes if is_suspect else 0, each.prefixed_bytes)
+            if kind.is_list and total > bytes_max >= count * _OFFSET_BYTES:
+                total = _exact(opened, number, kind.path) + count * _OFFSET_BYTES
+        if kind.is_list:
+            row_bytes = total // max(rows, 1)
+        if kind.is_list or row_bytes:
+            found.append(DecodedColumn(kind.path, row_bytes, total if kind.is_list else 0))
+    return found
+
+
+def _longest(opened: Opened, number: int, path: str, bytes_max: int) -> int:
     """The longest value of the dictionary of a column; ``bytes_max``, which it cannot exceed, where
     pyarrow does not give the dictionary, as where the first value is null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    batch = next(_as_dictionary(opened, file, number, path, 1), None)
+    batch = next(_as_dictionary(opened, number, path, 1), None)
     leaf = _leaf(batch.column(0)) if batch is not None else None
     if leaf is None or not pa.types.is_dictionary(leaf.type) or not len(leaf.dictionary):
         return bytes_max
     return int(pc.max(pc.binary_length(leaf.dictionary)).as_py() or 0)
 
 
-def _as_dictionary(opened: Opened, file: Any, number: int, path: str, rows: int) -> Any:
+def _as_dictionary(opened: Opened, number: int, path: str, rows: int | None = None) -> Any:
     """Batches of one column, whose values stay what they are: numbers of a dictionary."""
-    reader = opened(metadata=file.metadata, read_dictionary=[path])
+    reader = opened(read_dictionary=[path])
+    rows = rows or max(reader.metadata.num_rows, 1)
     return reader.iter_batches(rows, row_groups=[number], columns=[path], use_threads=False)
 
 
@@ -89,13 +116,13 @@ def _leaf(array: Any) -> Any:
     return array
 
 
-def _exact(opened: Opened, file: Any, number: int, path: str) -> int:
+def _exact(opened: Opened, number: int, path: str) -> int:
     """The bytes of all values of a column, decoded; of those outside a dictionary, too."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     total = 0
-    for batch in _as_dictionary(opened, file, number, path, max(file.metadata.num_rows, 1)):
+    for batch in _as_dictionary(opened, number, path):
         leaf = _leaf(batch.column(0))
         if not pa.types.is_dictionary(leaf.type):
             total += leaf.nbytes

@@ -37,18 +37,24 @@ def _read_struct(data: memoryview, at: int, depth: int) -> tuple[Struct, int]:
     while True:
         head = data[at]
         at += 1
-        if not head:
+        kind = head & 15
+        if head > 15:
+            number += head >> 4
+        elif not head:
             return found, at
-        kind, step = head & 15, head >> 4
-        if step:
-            number += step
         else:
             more, at = _varint(data, at)
             number = _signed(more)
-        if kind in (TRUE, FALSE):
-            found[number] = (kind, kind == TRUE)
-            continue
-        value, at = _read(data, at, kind, depth)
+        if I16 <= kind <= I64:  # here, and not by a call: headers of pages are mostly numbers
+            value: Any = data[at]
+            at += 1
+            if value > 127:
+                value, at = _varint(data, at - 1)
+            value = (value >> 1) ^ -(value & 1)
+        elif kind in (TRUE, FALSE):
+            value = kind == TRUE
+        else:
+            value, at = _read(data, at, kind, depth)
         found[number] = (kind, value)
 
 
