@@ -22,6 +22,8 @@ from dsort.version import dsort_version
 
 __all__ = ["main", "whole_app"]
 
+COMPLETE = "_DSORT_COMPLETE"
+"""The variable in which a shell says that it completes a command line, and which shell it is."""
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 
 
@@ -132,7 +134,7 @@ def whole_app(load: _Loader = _Verb.load) -> typer.Typer:
     """The command line with all its verbs. ``load``: what gives the function of a verb."""
     app = typer.Typer(
         name="dsort",
-        add_completion=False,
+        add_completion=True,
         no_args_is_help=False,
         rich_markup_mode=None,
         context_settings=CONTEXT_SETTINGS,
@@ -231,7 +233,22 @@ def _speaks_with_a_service(command: Any) -> bool:
     return hasattr(command, "commands") or command.name == "schema" or "server" in options
 
 
+def _complete() -> int:
+    """Answer a shell that completes a command line: the words are in the environment, where
+    typer's scripts put them. Only verbs that are among them are loaded."""
+    said = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    words = said.split()
+    app = whole_app(lambda each: each.load() if each.name in words else each.stand_in())
+    try:
+        typer.main.get_command(app)(args=[], prog_name="dsort", complete_var=COMPLETE)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    return 0
+
+
 def _run(argv: Sequence[str]) -> int:
+    if os.environ.get(COMPLETE):
+        return _complete()
     # The verb is called directly: through a group, typer would load pydantic even for --help.
     if is_mixed():
         words, hint = mixed_words()
