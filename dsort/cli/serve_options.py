@@ -12,6 +12,7 @@ __all__ = [
     "Allow",
     "EkmAllowHost",
     "EkmAllowPrivate",
+    "HandOver",
     "Host",
     "Insecure",
     "MaxJobTime",
@@ -102,6 +103,14 @@ MaxJobTime = Annotated[
         metavar="TIME",
         help="Stop jobs that run longer, e.g. 6h, 90m, 1d.",
         show_default=False,
+    ),
+]
+HandOver = Annotated[
+    bool,
+    typer.Option(
+        "--hand-over",
+        help="When told to end, put running jobs back into the queue, for another service to go on "
+        "with: in containers, which nothing outlives. Without it jobs run on.",
     ),
 ]
 Insecure = Annotated[

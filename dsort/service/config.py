@@ -64,6 +64,7 @@ class ServiceConfig:
     plans_running_max: int = PLANS_RUNNING_MAX  # of this replica
     running_per_owner_max: int | None = None  # over all replicas
     queued_per_owner_max: int | None = QUEUED_PER_OWNER_MAX
+    hand_over: bool = False  # whether running jobs go back into the queue when the service ends
     job_time_max_s: float | None = None  # of a job, from when it was taken from the queue
     body_bytes_max: int = BODY_BYTES_MAX
     object_bytes_max: int = OBJECT_BYTES_MAX  # that a request writes; 0: no request writes any

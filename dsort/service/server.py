@@ -54,6 +54,7 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._service.feed.end()
+        self._service.dispatcher.rest()
         super().handle_exit(sig, frame)
 
 
@@ -101,7 +102,10 @@ def run_service(
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises the signal again, at its end
             server.run(sockets=[listening])
         running = sum(row.replica == config.replica for row in service.store.running())
-    if running:
+    if handed := service.dispatcher.handed_over:
+        jobs = "1 job waits" if handed == 1 else f"{handed} jobs wait"
+        say(f"stopped; {jobs} in the queue, for the next `dsort serve` to go on with")
+    elif running:
         jobs = "1 job goes on" if running == 1 else f"{running} jobs go on"
         say(f"stopped; {jobs}, for the next `dsort serve` to find")
 

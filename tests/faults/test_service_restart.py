@@ -132,6 +132,20 @@ def test_a_service_that_ends_leaves_jobs_running_and_finds_them_again(place: Pla
     assert files_of(place.root / "first") == files_of(place.root / "second") == place.expected()
 
 
+def test_a_service_in_a_container_hands_its_job_over_when_it_is_told_to_end(place: Place) -> None:
+    arm(place.faults, PointFault("extract:start", action="stop"))
+    with place.serving("one", "--hand-over") as service:
+        job_id = place.submit(service, "first")
+        held(service)
+        assert service.stop() == 0
+        assert "stopped; 1 job waits in the queue" in service.log_text()
+        assert service.offspring() == []
+    with place.serving("two"):
+        row = place.await_end(job_id)
+    assert (row.attempt, row.deaths) == (2, 0)
+    assert files_of(place.root / "first") == place.expected()
+
+
 def states(service: ServiceProcess) -> dict[str, str]:
     """What the service says of its jobs."""
     listed = httpx.get(f"{service.url}/v1/jobs", timeout=120).json()["jobs"]

@@ -206,6 +206,56 @@ def test_a_process_that_is_asked_to_end_leaves_its_job_to_the_next(
     assert_whole(holding.root / "out", undisturbed("shuffle", base))
 
 
+@pytest.fixture
+def handing_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosting]:
+    """As ``holding``, where a service that ends hands its jobs over."""
+    points = arm(tmp_path / "points", PointFault("create:start", 1, "stop"))
+    with hosting(tmp_path, monkeypatch, points=points, hand_over=True) as hosted:
+        yield hosted
+
+
+def test_jobs_are_handed_over_by_a_service_that_ends_and_none_has_died(
+    handing_over: Hosting, base: Path
+) -> None:
+    job_id = handing_over.submit()
+    process, worker = handing_over.held(job_id)
+    dispatcher = handing_over.dispatcher
+    handing_over.close()
+    assert dispatcher is not None
+    assert dispatcher.handed_over == 1
+    assert not _lives(process)
+    row = handing_over.row(job_id)
+    assert (row.state, row.attempt, row.deaths, row.host) == ("queued", 1, 0, None)
+    said = handing_over.events(job_id, "state")[-1]
+    assert (said["state"], said["reason"]) == ("queued", "the service that ran it has ended")
+    assert not _lives(worker)
+    handing_over.start()
+    row = handing_over.ended(job_id)
+    assert (row.state, row.attempt, row.deaths) == ("finished", 2, 0)
+    log = read_logs(handing_over.config.state_dir, job_id)
+    assert "going on from what earlier attempts left" in log
+    assert_whole(handing_over.root / "out", undisturbed("shuffle", base))
+
+
+def test_a_job_that_was_to_stop_is_handed_over_to_be_cleaned_up(handing_over: Hosting) -> None:
+    job_id = handing_over.submit()
+    process, _ = handing_over.held(job_id)
+    process.suspend()  # so that it does not hear of it itself
+    handing_over.store.ask_stop(job_id, "not today")
+    process.terminate()
+    dispatcher = handing_over.dispatcher
+    assert dispatcher is not None
+    dispatcher.rest()
+    await_that(lambda: not dispatcher.alive)
+    process.resume()
+    handing_over.close()
+    assert handing_over.row(job_id).state == "queued"
+    handing_over.start()
+    row = handing_over.ended(job_id)
+    assert (row.state, row.deaths) == ("stopped", 0)
+    only_a_report(handing_over.root / "out")
+
+
 def test_a_job_does_not_wait_for_a_database_that_is_away(holding: Hosting, base: Path) -> None:
     job_id = holding.submit()
     _, worker = holding.held(job_id)

@@ -9,6 +9,8 @@ import shlex
 
 import pytest
 
+from dsort.service.hosting.dispatcher import HAND_OVER_S_MAX
+from dsort.service.server import SHUTDOWN_S_MAX
 from tests.support.cluster_files import locked_versions, parse_command, project, validate
 from tests.support.commands import ROOT
 from tests.support.deploy_files import DEPLOY, dsort_commands, read_text, read_unit, read_yaml
@@ -118,6 +120,23 @@ def test_systemd_ends_the_service_and_none_of_its_jobs() -> None:
     assert unit["User"] == ["dsort"]
     assert unit["StateDirectoryMode"] == ["0700"]
     assert "--state-dir /var/lib/dsort" in unit["ExecStart"][0]
+
+
+ENDING_S = SHUTDOWN_S_MAX + HAND_OVER_S_MAX
+"""How long a service takes to end that hands its jobs over."""
+
+
+def test_containers_hand_jobs_over_and_have_the_time_and_systemd_lets_them_run() -> None:
+    service = read_yaml("compose.yaml")["services"]["dsort"]
+    command = shlex.split(service["command"])
+
+    assert "--hand-over" in command
+    assert int(service["stop_grace_period"].removesuffix("s")) > ENDING_S
+    assert '"--hand-over"' in re.findall(r"(?m)^CMD (.*)", read_text("Dockerfile"))[-1]
+    unit = read_unit()
+    assert unit["KillMode"] == ["process"]
+    assert "--hand-over" not in unit["ExecStart"][0]
+    assert int(unit["TimeoutStopSec"][0]) > SHUTDOWN_S_MAX
 
 
 def commands() -> list[str]:

@@ -14,6 +14,8 @@ import jsonschema
 import pytest
 import yaml
 
+from dsort.service.hosting.dispatcher import HAND_OVER_S_MAX
+from dsort.service.server import SHUTDOWN_S_MAX
 from tests.support.cluster_files import locked_versions, parse_command, project, validate, walk
 from tests.support.deploy_files import DEPLOY, read_text, read_yaml
 
@@ -140,6 +142,17 @@ def test_probes_ask_routes_that_are_there_and_no_lost_database_ends_a_pod() -> N
         "readinessProbe": "/readyz",
         "livenessProbe": "/healthz",
     }
+
+
+def test_a_pod_that_ends_has_the_time_to_hand_its_jobs_over() -> None:
+    pod = of_kind("StatefulSet")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (word, before_s) = container["lifecycle"]["preStop"]["exec"]["command"]
+
+    assert "--hand-over" in container["args"]
+    assert word == "sleep"  # its Service stops sending requests meanwhile
+    ending_s = int(before_s) + SHUTDOWN_S_MAX + HAND_OVER_S_MAX
+    assert pod["terminationGracePeriodSeconds"] > ending_s
 
 
 def test_selectors_find_the_pods_that_they_are_for() -> None:

@@ -41,6 +41,7 @@ from dsort.service.jobs.queue import (
     ProgressUpdate,
     claim_next,
     finish,
+    hand_over,
     release,
     take_over,
 )
@@ -55,6 +56,8 @@ __all__ = [
 ]
 
 DEATHS_MAX = 3
+HAND_OVER_S_MAX = 10.0
+"""Processes that are told to leave their jobs end at once; after so long they are killed."""
 HOSTED_KEPT = 10_000
 OUT_OF_MEMORY_HINT = (
     "give it more memory (--memory-max, fewer jobs at once) or smaller work (max_mem_usage, "
@@ -89,6 +92,8 @@ class Dispatcher(ClosesOnExit):
             config.jobs_running_max, config.plans_running_max, config.running_per_owner_max
         )
         self._job_time_max_s = config.job_time_max_s
+        self._hands_over = config.hand_over
+        self.handed_over = 0
         self._job_environment = JobEnvironment.of(config)
         self._timing = timing or Timing()
         self._host = Host()
@@ -130,12 +135,19 @@ class Dispatcher(ClosesOnExit):
         """Whether jobs are begun and seen after."""
         return self._thread.is_alive()
 
+    def rest(self) -> None:
+        """Begin no job any more, for the service is about to end. From any thread, or a signal."""
+        self._over.set()
+
     def close(self) -> None:
-        """End the dispatcher. Jobs run on; Ray, if it is ours, ends if there are none."""
+        """End the dispatcher. Jobs run on, or are handed over, as the operator wants it; Ray, if it
+        is ours, ends if there are none. ``handed_over`` says then how many were."""
         self._over.set()
         self._waker.wake()
         if self._thread.is_alive():
             self._thread.join()
+        if self._hands_over:
+            self._hand_over()
         for process in self._begun.values():
             process.let_go()
         if self._ray_head is not None:
@@ -144,6 +156,43 @@ class Dispatcher(ClosesOnExit):
             else:
                 self._ray_head.stop()
         self._waker.close()
+
+    def _hand_over(self) -> None:
+        """Have all jobs of ours wait in the queue, without a process: nothing outlives this one
+        where it ends with its container. What they had done is kept, and none of it is a death."""
+        try:
+            rows = [row for row in self._store.running() if self._is_here(row)]
+            self._end_processes(rows)
+            for row in rows:
+                self.handed_over += hand_over(
+                    self._database,
+                    row.job_id,
+                    row.attempt,
+                    now_s=time.time(),
+                    reason="the service that ran it has ended",
+                )
+        except DATABASE_AWAY as error:
+            log.warning("jobs could not be handed over, and will be missed in 30 s: %s", error)
+            self._end_processes([])
+
+    def _is_here(self, row: JobRow) -> bool:
+        return row.host == self._host.name and row.replica == self._replica
+
+    def _end_processes(self, rows: list[JobRow]) -> None:
+        """End the processes of these jobs, and all that we have begun, by the signal that has them
+        leave their jobs as they are."""
+        there = {row.pid: row.pid_started for row in rows if row.pid is not None}
+        there |= {process.pid: process.started for process in self._begun.values()}
+        begun_s = time.monotonic()
+        for number, until_s in ((signal.SIGTERM, HAND_OVER_S_MAX), (signal.SIGKILL, 2.0)):
+            until_s += time.monotonic() - begun_s
+            for pid, started in there.items():
+                if self._host.is_alive(pid, started):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, number)
+            while there and time.monotonic() - begun_s < until_s:
+                there = {pid: at for pid, at in there.items() if self._host.is_alive(pid, at)}
+                time.sleep(self._timing.rest_s if there else 0)
 
     def _any_running(self) -> bool:
         """Whether a job of ours may run."""
@@ -274,8 +323,11 @@ class Dispatcher(ClosesOnExit):
         has ten times as long for that."""
         key, now_s = (row.job_id, row.attempt), time.monotonic()
         asked_s = now_s - self._asked.setdefault(key, now_s)
-        here = row.host == self._host.name and row.replica == self._replica
-        if not here or row.pid is None or asked_s <= self._timing.stop_grace_s * 10**row.deaths:
+        if (
+            not self._is_here(row)
+            or row.pid is None
+            or asked_s <= self._timing.stop_grace_s * 10**row.deaths
+        ):
             return
         log.warning("job %s did not stop in %.0f s: it is killed", row.job_id, asked_s)
         self._asked[key] = now_s

@@ -42,6 +42,7 @@ __all__ = [
     "claim_outputs",
     "conflict_of",
     "finish",
+    "hand_over",
     "is_known",
     "note_process",
     "record",
@@ -202,6 +203,21 @@ def release(database: Database, job_id: str, attempt: int, *, now_s: float, reas
                     add_job_notices(connection, job_id, state, {"detail": reason}, now_s=now_s)
                 return True
     return False
+
+
+def hand_over(database: Database, job_id: str, attempt: int, *, now_s: float, reason: str) -> bool:
+    """Put a job back into the queue whose process was told to leave it: whoever takes it goes on
+    with what is there, and if its stop was asked for, cleans up."""
+    with database.writing() as connection:
+        changed = connection.execute(
+            update(jobs)
+            .where(*_held(job_id, attempt))
+            .values(state="queued", host=None, heartbeat_at=None)
+        )
+        if changed.rowcount:
+            data = {"state": "queued", "attempt": attempt, "reason": reason}
+            add_event(connection, job_id, "state", data, now_s=now_s)
+        return bool(changed.rowcount)
 
 
 def claim_outputs(
