@@ -516,7 +516,7 @@ def _job(
 
 def _load_formats(spec: JobSpec) -> tuple[object, ...]:
     """The containers and codecs of the job, which are loaded when they are asked for."""
-    return spec.input_container, spec.output_container, spec.input_codec, spec.output_codec
+    return spec.input_container, spec.target_containers, spec.input_codec, spec.output_codec
 
 
 def _input_places(

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from dsort.closing import ClosesOnExit
-from dsort.containers.base import ContainerOptions
+from dsort.containers.base import Container, ContainerOptions
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
 from dsort.containers.registry import DEFAULT_EXTENSION, check_supported, container_of, is_supported
 from dsort.data.columns import Int64s
@@ -142,12 +142,17 @@ class ShardReader:
 
     @contextmanager
     def open(
-        self, bucket: Bucket, name: str, decoding: DecodingRules | None = None
+        self,
+        bucket: Bucket,
+        name: str,
+        decoding: DecodingRules | None = None,
+        container: Container | None = None,
     ) -> Iterator[ShardBytes]:
-        """The bytes of one shard; those of one shard at a time."""
+        """The bytes of one shard; those of one shard at a time. ``container``: if not as its name
+        says, with the options that all shards are read with."""
         self.heed_stop()
         with bucket.open(name) as source:
-            container = container_of(name).with_options(self._options)
+            container = container or container_of(name).with_options(self._options)
             container = with_schema_beside(container, bucket, name)
             counted = _Counted(source, self)
             shard = ShardBytes(

@@ -214,6 +214,10 @@ class Container(ABC):
     packs_others: bool = False
     """Whether shards of other containers can be converted to this one: it has ``packed``."""
 
+    keeps_keys: bool = False
+    """Whether records of other containers keep their keys in ``__key__``, for they are in no
+    names."""
+
     def with_options(self, options: ContainerOptions) -> Container:
         """The same container, reading and writing as ``options`` say."""
         return self
@@ -240,6 +244,11 @@ class Container(ABC):
         """How two schemas differ, in words that follow the name of a shard ("has no column a"):
         ``other`` is the one of that shard."""
         return "has another schema"
+
+    def schema_of_members(self, extensions: Sequence[str]) -> str:
+        """The schema of converted records whose members have these ``extensions``, sorted. Asked of
+        containers that need like members."""
+        raise NotImplementedError(f"{self.suffixes[0]} records may have any members")
 
     can_rename: bool = True
     """Whether a record can get another key: it is in the names of members. Else it stands in the

@@ -16,7 +16,7 @@ from dsort.containers.base import Container
 from dsort.errors import InvariantError
 from dsort.job.amend import amended, refuse_lost_claim, release_base
 from dsort.job.create import Created, keep_sealed
-from dsort.job.directory_files import directory_file_names, directory_files
+from dsort.job.directory_files import containers_named, directory_file_names, directory_files
 from dsort.job.files import classes_of
 from dsort.job.inputs import refuse_changed_inputs
 from dsort.job.job import Job
@@ -79,7 +79,10 @@ def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str]) -> str:
     """Name the shards and write the manifest; returns its name. All or nothing is visible."""
     job.stop.wait_for(lambda: refuse_changed_inputs(job))
     names = job.spec.output_names
-    encoded = [target.codec is not None for target in job.spec.targets]
+    encoded = [
+        target.codec is not None and not job.spec.is_late(group)
+        for group, target in enumerate(job.spec.targets)
+    ]
     outputs = outputs_of(plan, created, encoded=encoded, names=names)
     if sum(shard.records for shard in outputs) != plan.records:
         raise InvariantError("the manifest would not list every record of the plan")
@@ -91,8 +94,8 @@ def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str]) -> str:
         _Named(f"{prefix}{shard.ordinal}", name, created.shards[shard.ordinal].receipt, False)
         for shard, name in zip(plan.shards, plan.names, strict=True)
     ]
-    container = job.spec.output_container.with_schema(plan.schema)
-    for number, (name, data) in enumerate(_directory_files(container, outputs, whole), len(named)):
+    files = _directory_files(job, plan, outputs, whole)
+    for number, (name, data) in enumerate(files, len(named)):
         token = f"{prefix}{number}"  # numbered on, so that what they replace is kept as shards are
         named.append(_stage(bucket, token, name, data, replaces=job.was_committing))
     sidecars = stage_sidecars(job, outputs, whole, first=len(named))
@@ -145,11 +148,15 @@ class _Named:
 
 
 def _directory_files(
-    container: Container, outputs: Sequence[ManifestOutput], whole: Sequence[ManifestOutput]
+    job: Job, plan: Plan, outputs: Sequence[ManifestOutput], whole: Sequence[ManifestOutput]
 ) -> Iterator[tuple[str, bytes]]:
     """(name, content) of what stands beside ``outputs`` and lists all shards of its directory."""
-    wanted = directory_file_names(container, [shard.name for shard in outputs])
-    return (each for each in directory_files(container, whole) if each[0] in wanted)
+    found = _containers(job, plan)
+    numbers = {name: number for number, name in enumerate(job.spec.output_names)}
+    own = [found[job.output_of(shard.group)] for shard in plan.shards]
+    wanted = directory_file_names(own, [shard.name for shard in outputs])
+    of_all = [found[numbers.get(shard.output or "", 0)] for shard in whole]
+    return (each for each in directory_files(of_all, whole) if each[0] in wanted)
 
 
 def _keep_replaced(
@@ -186,6 +193,16 @@ def _publish(job: Job, named: list[_Named], last: _Named) -> None:
     bucket.make_durable()
 
 
+def _containers(job: Job, plan: Plan) -> list[Container]:
+    """That of each output, with the schema of its records."""
+    found = []
+    for group, each in enumerate(job.spec.target_containers):
+        late = plan.late_schemas[group] if plan.late_schemas else ""
+        schema = late if job.spec.is_late(group) else plan.schema
+        found.append(each.with_schema(schema) if schema else each)
+    return found
+
+
 def names_stored(job: Job) -> list[str]:
     """All names that something is stored under, or was to be."""
     own = (index_name, reactions_name, rejects_name, manifest_name)
@@ -195,7 +212,8 @@ def names_stored(job: Job) -> list[str]:
 
 def _numbered_names(job: Job) -> list[str]:
     """What is staged by number: output shards, files of their directories, sidecars."""
-    beside = directory_file_names(job.spec.output_container, job.planned_names)
+    containers = containers_named(job.spec, job.planned_names)
+    beside = directory_file_names(containers, job.planned_names)
     sidecars = [each.name for each in sidecars_written(job, job.planned_names)]
     return [*job.planned_names, *beside, *sidecars]
 

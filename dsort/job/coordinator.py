@@ -16,7 +16,7 @@ from dsort.job.amend import forget_replaced
 from dsort.job.collisions import refuse_collisions
 from dsort.job.commit import commit, names_stored, outputs_of, rollback
 from dsort.job.create import Created, create, seal
-from dsort.job.directory_files import directory_file_names, refuse_beside_inputs
+from dsort.job.directory_files import containers_named, directory_file_names, refuse_beside_inputs
 from dsort.job.elsewhere import forget_elsewhere, tell_result
 from dsort.job.events import JobReport, PlannedShard, PlanReport
 from dsort.job.free_space import check_output_space
@@ -189,7 +189,7 @@ def planned(plan: PlanReport, output_uri: str) -> JobReport:
 def _refuse_outputs(job: Job, plan: Plan, *, overwrite: bool) -> None:
     source, target = job.bucket_identities
     replaces = overwrite or job.was_committing
-    beside = directory_file_names(job.spec.output_container, plan.names)
+    beside = directory_file_names(containers_named(job.spec, plan.names), plan.names)
     if not job.replaces_inputs:
         refuse_beside_inputs(job, beside)
     refuse_moved_sidecars(job, plan.names)

@@ -115,6 +115,7 @@ def _create_tasks(
             want_md5=on_the_way and "wids" in job.spec.index,
             check_content=on_the_way and job.spec.verify == "content",
             schema=plan.schema,
+            late_schemas=plan.late_schemas,
             sidecars=(
                 *(kind for kind in SHARD_KINDS if kind in job.spec.index),
                 *((LINEAGE,) if job.spec.lineage else ()),
@@ -152,7 +153,8 @@ def _create_runs(job: Job, plan: Plan, missing: list[OutputShard]) -> list[tuple
 
 def _pieces(job: Job, plan: Plan, shard: OutputShard) -> Iterator[OutputPiece]:
     token, name = f"{staged_prefix(job.job_id)}{shard.ordinal}", plan.names[shard.ordinal]
-    size = shard.container_bytes if job.spec.output_container.plans_sizes else -1
+    plans = job.spec.carrier.plans_sizes and not job.spec.is_late(shard.group)
+    size = shard.container_bytes if plans else -1
     for part in shard.pieces:
         yield OutputPiece(
             token=token,
@@ -218,7 +220,7 @@ def _seal_missing(
             shard_bytes=shard.file_bytes,
             checksum=created.shards[shard.ordinal].checksum,
             pieces=tuple((p.partition, p.row_start, p.row_stop) for p in shard.pieces)
-            if ordering is not None
+            if ordering is not None and not job.spec.is_late(shard.group)
             else (),
             reread=shard.ordinal in created.rechecked,
             head_bytes=shard.head_bytes,

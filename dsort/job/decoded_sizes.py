@@ -45,7 +45,7 @@ def decoded_bytes(job: Job) -> DecodedBytes:
         else:
             encoded.append((shard, codec))
     if not encoded:
-        there = job.spec.output_container
+        there = job.spec.carrier
         inflates = any(each.may_compress and each != there for each in job.spec.input_containers)
         return DecodedBytes(plain, are_encoded=inflates)
     step = max((len(encoded) - 1) // (SAMPLES - 1), 1)

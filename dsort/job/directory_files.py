@@ -6,43 +6,68 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dsort.containers.base import Container, OutputFile
+from dsort.containers.registry import container_of
 from dsort.errors import NamesTakenError
 from dsort.job.job import Job
 from dsort.job.manifest import ManifestOutput
+from dsort.spec.model import JobSpec
 
-__all__ = ["directory_file_names", "directory_files", "refuse_beside_inputs"]
+__all__ = ["containers_named", "directory_file_names", "directory_files", "refuse_beside_inputs"]
 
 
-def directory_file_names(container: Container, outputs: Sequence[str]) -> list[str]:
-    """What such files of the ``outputs`` are called."""
-    files = container.directory_files(())
-    return [f"{directory}{name}" for directory in _directories(outputs) for name in files]
+def containers_named(spec: JobSpec, names: Sequence[str]) -> list[Container]:
+    """The container of each of the output shards ``names``. Where there are several outputs, names
+    end as their own says."""
+    if not spec.outputs:
+        return [spec.output_container] * len(names)
+    return [container_of(name) for name in names]
+
+
+def directory_file_names(containers: Sequence[Container], outputs: Sequence[str]) -> list[str]:
+    """What such files of the ``outputs`` are called. ``containers``: of each of them."""
+    found = _with_files(containers, outputs)
+    return [f"{each}{name}" for each in found for name in found[each][0].directory_files(())]
 
 
 def directory_files(
-    container: Container, outputs: Sequence[ManifestOutput]
+    containers: Sequence[Container], outputs: Sequence[ManifestOutput]
 ) -> list[tuple[str, bytes]]:
-    """(name, content) of each such file. ``container``: with the schema of the outputs."""
-    by_directory: dict[str, list[OutputFile]] = {
-        directory: [] for directory in _directories([output.name for output in outputs])
-    }
-    for output in outputs:
-        directory = _directory(output.name)
-        by_directory[directory].append(
-            OutputFile(
-                name=output.name.removeprefix(directory),
-                records=output.records,
-                payload_bytes=output.payload_bytes,
-                container_bytes=output.container_bytes,
-                file_bytes=output.file_bytes,
-                xxh3=output.xxh3,
-            )
-        )
+    """(name, content) of each such file. ``containers``: of each output, with its schema."""
+    found = _with_files(containers, [output.name for output in outputs])
     return [
         (f"{directory}{name}", data)
-        for directory, files in by_directory.items()
-        for name, data in container.directory_files(files).items()
+        for directory, (container, places) in found.items()
+        for name, data in container.directory_files(
+            [_file(outputs[place], directory) for place in places]
+        ).items()
     ]
+
+
+def _file(output: ManifestOutput, directory: str) -> OutputFile:
+    return OutputFile(
+        name=output.name.removeprefix(directory),
+        records=output.records,
+        payload_bytes=output.payload_bytes,
+        container_bytes=output.container_bytes,
+        file_bytes=output.file_bytes,
+        xxh3=output.xxh3,
+    )
+
+
+def _with_files(
+    containers: Sequence[Container], outputs: Sequence[str]
+) -> dict[str, tuple[Container, list[int]]]:
+    """By directory, in their order: the container of its shards, and which of ``outputs`` these
+    are, as far as their container has such files."""
+    found: dict[str, tuple[Container, list[int]]] = {}
+    has_files: dict[str, bool] = {}
+    for place, (container, name) in enumerate(zip(containers, outputs, strict=True)):
+        suffix = container.suffixes[0]
+        if suffix not in has_files:
+            has_files[suffix] = bool(container.directory_files(()))
+        if has_files[suffix]:
+            found.setdefault(_directory(name), (container, []))[1].append(place)
+    return dict(sorted(found.items()))
 
 
 def refuse_beside_inputs(job: Job, names: Sequence[str]) -> None:
@@ -59,10 +84,6 @@ def refuse_beside_inputs(job: Job, names: Sequence[str]) -> None:
                 "shards are in the same directory",
                 hint="write to another output_bck, or to another directory of output_format",
             )
-
-
-def _directories(names: Sequence[str]) -> list[str]:
-    return sorted({_directory(name) for name in names})
 
 
 def _directory(name: str) -> str:

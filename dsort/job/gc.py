@@ -381,9 +381,11 @@ def _planned_names(bucket: Bucket, directory: JobDirectory) -> list[str]:
 
 def _beside(spec: Mapping[str, object], shards: Sequence[str]) -> list[str]:
     """What a job stages behind its output ``shards``, in order. ``spec``: as the journal has it."""
-    container = container_of(str(spec.get("output_extension")))
+    containers = [container_of(str(spec.get("output_extension")))] * len(shards)
+    if spec.get("outputs"):  # each may have a container of its own, as names say
+        containers = [container_of(name) for name in shards]
     sidecars = sidecar_names(parse_kinds(spec.get("index")), shards)
-    return [*directory_file_names(container, shards), *(each.name for each in sidecars)]
+    return [*directory_file_names(containers, shards), *(each.name for each in sidecars)]
 
 
 def _journal(bucket: Bucket, directory: JobDirectory) -> JournalState | None:

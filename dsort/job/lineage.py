@@ -213,7 +213,7 @@ def _rows(job: Job, plan: Plan) -> Iterator[LineageOfShard]:
 
 def lineage_rows(job: Job, shard: OutputShard, name: str) -> LineageOfShard:
     """The rows of one output shard, as the worker stored them that wrote it."""
-    is_table = job.spec.output_container.is_columnar
+    is_known = not job.spec.carrier.is_columnar and not job.spec.is_late(shard.group)
     place = staged_sidecar(sidecars_prefix(job.job_id), shard.ordinal, LINEAGE)
     data = read_small(job.outputs_bucket, place, bytes_max=STORED_BYTES_MAX)
     rows = lineage_of(data, f"the lineage of output shard {shard.ordinal}")
@@ -224,7 +224,7 @@ def lineage_rows(job: Job, shard: OutputShard, name: str) -> LineageOfShard:
         input_offset=rows.origins.start,
         input_bytes=rows.origins.size_bytes,
         output_shard=name,
-        output_offset=np.full(len(ends), -1) if is_table else ends - rows.stored_bytes,
+        output_offset=ends - rows.stored_bytes if is_known else np.full(len(ends), -1),
         output_bytes=rows.stored_bytes,
         xxh3=rows.content_hash,
     )

@@ -34,7 +34,7 @@ from dsort.job.mix import choose_copies
 from dsort.job.output_names import TemplateExhaustedError
 from dsort.job.positions import count_positions, readings_left
 from dsort.job.reactions import store_reactions
-from dsort.job.schemas import agreed_schema, with_ends
+from dsort.job.schemas import agreed_schema, late_schemas, with_ends
 from dsort.naming.names import first_few
 from dsort.order.cut import (
     CutRule,
@@ -181,6 +181,7 @@ class Plan:
     payload_bytes: int
     stored_bytes: int
     schema: str = ""  # of all records, where their container has such a thing
+    late_schemas: tuple[str, ...] = ()  # by output, of those that are converted as they are written
 
     def by_output(self, names: Sequence[str]) -> tuple[OutputCount, ...]:
         """What each of several outputs gets; empty for one. ``names``: of all."""
@@ -364,8 +365,9 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     rule = cut_rule(job, ordered, encoded)
     pieces, mixing = retry_after_lost_scratch(ordering, lambda: _cut(job, ordering, rule, encoded))
     schema = agreed_schema(job, extraction)
-    container = job.spec.output_container.with_schema(schema)
-    outputs = with_ends(container, merge_pieces(pieces, rule=rule))
+    container = job.spec.carrier.with_schema(schema)
+    cut = merge_pieces(pieces, rule=rule)
+    outputs = with_ends(container, cut, late=[job.spec.is_late(shard.group) for shard in cut])
     if sum(shard.records for shard in outputs) != kept:
         raise InvariantError(f"{kept} records were cut into {len(outputs)} shards that have fewer")
     plan = Plan(
@@ -376,6 +378,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
         payload_bytes=payload_total,
         stored_bytes=sum(shard.stored_bytes for shard in outputs),
         schema=schema,
+        late_schemas=late_schemas(job, extraction),
     )
     _warn_of_nothing(job, plan)
     _warn_of_overhead(job, plan)

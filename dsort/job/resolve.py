@@ -63,11 +63,11 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
         check_free_space(job, bytes_to_move(job, total), dry=dry)
         job.runtime.share(INPUTS_FILE, inputs_bytes(job.inputs))
         share_files(job)
-        if job.spec.output_container.is_columnar:
+        if job.spec.writes_rows:
             from dsort.job.tables import first_schema, made_schema  # the readers of tables
 
             schema = job.stop.wait_for(lambda: first_schema(job))
-            if job.spec.makes_records and job.spec.input_container.is_columnar:
+            if job.spec.input_container.is_columnar:
                 job.runtime.share(READ_SCHEMA_FILE, schema)
                 schema = made_schema(job, schema)
             job.runtime.share(SCHEMA_FILE, schema)

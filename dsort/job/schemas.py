@@ -12,8 +12,9 @@ from dsort.job.job import Job
 from dsort.order.cut import OutputShard
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
+from dsort.workers.late_schemas import extensions_by_output
 
-__all__ = ["agreed_schema", "input_schema", "with_ends", "with_schema_beside"]
+__all__ = ["agreed_schema", "input_schema", "late_schemas", "with_ends", "with_schema_beside"]
 
 FILE_BYTES_MAX = 256 << 20
 _APART = "sort shards of each kind by a job of its own, or write them anew"
@@ -65,11 +66,13 @@ def agreed_schema(job: Job, extraction: Extraction) -> str:
     first shard that has another than those before it, and how they differ."""
     first = -1
     schema = ""
+    if job.spec.has_late_outputs:  # what shards report is for ``late_schemas``
+        return ""
     for shard, facts in sorted(extraction.done.items()):
         if not facts.schema or facts.schema == schema:
             continue
         if schema:
-            difference = job.spec.output_container.schema_difference(schema, facts.schema)
+            difference = job.spec.carrier.schema_difference(schema, facts.schema)
             raise SchemaError(
                 f"shard {job.inputs[shard].name} {difference}, unlike shard "
                 f"{job.inputs[first].name}: a shard of the output can hold but one kind",
@@ -79,10 +82,34 @@ def agreed_schema(job: Job, extraction: Extraction) -> str:
     return schema
 
 
-def with_ends(container: Container, shards: Sequence[OutputShard]) -> list[OutputShard]:
+def late_schemas(job: Job, extraction: Extraction) -> tuple[str, ...]:
+    """By output, the schema of records that are converted as they are written: of all extensions
+    that their members have. "" of others; empty where there is none."""
+    if not any(each is not None and each.needs_like_members for each in job.spec.written_as):
+        return ()
+    found: list[set[str]] = [set() for _ in job.spec.targets]
+    for facts in extraction.done.values():
+        for own, names in zip(found, extensions_by_output(facts.schema), strict=False):
+            own.update(names)
+    return tuple(
+        container.schema_of_members(sorted(names))
+        if container is not None and container.needs_like_members and names
+        else ""
+        for container, names in zip(job.spec.written_as, found, strict=True)
+    )
+
+
+def with_ends(
+    container: Container, shards: Sequence[OutputShard], *, late: Sequence[bool] = ()
+) -> list[OutputShard]:
     """The output shards with what their container puts before the first member and behind the last
-    one. ``SpecError`` for one that is longer than it may be."""
-    placed = [_with_ends(container, shard) for shard in shards]
+    one. ``late``: which of them are converted as they are written: then that is not known.
+    ``SpecError`` for one that is longer than it may be."""
+    later = late or [False] * len(shards)
+    placed = [
+        shard if is_late else _with_ends(container, shard)
+        for shard, is_late in zip(shards, later, strict=True)
+    ]
     largest = max((shard.container_bytes for shard in placed), default=0)
     if container.plans_sizes and 0 < container.shard_bytes_max < largest:
         problem = SpecProblem(

@@ -17,7 +17,7 @@ from dsort.data.records import FormedRecords, form_records
 from dsort.errors import CorruptShardError
 from dsort.job.code_again import CodeAgain
 from dsort.job.job import Job
-from dsort.storage.bucket import ReadObject
+from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.several import input_of
 from dsort.transforms.base import Step
 from dsort.transforms.payload import PayloadStep
@@ -26,7 +26,7 @@ from dsort.workers.decoded import DecodingRules
 from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.source import InputShard, ShardBytes
 
-__all__ = ["expanded_bytes", "first_schema", "made_schema"]
+__all__ = ["expanded_bytes", "first_schema", "made_schema", "table_columns"]
 
 WINDOW_BYTES = 8 << 20
 LEARNT_RECORDS_MAX = 256
@@ -56,14 +56,44 @@ class _InputParts:
         return bytes(data)
 
 
+def table_columns(bucket: Bucket, name: str) -> list[str]:
+    """What the columns of a shard are called. ``CorruptShardError`` if it cannot be read."""
+    with bucket.open(name) as source:
+        return list(open_table(name, _InputParts(source)).schema.names)
+
+
 def first_schema(job: Job) -> bytes:
-    """The schema that all inputs have to have: that of the first one that can be read.
-    ``InputError`` for a schema whose rows cannot be moved, ``CorruptShardError`` if none can be
-    read."""
+    """The schema that all inputs have to have: that of the first one that can be read. Where inputs
+    are joined, it has the columns of the first of each. ``InputError`` for a schema whose rows
+    cannot be moved, ``CorruptShardError`` if none can be read."""
     if not job.spec.input_container.is_columnar:
         return schema_bytes(_schema_of_members(job))
-    failed: CorruptShardError | None = None
+    if job.spec.join is None:
+        return _schema_of_tables(job, job.inputs)
+    import pyarrow as pa
+
+    fields: dict[str, Any] = {}
+    metadata = None
+    for own in _by_input(job):
+        schema = schema_of(_schema_of_tables(job, own))
+        metadata = metadata or schema.metadata
+        for field in schema:
+            fields.setdefault(field.name, field.with_nullable(True))
+    return schema_bytes(pa.schema(list(fields.values()), metadata))
+
+
+def _by_input(job: Job) -> list[list[InputShard]]:
+    """The shards of each input; of one without a name, all."""
+    names = [place.name for place in job.input_places]
+    found: dict[str, list[InputShard]] = {}
     for shard in job.inputs:
+        found.setdefault(input_of(shard.name, names), []).append(shard)
+    return list(found.values())
+
+
+def _schema_of_tables(job: Job, inputs: Sequence[InputShard]) -> bytes:
+    failed: CorruptShardError | None = None
+    for shard in inputs:
         try:
             with job.inputs_bucket.open(shard.name) as source:
                 schema = open_table(shard.name, _InputParts(source)).schema
@@ -101,14 +131,16 @@ def _schema_of_members(job: Job) -> Any:
             # Where a record is in the whole job changes neither members nor their names.
             code = CodeAgain(spec, [each for each in job.steps if not each.needs_positions])
             stack.callback(code.close)
-        for shard in job.inputs:
-            try:
-                _learn_from(job, shard, kinds, code)
-            except CorruptShardError:
-                if spec.config.corrupt_shards != "skip":
-                    raise
-            if kinds.kinds:
-                break
+        for own in _by_input(job) if spec.join is not None else [job.inputs]:
+            known = len(kinds.kinds)
+            for shard in own:
+                try:
+                    _learn_from(job, shard, kinds, code)
+                except CorruptShardError:
+                    if spec.config.corrupt_shards != "skip":
+                        raise
+                if len(kinds.kinds) > known:
+                    break
     return schema_of_kinds(kinds.kinds)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 import xxhash
 
 from dsort.errors import InputError, InvariantError, ObjectNotFoundError, StorageError
-from dsort.job.directory_files import directory_file_names, directory_files
+from dsort.job.directory_files import containers_named, directory_file_names, directory_files
 from dsort.job.job import Job
 from dsort.job.manifest import ManifestOutput, ManifestSidecar, StoredManifest
 from dsort.sidecars.kinds import SidecarName, sidecar_names
@@ -92,8 +92,9 @@ def refuse_other_schema(job: Job, schema: str) -> None:
     base = job.base
     if base is None or job.was_committing:
         return
-    container = base.spec.output_container.with_schema(schema)
-    for name, right in directory_files(container, base.outputs):
+    names = [shard.name for shard in base.outputs]
+    containers = [each.with_schema(schema) for each in containers_named(base.spec, names)]
+    for name, right in directory_files(containers, base.outputs):
         try:
             found = read_small(job.outputs_bucket, name, bytes_max=SIDECAR_BYTES_MAX)
         except ObjectNotFoundError:
@@ -111,8 +112,9 @@ def replaceable_names(job: Job) -> frozenset[str]:
     base = job.base
     if base is None:
         return frozenset()
+    names = [shard.name for shard in base.outputs]
     return frozenset(each.name for each in _of_the_whole(base)) | frozenset(
-        directory_file_names(base.spec.output_container, [shard.name for shard in base.outputs])
+        directory_file_names(containers_named(base.spec, names), names)
     )
 
 

@@ -58,7 +58,7 @@ def movement_for(job: Job) -> Movement:
     mappable = all(bucket.local_path(name) is not None for bucket, name in first_objects(job))
     uploads = _upload_bytes(job)
     decoded = decoded_bytes(job)
-    is_table = job.spec.input_container.is_columnar or job.spec.output_container.is_columnar
+    is_table = job.spec.input_container.is_columnar or job.spec.carrier.is_columnar
     input_bytes, values_stay = bytes_to_move(job, decoded.estimate_bytes), False
     if is_table:
         if job.options.move == "map":
@@ -71,6 +71,8 @@ def movement_for(job: Job) -> Movement:
         mappable = False
         uploads += TABLE_BYTES
         input_bytes = max(input_bytes, job.stop.wait_for(lambda: expanded_bytes(job)))
+    elif job.spec.writes_rows:
+        uploads += TABLE_BYTES
     if job.spec.makes_records:
         if job.options.move == "map":
             problem = "records that steps make cannot be mapped: they are in no input"
@@ -184,7 +186,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
     last_worker = job.before.worker_last if job.before is not None else -1
     attempts = job.before.attempts if job.before is not None else 0
     schema = input_schema(job)
-    output_container = job.spec.output_container
+    output_container = job.spec.carrier
     if (
         output_container == job.spec.input_container and not job.spec.makes_records
     ):  # else it gets its schema from the records
@@ -226,6 +228,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
         reads_files=job.spec.ingest is not None,
         join=job.spec.join_rule,
         input_containers=_containers(job.spec),
+        written_as=job.spec.written_as,
     )
     job.runtime.start(setup, movement.workers)
 

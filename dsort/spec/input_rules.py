@@ -11,6 +11,7 @@ from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import archive_extension
 from dsort.naming.repeats import find_repeats
 from dsort.spec.algorithms import joined
+from dsort.spec.carriers import carrier_extension
 from dsort.spec.ingest_rules import INGEST_RULES
 from dsort.spec.inputs import Input
 from dsort.spec.parts import SpecFields
@@ -201,7 +202,7 @@ def _inputs_are_of_one_class(spec: SpecFields) -> Iterator[SpecProblem]:
             text = f"{extension} inputs do not go with inputs of another container ({own})"
             yield SpecProblem(path, text, "convert them first: `dsort convert`")
             return
-    if is_columnar(spec.output_extension):
+    if is_columnar(carrier_extension(spec)):
         text = f"inputs of several containers do not go with {spec.output_extension} outputs"
         yield SpecProblem("output_extension", text, "write .tar, and convert that")
 
@@ -242,7 +243,7 @@ def _records_can_be_copied(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem(path, text, "leave out mix, and weight, repeat and records of inputs")
         return
     containers = {container_of(source.extension) for source in spec.sources}
-    container = container_of(spec.output_extension)
+    container = container_of(carrier_extension(spec))
     if container in containers and spec.key_field and not container.can_rename:
         yield SpecProblem(
             path,

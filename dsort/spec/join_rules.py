@@ -57,15 +57,6 @@ def _records_have_keys(spec: SpecFields) -> Iterator[SpecProblem]:
         return
 
 
-def _records_can_be_put_together(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.join is None:
-        return
-    if not container_of(spec.output_extension).is_of_members:
-        text = f"{spec.output_extension} records are not put together of several inputs yet"
-        hint = "join into .tar or .zip, and convert that in another job"
-        yield SpecProblem("output_extension", text, hint)
-
-
 def _order_is_by_keys(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.join is not None and not spec.algorithm.type.joins:
         text = f"{spec.algorithm.kind} does not go with join: it is decided before records meet"
@@ -118,7 +109,6 @@ JOIN_RULES: Final[
     (("inputs", "join"), _a_join_has_inputs),
     (("inputs", "join"), _keys_say_what_is_joined),
     (("inputs", "join", "input_extension", "key_field"), _records_have_keys),
-    (("join", "output_extension"), _records_can_be_put_together),
     (("join", "algorithm.kind"), _order_is_by_keys),
     (
         ("join", "inputs", "mix", "deduplicate", "Config.duplicate_keys"),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 from pydantic import ValidationInfo, model_validator
@@ -17,6 +17,7 @@ from dsort.errors import SpecError
 from dsort.sizes import Bytes, Percent, parse_quantity
 from dsort.spec import rules
 from dsort.spec.algorithms import algorithm_model
+from dsort.spec.carriers import carrier_extension
 from dsort.spec.inputs import Input
 from dsort.spec.outputs import REST
 from dsort.spec.parts import SpecFields
@@ -200,15 +201,57 @@ class JobSpec(SpecFields):
         return tuple(container_of(each.extension).with_options(options) for each in self.sources)
 
     @property
-    def converts(self) -> bool:
-        """Whether some input has another container than the outputs."""
-        there = self.output_container
-        return any(each != there for each in self.input_containers)
+    def output_container(self) -> Container:
+        """The container of the outputs that say no other."""
+        return self._written(self.output_extension)
+
+    def _written(self, extension: str) -> Container:
+        """The container of outputs. Where the keys of records come to ``__key__``, ``key_field``
+        is but about the inputs."""
+        container, options = container_of(extension), self.container_options
+        inputs = [container_of(each.extension) for each in self.sources]
+        stays = container in inputs or (container.is_columnar and inputs[0].is_columnar)
+        if container.keeps_keys and not stays:
+            options = replace(options, key_field="")
+        return container.with_options(options)
 
     @property
-    def output_container(self) -> Container:
-        """The container of the outputs."""
-        return container_of(self.output_extension).with_options(self.container_options)
+    def target_containers(self) -> tuple[Container, ...]:
+        """The container of each output (``targets``)."""
+        return tuple(self._written(each.extension) for each in self.targets)
+
+    @property
+    def carrier(self) -> Container:
+        """What records travel in from where they are read to where they are written (see
+        ``carriers``)."""
+        return self._written(carrier_extension(self))
+
+    @property
+    def written_as(self) -> tuple[Container | None, ...]:
+        """What the records of each output are written as; None: as they travel."""
+        carrier = self.carrier
+        return tuple(None if each == carrier else each for each in self.target_containers)
+
+    def is_late(self, group: int) -> bool:
+        """Whether the records of an output are converted as they are written: rows of tables are
+        not."""
+        found = self.written_as[group if self.outputs else 0]
+        return found is not None and not self.carrier.is_columnar
+
+    @property
+    def has_late_outputs(self) -> bool:
+        """Whether the records of some output are converted as they are written."""
+        return any(map(self.is_late, range(len(self.targets))))
+
+    @property
+    def writes_rows(self) -> bool:
+        """Whether some output is of tables."""
+        return any(each.is_columnar for each in self.target_containers)
+
+    @property
+    def moves_rows(self) -> bool:
+        """Whether rows of tables stay rows."""
+        return self.input_container.is_columnar and self.carrier.is_columnar
 
     @property
     def input_codec(self) -> Codec | None:

@@ -13,6 +13,7 @@ from dsort.naming.overlap import conflicts_among, final_templates
 from dsort.naming.templates import SPLIT_FIELD, parse_template
 from dsort.sidecars.kinds import FOR_EXTENSIONS
 from dsort.spec.algorithms import joined
+from dsort.spec.carriers import carrier_extension
 from dsort.spec.input_rules import is_read_only, suffix_problem
 from dsort.spec.outputs import REST, Output
 from dsort.spec.parts import SpecFields
@@ -92,7 +93,7 @@ def _exact_numbers_can_be(spec: SpecFields) -> Iterator[SpecProblem]:
     except ExpressionError as error:
         yield SpecProblem("stratify", str(error), error.hint)
         return
-    are_rows = is_columnar(spec.input_extension) and is_columnar(spec.output_extension)
+    are_rows = is_columnar(spec.input_extension) and is_columnar(carrier_extension(spec))
     if are_rows and not isinstance(by, MemberClass):
         text = "is more than the name of a column, which is not supported from tables to tables"
         yield SpecProblem("stratify", text)
@@ -113,7 +114,7 @@ def _expressions_are_right(spec: SpecFields) -> Iterator[SpecProblem]:
         except ExpressionError as error:
             yield SpecProblem(path, str(error), error.hint)
             continue
-        are_rows = is_columnar(spec.input_extension) and is_columnar(spec.output_extension)
+        are_rows = is_columnar(spec.input_extension) and is_columnar(carrier_extension(spec))
         if are_rows and expression.refused_for_rows:
             asked = expression.refused_for_rows
             text = f"asks for {asked}, which is not supported from tables to tables"
@@ -181,7 +182,7 @@ def _buckets_of_outputs_can_be_written(spec: SpecFields) -> Iterator[SpecProblem
 
 
 def _outputs_can_be_encoded(spec: SpecFields) -> Iterator[SpecProblem]:
-    """Those with a codec of their own; a container of their own is not supported."""
+    """Those with a container or a codec of their own."""
     for number, output in enumerate(spec.outputs):
         path, extension = f"outputs[{number}]", output.output_extension
         if extension is None:
@@ -189,18 +190,16 @@ def _outputs_can_be_encoded(spec: SpecFields) -> Iterator[SpecProblem]:
                 text = "needs an output_extension beside it"
                 yield SpecProblem(f"{path}.output_compression_level", text)
             continue
-        container = container_of(spec.output_extension)
-        if container_of(extension) != container:
-            text = f"{extension} is another container than {spec.output_extension}"
-            hint = "outputs of one job differ in their codecs only; convert the one afterwards"
-            yield SpecProblem(f"{path}.output_extension", text, hint)
-            continue
         try:
             check_writable(extension)
         except ValueError as error:
             yield SpecProblem(f"{path}.output_extension", str(error))
             continue
+        container = container_of(extension)
         codec, level = codec_of(extension), output.output_compression_level
+        if codec is not None and container.is_columnar:
+            text = f"{extension} is not supported: columns are compressed inside"
+            yield SpecProblem(f"{path}.output_extension", text)
         indexed = bool(container.directory_files(()))
         if (
             codec is not None
@@ -226,7 +225,7 @@ def _shards_of_each_end_somewhere(spec: SpecFields) -> Iterator[SpecProblem]:
     for number, output in enumerate(spec.outputs):
         path = f"outputs[{number}]"
         given = [name for name in _SIZES if getattr(output, name) is not None]
-        container = spec.output_extension
+        container = carrier_extension(spec)
         if output.output_shard_size_counts == "file" and is_columnar(container):
             text = f"{container} shards are measured by their payload"
             yield SpecProblem(f"{path}.output_shard_size_counts", text)
@@ -255,15 +254,14 @@ def _readers_tell_outputs_apart(spec: SpecFields) -> Iterator[SpecProblem]:
     if "wids" in spec.index:
         text = "wids does not go with several outputs: its index would list the shards of all"
         yield SpecProblem("index", text, "energon and huggingface know splits")
-    container = container_of(spec.output_extension)
-    if not container.directory_files(()):
-        return
-    own: dict[str, str] = {}
+    own: dict[tuple[str, str], str] = {}
     for target in spec.targets:
-        directory = (target.template or "").rpartition("/")[0]
+        if not container_of(target.extension).directory_files(()):
+            continue
+        directory = target.place, (target.template or "").rpartition("/")[0]
         other = own.setdefault(directory, target.name)
         if other != target.name:
-            text = f"{spec.output_extension} shards have an index in their directory, which "
+            text = f"{target.extension} shards have an index in their directory, which "
             hint = f'each in its own: output_format: "{SPLIT_FIELD}/..."'
             yield SpecProblem("outputs", f"{text}{other} and {target.name} share", hint)
 

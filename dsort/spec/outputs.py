@@ -70,9 +70,10 @@ class Output(Part):
     )
     output_extension: ArchiveExtension | None = Field(
         default=None,
-        description="Its container and codec, as a suffix: the codec may be another one than that "
-        "of the top level, which is the default.",
-        examples=[".tar.zst"],
+        description="Its container and codec, as a suffix: others than those of the top level, "
+        "which are the default. Where containers differ, records travel as .tar, and are converted "
+        "as they are written.",
+        examples=[".parquet", ".tar.zst"],
     )
     output_compression_level: int | None = Field(
         default=None, description="As at the top level, for an output_extension of its own."

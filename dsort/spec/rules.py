@@ -24,6 +24,7 @@ from dsort.spec.aistore import COMPARE_RULES, as_aistore_orders
 from dsort.spec.algorithm_rules import algorithm_rules
 from dsort.spec.algorithms import algorithm_model, joined, known_options, owners_of
 from dsort.spec.amend_rules import AMEND_RULES
+from dsort.spec.carriers import carrier_extension
 from dsort.spec.input_rules import (
     INPUT_RULES,
     input_names,
@@ -32,6 +33,7 @@ from dsort.spec.input_rules import (
     with_own_extensions,
 )
 from dsort.spec.join_rules import JOIN_RULES
+from dsort.spec.late_rules import LATE_RULES
 from dsort.spec.output_rules import OUTPUT_RULES
 from dsort.spec.parts import SpecFields
 from dsort.spec.stream_rules import STREAM_FORMAT, STREAM_RULES, is_stdout
@@ -114,29 +116,32 @@ def _only_what_is_replaced_gets_stale(spec: SpecFields) -> Iterator[SpecProblem]
 # --- containers ----------------------------------------------------------------------------------
 
 
-@_rule("input_extension", "output_extension")
+@_rule("input_extension", "output_extension", "outputs")
 def _inputs_can_be_written_as_outputs(spec: SpecFields) -> Iterator[SpecProblem]:
     for extension in dict.fromkeys(source.extension for source in spec.sources):
-        if can_convert(extension, spec.output_extension):
-            continue
-        yield SpecProblem(
-            "output_extension",
-            f"{extension} shards cannot be written as {spec.output_extension} yet",
-        )
+        for target in spec.targets:
+            if not can_convert(extension, target.extension):
+                text = f"{extension} shards cannot be written as {target.extension} yet"
+                own = target.extension != spec.output_extension
+                yield SpecProblem(f"{target.path * own}output_extension", text)
+                break
 
 
 @_rule(
     "input_extension",
     "output_extension",
+    "outputs",
+    "join",
     "output_shard_size_counts",
     "require",
     "transform",
     "Config.duplicate_keys",
 )
 def _tables_have_no_members(spec: SpecFields) -> Iterator[SpecProblem]:
-    if not is_columnar(spec.output_extension):
+    carrier = carrier_extension(spec)
+    if not is_columnar(carrier):
         return
-    what = f"{spec.output_extension} shards"
+    what = f"{carrier} shards"
     if is_columnar(spec.input_extension):
         yield from _steps_on_rows(spec, what)
     if spec.output_shard_size_counts != "payload":
@@ -214,7 +219,13 @@ def _samples_are_made_of_others(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 @_rule(
-    "deduplicate", "inputs", "mix", "input_extension", "output_extension", "Config.duplicate_keys"
+    "deduplicate",
+    "inputs",
+    "mix",
+    "input_extension",
+    "output_extension",
+    "outputs",
+    "Config.duplicate_keys",
 )
 def _equal_records_can_be_found(spec: SpecFields) -> Iterator[SpecProblem]:
     wanted, reaction = spec.deduplicate, spec.config.duplicate_keys
@@ -230,30 +241,32 @@ def _equal_records_can_be_found(spec: SpecFields) -> Iterator[SpecProblem]:
             text = "does not go with deduplicate by key, which leaves none"
             yield SpecProblem("duplicate_keys", text, "leave one of them out")
         return
-    for name in ("input_extension", "output_extension"):
-        if is_columnar(getattr(spec, name)):
-            text = f"by content is not supported for {getattr(spec, name)} shards yet"
-            yield SpecProblem("deduplicate.by", text)
+    for extension in (spec.input_extension, carrier_extension(spec)):
+        if is_columnar(extension):
+            text = f"by content is not supported for {extension} shards yet"
+            hint = "by: key does it; or convert them to .tar first"
+            yield SpecProblem("deduplicate.by", text, hint)
             return
     if reaction == "rename":
         text = "rename does not go with deduplicate by content: keys are chosen before it"
         yield SpecProblem("duplicate_keys", text, "use drop, warn or abort")
 
 
-@_rule("output_extension", "row_group_rows", "row_group_bytes", "output_compression")
+@_rule("output_extension", "outputs", "row_group_rows", "row_group_bytes", "output_compression")
 def _row_groups_are_of_tables(spec: SpecFields) -> Iterator[SpecProblem]:
-    has_columns = is_columnar(spec.output_extension)
+    tables = [*dict.fromkeys(t.extension for t in spec.targets if is_columnar(t.extension))]
     for name in ("row_group_rows", "row_group_bytes", "output_compression"):
-        if getattr(spec, name) is not None and not has_columns:
+        if getattr(spec, name) is not None and not tables:
             text = f"does not go with {spec.output_extension}: its shards have no columns"
             yield SpecProblem(name, text)
     if spec.row_group_bytes is not None and not 1 <= spec.row_group_bytes <= 1 << 30:
         yield SpecProblem("row_group_bytes", "is not between 1 and 1GB")
     known = {".parquet": ("lz4", "zstd", "snappy", "gzip", "brotli", "none")}
-    codecs = known.get(spec.output_extension, ("lz4", "zstd", "none"))
-    if has_columns and spec.output_compression not in (None, *codecs):
-        text = f'{spec.output_extension} shards know no "{spec.output_compression}"'
-        yield SpecProblem("output_compression", text, f"use {joined(codecs)}")
+    for extension in tables:
+        codecs = known.get(extension, ("lz4", "zstd", "none"))
+        if spec.output_compression not in (None, *codecs):
+            text = f'{extension} shards know no "{spec.output_compression}"'
+            yield SpecProblem("output_compression", text, f"use {joined(codecs)}")
 
 
 # --- output --------------------------------------------------------------------------------------
@@ -396,7 +409,7 @@ def _readers_can_read_the_outputs(spec: SpecFields) -> Iterator[SpecProblem]:
 
 def _place_rules() -> Iterator[_Rule]:
     """Those about inputs, a join of them, several outputs, streams, amending, and the order."""
-    of_outputs = (*OUTPUT_RULES, *STREAM_RULES, *AMEND_RULES)
+    of_outputs = (*OUTPUT_RULES, *LATE_RULES, *STREAM_RULES, *AMEND_RULES)
     of_parts = (*INPUT_RULES, *JOIN_RULES, *of_outputs, *COMPARE_RULES, *algorithm_rules())
     for fields, problems in of_parts:
         yield _Rule(fields, problems)

@@ -32,6 +32,7 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.several import input_of
 from dsort.transforms.base import Step
 from dsort.transforms.steps import apply_steps
+from dsort.verification.by_output import as_compared, combined, digests_by_output, ways_of
 from dsort.verification.copies import copies_asked_for
 from dsort.verification.duplicates import free_keys, later_duplicates, others_of
 from dsort.verification.findings import Findings, ProgressTeller
@@ -169,11 +170,13 @@ class InputReader:
         steps: Sequence[Step],
         bucket: Bucket,
         reader: ShardReader,
+        compared: Sequence[ComparedBytes],
         *,
         code: CodeAgain | None = None,
         max_expansion: float | None = None,
     ) -> None:
-        """``code``: what runs the steps, where some of them run code."""
+        """``compared``: what is compared of the records of each output. ``code``: what runs the
+        steps, where some of them run code."""
         self._spec = spec
         self._code = code
         self._keymap = keymap
@@ -181,7 +184,7 @@ class InputReader:
         self._bucket = bucket
         self._reader = reader
         self._renames: Renames = {}
-        self._compared = ComparedBytes.of(spec)
+        self._compared = compared
         self._steps = steps
         self._reached = (0,) * sum(step.needs_positions for step in steps)
         self._firsts: dict[int, tuple[int, ...]] = {}
@@ -248,36 +251,38 @@ class InputReader:
         ``CorruptShardError`` unless the spec says to skip such shards: then it has no records.
         ``ShardEndError`` if it does not end as the spec wants it.
         """
-        with self._reader.open(self._bucket, name, self._decoding) as shard:
-            formed = self._formed(ordinal, shard)
-            if formed is None:
-                return _NO_RECORDS, np.zeros(0, np.int32) if self._has_groups else None
-            records, members, group = self._with_copies(shard, *formed)
-            group = self._outputs.get(ordinal, group)
-            extensions = self._spec.compared_extensions
-            if extensions is not None:
-                self._contents[ordinal] = contents_of(shard, records, members, extensions)
-            new_keys = self._renames.get(ordinal, {})
-            members, records = with_new_keys(shard, members, records, new_keys)
-            digests = self._compared.digests(shard, members, records.key_bytes)
-            offsets = records.member_offsets
-            found = ShardRecords(
-                members=members,
-                member_digests=digests,
-                member_rows=records.member_rows,
-                member_offsets=offsets,
-                key_bytes=records.key_bytes,
-                keys=records.keys,
-                key_hash=records.key_hash,
-                digests=self._compared.record_digests(digests[records.member_rows], offsets),
-            )
-            if self._facts is not None:
-                self._facts.look(ordinal, records_read(shard, found))
+        found: ShardRecords | None = None
+        group: Int32s | None = None
+        for ways in ways_of(self._compared):
+            with self._reader.open(self._bucket, name, self._decoding) as shard:
+                formed = self._formed(ordinal, shard, ways[0])
+                if formed is None:
+                    return _NO_RECORDS, np.zeros(0, np.int32) if self._has_groups else None
+                records, members, group = self._with_copies(shard, *formed)
+                group = self._outputs.get(ordinal, group)
+                extensions = self._spec.compared_extensions
+                if extensions is not None and found is None:
+                    self._contents[ordinal] = contents_of(shard, records, members, extensions)
+                new_keys = self._renames.get(ordinal, {})
+                members, records = with_new_keys(shard, members, records, new_keys)
+                for compared in ways:
+                    own = as_compared(shard, members, records, compared)
+                    if found is not None:
+                        found = combined(found, own, self._compared, compared, group)
+                        continue
+                    found = own
+                    if self._facts is not None:
+                        self._facts.look(ordinal, records_read(shard, found))
+        assert found is not None
         return found, group
 
-    def _formed(self, ordinal: int, shard: ShardBytes) -> tuple[FormedRecords, MemberTable] | None:
+    def _formed(
+        self, ordinal: int, shard: ShardBytes, compared: ComparedBytes | None = None
+    ) -> tuple[FormedRecords, MemberTable] | None:
         """(records, members) of an opened shard; None if it is corrupt and to be skipped.
-        ``ShardEndError``: it may not be whole, and the spec says to abort."""
+        ``compared``: what is asked of them; None: as for the first output. ``ShardEndError``: it
+        may not be whole, and the spec says to abort."""
+        compared = compared or self._compared[0]
         try:
             members = shard.members()
         except CorruptShardError:
@@ -293,7 +298,7 @@ class InputReader:
         )
         if refused:
             raise ShardEndError(refused[0], hint=refused[1])
-        members = self._compared.members(shard, members, config.stray_members)
+        members = compared.members(shard, members, config.stray_members)
         if config.unsafe_names == "rename":
             members = with_safe_names(shard, members, find_unsafe(shard, members))
         records = form_records(members, config.stray_members)
@@ -301,7 +306,7 @@ class InputReader:
             left = self._transformed(ordinal, shard, members, records)
             records = left.records
             members = with_new_names(shard, members, left.members, records.member_rows)
-        members, records = self._compared.records(members, records)
+        members, records = compared.records(members, records)
         return records, members
 
     def _transformed(
@@ -394,13 +399,14 @@ class InputReader:
         picked = picked[stays]
         bounds = np.append(0, np.cumsum(np.bincount(record[stays], minlength=len(bounds) - 1)))
         first = pieces.rows[pieces.offsets[:-1]]
+        group = None if table.group is None else table.group[first]
         return InputTable(
             shards=table.shards,
             first_rows=np.searchsorted(first, table.first_rows),
             key_hash=table.key_hash[first],
-            digests=self._compared.record_digests(digests[picked], bounds),
+            digests=digests_by_output(self._compared, digests[picked], bounds, group),
             members=np.diff(bounds).astype(np.int32),
-            group=None if table.group is None else table.group[first],
+            group=group,
             expected=pieces.expected,
             pieces=pieces,
         )
@@ -505,7 +511,7 @@ class InputReader:
         """(class and lot, hash of the key) of each record that comes out."""
         assert self._division is not None
         spec = self._spec
-        are_rows = spec.input_container.is_columnar and spec.output_container.is_columnar
+        are_rows = spec.moves_rows
         table = self._records_of(shard, members, records)
         found = self._division.lots(table, are_rows=are_rows)
         if self._copies is not None:

@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -105,7 +105,7 @@ class ShardFacts:
         """How large it would be with one more record, by what ``target`` counts."""
         if not target.counts_file:
             return self.payload_bytes + record.payload_bytes
-        return spec.output_container.file_bytes(
+        return spec.target_containers[self.place.group if spec.outputs else 0].file_bytes(
             self.records + record.records,
             self.members + record.members,
             self.entries_bytes + record.entries_bytes,
@@ -334,12 +334,20 @@ class OutputReader:
         reader: ShardReader,
         inputs: InputTable | None,
         findings: Findings,
-        compared: ComparedBytes,
+        compared: Sequence[ComparedBytes],
         *,
         want_md5: bool,
+        containers: Sequence[Container],
+        late: Sequence[bool],
         max_expansion: float | None = None,
     ) -> None:
+        """``compared``, ``containers``, ``late``: by output, what is compared of its records, what
+        it is written as, and whether they were converted only then. One of each, if there is but
+        one output."""
         self._compared = compared
+        self._late = late
+        self._containers = containers
+        self._groups: dict[str, int] = {}
         self._bucket = bucket
         self._reader = reader
         self._inputs = inputs
@@ -365,6 +373,7 @@ class OutputReader:
         md5: dict[str, str] = {}
         for ordinal, (shard, place) in enumerate(zip(outputs, places, strict=True)):
             before = self._reader.bytes_read
+            self._groups[shard.name] = place.group
             found = self._shard(shard, place, watch, md5)
             if found is None:
                 given = (shard.records, shard.members, shard.payload_bytes)
@@ -373,6 +382,8 @@ class OutputReader:
                 parts.append(_NOTHING)
             else:
                 records, ties, stored = found
+                if self._late[self._output_of(shard.name)]:
+                    stored = replace(stored, record_bytes=None)  # it was measured before
                 facts.append(_facts(shard.name, place, records, stored))
                 on_shard(ordinal, shard, stored)
                 self._compare_counts(shard, facts[-1], may_merge=may_merge)
@@ -401,9 +412,14 @@ class OutputReader:
         expansion = max(listed.container_bytes, rows_bytes) / max(listed.file_bytes, 1)
         return DecodingRules(max(expansion, EXPANSION_MAX_DEFAULT))
 
+    def _output_of(self, name: str) -> int:
+        """Which output a shard that was read is of; 0 where there is but one."""
+        return min(self._groups[name], len(self._compared) - 1)
+
     def records(self, name: str) -> ShardRecords:
         """The records of one output shard that is known to be readable."""
-        with self._reader.open(self._bucket, name, DecodingRules(math.inf)) as shard:
+        container = self._containers[self._output_of(name)]
+        with self._reader.open(self._bucket, name, DecodingRules(math.inf), container) as shard:
             return self._records(shard, shard.members())
 
     def _records(
@@ -412,7 +428,7 @@ class OutputReader:
         members: MemberTable,
         seen: Callable[[memoryview, int], None] = lambda view, base: None,
     ) -> ShardRecords:
-        compared = self._compared
+        compared = self._compared[self._output_of(shard.name)]
         members = compared.members(shard, members, "drop")
         digests = compared.digests(shard, members, output_key_bytes(members)[0], seen)
         return output_records(members, digests, self._inputs, compared)
@@ -424,7 +440,9 @@ class OutputReader:
         if it cannot be read."""
         name = listed.name
         try:
-            with self._reader.open(self._bucket, name, self._decoding(listed)) as shard:
+            container = self._containers[self._output_of(name)]
+            decoding = self._decoding(listed)
+            with self._reader.open(self._bucket, name, decoding, container) as shard:
                 checksums = Checksums(shard, want_md5=self._want_md5)
                 found = self._opened(shard, checksums, place, watch)
                 xxh3, md5[name] = checksums.finish()

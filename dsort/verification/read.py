@@ -150,8 +150,8 @@ class ComparedBytes:
     """What of a record is the same on both sides. ``converted``: names and payloads, for headers
     are not; else all that is stored. ``keyed``: its key, too; a record that is but numbered gets
     another one where it moves. ``stripped``: payloads are, less a line feed at their end.
-    ``defaults``: of members that records lack, where they are converted. ``mixed``: some inputs are
-    converted, others are not."""
+    ``defaults``: of members that records lack, where they are converted. ``mixed``: some records
+    are converted, others are not."""
 
     converted: bool = False
     keyed: bool = True
@@ -160,16 +160,22 @@ class ComparedBytes:
     mixed: bool = False
 
     @staticmethod
-    def of(spec: JobSpec) -> ComparedBytes:
-        """What the jobs of ``spec`` keep."""
-        there = spec.output_container
-        converted = spec.converts or spec.makes_records
+    def of(spec: JobSpec, group: int = 0, *, rows_have_keys: bool = False) -> ComparedBytes:
+        """What the jobs of ``spec`` keep of the records of an output. ``rows_have_keys``: where
+        rows stay rows, whether they say what their keys are."""
+        containers = spec.target_containers
+        there = containers[group if spec.outputs else 0]
+        converts = any(each != there for each in spec.input_containers)
+        converted = converts or spec.makes_records
+        keyed = not there.numbers_records or (converts and there.keeps_keys)
+        if there.is_columnar and spec.input_container.is_columnar:
+            keyed, converted = rows_have_keys, True  # cells are members, in whatever order
         return ComparedBytes(
             converted,
-            not there.numbers_records,
+            keyed,
             converted and there.strips_final_newline,
             there.member_defaults if converted else (),
-            spec.converts and there in spec.input_containers,
+            converts and any(each in containers for each in spec.input_containers),
         )
 
     def members(self, shard: ShardBytes, members: MemberTable, stray_members: str) -> MemberTable:

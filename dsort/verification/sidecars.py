@@ -13,7 +13,7 @@ import xxhash
 
 from dsort.data.members import MemberTable
 from dsort.errors import InputError, ObjectNotFoundError, StorageError
-from dsort.job.directory_files import directory_file_names, directory_files
+from dsort.job.directory_files import containers_named, directory_file_names, directory_files
 from dsort.job.manifest import ManifestOutput, ManifestSidecar, StoredManifest, splits_of
 from dsort.sidecars.dataset import dataset_sidecar
 from dsort.sidecars.kinds import SidecarName, sidecar_names
@@ -48,11 +48,12 @@ class SidecarCheck:
         for each in self._wanted:
             if each.ordinal >= 0:
                 self._of_shards.setdefault(names[each.ordinal], []).append(each)
-        self._schema = ""
+        self._schemas: dict[str, str] = {}  # of the records of shards, by their directory
 
     def check_shard(self, shard: ManifestOutput, members: MemberTable) -> None:
         """The sidecars of one output shard say what it holds."""
-        self._schema = self._schema or members.schema
+        if members.schema:
+            self._schemas.setdefault(_directory(shard.name), members.schema)
         for each in self._of_shards.get(shard.name, ()):
             found = self._read(each.name)
             if found is None:
@@ -103,11 +104,17 @@ class SidecarCheck:
     def _check_directory_files(self) -> None:
         """What readers of the container need beside the shards lists them. Records that were
         converted have their schema no more: then it is not compared."""
-        container, outputs = self._manifest.spec.output_container, self._manifest.outputs
-        for name in directory_file_names(container, [shard.name for shard in outputs]):
+        outputs = self._manifest.outputs
+        names = [shard.name for shard in outputs]
+        containers = containers_named(self._manifest.spec, names)
+        for name in directory_file_names(containers, names):
             found = self._read(name)
+            directory = _directory(name)
+            by_name = zip(names, containers, strict=True)
+            own = [each for shard, each in by_name if _directory(shard) == directory]
+            container = next((each for each in own if each.schema_file), own[0])
             try:
-                schema = self._schema
+                schema = self._schemas.get(directory, "")
                 if found is not None and container.schema_file:
                     schema = container.schema_in(found)
             except ValueError as error:
@@ -115,7 +122,9 @@ class SidecarCheck:
                 continue
             if found is None or not schema:
                 continue
-            right = dict(directory_files(container.with_schema(schema), outputs))
+            right = dict(
+                directory_files([each.with_schema(schema) for each in containers], outputs)
+            )
             if found != right[name]:
                 self._problem(name, _WRONG)
 
@@ -172,6 +181,10 @@ class SidecarCheck:
 
     def _problem(self, name: str, text: str) -> None:
         self._findings.problem("index", name, "", text)
+
+
+def _directory(name: str) -> str:
+    return name[: name.rfind("/") + 1]
 
 
 def _parts(opened: ReadObject) -> Iterator[memoryview]:

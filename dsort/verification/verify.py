@@ -80,6 +80,7 @@ from dsort.verification.outputs import (
     place_outputs,
 )
 from dsort.verification.read import ComparedBytes
+from dsort.verification.row_keys import rows_have_keys
 from dsort.verification.sidecars import SidecarCheck
 
 __all__ = ["verify_result"]
@@ -218,7 +219,8 @@ class _Verification:
         places = place_outputs(manifest.outputs, self._names, findings)
         check_output_names(manifest.outputs, places, manifest.spec.output_names, findings)
         self._warn_of_strangers()
-        input_reader = self._input_reader()
+        compared = self._compared()
+        input_reader = self._input_reader(compared)
         comparable = self._inputs_are_comparable()
         if comparable:
             check_classes(manifest, self._inputs_bucket, findings)
@@ -227,7 +229,6 @@ class _Verification:
         if inputs is not None and len(self._removed):
             is_removed = np.isin(inputs.key_hash, self._removed)
             inputs = replace(inputs, expected=inputs.expected & ~is_removed)
-        compared = ComparedBytes.of(manifest.spec)
         output_reader = OutputReader(
             self._outputs_bucket,
             self._reader,
@@ -235,6 +236,8 @@ class _Verification:
             findings,
             compared,
             want_md5=manifest.index is not None,
+            containers=manifest.spec.target_containers,
+            late=[manifest.spec.is_late(group) for group in range(len(compared))],
             max_expansion=self._max_expansion,
         )
         repeats_allowed = not manifest.spec.keys_are_unique
@@ -249,7 +252,7 @@ class _Verification:
             outputs = output_reader.read(
                 manifest.outputs,
                 places,
-                OrderWatch(self._algorithm, has_keys=compared.keyed),
+                OrderWatch(self._algorithm, has_keys=all(each.keyed for each in compared)),
                 progress,
                 may_merge=inputs is None and repeats_allowed,
                 on_shard=check_sidecars,
@@ -288,13 +291,23 @@ class _Verification:
 
     # -- inputs ----------------------------------------------------------------------------------
 
-    def _input_reader(self) -> InputReader:
+    def _compared(self) -> list[ComparedBytes]:
+        """What is compared of the records of each output."""
+        spec, has_keys = self._manifest.spec, False
+        if spec.input_container.is_columnar and spec.writes_rows:
+            names = [shard.name for shard in self._manifest.inputs]
+            has_keys = rows_have_keys(spec, self._inputs_bucket, names)
+        groups = range(len(spec.targets))
+        return [ComparedBytes.of(spec, group, rows_have_keys=has_keys) for group in groups]
+
+    def _input_reader(self, compared: Sequence[ComparedBytes]) -> InputReader:
         return InputReader(
             self._manifest.spec,
             self._keymap,
             self._steps,
             self._inputs_bucket,
             self._reader,
+            compared,
             code=self._code,
             max_expansion=self._max_expansion,
         )
@@ -318,7 +331,7 @@ class _Verification:
             self._findings.warn("changed_inputs", text)
             return False
         spec = self._manifest.spec
-        are_rows = spec.input_container.is_columnar and spec.output_container.is_columnar
+        are_rows = spec.moves_rows
         if spec.makes_records and (self._code is None or are_rows):
             # Who can write to the bucket can have written what the manifest wants to be run.
             text = (

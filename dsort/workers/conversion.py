@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -58,10 +59,19 @@ class BareContainer(Container):
 BARE = BareContainer()
 
 
+class _Readable(Protocol):
+    """The bytes of a shard, as far as payloads are read. ``whole``: all, if they are in memory."""
+
+    @property
+    def whole(self) -> memoryview | None: ...
+
+    def range(self, start: int, length: int) -> Iterator[memoryview]: ...
+
+
 class ShardPayloads:
     """The payloads of the members of a bare table (see ``containers.base.Payloads``)."""
 
-    def __init__(self, shard: ShardBytes, members: MemberTable) -> None:
+    def __init__(self, shard: _Readable, members: MemberTable) -> None:
         self._shard = shard
         self._members = members
 

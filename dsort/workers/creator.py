@@ -27,6 +27,7 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.output_buckets import bucket_for
 from dsort.workers.encoded import ENCODING_BYTES, EncoderThreads, ShardEncoder
 from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered
+from dsort.workers.late_writer import LateWriter, late_format
 from dsort.workers.lineage import LINEAGE, write_lineage
 from dsort.workers.member_watch import MemberWatch
 from dsort.workers.payload_files import PayloadBuffer
@@ -78,6 +79,7 @@ class Creator:
     ) -> None:
         self._spilled = setup.movement == "spill"
         self._forgets = setup.spill_to_disk
+        self._setup = setup
         self._container = setup.output_container
         self._outputs = outputs
         self._buffer = buffer
@@ -103,7 +105,7 @@ class Creator:
         container = self._container.with_schema(task.schema)
         payloads = self._payloads(task)
         payload: _Payload | None = None
-        out: ShardWriter | None = None
+        out: ShardWriter | LateWriter | None = None
         try:
             for piece in task.pieces:
                 if out is None or out.ordinal != piece.ordinal:
@@ -118,17 +120,7 @@ class Creator:
                         want_md5=task.want_md5,
                         seals_on_finish=bucket_for(self._outputs, piece.name).seals_on_finish,
                     )
-                    out = ShardWriter(
-                        file,
-                        piece.ordinal,
-                        container,
-                        encoder=self._encoder(piece),
-                        watch=MemberWatch(container, piece.name, piece.shard_bytes)
-                        if {*task.sidecars} - {LINES, LINEAGE}
-                        else None,
-                    )
-                    if container.has_head:
-                        out.write_head(container.head(self._record_sizes(task, piece.ordinal)))
+                    out = self._writer(task, piece, file, container)
                 if piece.partition >= 0 and (
                     payload is None or payload.partition != piece.partition
                 ):
@@ -155,7 +147,32 @@ class Creator:
             bytes_written=sum(piece.stored_bytes for piece in task.pieces),
         )
 
+    def _writer(
+        self, task: CreateTask, piece: OutputPiece, file: StagedFile, container: Container
+    ) -> ShardWriter | LateWriter:
+        """What writes the output shard that begins with a piece. ``container``: what its records
+        travel in."""
+        late = self._setup.late_containers[piece.output]
+        if late is not None:
+            schema = task.late_schemas[piece.output] if task.late_schemas else ""
+            form = late_format(self._setup, late, schema, self._scratch_nodes.store)
+            scratch = self._scratch_nodes.store.scratch
+            return LateWriter(file, piece.ordinal, piece.name, form, scratch, self._encoder(piece))
+        watched = {*task.sidecars} - {LINES, LINEAGE}
+        out = ShardWriter(
+            file,
+            piece.ordinal,
+            container,
+            encoder=self._encoder(piece),
+            watch=MemberWatch(container, piece.name, piece.shard_bytes) if watched else None,
+        )
+        if container.has_head:
+            out.write_head(container.head(self._record_sizes(task, piece.ordinal)))
+        return out
+
     def _is_checked(self, task: CreateTask, piece: OutputPiece) -> bool:
+        if self._setup.late_containers[piece.output] is not None:  # nobody can when it is written
+            return self._setup.verify_content
         return task.check_content and bucket_for(self._outputs, piece.name).seals_on_finish
 
     def measure(self, task: MeasureTask) -> MeasureDone:
@@ -193,7 +210,9 @@ class Creator:
         threads = self._encoders[piece.output]
         return None if threads is None else threads.encoder()
 
-    def _write_sidecars(self, task: CreateTask, piece: OutputPiece, out: ShardWriter) -> None:
+    def _write_sidecars(
+        self, task: CreateTask, piece: OutputPiece, out: ShardWriter | LateWriter
+    ) -> None:
         """Before the shard is finished: whoever knows of it finds them, too."""
         if LINES in task.sidecars:
             place = staged_sidecar(task.sidecars_prefix, piece.ordinal, LINES)

@@ -43,6 +43,7 @@ from dsort.workers.copies import copied
 from dsort.workers.gathering import small_argsort
 from dsort.workers.headers import with_names_written, with_new_names
 from dsort.workers.join_columns import SEARCHED, extension_lists, join_sort_keys
+from dsort.workers.late_schemas import reported_extensions
 from dsort.workers.left_out import leave_out
 from dsort.workers.lineage import origins_of
 from dsort.workers.payload_files import PayloadBuffer
@@ -256,7 +257,7 @@ class Extractor:
             payload_bytes=int(index.payload_bytes.sum()),
             stored_bytes=int(index.stored_bytes.sum()),
             tally=counted,
-            schema=members.schema,
+            schema=members.schema or reported_extensions(self._setup, table, placed),
         )
 
     def _settle_unsafe_names(

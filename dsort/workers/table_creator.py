@@ -70,8 +70,7 @@ class TableCreator:
         outputs: Bucket,
         nodes: ScratchNodes,
     ) -> None:
-        assert isinstance(setup.output_container, Columnar)
-        self._container = setup.output_container
+        self._containers = [each or setup.output_container for each in setup.written_as]
         self._turn_bytes = min(setup.buffer_bytes // TURN_SHARE, TURN_BYTES_MAX)
         self._outputs = outputs
         self._scratch_nodes = nodes
@@ -106,12 +105,14 @@ class TableCreator:
                         seals_on_finish=bucket_for(self._outputs, piece.name).seals_on_finish,
                     )
                     check = RowCheck(piece.ordinal) if task.check_content else None
+                    container = self._containers[piece.output]
+                    assert isinstance(container, Columnar)
                     out = _TableShardWriter(
-                        file, piece.ordinal, self._container, schema, check, self._group
+                        file, piece.ordinal, container, schema, check, self._group
                     )
                     self._group = out.group
                 if piece.partition >= 0:
-                    if payload is None or payload.partition != piece.partition:
+                    if payload is None or not payload.is_of(piece.partition, out.away):
                         if payload is not None:
                             payload.close()
                         payload = self._payload(task, piece.partition, schema, out.away)
@@ -191,6 +192,10 @@ class _SpilledTable:
         self._inputs = inputs
         self._away = away
         self._turn: _Turn | None = None
+
+    def is_of(self, partition: int, away: Sequence[Leaf]) -> bool:
+        """Whether these are the rows of that partition, as a shard without ``away`` takes them."""
+        return self.partition == partition and tuple(self._away) == tuple(away)
 
     def close(self) -> None:
         """Close the spill files."""

@@ -11,7 +11,6 @@ import mmap
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES
 from dsort.containers.columnar.blocks import deal_out
 from dsort.containers.columnar.cell_types import cell_decoders
 from dsort.containers.columnar.cells import KEY_COLUMN, row_keys
-from dsort.containers.columnar.columns import batch_of_records
+from dsort.containers.columnar.columns import batch_of_records, row_contents
 from dsort.containers.columnar.container import Columnar
 from dsort.containers.columnar.reader import ROWS_A_BATCH_MAX, light_batches, open_table
 from dsort.containers.columnar.row_hashes import row_hashes
@@ -269,9 +268,9 @@ class TableExtractor(Extractor):
     ) -> ShardExtracted:
         """Records of another container, as rows."""
         schema = schema_of(self._store.file_bytes(SCHEMA_FILE))
-        key_field = b""
+        key_column: str | None = None
         if self._setup.input_container.is_columnar:
-            schema, key_field = plain_schema(task.name, schema), self._key_field.encode()
+            schema, key_column = plain_schema(task.name, schema), self._key_field
         partitioning = self._partitioning(task)
         rows, blocks = _Rows(columns=len(schema)), _Blocks()
         keys, first, count = records.keys.tolist(), 0, len(records)
@@ -280,10 +279,10 @@ class TableExtractor(Extractor):
             limit = reached[first] + self._batch_bytes
             stop = max(int(np.searchsorted(reached, limit, side="right")), first + 1)
             stop = min(stop, first + ROWS_A_BATCH_MAX)
-            contents = [_members_of(shard, members, records, at) for at in range(first, stop)]
-            if key_field:  # other records have other keys
-                some_keys = keys[first:stop]
-                contents = list(map(_with_key, contents, some_keys, repeat(b"." + key_field)))
+            contents = [
+                row_contents(keys[at], _members_of(shard, members, records, at), key_column)
+                for at in range(first, stop)
+            ]
             made = batch_of_records(task.name, schema, keys[first:stop], contents)
             batches = [LightRows(made)]
             some = placed.run(first, stop)
@@ -528,12 +527,3 @@ def _members_of(
     for row in records.member_rows[first:stop].tolist():
         name = members.names[row]
         yield name[int(records.key_bytes[row]) :], shard.content(members, row)
-
-
-def _with_key(
-    cells: Iterator[tuple[bytes, bytes]], key: bytes, extension: bytes
-) -> Iterator[tuple[bytes, bytes]]:
-    """``cells`` with ``key`` in the column that keys are in."""
-    yield from (cell for cell in cells if cell[0] != extension)
-    if extension != b"." + KEY_COLUMN.encode():
-        yield extension, key

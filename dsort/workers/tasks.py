@@ -101,7 +101,7 @@ class WorkerSetup:
     scratch: str
     first_worker: int
     input_container: Container
-    output_container: Container
+    output_container: Container  # what records travel in, and are written as where nothing else is
     movement: str  # map | spill
     steps: tuple[Step, ...]
     algorithm: Algorithm
@@ -123,11 +123,18 @@ class WorkerSetup:
     reads_files: bool = False  # loose ones, of the listing that is shared
     input_containers: tuple[Container, ...] = ()  # of each of ``inputs``, where they differ
     join: JoinRule | None = None  # where records of several inputs are joined
+    written_as: tuple[Container | None, ...] = (None,)  # by output; None: as they travel
 
     @property
     def makes_records(self) -> bool:
         """Whether some step makes new records, and so does with headers what a conversion does."""
         return any(step.needs == "payload" for step in self.steps)
+
+    @property
+    def late_containers(self) -> tuple[Container | None, ...]:
+        """What records are converted to as they are written, by output; None: they are not."""
+        is_table = self.output_container.is_columnar
+        return tuple(None if is_table else each for each in self.written_as)
 
     @property
     def hashes_content(self) -> bool:
@@ -358,6 +365,7 @@ class CreateTask:
     worker there is the best one. ``want_md5``, ``check_content``: while the shard is written,
     where it cannot be read back later (see ``Bucket.seals_on_finish``). ``schema``: of all records.
     ``sidecars``: the kinds whose bytes are stored below ``sidecars_prefix`` of the output bucket.
+    ``late_schemas``: by output, of records that are converted as they are written; "" of others.
     """
 
     pieces: tuple[OutputPiece, ...]
@@ -369,6 +377,7 @@ class CreateTask:
     schema: str = ""
     sidecars: tuple[str, ...] = ()
     sidecars_prefix: str = ""
+    late_schemas: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

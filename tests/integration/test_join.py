@@ -276,7 +276,11 @@ def test_inputs_of_several_containers_need_no_join(root: Path) -> None:
         ({"mix": {"stop": "all_exhausted"}}, "weights do not go with join"),
         ({"deduplicate": {"by": "key"}}, "deduplicate: does not go with join"),
         ({"duplicate_keys": "rename"}, "rename does not go with join"),
-        ({"output_extension": ".mds"}, "records are not put together of several inputs yet"),
+        (
+            {"output_extension": ".mds", "member_defaults": {"cls": "0"}},
+            "member_defaults: does not go with join into .mds",
+        ),
+        ({"output_extension": ".mds.zstd"}, r"does not go with join into .mds.zstd"),
         ({"join": {"by": "1 +"}}, "join.by"),
         ({"join": {"nonmatch": "drop"}}, "join.nonmatch"),
         ({"inputs": [{"name": "a", "input_bck": "a"}]}, "join: needs several inputs"),

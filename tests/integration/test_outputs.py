@@ -532,7 +532,12 @@ def test_what_a_size_means_is_said_for_each_output(data: Path, encoded: bool) ->
     ("own", "words"),
     [
         ({"output_shard_size_is": "at_most"}, "output_shard_size_is: needs output_shard_size"),
-        ({"output_extension": ".zip"}, r"\.zip is another container than \.tar"),
+        (
+            {"output_extension": ".zip", "output_shard_size_counts": "file"},
+            "file does not go with outputs of several containers",
+        ),
+        ({"output_extension": ".mds.zstd"}, "does not go with outputs of several containers"),
+        ({"output_extension": ".parquet.gz"}, "columns are compressed inside"),
         ({"output_compression_level": 3}, "needs an output_extension beside it"),
         ({"output_extension": ".tar.zst", "output_compression_level": 99}, "level"),
         ({"output_extension": ".tar", "output_compression_level": 9}, "are not compressed"),

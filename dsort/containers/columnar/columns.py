@@ -8,7 +8,7 @@ numbers, texts and binaries. So that nothing is lost, a later member that does n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,13 @@ from dsort.data.arrow_arrays import arrow_bytes, arrow_numbers, arrow_structs
 from dsort.errors import ConversionError
 from dsort.naming.names import readable
 
-__all__ = ["ColumnKinds", "batch_of_records", "schema_of_kinds", "text_is_whole_number"]
+__all__ = [
+    "ColumnKinds",
+    "batch_of_records",
+    "row_contents",
+    "schema_of_kinds",
+    "text_is_whole_number",
+]
 
 _IMAGES = frozenset(["jpg", "jpeg", "png", "gif", "webp", "bmp", "tif", "tiff"])
 _SOUNDS = frozenset(["wav", "flac", "mp3", "ogg", "opus", "m4a"])
@@ -119,6 +125,21 @@ def batch_of_records(
             columns[name][row] = _value(shard, key, extension, content, schema.field(name).type)
     arrays = [_array(shard, field.name, columns[field.name], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema.remove_metadata())
+
+
+def row_contents(
+    key: bytes, cells: Iterable[tuple[bytes, bytes]], key_column: str | None
+) -> Iterator[tuple[bytes, bytes]]:
+    """The members of a record as cells, (extension with its dot, content). ``key_column``: of a
+    record that was a row, the column that gets its key; "": ``__key__`` does, where there is one.
+    Then an empty member without an extension is a row of nulls. None: it was none."""
+    if key_column is None:
+        yield from cells
+        return
+    own = f".{key_column}".encode()
+    yield from (cell for cell in cells if (cell[0] or cell[1]) and cell[0] != own)
+    if key_column not in ("", KEY_COLUMN):
+        yield own, key
 
 
 def _value(shard: str, key: bytes, extension: bytes, content: bytes, kind: Any) -> Any:

@@ -32,6 +32,7 @@ class Columnar(Container):
 
     is_columnar = True
     packs_others = True
+    keeps_keys = True
     plans_sizes = False
     oddities = (
         OddityKind(

@@ -27,7 +27,7 @@ from dsort.containers.base import Container, ContainerOptions, OutputFile, Paylo
 from dsort.containers.litdata.items import bare_items, item_schema
 from dsort.containers.litdata.scan import LitDataScanner
 from dsort.containers.offset_table import SHARD_BYTES_MAX, offset_table, table_bytes
-from dsort.containers.samples import packed_samples
+from dsort.containers.samples import KEY_COLUMN, packed_samples
 from dsort.data.columns import Int64s
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
@@ -56,6 +56,7 @@ class LitData(Container):
     shard_bytes_max = SHARD_BYTES_MAX
     schema_file = INDEX
     packs_others = True
+    keeps_keys = True
     needs_like_members = True
 
     def with_options(self, options: ContainerOptions) -> LitData:
@@ -78,6 +79,9 @@ class LitData(Container):
 
     def with_schema(self, schema: str) -> LitData:
         return replace(self, schema=schema)
+
+    def schema_of_members(self, extensions: Sequence[str]) -> str:
+        return item_schema(tuple(sorted([*extensions, KEY_COLUMN])))
 
     def schema_difference(self, schema: str, other: str) -> str:
         one, two = json.loads(schema), json.loads(other)

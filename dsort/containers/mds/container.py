@@ -64,6 +64,7 @@ class Mds(Container):
 
     suffixes = (".mds",)
     packs_others = True
+    keeps_keys = True
     needs_like_members = True
     has_head = True
     shard_bytes_max = SHARD_BYTES_MAX
@@ -77,6 +78,9 @@ class Mds(Container):
 
     def with_schema(self, schema: str) -> Mds:
         return replace(self, columns=Columns.of_schema(schema))
+
+    def schema_of_members(self, extensions: Sequence[str]) -> str:
+        return _schema(tuple(sorted([*extensions, KEY_COLUMN])))
 
     def schema_difference(self, schema: str, other: str) -> str:
         return Columns.of_schema(schema).difference(Columns.of_schema(other))

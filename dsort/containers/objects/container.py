@@ -40,6 +40,7 @@ class Objects(Container):
     key_field: str = ""
 
     packs_others = True
+    keeps_keys = True
     member_extension = b""
     """What a record is called behind its key, as long as it is one object."""
 

@@ -55,6 +55,7 @@ class TFRecord(Container):
 
     suffixes = (".tfrecord", ".tfrecords")
     packs_others = True
+    keeps_keys = True
 
     def with_options(self, options: ContainerOptions) -> TFRecord:
         return replace(self, key_field=options.key_field)

@@ -1,0 +1,28 @@
+"""Whether rows of tables that stay rows say what their keys are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dsort.errors import CorruptShardError, ObjectNotFoundError
+from dsort.job.tables import table_columns
+from dsort.spec.model import JobSpec
+from dsort.storage.bucket import Bucket
+from dsort.transforms.rekey import Rekey
+
+__all__ = ["rows_have_keys"]
+
+
+def rows_have_keys(spec: JobSpec, bucket: Bucket, inputs: Sequence[str]) -> bool:
+    """Whether the rows of the result have a column of keys, as the spec and the first input shard
+    that can be read say: ``key_field``, or ``__key__``. Without one, they are but numbered."""
+    from dsort.containers.columnar.cells import KEY_COLUMN  # few results are of tables
+
+    if spec.key_field or any(isinstance(step, Rekey) for step in spec.steps):
+        return True
+    for name in inputs:
+        try:
+            return KEY_COLUMN in table_columns(bucket, name)
+        except (CorruptShardError, ObjectNotFoundError):
+            continue
+    return False

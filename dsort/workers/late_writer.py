@@ -1,0 +1,358 @@
+"""Writes output shards of another container than records travel in: converted as they are written.
+
+Some records at a time are the shard that they travel in, which is read as any input shard is, and
+packed by the container of the output. How long the shard gets is known once it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+
+from dsort.containers.base import Container
+from dsort.data.columns import Int64s
+from dsort.data.entries import PlacedEntries, placed_entries
+from dsort.data.members import MemberKind, MemberTable, bare_table
+from dsort.data.records import FormedRecords, form_records, split_names
+from dsort.errors import ConversionError, InvariantError, StrayMemberError
+from dsort.naming.names import readable
+from dsort.scratch.directory import Scratch
+from dsort.scratch.index import IndexStore
+from dsort.sizes import format_bytes
+from dsort.workers.conversion import ShardPayloads
+from dsort.workers.decoded import DecodedFile
+from dsort.workers.encoded import ShardEncoder
+from dsort.workers.shard_writer import ContentCheck, Slices, StagedFile
+from dsort.workers.source import slices_of
+from dsort.workers.tasks import SCHEMA_FILE, OutputPiece, WorkerSetup
+
+__all__ = ["LateFormat", "LateWriter", "late_format"]
+
+BATCH_BYTES = 8 << 20
+"""So much is converted at a time, or one record."""
+COPY_BYTES = 1 << 20
+END_BYTES = 1024
+"""Zeros behind a run of records, so that it ends as a tar does."""
+
+
+@dataclass(frozen=True, slots=True)
+class LateFormat:
+    """What an output shard is written as. ``carrier``: what its records travel in. ``schema``: of
+    its records, where its container has such a thing; of tables, of their rows. ``key_column``:
+    as for ``row_contents``. ``record_max``: bytes; a larger record is refused."""
+
+    carrier: Container
+    container: Container
+    schema: Any
+    key_column: str | None
+    record_max: int
+
+
+def late_format(
+    setup: WorkerSetup, container: Container, schema: str, store: IndexStore
+) -> LateFormat:
+    """What an output shard of ``container`` is written as. ``schema``: of its records; of tables,
+    that of the job's rows is in ``store``."""
+    found: Any = schema
+    column: str | None = None
+    if container.is_columnar:
+        from dsort.containers.columnar.container import Columnar  # few jobs have tables
+        from dsort.containers.columnar.schema import schema_of
+
+        found = schema_of(store.file_bytes(SCHEMA_FILE))
+        if isinstance(setup.input_container, Columnar):
+            column = setup.input_container.options.key_field
+    record_max = max(setup.buffer_bytes, BATCH_BYTES)
+    return LateFormat(setup.output_container, container, found, column, record_max)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Bytes in memory, as ``ShardPayloads`` reads a shard."""
+
+    whole: memoryview
+
+    def range(self, start: int, length: int) -> Iterator[memoryview]:
+        """Some of them."""
+        yield self.whole[start : start + length]
+
+
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """Some records: bare members, whose payloads are ranges of ``held``."""
+
+    held: _Held
+    members: MemberTable
+    records: FormedRecords
+
+    def contents(self) -> Iterator[list[tuple[bytes, bytes]]]:
+        """(extension with its dot, content) of the members of each record."""
+        records, members = self.records, self.members
+        offsets, rows = records.member_offsets.tolist(), records.member_rows.tolist()
+        for first, stop in pairwise(offsets):
+            found = []
+            for row in rows[first:stop]:
+                start = int(members.payload_start[row])
+                content = bytes(self.held.whole[start : start + int(members.payload_bytes[row])])
+                found.append((members.names[row][int(records.key_bytes[row]) :], content))
+            yield found
+
+
+class _Body(Protocol):
+    """What records of an output become between its first byte and its last."""
+
+    def add(self, carried: _Carried) -> None:
+        """The next records."""
+
+    def finish(self) -> None:
+        """No more come: write what is left."""
+
+
+class LateWriter:
+    """Writes one output shard, piece by piece."""
+
+    watch = None
+    """No sidecar is made of such a shard."""
+
+    def __init__(
+        self,
+        file: StagedFile,
+        ordinal: int,
+        name: str,
+        form: LateFormat,
+        scratch: Scratch,
+        encoder: ShardEncoder | None,
+    ) -> None:
+        self.ordinal = ordinal
+        self.file = file
+        self._name = name
+        self._format = form
+        self._encoder = encoder
+        self._is_abandoned = False
+        self._offset = 0
+        self._body: _Body = (
+            _Rows(name, form, self._write)
+            if form.container.is_columnar
+            else _Records(name, form, self._write, scratch)
+        )
+
+    def write_piece(
+        self, piece: OutputPiece, payload: Slices | None, check: ContentCheck | None
+    ) -> None:
+        """Write one piece, and what ends the shard after its last one."""
+        if payload is not None and piece.row_stop > piece.row_start:
+            sizes = payload.rows(piece.row_start, piece.row_stop).by_record().stored_bytes
+            reached, at = np.cumsum(sizes), 0
+            while at < len(sizes):
+                limit = int(reached[at] - sizes[at]) + BATCH_BYTES
+                stop = max(int(np.searchsorted(reached, limit, side="right")), at + 1)
+                start = piece.row_start + at
+                slices = payload.slices(start, start + stop - at)
+                self._body.add(self._carried(slices, sizes[at:stop], check))
+                at = stop
+        if piece.last:
+            self._body.finish()
+            if self._encoder is not None:
+                for encoded in self._encoder.finish():
+                    self.file.write([memoryview(encoded)])
+
+    def _carried(
+        self, slices: Iterator[Sequence[memoryview]], sizes: Int64s, check: ContentCheck | None
+    ) -> _Carried:
+        """The records with these stored sizes, of the bytes in ``slices``."""
+        total, at = int(sizes.sum()), 0
+        if len(sizes) == 1 and total > self._format.record_max:
+            raise ConversionError(
+                f"a record of {format_bytes(total)} of output shard {self._name} is larger than "
+                f"what a worker may hold to convert it ({format_bytes(self._format.record_max)})",
+                hint="give the job more memory, or write .tar and convert that",
+            )
+        data = bytearray(total + END_BYTES)
+        for each in slices:
+            for part in each:
+                if check is not None:
+                    check.feed(part)
+                data[at : at + len(part)] = part
+                at += len(part)
+        if at != total:
+            raise InvariantError(
+                f"output shard {self._name} got {at} bytes of records, not {total}"
+            )
+        members = self._format.carrier.scan(self._name, memoryview(data))
+        _refuse_links(self._name, members)
+        record_of = np.searchsorted(np.cumsum(sizes), members.range_start, side="right")
+        if not np.array_equal(np.unique(record_of), np.arange(len(sizes))):
+            raise InvariantError(f"records of output shard {self._name} are not as they were read")
+        split = split_names(members.names)
+        key_bytes = np.where(split.stray, members.names.lengths, split.key_bytes)
+        bare = bare_table(replace(members, record_of=record_of, key_bytes=key_bytes))
+        return _Carried(_Held(memoryview(data)), bare, form_records(bare, "keep"))
+
+    def finish(self) -> Future[str]:
+        """Nothing more comes: let the store take the rest; the receipt."""
+        return self.file.finish()
+
+    def abandon(self) -> None:
+        """It will not be finished: let go of it."""
+        self._is_abandoned = True
+        if isinstance(self._body, _Records):
+            self._body.close()
+        if self._encoder is not None:
+            self._encoder.abandon()
+        self.file.abandon()
+
+    def _write(self, slices: Sequence[memoryview]) -> None:
+        if self._is_abandoned:  # pyarrow ends what it is let go of
+            return
+        self._offset += sum(map(len, slices))
+        limit = self._format.container.shard_bytes_max
+        if 0 < limit < self._offset:
+            raise ConversionError(
+                f"output shard {self._name} gets longer than a "
+                f"{self._format.container.suffixes[0]} shard may be, {limit:,} bytes",
+                hint="choose a smaller output_shard_size, or a larger output_shard_count",
+            )
+        if self._encoder is None:
+            self.file.write(slices)
+            return
+        for encoded in self._encoder.feed(slices):
+            self.file.write([memoryview(encoded)])
+
+
+def _refuse_links(shard: str, members: MemberTable) -> None:
+    links = np.flatnonzero(
+        (members.kind == MemberKind.SYMLINK) | (members.kind == MemberKind.HARDLINK)
+    )
+    if len(links):
+        raise StrayMemberError(
+            f"the link {readable(members.names[int(links[0])])} cannot be in output shard {shard}: "
+            "its records are converted",
+            hint="stray_members: drop leaves links out",
+        )
+
+
+class _Write(Protocol):
+    def __call__(self, slices: Sequence[memoryview]) -> None: ...
+
+
+class _Records:
+    """Records of a raw container. What stands before them says how long each is: then they wait in
+    a file without a name until all are there."""
+
+    def __init__(self, name: str, form: LateFormat, write: _Write, scratch: Scratch) -> None:
+        self._name = name
+        self._container = form.container
+        if form.schema:
+            self._container = form.container.with_schema(form.schema)
+        self._schema = form.schema
+        self._write = write
+        self._waiting = DecodedFile(name, scratch) if form.container.has_head else None
+        self._sizes: list[Int64s] = []
+        self._entries: list[PlacedEntries] = []
+        self._stored = 0
+
+    def add(self, carried: _Carried) -> None:
+        """See :class:`_Body`."""
+        members, held = carried.members, carried.held
+        packed = self._container.packed(members, carried.records, ShardPayloads(held, members))
+        if self._schema and packed.schema and packed.schema != self._schema:
+            difference = self._container.schema_difference(self._schema, packed.schema)
+            raise ConversionError(
+                f"output shard {self._name} {difference}, unlike others: all its records need "
+                "members of the same extensions",
+                hint="the step require leaves out records that lack one; the step fields drops "
+                "members that others lack",
+            )
+        records = carried.records.stored_as(packed)
+        entries = records.entries(packed)
+        if entries is not None:
+            counts = np.diff(records.member_offsets).astype(np.int32)
+            placed = placed_entries(entries, counts, records.stored_bytes, self._stored)
+            self._entries.append(placed)
+        self._stored += int(records.stored_bytes.sum())
+        slices = slices_of(held.whole, records.segments(packed))
+        if self._waiting is None:
+            self._write(slices)
+            return
+        self._sizes.append(records.stored_bytes)
+        self._waiting.append(b"".join(slices))
+
+    def finish(self) -> None:
+        """See :class:`_Body`."""
+        if self._waiting is not None:
+            sizes = np.concatenate([np.zeros(0, np.int64), *self._sizes])
+            self._write([memoryview(self._container.head(sizes))])
+            for at in range(0, self._stored, COPY_BYTES):
+                window = memoryview(bytearray(min(COPY_BYTES, self._stored - at)))
+                self._waiting.read_into(window, at)
+                self._write([window])
+        end = self._container.end(PlacedEntries.concat(self._entries), self._stored)
+        self._write([memoryview(end)])
+        self.close()
+
+    def close(self) -> None:
+        """Remove what waits."""
+        if self._waiting is not None:
+            self._waiting.close()
+            self._waiting = None
+
+
+class _Rows:
+    """Records as rows of a table: a row group ends by their number and their payload."""
+
+    def __init__(self, name: str, form: LateFormat, write: _Write) -> None:
+        # Loaded where rows are written: other jobs need not wait for them.
+        from dsort.containers.columnar.blocks import RowGroup
+        from dsort.containers.columnar.container import Columnar
+        from dsort.containers.columnar.schema import plain_schema
+        from dsort.containers.columnar.writer import GroupLimits, open_writer
+
+        assert isinstance(form.container, Columnar)
+        options = form.container.options
+        self._name = name
+        self._key_column = form.key_column
+        self._schema = plain_schema("of the job", form.schema)
+        self._limits = GroupLimits.of(form.schema, options)
+        self._table = open_writer(form.container.suffixes[0], form.schema, options, write)
+        self._group = RowGroup(self._schema, self._table.away)
+        self._rows = self._bytes = 0
+
+    def add(self, carried: _Carried) -> None:
+        """See :class:`_Body`."""
+        from dsort.containers.columnar.blocks import RowBlocks
+        from dsort.containers.columnar.columns import batch_of_records, row_contents
+
+        records = carried.records
+        keys = records.keys.tolist()
+        contents = [
+            row_contents(key, cells, self._key_column)
+            for key, cells in zip(keys, carried.contents(), strict=True)
+        ]
+        made = batch_of_records(self._name, self._schema, keys, contents)
+        blocks = RowBlocks.of_batch(made, self._schema, self._table.away)
+        running = np.append(0, np.cumsum(records.payload_bytes))
+        row, count = 0, len(records)
+        while row < count:
+            until = self._limits.end(running, row, count, self._rows, self._bytes)
+            closes, until = until <= count, min(until, count)
+            self._group.add(blocks, np.arange(row, until))
+            self._rows += until - row
+            self._bytes += int(running[until] - running[row])
+            row = until
+            if closes:
+                self._write_group()
+
+    def _write_group(self) -> None:
+        if self._rows:
+            self._table.write(self._group.taken())
+            self._rows = self._bytes = 0
+
+    def finish(self) -> None:
+        """See :class:`_Body`."""
+        self._write_group()
+        self._table.close()
