@@ -27,6 +27,7 @@ __all__ = [
     "PageShardsView",
     "PageView",
     "ProgressView",
+    "SpreadView",
     "WholeJobView",
 ]
 
@@ -149,6 +150,18 @@ class PageInputsView(Model):
     bytes: int | None = Field(examples=[1912340480])
 
 
+class SpreadView(Model):
+    """How values are spread over shards."""
+
+    smallest: int = Field(examples=[912186368])
+    median: int = Field(examples=[1000154112])
+    largest: int = Field(examples=[1000154112])
+    counts: list[int] = Field(
+        description="Shards in each of up to 24 equal ranges from the smallest to the largest.",
+        examples=[[1, *[0] * 22, 1]],
+    )
+
+
 class PageShardsView(Model):
     """The output shards of a job."""
 
@@ -158,6 +171,13 @@ class PageShardsView(Model):
         examples=[
             [["shuffled-0000.tar", 9930, 1000154112], ["shuffled-0001.tar", 9070, 912186368]]
         ],
+    )
+    sizes: SpreadView | None = Field(
+        description="Of the bytes of all that are known.", examples=[example_of(SpreadView)]
+    )
+    records: SpreadView | None = Field(
+        description="Of their numbers of records.",
+        examples=[{"smallest": 9070, "median": 9930, "largest": 9930, "counts": [1, *[0] * 22, 1]}],
     )
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "TIMELINE",
     "InputShardView",
     "ManifestView",
+    "MixingCellsView",
     "MixingView",
     "Movement",
     "OutputCountView",
@@ -108,10 +109,23 @@ class ReactionView(Model):
     )
 
 
+class MixingCellsView(Model):
+    """The cells that the test compares: bins, merged until 5 records are expected in each."""
+
+    inputs: list[tuple[int, int]] = Field(
+        description="The first and the last input shard of each row, from 0."
+    )
+    outputs: list[tuple[int, int]] = Field(
+        description="The first and the last output shard of each column, from 0."
+    )
+    counts: list[list[int]] = Field(description="Records by row and column.")
+    before: list[list[int]] = Field(description="The same, had they been copied in input order.")
+
+
 class MixingView(Model):
     """How records were mixed. A bin is neighbouring shards."""
 
-    sent_sometimes = frozenset(("before",))
+    sent_sometimes = frozenset(("before", "cells"))
 
     input_shards: int = Field(examples=[19])
     output_shards: int = Field(examples=[2])
@@ -126,6 +140,9 @@ class MixingView(Model):
     )
     before: list[list[int]] | None = Field(
         default=None, description="The same, had they been copied in input order."
+    )
+    cells: MixingCellsView | None = Field(
+        default=None, description="What the test compares; null if there are too few records."
     )
     chi2: float = Field(examples=[2.543])
     degrees_of_freedom: int = Field(examples=[18])

@@ -31,6 +31,7 @@ from dsort.order.mixing import P_MIN, Mixing, Table, chi_squared_p_value, verdic
 __all__ = [
     "BINS_MAX",
     "EXPECTED_MIN",
+    "JudgedTable",
     "MixingGrid",
     "MixingPart",
     "MixingTally",
@@ -38,6 +39,7 @@ __all__ = [
     "count_part",
     "counts_in_input_order",
     "judge_mixing",
+    "judged_table",
     "mixing_of",
     "output_bin_shards",
 ]
@@ -207,7 +209,7 @@ def judge_mixing(
     """
     if counts.size == 0:
         return None
-    chi2, degrees = _chi_squared(_merged(counts))
+    chi2, degrees = _chi_squared(_merged(counts).cells)
     p_value = chi_squared_p_value(chi2, degrees) if degrees else 1.0
     verdict = "too_few" if not degrees else "even" if p_value >= P_MIN else "uneven"
     return Mixing(
@@ -267,10 +269,35 @@ def counts_in_input_order(from_input: Int64s, to_output: Int64s) -> Int64s:
 # -- the test ------------------------------------------------------------------------------------
 
 
-def _merged(counts: Int64s) -> Int64s:
+@dataclass(frozen=True, slots=True, eq=False)
+class JudgedTable:
+    """The table that the test judges. ``cells``: counts, of at least 2 rows and columns;
+    ``input_bins``, ``output_bins``: the first and the last bin of each row and each column."""
+
+    cells: Int64s
+    input_bins: Int64s
+    output_bins: Int64s
+
+    def folded(self, counts: Int64s) -> Int64s:
+        """Another table of the same bins, such as ``before``, in these cells."""
+        rows = np.add.reduceat(counts, self.input_bins[:, 0], axis=0)
+        kept: Int64s = np.add.reduceat(rows, self.output_bins[:, 0], axis=1)
+        return kept
+
+
+def judged_table(counts: Int64s) -> JudgedTable | None:
+    """The cells in which ``counts``, shape ``(input bins, output bins)``, are judged; None if there
+    are too few records for a test."""
+    merged = _merged(counts) if counts.size else None
+    return None if merged is None or _chi_squared(merged.cells)[1] == 0 else merged
+
+
+def _merged(counts: Int64s) -> JudgedTable:
     """The table with neighbours merged until each cell is expected to have ``EXPECTED_MIN``; what
     has no records is left out. It may end with a single row or column."""
-    table: Int64s = counts[counts.sum(axis=1) > 0][:, counts.sum(axis=0) > 0]
+    kept = [np.flatnonzero(counts.sum(axis=1 - axis) > 0) for axis in (0, 1)]
+    table: Int64s = counts[np.ix_(*kept)]
+    bins = [np.repeat(each[:, None], 2, axis=1).astype(np.int64) for each in kept]
     total = int(table.sum())
     while min(table.shape) > 1:
         rows, columns = table.sum(axis=1), table.sum(axis=0)
@@ -283,19 +310,23 @@ def _merged(counts: Int64s) -> Int64s:
             axis = 0 if row_share < column_share else 1
         else:
             axis = 0 if len(rows) > len(columns) else 1
-        table = _smallest_merged(table, axis)
-    return table
+        table, bins[axis] = _smallest_merged(table, axis, bins[axis])
+    return JudgedTable(table, *bins)
 
 
-def _smallest_merged(table: Int64s, axis: int) -> Int64s:
-    """The smallest row (axis 0) or column (1) and the smaller of its neighbours become one."""
+def _smallest_merged(table: Int64s, axis: int, bins: Int64s) -> tuple[Int64s, Int64s]:
+    """The smallest row (axis 0) or column (1) and the smaller of its neighbours become one; the
+    table, and the first and last bin of each of its rows or columns."""
     sums = table.sum(axis=1 - axis)
     smallest = int(sums.argmin())
     beside = [at for at in (smallest - 1, smallest + 1) if 0 <= at < len(sums)]
     other = min(beside, key=lambda at: int(sums[at]))
-    begins = np.delete(np.arange(len(sums)), max(smallest, other))
+    upper = max(smallest, other)
+    begins = np.delete(np.arange(len(sums)), upper)
     merged: Int64s = np.add.reduceat(table, begins, axis=axis)
-    return merged
+    joined = bins[begins]
+    joined[upper - 1, 1] = bins[upper, 1]
+    return merged, joined
 
 
 def _chi_squared(table: Int64s) -> tuple[float, int]:

@@ -10,9 +10,10 @@ from what a service knows of a job that has none of these yet:
 ``phases``      phase, seconds, shards, records, bytes of each; null where it is not known
 ``timeline``    rows of seconds, phase, bytes done, bytes a second (``job.events``)
 ``inputs``      total (shards) and bytes
-``shards``      total, and rows of name, records, file_bytes of the first 2000 output shards
+``shards``      total; rows of name, records, file_bytes of the first 2000 output shards; and how
+                their sizes and numbers of records are spread, of all that are known
 ``warnings``    kind, and text or count and samples
-``mixing``      how records were mixed (``order.mixing``), or null
+``mixing``      how records were mixed (``order.mixing``), with the ``cells`` of the test, or null
 ==============  ===================================================================================
 """
 
@@ -31,15 +32,18 @@ from typing import Any, Final
 
 import numpy as np
 
+from dsort.data.columns import Int64s
 from dsort.errors import InputError, InvariantError
 from dsort.job.events import Timeline
 from dsort.job.layout import manifest_name
-from dsort.order.mixing_counts import counts_in_input_order
+from dsort.order.mixing_counts import BINS_MAX, counts_in_input_order, judged_table
 from dsort.storage.registry import scheme_of
 
 __all__ = ["html", "page_of_job", "page_of_manifest", "page_of_report"]
 
 SHARDS_SHOWN: Final = 2000
+BARS_MAX: Final = 24
+"""Of a histogram."""
 WEB: Final = ("web", "static")
 FRAME, PARTS = "report.html", "report_files.txt"
 PLACEHOLDER: Final = re.compile(r"\{\{(title|style|scripts|page|csp)\}\}")
@@ -96,6 +100,7 @@ def page_of_report(
         input_bytes = None if inputs is None else sum(each[1] for each in inputs)
         planned = report.get("shards", ())
         shards = _shards(planned)
+        shards["total"] = report.get("shards_total") or shards["total"]
         shards["total"] = shards["total"] or report.get("output_shards", 0)
         if warnings is None:
             texts = [{"kind": "warning", "text": text} for text in report["warnings"]]
@@ -131,7 +136,7 @@ def page_of_job(
         "phases": list(job_view.get("phases") or ()),
         "timeline": _timeline(samples),
         "inputs": {"total": 0, "bytes": None},
-        "shards": {"total": 0, "rows": []},
+        "shards": _shards(()),
         "warnings": list(warnings or ()),
         "mixing": None,
     }
@@ -200,7 +205,14 @@ def _web_file(name: str) -> str:
 def _refusing_strangers(what: str) -> Iterator[None]:
     try:
         yield
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        IndexError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise InputError(
             f"this is no {what} of a dsort job: {error} is missing or of another type"
         ) from error
@@ -340,7 +352,26 @@ def _phases(
 def _shards(shards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     shown = shards[:SHARDS_SHOWN]
     rows = [[each["name"], each["records"], each["file_bytes"]] for each in shown]
-    return {"total": len(shards), "rows": rows}
+    return {
+        "total": len(shards),
+        "rows": rows,
+        "sizes": _spread([each["file_bytes"] for each in shards]),
+        "records": _spread([each["records"] for each in shards]),
+    }
+
+
+def _spread(values: Sequence[int | None]) -> dict[str, Any] | None:
+    """How values are spread: the smallest, the median, the largest, and how many there are in each
+    of some equal ranges between. None where they are not known."""
+    known = [int(value) for value in values if value is not None]
+    if not known:
+        return None
+    smallest, largest = min(known), max(known)
+    bars = min(BARS_MAX, largest - smallest + 1)
+    floats = np.array(known, np.float64)
+    counts = np.histogram(floats, bars)[0].tolist() if bars > 1 else [len(known)]
+    middle = sorted(known)[len(known) // 2]
+    return {"smallest": smallest, "median": middle, "largest": largest, "counts": counts}
 
 
 def _reactions(reactions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -351,12 +382,37 @@ def _reactions(reactions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _mixing(mixing: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Add ``before``, which is not stored because it follows from the counts."""
+    """Add ``before`` and ``cells``, which are not stored because they follow from the counts."""
     if mixing is None:
         return None
     counts = np.array(mixing["counts"], np.int64)
     before = counts_in_input_order(counts.sum(axis=1), counts.sum(axis=0))
-    return {**mixing, "before": before.tolist()}
+    return {**mixing, "before": before.tolist(), "cells": _cells(mixing, counts, before)}
+
+
+def _cells(
+    mixing: Mapping[str, Any], counts: Int64s, before: Int64s
+) -> dict[str, list[list[int]]] | None:
+    """What the test compares, and of which shards each row and column is; None without a test."""
+    judged = judged_table(counts) if max(counts.shape) <= BINS_MAX else None  # or it takes long
+    if judged is None:
+        return None
+    shards, outputs = int(mixing["input_shards"]), int(mixing["output_shards"])
+    bins, width = len(counts), int(mixing["output_bin_shards"])
+    # Input bin b begins with shard ceil(b * shards / bins), output bin o with shard o * width.
+    inputs = [
+        [-(-first * shards // bins), -(-(last + 1) * shards // bins) - 1]
+        for first, last in judged.input_bins.tolist()
+    ]
+    return {
+        "inputs": inputs,
+        "outputs": [
+            [first * width, min((last + 1) * width, outputs) - 1]
+            for first, last in judged.output_bins.tolist()
+        ],
+        "counts": judged.cells.tolist(),
+        "before": judged.folded(before).tolist(),
+    }
 
 
 def _timeline(samples: Iterable[Mapping[str, Any]]) -> list[list[Any]]:

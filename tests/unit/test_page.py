@@ -77,9 +77,47 @@ def test_a_manifest_tells_all_that_a_page_shows() -> None:
     ]
     assert page["timeline"] == [[0.0, "extract", 0, 0.0], [4.0, "extract", 200, 50.0]]
     assert page["inputs"] == {"total": 2, "bytes": 200}
-    assert page["shards"] == {"total": 2, "rows": [["o-0.tar", 3, 90], ["o-1.tar", 3, 90]]}
+    assert page["shards"] == {
+        "total": 2,
+        "rows": [["o-0.tar", 3, 90], ["o-1.tar", 3, 90]],
+        "sizes": {"smallest": 90, "median": 90, "largest": 90, "counts": [2]},
+        "records": {"smallest": 3, "median": 3, "largest": 3, "counts": [2]},
+    }
     assert page["warnings"] == [{"kind": "missing_shards", "count": 5, "samples": ["a.tar"]}]
-    assert page["mixing"] == {**MIXING, "before": [[3, 0], [0, 3]]}
+    assert page["mixing"] == {**MIXING, "before": [[3, 0], [0, 3]], "cells": None}
+
+
+def test_the_picture_has_the_cells_that_the_test_compares() -> None:
+    # 96 input shards in 48 bins, 5 output bins of 4 shards (the last has 1), of which 1 is empty.
+    counts = [[2, 3, 0, 2, 1] for _ in range(48)]
+    shape = {"input_shards": 96, "output_shards": 17, "input_bins": 48, "output_bins": 5}
+    mixing = {**MIXING, **shape, "output_bin_shards": 4, "counts": counts}
+    cells = page_of_manifest(manifest(mixing=mixing))["mixing"]["cells"]
+    assert sum(map(sum, cells["counts"])) == sum(map(sum, counts)) == sum(map(sum, cells["before"]))
+    assert cells["outputs"] == [[0, 3], [4, 7], [12, 15], [16, 16]]
+    firsts = [first for first, _ in cells["inputs"]]
+    assert (firsts[0], cells["inputs"][-1][1]) == (0, 95)
+    assert firsts[1:] == [last + 1 for _, last in cells["inputs"][:-1]]  # none is left out
+    assert len(cells["counts"]) == len(cells["inputs"]) < 48  # merged, until 5 are expected
+    for row, (first, last) in zip(cells["counts"], cells["inputs"], strict=True):
+        assert sum(row) == 8 * (last - first + 1) // 2
+
+
+def test_a_table_that_dsort_did_not_write_is_not_judged() -> None:
+    mixing = {**MIXING, "counts": [[9] * 200 for _ in range(200)]}
+    assert page_of_manifest(manifest(mixing=mixing))["mixing"]["cells"] is None
+    with pytest.raises(InputError, match="no manifest"):
+        page_of_manifest(manifest(mixing={**MIXING, "counts": [[1 << 70]]}))
+
+
+def test_the_sizes_of_all_shards_are_spread_over_a_few_bars() -> None:
+    many = manifest(outputs=SHARDS_SHOWN + 5)
+    for at, each in enumerate(many["outputs"]):
+        each["file_bytes"] = 1000 + at
+    sizes = page_of_manifest(many)["shards"]["sizes"]
+    assert (sizes["smallest"], sizes["largest"]) == (1000, 1000 + SHARDS_SHOWN + 4)
+    assert sizes["median"] == 1000 + (SHARDS_SHOWN + 5) // 2
+    assert (len(sizes["counts"]), sum(sizes["counts"])) == (24, SHARDS_SHOWN + 5)
 
 
 def test_a_manifest_of_an_older_version_has_no_picture() -> None:
@@ -125,7 +163,7 @@ def test_the_report_of_an_aborted_job_says_why() -> None:
     assert (job["state"], job["error"]["detail"]) == ("failed", "shard in-1.tar is corrupt")
     assert (job["input_uri"], job["spec"]) == ("s3://images/train", SPEC)
     assert page["inputs"] == {"total": 3, "bytes": 30}
-    assert page["shards"] == {"total": 0, "rows": []}
+    assert page["shards"] == {"total": 0, "rows": [], "sizes": None, "records": None}
     assert page["warnings"] == [{"kind": "warning", "text": "2 lone blocks"}]
     assert page["timeline"] == [[0.0, "extract", 0, 0.0]]
 
@@ -143,10 +181,12 @@ PLANNED = {
 def test_a_plan_shows_what_would_be_written() -> None:
     page = page_of_report(PLANNED)
     assert (page["job"]["kind"], page["job"]["state"]) == ("plan", "finished")
-    assert page["shards"] == {"total": 1, "rows": [["o-0.tar", 6, 90]]}
+    assert (page["shards"]["total"], page["shards"]["rows"]) == (1, [["o-0.tar", 6, 90]])
     assert page["mixing"]["before"] == [[3, 0], [0, 3]]
     known = page_of_job({**VIEW, "kind": "plan", "result": PLANNED})
     assert (known["job"]["kind"], known["shards"]) == ("plan", page["shards"])
+    first_of_many = page_of_report({**PLANNED, "shards_total": 7})["shards"]
+    assert (first_of_many["total"], len(first_of_many["rows"])) == (7, 1)
 
 
 def test_a_running_job_shows_how_fast_it_is() -> None:

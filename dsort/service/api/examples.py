@@ -108,7 +108,7 @@ LOG: Final = f"""\
 2026-01-31T02:00:00.000Z state   queued
 2026-01-31T02:00:01.000Z state   running, attempt 1
 2026-01-31T02:00:01.900Z phase   resolve took 0.1 s: 19 shards, 1.8 GiB
-2026-01-31T02:00:01.901Z started 19 input shards, 1.8 GiB, 4 workers, way map
+2026-01-31T02:00:01.901Z started 19 input shards, 1.8 GiB, 4 workers, movement map
 2026-01-31T02:00:01.902Z warning missing_shards: {_WARNING}
 2026-01-31T02:00:11.500Z state   finished, attempt 1
 """

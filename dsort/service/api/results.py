@@ -207,7 +207,7 @@ def _words(kind: str, data: Mapping[str, Any]) -> str:
             return (
                 f"{data.get('input_shards', 0):,} input shards, "
                 f"{format_bytes(data.get('input_bytes', 0))}, {data.get('workers')} workers, "
-                f"way {data.get('move')}"
+                f"movement {data.get('move')}"
             )
         case "phase":
             counts = (f"{data[noun]:,} {noun}" for noun in ("shards", "records") if data.get(noun))
