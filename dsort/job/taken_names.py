@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from dsort.errors import NamesTakenError
 from dsort.job.job import Job
@@ -15,6 +16,11 @@ TEMPLATES_LISTED_MAX = 64
 NAMES_ASKED_FOR_MAX = 1_000
 """So many names from a number on are looked for in an object store: a listing has no end there.
 Where there is an older result, its numbers have no gaps."""
+
+
+TAKEN_HINT: Final = (
+    "remove them, use another output_bck or output_format, or set overwrite: true (--overwrite)"
+)
 
 
 def refuse_taken_early(job: Job, *, dry: bool) -> None:
@@ -52,7 +58,7 @@ def _refuse(job: Job, origin: str, existing: Sequence[str], *, dry: bool) -> Non
         return
     raise NamesTakenError(
         text,
-        hint="remove them, use another output_bck or output_format, or allow it: --overwrite",
+        hint=TAKEN_HINT,
     )
 
 
@@ -72,7 +78,7 @@ def refuse_taken(job: Job, names: list[str], *, overwrite: bool) -> None:
         shown = first_few(existing)
         raise NamesTakenError(
             f"{len(existing)} output names are taken in {job.outputs_bucket.uri}: {shown}",
-            hint="remove them, use another output_bck or output_format, or allow it: --overwrite",
+            hint=TAKEN_HINT,
         )
 
 

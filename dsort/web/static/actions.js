@@ -68,7 +68,7 @@
 
   async function resume(job) {
     await dsort.api.post(dsort.jobPath(job.job_id, "/resume"));
-    dsort.note(`${name(job)} goes on.`);
+    dsort.note(`${name(job)} is resumed.`);
     return true;
   }
 

@@ -115,7 +115,8 @@
     if (error.name === "AbortError") return;
     if (!error.problem) throw error;
     const { detail, hint } = error.problem;
-    dsort.note(hint ? `${detail || error.message} → ${hint}` : detail || error.message, "error");
+    const words = [detail || error.message, hint].filter(Boolean).map(dsort.ownTerms);
+    dsort.note(words.join(" → "), "error");
   };
 
   /** A line about something that is being fetched, or a problem instead of a page. */

@@ -103,7 +103,7 @@
         "li",
         null,
         problem.path && [el("code", null, problem.path), ": "],
-        problem.message,
+        dsort.ownTerms(problem.message),
         line !== null &&
           el(
             "button",
@@ -114,7 +114,7 @@
             },
             `line ${line + 1}`,
           ),
-        problem.hint && el("span", { class: "hint" }, problem.hint),
+        problem.hint && el("span", { class: "hint" }, dsort.ownTerms(problem.hint)),
       );
     });
 

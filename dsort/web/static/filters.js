@@ -45,7 +45,7 @@
     };
     draw();
     const segments = el("div", { class: "segments", role: "group", "aria-label": "state" }, states);
-    const check = el("label", { class: "check" }, plans, "Plans, too");
+    const check = el("label", { class: "check" }, plans, "Show plans");
     return { draw, element: el("search", { class: "filters" }, segments, inputs, check, schedule) };
   };
 

@@ -44,12 +44,12 @@
         ? act(
             "resume",
             "Resume",
-            post("/resume", () => `${schedule.name} goes on.`),
+            post("/resume", () => `${schedule.name} is resumed.`),
           )
         : act(
             "pause",
             "Pause",
-            post("/pause", () => `${schedule.name} rests.`),
+            post("/pause", () => `${schedule.name} is paused.`),
           ),
       whole &&
         el("a", { class: "button", href: `${dsort.scheduleLink(schedule.name)}?edit=1` }, "Change"),
@@ -57,7 +57,7 @@
     ];
   };
 
-  const RUN_HEADS = ["Due", "Came of it", "Job", "Reason"];
+  const RUN_HEADS = ["Due", "Result", "Job", "Reason"];
 
   function runsTable(runs) {
     if (!runs.length) return el("p", { class: "quiet" }, "It has not run yet.");
@@ -79,7 +79,7 @@
           run.removed_at &&
             el("small", { class: "quiet" }, " output removed ", dsort.when(run.removed_at)),
         ),
-        el("td", { class: "quiet whole" }, run.reason || run.job_error),
+        el("td", { class: "quiet whole" }, dsort.ownTerms(run.reason || run.job_error)),
       );
     return el(
       "div",
@@ -87,7 +87,7 @@
       el(
         "table",
         { class: "figures runs cards" },
-        el("caption", { class: "sr" }, "What came of its due times, newest first"),
+        el("caption", { class: "sr" }, "Runs of this schedule, newest first"),
         el(
           "thead",
           null,
@@ -222,7 +222,7 @@
         { class: "facts" },
         fact("When", [
           dsort.whenInWords(schedule),
-          schedule.cron && [" ", el("code", null, schedule.cron)],
+          schedule.cron && [" ", el("code", { class: "cron" }, schedule.cron)],
         ]),
         fact("Time zone", schedule.timezone),
         fact("From", schedule.start_at),

@@ -1,5 +1,5 @@
 "use strict";
-/* When a schedule runs and what came of it, in words. */
+/* When a schedule runs and with what result, in words. */
 (() => {
   const dsort = (window.dsort = window.dsort || {});
   const { el } = dsort;
@@ -93,7 +93,7 @@
 
   const MARKS = { submitted: "✓", waiting: "○", skipped: "–", refused: "✕" };
 
-  /** What came of a due time: how its job is, where it has one. */
+  /** The result of a due time: how its job is, where it has one. */
   dsort.outcome = (run) => {
     if (run.job_state) {
       const chip = dsort.stateChip({ state: run.job_state });
@@ -108,7 +108,7 @@
     );
   };
 
-  /** The last run of a schedule: what came of it, and its job. */
+  /** The last run of a schedule: its result, and its job. */
   dsort.lastRun = (run) => {
     if (!run) return el("span", { class: "quiet" }, "none yet");
     return [
