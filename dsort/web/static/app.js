@@ -71,8 +71,11 @@
       dsort.who = null;
     }
     const { who } = dsort;
-    document.getElementById("whoami").textContent =
-      who && who.authenticated ? `${who.name} (${who.role})` : "";
+    const known = who && who.authenticated;
+    dsort.put(
+      document.getElementById("whoami"),
+      known && [who.name, el("span", { class: "role" }, ` (${who.role})`)],
+    );
     signing.textContent = who ? "Sign out" : "Sign in";
     signing.hidden = Boolean(who) && !who.authenticated;
   };

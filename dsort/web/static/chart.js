@@ -22,16 +22,20 @@
   }
 
   const SECONDS = [
-    0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800,
-    43200, 86400,
+    0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200,
+    14400, 28800, 43200, 86400,
   ];
 
   function clock(seconds) {
     if (seconds === 0) return "0";
+    if (seconds < 0.0995) return dsort.duration(seconds);
     if (seconds < 60) return `${Number(seconds.toFixed(1))} s`;
     if (seconds < 3600) return seconds % 60 ? dsort.duration(seconds) : `${seconds / 60} min`;
     return seconds % 3600 ? dsort.duration(seconds) : `${seconds / 3600} h`;
   }
+
+  /** A rate that is SPIKE times what it is in USUAL of the time is a spike. */
+  const [USUAL, SPIKE, HEADROOM] = [0.9, 2, 1.4];
 
   /** Points of a timeline with times that only grow, whatever they were counted from. */
   function steady(timeline) {
@@ -59,6 +63,19 @@
     return seconds > 0 ? bytes / seconds : 0;
   }
 
+  /** The rate at which the axis ends: the highest, or a little over the usual ones where the
+      highest lasts so short that all others would lie on the ground. */
+  function topOf(points) {
+    const lasting = points
+      .map(({ at, rate }, i) => ({ rate, seconds: at - (i ? points[i - 1].at : 0) }))
+      .filter(({ rate, seconds }) => rate > 0 && seconds > 0)
+      .sort((a, b) => a.rate - b.rate);
+    const highest = lasting.length ? lasting[lasting.length - 1].rate : 1;
+    let left = USUAL * lasting.reduce((sum, { seconds }) => sum + seconds, 0);
+    const usual = lasting.find(({ seconds }) => (left -= seconds) <= 0)?.rate ?? highest;
+    return highest > SPIKE * usual ? HEADROOM * usual : highest;
+  }
+
   function bands(points) {
     const found = [];
     for (const point of points) {
@@ -75,12 +92,12 @@
     if (points.length < 2 || points[points.length - 1].at <= 0) {
       return el("p", { class: "quiet" }, "Too short to draw: the job took no time worth a curve.");
     }
-    const rates = points.map((point) => point.rate);
-    const top = Math.max(...rates, 1);
+    const peak = Math.max(...points.map((point) => point.rate), 1);
+    const top = topOf(points);
     const end = points[points.length - 1].at;
     const mean = meanWhileMoving(points);
     const words =
-      `Up to ${dsort.rate(top)}, ${dsort.rate(mean)} on average while bytes moved; ` +
+      `Up to ${dsort.rate(peak)}, ${dsort.rate(mean)} on average while bytes moved; ` +
       `${dsort.duration(end)} in all.`;
     const box = el("div", { class: "chart-box" });
     const readout = el("p", { class: "readout quiet" }, words);
@@ -92,8 +109,36 @@
       { class: "chart" },
       box,
       el("figcaption", null, readout, phaseLegend(bands(points))),
+      asTable(points),
     );
   };
+
+  /** The same figures for who does not see the curve. */
+  function asTable(points) {
+    const details = el("details", null, el("summary", null, "Throughput as a table"));
+    const fill = () => {
+      const cell = (text) => el("td", { class: "num" }, text);
+      const rows = points.map((point) =>
+        el(
+          "tr",
+          null,
+          el("th", { scope: "row", class: "num" }, dsort.duration(point.at)),
+          el("td", null, point.phase),
+          cell(dsort.bytes(point.bytes)),
+          cell(dsort.rate(point.rate)),
+        ),
+      );
+      const heads = ["Time", "Phase", "Done", "Rate"].map((head) =>
+        el("th", { scope: "col", class: head === "Phase" ? "" : "num" }, head),
+      );
+      const caption = el("caption", { class: "sr" }, "Throughput: bytes a second over time");
+      const parts = [caption, el("thead", null, el("tr", null, heads)), el("tbody", null, rows)];
+      const box = { class: "scroll tall", tabindex: 0, role: "region", "aria-label": "Throughput" };
+      details.append(el("div", box, el("table", { class: "figures" }, parts)));
+    };
+    details.addEventListener("toggle", fill, { once: true });
+    return details;
+  }
 
   const EDGE = { left: 68, right: 10, top: 10, bottom: 24 };
 
@@ -101,10 +146,13 @@
     const height = width < 500 ? 160 : 200;
     const x = (at) => EDGE.left + (at / end) * (width - EDGE.left - EDGE.right);
     const y = (rate) =>
-      height - EDGE.bottom - (rate / (top * 1.05)) * (height - EDGE.top - EDGE.bottom);
-    const place = (point) => `${x(point.at).toFixed(1)} ${y(point.rate).toFixed(1)}`;
-    const curve = `M${points.map(place).join("L")}`;
-    const area = `${curve}L${x(end).toFixed(1)} ${y(0)}L${x(points[0].at).toFixed(1)} ${y(0)}Z`;
+      height -
+      EDGE.bottom -
+      (Math.min(rate, top * 1.05) / (top * 1.05)) * (height - EDGE.top - EDGE.bottom);
+    // A sample tells the rate since the one before it: a step, no slope.
+    const step = ({ at, rate }) => `V${y(rate).toFixed(1)}H${x(at).toFixed(1)}`;
+    const curve = `M${x(points[0].at).toFixed(1)} ${y(0)}${points.slice(1).map(step).join("")}`;
+    const area = `${curve}V${y(0)}Z`;
     const marker = svg(
       "g",
       { class: "marker", visibility: "hidden" },
@@ -113,7 +161,7 @@
     );
     const show = (event) => {
       const at = ((event.offsetX - EDGE.left) / (width - EDGE.left - EDGE.right)) * end;
-      const near = points.reduce((a, b) => (Math.abs(b.at - at) < Math.abs(a.at - at) ? b : a));
+      const near = points.find((point) => point.at >= at) || points[points.length - 1];
       marker.setAttribute("visibility", "visible");
       marker.setAttribute("transform", `translate(${x(near.at)} 0)`);
       marker.lastChild.setAttribute("cy", y(near.rate));
@@ -139,8 +187,19 @@
       timeAxis(ticks(end, Math.max(2, Math.floor(width / 110)), SECONDS), x, width, height),
       svg("path", { class: "area", d: area }),
       svg("path", { class: "curve", d: curve }),
+      spike(points, { x, top, width }),
       marker,
     );
+  }
+
+  /** Says how high a spike is that the axis cuts off. */
+  function spike(points, { x, top, width }) {
+    const highest = points.reduce((a, b) => (b.rate > a.rate ? b : a));
+    if (highest.rate <= top * 1.05) return null;
+    const right = x(highest.at) > width / 2;
+    const at = { x: x(highest.at) + (right ? -8 : 6), y: EDGE.top + 10 };
+    const words = `↑ ${dsort.rate(highest.rate)}`;
+    return svg("text", { class: "spike", ...at, "text-anchor": right ? "end" : "start" }, words);
   }
 
   const phaseBands = (points, x, y) =>
@@ -182,7 +241,8 @@
     );
   }
 
-  /** Phases as one bar in proportion to their seconds, with the figures in a table under it. */
+  /** Phases as one bar in proportion to their seconds, with the figures in a table under it;
+      `running`: those of one are as far as they have come. */
   dsort.phaseBar = (phases) => {
     const total = phases.reduce((sum, phase) => sum + phase.seconds, 0);
     const share = (phase) => (total > 0 ? (100 * phase.seconds) / total : 0);
@@ -225,6 +285,8 @@
               { scope: "row" },
               el("span", { class: `swatch ${phaseClass(phase.phase)}` }),
               phase.phase,
+              phase.running && el("span", { class: "running", title: "running" }, " ◐"),
+              phase.running && el("span", { class: "sr" }, "running"),
             ),
             el("td", { class: "num" }, dsort.duration(phase.seconds)),
             el("td", { class: "num" }, `${Math.round(share(phase))} %`),

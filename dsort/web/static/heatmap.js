@@ -1,47 +1,23 @@
 "use strict";
 /* The picture that says whether a shuffle is one: how many records each output shard has of each
-   input shard, before and after. Colour is the share of what an even spread would put there, so
-   that both pictures have one scale and even is its middle. */
+   input shard, before and after, in the cells that the test compares. Colour is how far a count is
+   from what an even spread would put there, so an even shuffle has next to none. */
 (() => {
   const dsort = (window.dsort = window.dsort || {});
   const { el } = dsort;
 
-  // Lightness only rises (dark) or only falls (light), so that the
-  // order survives grey and colour-blindness.
+  // From far too few over as expected to far too many: orange and blue can be told apart by
+  // nearly everybody. What is as expected has the colour of the card.
   const RAMPS = {
-    dark: [
-      "#2b0a3d",
-      "#472a7a",
-      "#3e4989",
-      "#31688e",
-      "#26828e",
-      "#1f9e89",
-      "#35b779",
-      "#6ece58",
-      "#b5de2b",
-      "#fde725",
-    ],
-    light: [
-      "#fdfcec",
-      "#eaf1b0",
-      "#c3e195",
-      "#8fce85",
-      "#55b588",
-      "#2f988e",
-      "#2f768e",
-      "#3a548b",
-      "#443176",
-      "#3b0a4f",
-    ],
+    dark: ["#ffb066", "#c97a34", "#6e4a2b", "#22272c", "#28566a", "#3f9dbf", "#8adcf7"],
+    light: ["#8f3f00", "#d07a2d", "#f0c79b", "#f3f5f6", "#a9cfdd", "#3a88a8", "#0c4a63"],
   };
-  const TICKS = [
-    [0, "none"],
-    [0.5, "½"],
-    [1, "even"],
-    [2, "2×"],
-    [4, "4×"],
-    [Infinity, "all"],
-  ];
+  const CHANCE = 3; // standard deviations: chance makes less in nearly all cells
+  /* From which deviation on a cell has half of the colour, and how steeply it comes. Where chance
+     explains all of it, next to nothing is coloured; else small deviations of many cells show. */
+  const CALM = { half: 5, power: 4 };
+  const KEEN = { half: 2, power: 2 };
+  const shadesOf = (mixing) => (mixing.verdict === "uneven" ? KEEN : CALM);
 
   const channels = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
 
@@ -52,8 +28,11 @@
     return from.map((value, i) => value + (to[i] - value) * (scaled - low));
   }
 
-  /** Where a multiple of the even share lies: 0 at 0, its middle at 1, the end far off. */
-  const positionOf = (ratio) => (ratio === Infinity ? 1 : ratio / (1 + ratio));
+  /** Where a deviation lies: 0.5 for none, 0 and 1 far off. */
+  const positionOf = (deviation, { half, power }) => {
+    const size = (Math.abs(deviation) / half) ** power;
+    return 0.5 + 0.5 * Math.sign(deviation) * (size === Infinity ? 1 : size / (1 + size));
+  };
 
   function paint(canvas, positions) {
     const ramp = RAMPS[dsort.isDark() ? "dark" : "light"];
@@ -70,41 +49,33 @@
     return canvas;
   }
 
-  /** Each cell's count as a multiple of what an even spread of its row and column would be. */
-  function ratios(counts) {
-    const rows = counts.map((row) => row.reduce((sum, count) => sum + count, 0));
-    const columns = counts[0].map((_, c) => counts.reduce((sum, row) => sum + row[c], 0));
-    const total = rows.reduce((sum, count) => sum + count, 0);
-    return counts.map((row, r) =>
-      row.map((count, c) => (rows[r] && columns[c] ? (count * total) / (rows[r] * columns[c]) : 0)),
-    );
+  const sum = (values) => values.reduce((total, value) => total + value, 0);
+
+  /** What an even spread of each cell's row and column would put there. */
+  function expectedOf(counts) {
+    const rows = counts.map(sum);
+    const columns = counts[0].map((_, c) => sum(counts.map((row) => row[c])));
+    const total = sum(rows);
+    return rows.map((row) => columns.map((column) => (row * column) / total));
   }
 
-  /** Which input shards, counted from 0, are in bin `bin`: shard s is in floor(s * bins / all). */
-  function inputsOf(bin, bins, shards) {
-    const first = Math.ceil((bin * shards) / bins);
-    return span(first, Math.ceil(((bin + 1) * shards) / bins) - 1);
-  }
-
-  /** Which output shards are in bin `bin`: all bins are as wide, but for the last. */
-  function outputsOf(bin, mixing) {
-    const width = mixing.output_bin_shards;
-    return span(bin * width, Math.min(mixing.output_shards, (bin + 1) * width) - 1);
-  }
-
-  const span = (first, last) =>
+  const span = ([first, last]) =>
     first >= last ? dsort.number(first) : `${dsort.number(first)}–${dsort.number(last)}`;
 
   const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
-  /* One picture: `counts` by input bin (rows) and output bin (columns). A cell is told of when the
-     pointer is on it, or arrow keys have led there. */
+  /* One picture: `counts` by input (rows) and output (columns). A cell is told of when the pointer
+     is on it, or arrow keys have led there. */
   class Picture {
     constructor(title, counts, mixing, words) {
       Object.assign(this, { title, counts, mixing, words, at: null });
       [this.rows, this.columns] = [counts.length, counts[0].length];
-      this.shares = ratios(counts);
-      const positions = this.shares.flat().map(positionOf);
+      this.expected = expectedOf(counts);
+      this.deviations = counts.map((row, r) =>
+        row.map((count, c) => (count - this.expected[r][c]) / Math.sqrt(this.expected[r][c])),
+      );
+      const shades = shadesOf(mixing);
+      const positions = this.deviations.flat().map((each) => positionOf(each, shades));
       this.canvas = painted(el("canvas", { width: this.columns, height: this.rows }), positions);
       this.cursor = el("span", { class: "cursor", hidden: true });
       this.readout = el("p", { class: "readout quiet", "aria-live": "polite" }, words);
@@ -169,13 +140,12 @@
         width: `${100 / this.columns}%`,
         height: `${100 / this.rows}%`,
       });
-      const input = inputsOf(row, this.rows, this.mixing.input_shards);
-      const output = outputsOf(column, this.mixing);
-      const share = this.shares[row][column];
-      const times = share === 0 ? "none of" : `${share.toFixed(share < 10 ? 2 : 0)}×`;
+      const { inputs, outputs } = this.mixing.cells;
+      const expected = this.expected[row][column].toFixed(1);
       this.readout.textContent =
-        `input ${input} → output ${output}: ` +
-        `${dsort.count(this.counts[row][column], "record")}, ${times} the even share`;
+        `input ${span(inputs[row])} → output ${span(outputs[column])}: ` +
+        `${dsort.count(this.counts[row][column], "record")}, ${expected} expected: ` +
+        inWords(this.deviations[row][column]);
     }
 
     hide() {
@@ -183,6 +153,11 @@
       this.cursor.hidden = true;
       this.readout.textContent = this.words;
     }
+  }
+
+  function inWords(deviation) {
+    if (Math.abs(deviation) < CHANCE) return "what chance makes";
+    return deviation < 0 ? "fewer than chance makes" : "more than chance makes";
   }
 
   function axis(direction, name, shards) {
@@ -195,12 +170,19 @@
     );
   }
 
-  function scale() {
+  function scale(shades) {
+    const ticks = [
+      [-Infinity, "far fewer"],
+      [-shades.half, `−${shades.half} σ`],
+      [0, "as expected"],
+      [shades.half, `+${shades.half} σ`],
+      [Infinity, "far more"],
+    ];
     const steps = Array.from({ length: 128 }, (_, i) => i / 127);
     return el(
       "div",
       { class: "scale" },
-      el("span", { class: "quiet" }, "records, as a multiple of the even share"),
+      el("span", { class: "quiet" }, "records, against what an even spread has"),
       el(
         "div",
         { class: "ramp" },
@@ -208,31 +190,27 @@
         el(
           "ol",
           null,
-          TICKS.map(([ratio, words]) =>
-            el("li", { style: { left: `${100 * positionOf(ratio)}%` } }, words),
+          ticks.map(([deviation, words]) =>
+            el("li", { style: { left: `${100 * positionOf(deviation, shades)}%` } }, words),
           ),
         ),
       ),
     );
   }
 
-  function asTable(title, counts, mixing) {
+  function asTable(title, counts, { inputs, outputs }) {
     const details = el("details", null, el("summary", null, `Counts as a table: ${title}`));
     details.addEventListener(
       "toggle",
       () => {
         const head = counts[0].map((_, c) =>
-          el("th", { scope: "col", class: "num" }, outputsOf(c, mixing)),
+          el("th", { scope: "col", class: "num" }, span(outputs[c])),
         );
         const rows = counts.map((row, r) =>
           el(
             "tr",
             null,
-            el(
-              "th",
-              { scope: "row", class: "num" },
-              inputsOf(r, counts.length, mixing.input_shards),
-            ),
+            el("th", { scope: "row", class: "num" }, span(inputs[r])),
             row.map((count) => el("td", { class: "num" }, dsort.number(count))),
           ),
         );
@@ -262,18 +240,35 @@
   }
 
   const VERDICTS = {
-    even: ["✓", "Evenly mixed"],
-    uneven: ["≠", "Not evenly mixed"],
-    too_few: ["?", "Too few records to tell"],
+    even: ["✓", "Evenly mixed", "even"],
+    uneven: ["≠", "Not evenly mixed", "uneven"],
+    too_few: ["?", "Too few records to tell", "too few records"],
   };
 
   const chance = (p) =>
     p < 1e-6 ? "p < 0.000001" : `p = ${p >= 0.001 ? p.toFixed(3) : p.toFixed(6)}`;
 
-  /** Before and after side by side, with the statistic in words under them. */
-  dsort.mixing = (mixing) => {
-    const [mark, verdict] = VERDICTS[mixing.verdict] || ["·", mixing.verdict];
-    const usable = (counts) => Array.isArray(counts) && counts.length && counts[0].length;
+  const verdictOf = (mixing) => VERDICTS[mixing.verdict] || ["·", mixing.verdict, mixing.verdict];
+
+  /** The verdict in a word, and the figure that it rests on: for the strip of figures. */
+  dsort.mixingTile = (mixing) => {
+    const [mark, , word] = verdictOf(mixing);
+    const figure = mixing.degrees_of_freedom && Number.isFinite(mixing.p_value);
+    return [
+      el(
+        "span",
+        { class: `verdict-word verdict-${mixing.verdict}` },
+        el("span", { class: "mark", "aria-hidden": "true" }, mark),
+        word,
+      ),
+      figure ? chance(mixing.p_value) : "",
+    ];
+  };
+
+  /** Before and after side by side, with the verdict and its statistic in words. `isShuffle`: it
+      was to be one, so there is a verdict. */
+  dsort.mixing = (mixing, isShuffle) => {
+    const [mark, verdict] = verdictOf(mixing);
     const figures = [
       Number.isFinite(mixing.chi2) &&
         `χ² = ${mixing.chi2.toLocaleString("en", { maximumFractionDigits: 1 })}`,
@@ -281,31 +276,33 @@
         `${dsort.count(mixing.degrees_of_freedom, "degree")} of freedom`,
       Number.isFinite(mixing.p_value) && chance(mixing.p_value),
     ].filter(Boolean);
+    const { cells } = mixing;
     return el(
       "div",
       { class: "mixing", data: { verdict: mixing.verdict } },
       el(
         "div",
-        { class: "pair" },
-        usable(mixing.before) &&
-          new Picture("Before", mixing.before, mixing, "As the records came in.").element(),
-        usable(mixing.counts) &&
-          new Picture("After", mixing.counts, mixing, "As they were written.").element(),
-      ),
-      scale(),
-      el(
-        "div",
-        { class: `verdict verdict-${mixing.verdict}` },
-        el("strong", null, el("span", { class: "mark", "aria-hidden": "true" }, mark), verdict),
+        { class: `verdict verdict-${isShuffle ? mixing.verdict : "none"}` },
+        isShuffle &&
+          el("strong", null, el("span", { class: "mark", "aria-hidden": "true" }, mark), verdict),
         el("p", { class: "words" }, mixing.words),
-        el("p", { class: "quiet num" }, figures.join(" · ")),
+        mixing.degrees_of_freedom > 0 && el("p", { class: "quiet num" }, figures.join(" · ")),
       ),
-      el(
-        "div",
-        { class: "counts" },
-        usable(mixing.before) && asTable("before", mixing.before, mixing),
-        usable(mixing.counts) && asTable("after", mixing.counts, mixing),
-      ),
+      cells &&
+        el(
+          "div",
+          { class: "pair" },
+          new Picture("Before", cells.before, mixing, "As the records came in.").element(),
+          new Picture("After", cells.counts, mixing, "As they were written.").element(),
+        ),
+      cells && scale(shadesOf(mixing)),
+      cells &&
+        el(
+          "div",
+          { class: "counts" },
+          asTable("before", cells.before, cells),
+          asTable("after", cells.counts, cells),
+        ),
     );
   };
 })();

@@ -40,14 +40,18 @@
     return progress.shards_total ? progress.shards_done / progress.shards_total : null;
   };
 
-  /** An error as the command line tells it: what, and what would help. */
+  /** What an error says, in the terms of where it is shown: those of the command line in a report
+      that is one file; the service's page puts its own here. */
+  dsort.ownTerms = (text) => text;
+
+  /** An error: what, and what would help. */
   dsort.problemBox = (problem) =>
     el(
       "div",
       { class: "problem", role: "group", "aria-label": "error" },
       el("strong", null, problem.title || "Failed"),
-      el("p", { class: "detail" }, problem.detail),
-      problem.hint && el("p", { class: "hint" }, problem.hint),
+      el("p", { class: "detail" }, dsort.ownTerms(problem.detail)),
+      problem.hint && el("p", { class: "hint" }, dsort.ownTerms(problem.hint)),
       (problem.problems || []).length > 1 &&
         el(
           "ul",
@@ -57,8 +61,8 @@
               "li",
               null,
               each.path && [el("code", null, each.path), ": "],
-              each.message,
-              each.hint && el("span", { class: "hint" }, ` ${each.hint}`),
+              dsort.ownTerms(each.message),
+              each.hint && el("span", { class: "hint" }, ` ${dsort.ownTerms(each.hint)}`),
             ),
           ),
         ),
@@ -104,13 +108,15 @@
         page.shards.total,
         page.job.progress,
         page.job.ended_at,
+        page.mixing,
       ],
       tiles,
     ],
-    ["mixing", (page) => [page.mixing, page.job.state], mixing],
-    ["phases", (page) => page.phases, phases],
-    ["throughput", (page) => page.timeline, throughput],
     ["warnings", (page) => page.warnings, warnings],
+    ["log", () => true, (_, options) => options.log],
+    ["mixing", (page) => [page.mixing, page.job.state], mixing],
+    ["phases", withRunning, phases],
+    ["throughput", (page) => page.timeline, throughput],
     ["shards", (page) => page.shards, shards],
     [
       "facts",
@@ -122,8 +128,8 @@
   ];
 
   /** Draw `page` into `element`; gives back {update(page), parts}. `options.actions`: an element
-      with buttons beside the title; `options.after`: elements that come last; `options.parts`:
-      the keys of those to draw, if not all. */
+      with buttons beside the title; `options.log`: an element with the log; `options.after`:
+      elements that come last; `options.parts`: the keys of those to draw, if not all. */
   dsort.renderJob = (element, page, options = {}) => {
     const parts = PARTS.filter(([key]) => !options.parts || options.parts.includes(key));
     const places = new Map(parts.map(([key]) => [key, el("div", { class: `place place-${key}` })]));
@@ -244,7 +250,9 @@
         bytes ? dsort.bytes(bytes) : "",
       ),
       tile("Time", over && seconds !== null && dsort.duration(seconds)),
-      tile("Moves by", result.move, result.move_reason),
+      isShuffle(page) && page.mixing && tile("Mixing", ...dsort.mixingTile(page.mixing)),
+      kindOf(page) && !isShuffle(page) && tile("Order", ORDERS[kindOf(page)] || kindOf(page)),
+      tile("Data moves", MOVEMENTS[result.move], result.move_reason),
       tile(
         "Memory",
         Number.isFinite(result.memory_bytes) && dsort.bytes(result.memory_bytes),
@@ -254,9 +262,20 @@
     return all.length > 0 && el("dl", { class: "tiles" }, all);
   }
 
+  /** The kind of the algorithm, or "" where nobody knows. */
+  const kindOf = (page) => page.job.spec?.algorithm?.kind || "";
+  const isShuffle = (page) => kindOf(page) === "shuffle";
+  const ORDERS = { none: "as it came in", alphanumeric: "by record key", content: "by content" };
+  const MOVEMENTS = { map: "directly", spill: "through scratch" };
+
+  /** Where records went: of no interest if they were to stay in their order. */
   function mixing(page) {
-    if (page.mixing) return section("mixing", "Is it a shuffle?", dsort.mixing(page.mixing));
-    if (!dsort.ended(page.job) || page.job.state !== "finished") return null;
+    if (kindOf(page) === "none") return null;
+    if (page.mixing) {
+      const title = isShuffle(page) ? "Is it a shuffle?" : "Where records went";
+      return section("mixing", title, dsort.mixing(page.mixing, isShuffle(page)));
+    }
+    if (page.job.state !== "finished" || !isShuffle(page)) return null;
     return section(
       "mixing",
       "Is it a shuffle?",
@@ -268,10 +287,22 @@
     );
   }
 
+  /** The phases that are over, and the one that runs as far as it has come. */
+  function withRunning(page) {
+    const { job } = page;
+    const over = page.phases || [];
+    const now = job.progress;
+    const name = (now && now.phase) || job.phase;
+    if (job.state !== "running" || !name || over.some(({ phase }) => phase === name)) return over;
+    const sofar = now || { elapsed_s: 0 };
+    const { elapsed_s: seconds, shards_done: shards, records_done: records } = sofar;
+    const { bytes_done: bytes } = sofar;
+    return [...over, { phase: name, seconds, shards, records, bytes, running: true }];
+  }
+
   function phases(page) {
-    return (
-      (page.phases || []).length > 0 && section("phases", "Phases", dsort.phaseBar(page.phases))
-    );
+    const all = withRunning(page);
+    return all.length > 0 && section("phases", "Phases", dsort.phaseBar(all));
   }
 
   function throughput(page) {
@@ -318,7 +349,7 @@
     return section(
       "shards",
       `${title} (${dsort.number(page.shards.total)})`,
-      dsort.shardTable(page.shards),
+      dsort.shards(page.shards),
     );
   }
 
@@ -359,7 +390,7 @@
           ),
         ),
         row("Workers", result.workers),
-        row("Algorithm", result.algorithm || (job.spec && job.spec.algorithm && job.spec.algorithm.kind)),
+        row("Algorithm", result.algorithm || kindOf(page)),
         row("Seed", result.seed && el("code", null, result.seed)),
         row("Manifest", result.manifest_name && el("code", null, result.manifest_name)),
         row("Exit code", job.exit_code),

@@ -4,8 +4,7 @@
   const dsort = (window.dsort = window.dsort || {});
   const { el } = dsort;
   const LOOK_MS = 2000;
-  const PAGE = 25;
-  const HEADS = ["Job", "State", "Progress", "Owner", "Submitted", "Actions"];
+  const PAGE = 50;
   const TOO_MANY = 429;
 
   dsort.views = dsort.views || {};
@@ -21,6 +20,9 @@
       this.signal = signal;
       this.filter = { state: "", owner: "", label: "", text: "", kind: "", schedule: "" };
       Object.assign(this.filter, { cursor: "" }, Object.fromEntries(query));
+      this.sort = this.filter.sort || "";
+      delete this.filter.sort; // the service gives the newest first, always
+      this.heads = dsort.jobHeads((sort) => this.sortBy(sort));
       this.newer = []; // cursors of the newer pages, so that one can go back
       this.rows = new Map();
       this.body = el("tbody");
@@ -28,7 +30,7 @@
         "table",
         { class: "jobs cards", hidden: true },
         el("caption", { class: "sr" }, "Jobs, newest first"),
-        dsort.tableHead(HEADS),
+        this.heads.element,
         this.body,
       );
       this.said = el("p", { class: "sr", role: "status" });
@@ -74,14 +76,30 @@
     change(change) {
       if (!("cursor" in change)) this.newer.length = 0;
       Object.assign(this.filter, { cursor: "" }, change);
-      const kept = Object.entries(this.filter).filter(([, value]) => value);
-      const query = kept.length ? `?${new URLSearchParams(kept)}` : "";
-      history.replaceState(null, "", `#/jobs${query}`);
+      this.address();
       this.bar.draw();
       return this.look();
     }
 
-    draw({ jobs, next_cursor: next }) {
+    /** Put the jobs that are here into another order. */
+    sortBy(sort) {
+      this.sort = sort;
+      this.address();
+      this.draw(this.page);
+    }
+
+    address() {
+      const all = { ...this.filter, sort: this.sort };
+      const kept = Object.entries(all).filter(([, value]) => value);
+      const query = kept.length ? `?${new URLSearchParams(kept)}` : "";
+      history.replaceState(null, "", `#/jobs${query}`);
+    }
+
+    draw(page) {
+      this.page = page;
+      const { next_cursor: next } = page;
+      const jobs = dsort.sortedJobs(page.jobs, this.sort);
+      this.heads.draw(this.sort);
       const news = [];
       const shown = new Set(jobs.map((job) => job.job_id));
       for (const [jobId, row] of this.rows) {
@@ -113,8 +131,9 @@
 
     drawPager(next) {
       const { cursor } = this.filter;
-      if (this.pager.dataset.drawn === `${cursor} ${next}`) return; // focus stays
-      this.pager.dataset.drawn = `${cursor} ${next}`;
+      const drawn = `${cursor} ${next} ${this.sort}`;
+      if (this.pager.dataset.drawn === drawn) return; // focus stays
+      this.pager.dataset.drawn = drawn;
       this.pager.hidden = !cursor && !next;
       const back = () => this.change({ cursor: this.newer.pop() || "" });
       const on = () => {
@@ -124,6 +143,7 @@
       dsort.put(
         this.pager,
         el("button", { type: "button", disabled: !cursor, onclick: back }, "← Newer"),
+        this.sort && el("span", { class: "quiet" }, "Sorted among the jobs of this page."),
         el("button", { type: "button", disabled: !next, onclick: on }, "Older →"),
       );
     }
@@ -150,21 +170,26 @@
 
   /* A row is drawn again only if something of it changed, so that focus and selection stay. */
   function fillRow(row, job, look) {
-    const drawn = JSON.stringify([job, dsort.ago(job.created_at), dsort.who && dsort.who.role]);
+    const seconds = dsort.listSeconds(job);
+    const time = Number.isFinite(seconds) ? dsort.duration(seconds) : "–";
+    const drawn = JSON.stringify([job, time, dsort.ago(job.created_at), dsort.who?.role]);
     if (row.drawn === drawn) return;
     row.drawn = drawn;
     const here = document.activeElement;
     const focused = row.element.contains(here) ? here.dataset.action : null;
+    const { bytes, records } = dsort.jobSize(job);
     dsort.put(
       row.element,
       el("th", { scope: "row", class: "what" }, whatJob(job)),
+      el("td", { class: "state" }, dsort.stateChip(job), el("small", null, aside(job))),
+      el("td", { class: "how-far" }, datasets(job), howFar(job)),
       el(
         "td",
-        { class: "state" },
-        dsort.stateChip(job),
-        job.kind === "plan" && el("small", null, "plan only"),
+        { class: Number.isFinite(bytes) ? "num size" : "num size unknown" },
+        Number.isFinite(bytes) ? dsort.bytes(bytes) : "–",
+        records > 0 && el("small", null, dsort.count(records, "record")),
       ),
-      el("td", { class: "how-far" }, howFar(job)),
+      el("td", { class: seconds === null ? "num time unknown" : "num time" }, time),
       el(
         "td",
         { class: "owner" },
@@ -178,25 +203,47 @@
     if (focused) row.element.querySelector(`[data-action="${focused}"]`)?.focus();
   }
 
-  const whatJob = (job) => [
+  const aside = (job) =>
+    [
+      job.kind === "plan" && "plan only",
+      job.warning_count > 0 && dsort.count(job.warning_count, "warning"),
+    ]
+      .filter(Boolean)
+      .join(", ");
+
+  function whatJob(job) {
+    const labels = (job.labels || []).map((label) => el("span", { class: "label" }, label));
+    return [
+      el(
+        "a",
+        { href: dsort.jobLink(job.job_id), data: { action: "open" } },
+        job.description || job.job_id,
+      ),
+      el("small", null, job.description && el("code", null, job.job_id), labels),
+    ];
+  }
+
+  /** From which bucket to which, each by the end of its address: that is what tells them apart. */
+  const datasets = (job) =>
     el(
-      "a",
-      { href: dsort.jobLink(job.job_id), data: { action: "open" } },
-      job.description || job.job_id,
-    ),
-    el(
-      "small",
-      null,
-      job.description && el("code", null, job.job_id),
-      (job.labels || []).map((label) => el("span", { class: "label" }, label)),
-    ),
-  ];
+      "span",
+      { class: "datasets", title: `${job.input_uri} → ${job.output_uri}` },
+      el("code", null, shortAddress(job.input_uri)),
+      el("span", { class: "quiet", "aria-label": "to" }, " → "),
+      el("code", null, shortAddress(job.output_uri)),
+    );
+
+  const shortAddress = (uris) =>
+    (uris || "–")
+      .split(", ")
+      .map((uri) => uri.replace(/^file:\/\/.*\/(?=[^/]+\/*$)/, ""))
+      .join(", ");
 
   function howFar(job) {
     if (job.state === "queued") {
       const { queue_position: place } = job;
       const words = place > 1 ? `number ${dsort.number(place)} in the queue` : "next in the queue";
-      return el("span", { class: "quiet" }, words);
+      return el("small", null, words);
     }
     if (job.state === "running") {
       const phase = (job.progress && job.progress.phase) || job.phase || "starting";
@@ -209,12 +256,7 @@
         el("small", { class: "num" }, el("b", null, phase), words && ` · ${words}`),
       ];
     }
-    const { started_at: from, ended_at: to } = job;
-    const took = from && to ? `took ${dsort.duration(dsort.secondsBetween(from, to))}` : "";
-    const warned = job.warning_count > 0 ? dsort.count(job.warning_count, "warning") : "";
-    return [
-      el("span", { class: "quiet num" }, [took, warned].filter(Boolean).join(" · ") || "–"),
-      job.error && job.state === "failed" && el("small", { class: "why" }, job.error.detail),
-    ];
+    const why = job.state === "failed" && job.error ? dsort.ownTerms(job.error.detail) : "";
+    return why && el("small", { class: "why", title: why }, why);
   }
 })();

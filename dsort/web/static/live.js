@@ -20,6 +20,7 @@
       Object.assign(this, { root, jobId, signal, view: null, following: false });
       this.actions = el("div", { class: "buttons" });
       this.log = logCard(jobId, signal);
+      this.links = el("div", { class: "wide-part buttons downloads" });
       this.place = el("div");
       this.said = el("p", { class: "sr", role: "status" });
       this.live = newLive();
@@ -46,8 +47,8 @@
       const now = dsort.ended(page.job) ? page : withLive(page, this.live);
       if (this.view) this.view.update(now);
       else {
-        const after = [links(this.jobId), this.log.element];
-        this.view = dsort.renderJob(this.place, now, { actions: this.actions, after });
+        const parts = { actions: this.actions, log: this.log.element, after: this.links };
+        this.view = dsort.renderJob(this.place, now, parts);
         const back = el("p", { class: "crumbs" }, el("a", { href: "#/jobs" }, "← Jobs"));
         dsort.put(this.root, back, this.place, this.said);
       }
@@ -64,6 +65,7 @@
         this.actions,
         dsort.jobActions(job, (key) => this.done(key)),
       );
+      dsort.put(this.links, links(job));
       if (state === "failed") this.log.open();
     }
 
@@ -94,11 +96,16 @@
 
   /* What the events have told so far. They are told from the beginning, so nothing is missing. */
   function newLive() {
-    const live = { progress: null, timeline: [], warnings: [], before_s: 0 };
+    const live = {};
+    const begin = () =>
+      Object.assign(live, { progress: null, timeline: [], warnings: [], phases: [], before_s: 0 });
+    begin();
     live.take = (kind, data) => {
-      if (kind === "state" && data.state === "running")
-        Object.assign(live, { progress: null, timeline: [], warnings: [], before_s: 0 });
-      if (kind === "phase") live.before_s += data.elapsed_s || 0;
+      if (kind === "state" && data.state === "running") begin();
+      if (kind === "phase") {
+        live.before_s += data.elapsed_s || 0;
+        live.phases.push({ ...data, seconds: data.elapsed_s });
+      }
       if (kind === "warning") live.warnings.push(data);
       if (kind !== "progress") return;
       live.progress = data;
@@ -123,11 +130,12 @@
     );
     const timeline =
       live.timeline.length > (page.timeline || []).length ? live.timeline : page.timeline;
+    const phases = live.phases.length > (page.phases || []).length ? live.phases : page.phases;
     const job =
       page.job.state === "running" && live.progress
         ? { ...page.job, phase: live.progress.phase, progress: withRest(live.progress) }
         : page.job;
-    return { ...page, job, timeline, warnings: [...(page.warnings || []), ...warnings] };
+    return { ...page, job, phases, timeline, warnings: [...(page.warnings || []), ...warnings] };
   }
 
   /** An event says what is done; how far that is, and how long it still takes, follows. */
@@ -154,47 +162,33 @@
     };
   }
 
-  /* Downloads need the token's header, which a plain link cannot send. */
-  function links(jobId) {
-    const save = (rest, file, type) => async () => {
-      try {
-        const text = await dsort.api.text(dsort.jobPath(jobId, rest));
-        const url = URL.createObjectURL(new Blob([text], { type }));
-        const link = el("a", { href: url, download: `${jobId}-${file}` });
-        link.click();
-        URL.revokeObjectURL(url);
-      } catch (error) {
-        dsort.noteError(error);
-      }
+  /** What may be made of a job, and its files: downloads need the token's header, which a plain
+      link cannot send. */
+  function links(job) {
+    const save = (name, rest, file, type) => {
+      const onclick = async () => {
+        try {
+          const text = await dsort.api.text(dsort.jobPath(job.job_id, rest));
+          const url = URL.createObjectURL(new Blob([text], { type }));
+          el("a", { href: url, download: `${job.job_id}-${file}` }).click();
+          URL.revokeObjectURL(url);
+        } catch (error) {
+          dsort.noteError(error);
+        }
+      };
+      return el("button", { type: "button", "aria-label": `Save the ${name}`, onclick }, name);
     };
-    return el(
-      "div",
-      { class: "wide-part buttons downloads" },
+    const from = `?from=${encodeURIComponent(job.job_id)}`;
+    const wrote = job.kind === "run" && job.state === "finished";
+    return [
       dsort.maySubmit() &&
-        el(
-          "a",
-          { class: "button", href: `#/submit?from=${encodeURIComponent(jobId)}` },
-          "Submit another like it",
-        ),
-      dsort.maySubmit() &&
-        el(
-          "a",
-          { class: "button", href: `#/schedules?from=${encodeURIComponent(jobId)}` },
-          "Schedule it",
-        ),
+        el("a", { class: "button", href: `#/submit${from}` }, "Submit another like it"),
+      dsort.maySubmit() && el("a", { class: "button", href: `#/schedules${from}` }, "Schedule it"),
       el("span", { class: "quiet" }, "Save:"),
-      el(
-        "button",
-        { type: "button", onclick: save("/manifest", "manifest.json", "application/json") },
-        "Manifest",
-      ),
-      el(
-        "button",
-        { type: "button", onclick: save("/report", "report.json", "application/json") },
-        "Report",
-      ),
-      el("button", { type: "button", onclick: save("/log", "log.txt", "text/plain") }, "Log"),
-    );
+      wrote && save("manifest", "/manifest", "manifest.json", "application/json"),
+      dsort.ended(job) && save("report", "/report", "report.json", "application/json"),
+      save("log", "/log", "log.txt", "text/plain"),
+    ];
   }
 
   function logCard(jobId, signal) {
@@ -202,7 +196,12 @@
     const details = el(
       "details",
       null,
-      el("summary", null, "what happened, and what the job's process wrote"),
+      el(
+        "summary",
+        null,
+        el("h2", { id: "part-log" }, "Log"),
+        el("span", null, "what happened, and what the job's process wrote"),
+      ),
       text,
     );
     const load = async () => {
@@ -220,8 +219,7 @@
     const changed = debounce(1000, () => details.open && !signal.aborted && load());
     const element = el(
       "section",
-      { class: "card wide-part part-log", "aria-labelledby": "part-log" },
-      el("h2", { id: "part-log" }, "Log"),
+      { class: "card part-log", "aria-labelledby": "part-log" },
       details,
     );
     return { element, changed, open: () => (details.open = true) };
