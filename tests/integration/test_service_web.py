@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import numpy as np
 import pytest
 
 from dsort.client import DsortClient
+from dsort.order.mixing_counts import mixing_of
 from dsort.service.database.engine import open_database
 from dsort.service.security.tokens import TokenStore
-from dsort.web.job_page import html
+from dsort.web.job_page import html, page_of_manifest
 from tests.support.chromium import chromium
 from tests.support.datasets import write_shards
 from tests.support.engine import shard_of
@@ -43,14 +45,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(120, func_only=True)  # Chromium may have to be installed first
 SHARDS, RECORDS, IN_A_SHARD = 6, 40, 30
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
-CORNER = """() => () => {
-  const picture = document.querySelector(".heat canvas");
-  const copy = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-  copy.drawImage(picture, 1 - picture.width, 0);
-  return [...copy.getImageData(0, 0, 1, 1).data].slice(0, 3);
-}"""
-"""Tells the colour of the first picture's top right cell: of the first input shard's records, none
-were in the last output shard."""
+COLOURS = """() => [...document.querySelectorAll(".heat canvas")].map((picture) => {
+  const copy = document.createElement("canvas");
+  [copy.width, copy.height] = [picture.width, picture.height];
+  const context = copy.getContext("2d", { willReadFrequently: true });
+  context.drawImage(picture, 0, 0);
+  const { data } = context.getImageData(0, 0, copy.width, copy.height);
+  return Array.from({ length: data.length / 4 }, (_, i) => [...data.slice(4 * i, 4 * i + 3)]);
+})"""
+"""The colours of all cells of the pictures, before and after, row by row."""
 SPEC = f"""\
 input_bck: images
 output_bck: shuffled
@@ -205,7 +208,7 @@ def test_a_job_is_checked_planned_submitted_and_watched_to_its_end(
     assert shown["mixing"]["verdict"] == "even"
     names = page.locator(".shards tbody th").all_inner_texts()
     assert names == [row[0] for row in shown["shards"]["rows"]]
-    for part in ("Phases", "Throughput", "About this job", "Spec"):
+    for part in ("Log", "Phases", "Throughput", "About this job", "Spec"):
         page.get_by_role("heading", name=part, exact=True).wait_for()
     shoot(page, "job-finished")
 
@@ -352,14 +355,17 @@ def test_the_picture_can_be_read_without_a_mouse(page: Page, seen_job: dict[str,
     after.press("ArrowDown")
     after.press("ArrowRight")
     readout = page.locator(".heat .readout").nth(1)
-    assert f"input 0 → output 1: {mixing['counts'][0][1]} records" in readout.inner_text()
+    cells = mixing["cells"]
+    assert f"input 0 → output 1: {cells['counts'][0][1]} records, 5.0 expected" in (
+        readout.inner_text()
+    )
     before.press("ArrowUp")
     assert readout.inner_text() == "As they were written."
     page.get_by_text("Counts as a table: after").press("Enter")
     table = page.get_by_role("region", name="After: counts")
     table.wait_for()
-    cells = table.locator("tbody td").all_inner_texts()
-    assert [int(text) for text in cells] == [count for row in mixing["counts"] for count in row]
+    shown = table.locator("tbody td").all_inner_texts()
+    assert [int(text) for text in shown] == [count for row in cells["counts"] for count in row]
 
 
 def test_what_strangers_write_is_only_text(page: Page, seen_job: dict[str, Any]) -> None:
@@ -396,12 +402,11 @@ def test_every_page_fits_on_a_phone(
 def test_light_and_dark_can_be_chosen_and_stay(page: Page, seen_job: dict[str, Any]) -> None:
     go(page, f"#/jobs/{seen_job['job']['job_id']}")
     page.locator(".heat canvas").first.wait_for()
-    corner = page.evaluate_handle(CORNER)
     background = "getComputedStyle(document.documentElement).backgroundColor"
-    light = (page.evaluate(background), corner.evaluate("look => look()"))
+    light = (page.evaluate(background), page.evaluate(COLOURS)[1][0])
     page.get_by_role("button", name="Make the page dark").click()
-    dark = (page.evaluate(background), corner.evaluate("look => look()"))
-    assert sum(light[1]) > 600 > 300 > sum(dark[1])
+    dark = (page.evaluate(background), page.evaluate(COLOURS)[1][0])
+    assert sum(light[1]) > 600 > 300 > sum(dark[1])  # as expected: the colour of the card
     assert light[0] != dark[0]
     page.reload()
     page.get_by_role("button", name="Make the page light").wait_for()
@@ -445,15 +450,21 @@ def test_the_report_is_one_file_that_shows_the_same(
     shoot(page, "report")
 
 
+def with_counts(place: Place, seen_job: dict[str, Any], counts: Any, shards: int) -> str:
+    """The report of the job, had it mixed records of so many input and output shards so."""
+    manifest = place.rest("GET", f"/v1/jobs/{seen_job['job']['job_id']}/manifest")
+    shape = {"input_shards": shards, "output_shards": shards}
+    mixing = mixing_of({**shape, "counts": counts}, order="shuffle")
+    assert mixing is not None
+    return html(page_of_manifest({**manifest, "mixing": mixing.stored()}))
+
+
 def test_shards_of_a_large_job_are_reported_by_the_bin(
-    context: BrowserContext, seen_job: dict[str, Any], tmp_path: Path
+    place: Place, context: BrowserContext, seen_job: dict[str, Any], tmp_path: Path
 ) -> None:
-    bins = {"input_bins": 64, "output_bins": 38, "output_bin_shards": 4}
     counts = [[10] * 37 + [5] for _ in range(64)]
-    whole = {**seen_job["mixing"], "input_shards": 150, "output_shards": 150, **bins}
     file = tmp_path / "large.html"
-    mixing = {**whole, "counts": counts, "before": counts}
-    file.write_text(html({**seen_job, "mixing": mixing}), encoding="utf-8")
+    file.write_text(with_counts(place, seen_job, counts, 150), encoding="utf-8")
     page = context.new_page()
     page.goto(file.as_uri())
     after = page.get_by_role("application").nth(1)
@@ -467,3 +478,25 @@ def test_shards_of_a_large_job_are_reported_by_the_bin(
     assert heads.all_inner_texts()[:2] == ["0–3", "4–7"]
     assert page.evaluate("document.documentElement.scrollWidth") <= WIDE[0]
     shoot(page, "report-large")
+
+
+def test_a_perfect_shuffle_has_a_calm_picture_and_a_poor_one_has_not(
+    place: Place, context: BrowserContext, seen_job: dict[str, Any], tmp_path: Path
+) -> None:
+    by_chance = np.random.default_rng(7).poisson(12, (64, 64))
+    in_stripes = by_chance + np.where(np.arange(64) % 8 == 0, 30, 0) * (np.arange(64)[:, None] < 32)
+    strongest = []
+    for name, counts in (("chance", by_chance), ("stripes", in_stripes)):
+        file = tmp_path / f"{name}.html"
+        file.write_text(with_counts(place, seen_job, counts, 64), encoding="utf-8")
+        page = context.new_page()
+        page.goto(file.as_uri())
+        page.locator(".heat canvas").first.wait_for()
+        shoot(page, f"report-{name}")
+        after = np.array(page.evaluate(COLOURS)[1])
+        apart = np.abs(after - np.median(after, axis=0)).max(axis=1)
+        strongest.append([int(np.quantile(apart, share)) for share in (0.5, 0.99, 0.9)])
+    (half, nearly_all, _), (_, _, of_stripes) = strongest
+    assert half <= 2  # of 255: nobody sees it
+    assert nearly_all <= 25
+    assert of_stripes > 60

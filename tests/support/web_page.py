@@ -13,11 +13,33 @@ from tests.support.commands import ROOT
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
-__all__ = ["PHONE", "WIDE", "await_text", "careful_context", "go", "shoot", "signed_in"]
+__all__ = [
+    "PHONE",
+    "WIDE",
+    "await_text",
+    "careful_context",
+    "cut_off",
+    "go",
+    "shoot",
+    "signed_in",
+]
 
 PATIENCE_MS = 30_000
 SCREENSHOTS = ROOT / "test-output" / "screenshots"
-WIDE, PHONE = (1280, 900), (375, 812)
+WIDE, PHONE = (1280, 900), (390, 844)
+CUT_OFF = """() => {
+  const meant = "pre, textarea, .editor, .help, .tall, .sr, .why, .what > a, select, canvas, " +
+    ".cards:not(.jobs) thead";
+  const tooWide = [...document.querySelectorAll("body *")].filter((each) => {
+    if (each.closest(meant) || each.closest("svg") || !each.checkVisibility()) return false;
+    const hides = getComputedStyle(each).overflowX !== "visible";
+    const { right, left } = each.getBoundingClientRect();
+    const outside = right > innerWidth + 1 || (left < -1 && !each.matches(".skip"));
+    return outside || (hides && each.scrollWidth > each.clientWidth + 1);
+  });
+  return tooWide.map((each) =>
+    `${each.tagName} ${each.className} ${each.textContent}`.slice(0, 80));
+}"""
 OWN = ("file:", "blob:", "data:")
 
 
@@ -37,8 +59,11 @@ def careful_context(browser: Browser, url: str) -> Iterator[BrowserContext]:
         page.on("request", lambda request: see(request.url))
 
     def hear(kind: str, text: str) -> None:
-        # A refusal by the service is no error of the page: it shows what was refused.
-        refusal = re.search(r"the server responded with a status of 4\d\d", text)
+        # A refusal by the service is no error of the page: it shows what was refused. Neither is
+        # it one that a test took the network away.
+        refusal = re.search(
+            r"the server responded with a status of 4\d\d|ERR_INTERNET_DISCONNECTED", text
+        )
         if kind in ("error", "warning") and not refusal:
             complaints.append(text)
 
@@ -75,6 +100,14 @@ def await_text(page: Page, selector: str, text: str) -> None:
 
 def shoot(page: Page, name: str) -> None:
     """Keep a picture of the whole page."""
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    path = SCREENSHOTS / f"{name}.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
     page.evaluate("document.activeElement.blur(); window.scrollTo(0, 0)")
-    page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
+    page.screenshot(path=path, full_page=True)
+
+
+def cut_off(page: Page) -> list[str]:
+    """What does not fit into its place or the screen: its text goes on where nobody sees it. Texts
+    that end with "…" say so themselves, and specs, logs and tables of counts are to be scrolled."""
+    found: list[str] = page.evaluate(CUT_OFF)
+    return found

@@ -1,0 +1,374 @@
+"""How the page shows every state that jobs, lists and the service itself can be in: in light, in
+dark and on a phone. Screenshots are kept in ``test-output/screenshots/states``.
+
+In each, axe-core finds nothing serious or critical, nothing is cut off on a phone, and the browser
+has nothing to complain about. What the page says of each state has tests of its own below."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.axe import axe_findings
+from tests.support.chromium import chromium
+from tests.support.web_gallery import Gallery, gallery
+from tests.support.web_page import (
+    PHONE,
+    WIDE,
+    await_text,
+    careful_context,
+    cut_off,
+    go,
+    shoot,
+    signed_in,
+)
+from tests.support.workers_here import WorkersHere
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+pytestmark = pytest.mark.timeout(120, func_only=True)  # Chromium may have to be installed first
+PHASES = ("resolve", "extract", "plan", "create", "commit")
+JOB_STATES = {
+    "finished-shuffle": ("shuffled", ".mixing canvas"),
+    "finished-sort": ("sorted", ".mixing canvas"),
+    "finished-none": ("none", ".shards"),
+    "finished-warnings": ("warned", ".warnings li"),
+    "failed": ("failed", ".problem"),
+    "aborted": ("stopped", "[data-state=stopped]"),
+    "queued": ("queued", "[data-state=queued]"),
+    "stopping": ("stopping", "[data-state=stopping]"),
+    "plan": ("plan", ".mixing canvas"),
+    **{f"running-{phase}": (f"running-{phase}", "[aria-current=step]") for phase in PHASES},
+}
+"""By the name of the screenshot: the job, and what is there once it is shown."""
+NOT_PLAIN = re.compile(r"[Cc]ame of|[Mm]oves by|[Pp]lans, too| --[a-z]+|NaN|undefined|\[object")
+"""Words that puzzled readers, and what belongs to the command line."""
+PAGES = {
+    "jobs": ("#/jobs", "tr[data-job]"),
+    "jobs-sorted": ("#/jobs?sort=-time", "th[aria-sort=descending]"),
+    "jobs-none-fit": ("#/jobs?owner=nobody", ".empty p button"),
+    "schedules": ("#/schedules", "tr[data-schedule]"),
+    "schedule": ("#/schedules/nightly", ".times"),
+    "schedule-form": ("#/schedules/nightly?edit=1", "form"),
+    "transforms": ("#/transforms", "[data-transform]"),
+    "submit": ("#/submit", ".state.ok"),
+    "no-such-job": ("#/jobs/no-such-job", ".problem"),
+    "no-such-page": ("#/nowhere", "h1"),
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gallery]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dsort.api.LocalRuntime", WorkersHere)
+        with gallery(tmp_path_factory.mktemp("states")) as found:
+            yield found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def context(place: Gallery, browser: Browser) -> Iterator[BrowserContext]:
+    with careful_context(browser, place.url) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def page(place: Gallery, context: BrowserContext) -> Page:
+    """Alice's browser, for all tests of this file."""
+    found = signed_in(context, place.tokens["alice"])
+    go(found, "#/jobs")
+    return found
+
+
+def show(page: Page, address: str, sign: str) -> Page:
+    """Show another page, without a reload."""
+    page.evaluate("address => { location.hash = address }", address)
+    page.locator(sign).first.wait_for()
+    return page
+
+
+def show_job(page: Page, place: Gallery, name: str, sign: str = ".tiles") -> Page:
+    return show(page, f"#/jobs/{place.jobs[name]}", sign)
+
+
+def look_at(page: Page, name: str) -> None:
+    """Keep pictures of what is shown, in light, dark and on a phone; nothing is wrong with it."""
+    wrong = []
+    for look, size, scheme, rules in (
+        ("light", WIDE, "light", ()),
+        ("dark", WIDE, "dark", ("color-contrast",)),
+        ("phone", PHONE, "light", ("color-contrast", "scrollable-region-focusable", "target-size")),
+    ):
+        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        page.set_viewport_size({"width": size[0], "height": size[1]})
+        shoot(page, f"states/{name}-{look}")
+        wrong += [f"{look}: {finding}" for finding in axe_findings(page, *rules)]
+        wrong += [f"{look}: cut off: {each}" for each in cut_off(page)]
+    page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
+    page.emulate_media(color_scheme="light")
+    wrong += NOT_PLAIN.findall(page.locator("body").inner_text())
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", JOB_STATES)
+def test_a_job_can_be_looked_at_in_every_state(place: Gallery, page: Page, name: str) -> None:
+    job, sign = JOB_STATES[name]
+    show_job(page, place, job, sign)
+    look_at(page, f"job-{name}")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_other_page_can_be_looked_at(place: Gallery, page: Page, name: str) -> None:
+    address, sign = PAGES[name]
+    show(page, address, sign)
+    look_at(page, name)
+
+
+def test_who_has_no_token_signs_in_and_finds_the_service_empty(
+    place: Gallery, browser: Browser
+) -> None:
+    with careful_context(browser, place.url) as made:
+        page = go(made.new_page(), "#/jobs")
+        field = page.get_by_label("Token")
+        field.wait_for()
+        look_at(page, "sign-in")
+        field.fill("dsort_no_such")
+        field.press("Enter")
+        page.get_by_text("does not know this token").wait_for()
+        look_at(page, "sign-in-wrong-token")
+        page.get_by_label("Token").fill(place.tokens["stranger"])
+        page.get_by_label("Token").press("Enter")
+        page.get_by_text("No jobs yet.").wait_for()
+        look_at(page, "jobs-empty")
+        show(page, "#/schedules", ".empty p").get_by_text("No schedules yet.").wait_for()
+        look_at(page, "schedules-empty")
+
+
+def test_a_service_that_does_not_answer_is_told_of_and_waited_for(
+    place: Gallery, browser: Browser
+) -> None:
+    with careful_context(browser, place.url) as made:
+        page = go(signed_in(made, place.tokens["alice"]), "#/jobs")
+        page.locator("tr[data-job]").first.wait_for()
+        made.set_offline(True)
+        await_text(page, "#connection", "No answer, trying again")
+        look_at(page, "offline-jobs")
+        show_job(page, place, "shuffled", ".problem")
+        look_at(page, "offline-job")
+        made.set_offline(False)
+        show(page, "#/jobs", "tr[data-job]")
+        page.locator("#connection").wait_for(state="hidden")
+
+
+def top_of(page: Page, selector: str) -> float:
+    """How far down an element begins, in pixels."""
+    top: float = page.locator(selector).evaluate("each => each.getBoundingClientRect().top")
+    return top
+
+
+# --- what is said
+
+
+def test_the_strip_of_figures_has_the_verdict_of_a_shuffle(place: Gallery, page: Page) -> None:
+    tiles = show_job(page, place, "shuffled", ".mixing canvas").locator(".tiles").inner_text()
+    assert re.search(r"Mixing\n✓\s*even\np = 0\.\d{3}\n", tiles)
+    tiles = show_job(page, place, "sorted").locator(".tiles").inner_text()
+    assert "Mixing" not in tiles
+    assert "Order\nby record key" in tiles
+    assert page.get_by_role("heading", name="Where records went").count() == 1
+    assert page.get_by_text("Not evenly mixed").count() == 0  # nobody wanted it to be
+
+
+def test_a_job_that_keeps_the_order_has_no_picture_of_it(place: Gallery, page: Page) -> None:
+    show_job(page, place, "none", ".shards")
+    assert page.locator(".place-mixing").is_hidden()
+    assert page.locator("canvas").count() == 0
+    assert "Order\nas it came in" in page.locator(".tiles").inner_text()
+
+
+def test_phases_count_the_one_that_runs(place: Gallery, page: Page) -> None:
+    show_job(page, place, "running-create", ".phases tbody tr")
+    rows = [row.split("\t") for row in page.locator(".phases tbody tr").all_inner_texts()]
+    assert [row[0].split()[0] for row in rows] == ["resolve", "extract", "plan", "create"]
+    assert "running" in rows[-1][0]
+    shares = [int(row[2].removesuffix(" %")) for row in rows]
+    assert sum(shares) in range(98, 103)
+    assert shares[-1] == max(shares)  # of 16 s for extract and 19 s so far
+    assert rows[-1][3] == "32"
+    assert page.locator(".stack span").count() == 4
+
+
+def test_a_spike_does_not_set_the_axis_of_throughput(place: Gallery, page: Page) -> None:
+    show_job(page, place, "running-create", ".chart svg")
+    page.locator(".chart .spike").wait_for()
+    labels = page.locator(".chart text[text-anchor=end]").all_text_contents()
+    assert "300 MiB/s" in labels
+    assert not any("GiB/s" in label for label in labels)
+    assert re.fullmatch(r"↑ 2\.[89] GiB/s", page.locator(".chart .spike").text_content() or "")
+    assert "Up to 2." in page.locator(".chart .readout").inner_text()
+    page.get_by_text("Throughput as a table").press("Enter")
+    cells = page.get_by_role("region", name="Throughput").locator("tbody td").all_inner_texts()
+    assert any(re.fullmatch(r"2\.[89] GiB/s", cell) for cell in cells)
+
+
+def test_sizes_are_a_histogram_unless_all_are_the_same(place: Gallery, page: Page) -> None:
+    show_job(page, place, "shuffled", ".histogram")
+    sizes, records = page.locator(".spread").all()
+    shown = place.rest("alice", "GET", f"/v1/jobs/{place.jobs['shuffled']}/page")["shards"]
+    assert sizes.locator("rect").count() == len(shown["sizes"]["counts"])
+    assert sizes.locator("rect title").all_text_contents() == [
+        f"{count} shard{'' if count == 1 else 's'}" for count in shown["sizes"]["counts"]
+    ]
+    assert "median" in sizes.inner_text()
+    assert records.locator("svg").count() == 0
+    assert records.inner_text().endswith("all 16 have 60")
+
+
+def test_the_log_is_near_the_top_and_open_where_a_job_failed(place: Gallery, page: Page) -> None:
+    show_job(page, place, "failed", ".part-log")
+    await_text(page, ".part-log pre", "output names are taken")
+    assert top_of(page, ".part-log") < WIDE[1] / 2
+    show_job(page, place, "shuffled", ".mixing canvas")
+    assert top_of(page, ".part-log") < top_of(page, ".mixing")
+    page.locator(".part-log summary").press("Enter")
+    await_text(page, ".part-log pre", "state running, attempt 1")
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ("or set overwrite: true (--overwrite)", "or set overwrite: true"),
+        ("use another name, or --overwrite", "use another name, or overwrite: true in the spec"),
+        ("if it died: `dsort resume a-1`", "if it died: Resume, on the page of job a-1,"),
+        ("`dsort show a-1` tells who runs it", "the page of job a-1 tells who runs it"),
+        ("`dsort show` (GET /v1/jobs) lists those", "the list of jobs lists those"),
+        (
+            "give it more with --memory-max",
+            "give it more with --memory-max (an option of `dsort serve`: its operator sets it)",
+        ),
+        (
+            "its operator can allow it: dsort serve --x",
+            "its operator can allow it: dsort serve --x",
+        ),
+        ("<b>3 -- 4</b>", "<b>3 -- 4</b>"),
+    ],
+)
+def test_errors_are_told_in_terms_of_the_page(page: Page, told: str, shown: str) -> None:
+    assert page.evaluate("told => dsort.ownTerms(told)", told) == shown
+
+
+def test_names_that_are_taken_are_told_in_terms_of_the_spec(place: Gallery, page: Page) -> None:
+    show_job(page, place, "failed", ".problem")
+    assert page.locator(".problem .hint").inner_text().endswith("or set overwrite: true")
+
+
+# --- the list
+
+
+def column(page: Page, name: str) -> list[str]:
+    return page.locator(f"tbody .{name}").all_inner_texts()
+
+
+def test_the_list_shows_datasets_sizes_and_times(place: Gallery, page: Page) -> None:
+    show(page, "#/jobs", "tr[data-job]")
+    finished = page.locator(f"tr[data-job='{place.jobs['shuffled']}']")
+    assert finished.locator(".datasets").inner_text() == "images → shuffled"
+    title = finished.locator(".datasets").get_attribute("title") or ""
+    assert title.startswith("file:///")
+    assert finished.locator(".size").inner_text() == "2.2 MiB\n960 records"
+    assert re.fullmatch(r"\d+ ms|\d\.\d s", finished.locator(".time").inner_text())
+    runs = page.locator(f"tr[data-job='{place.jobs['running-create']}']")
+    assert runs.locator(".size").inner_text().startswith("8 GiB")
+    assert "create · 32 of 64 shards" in runs.locator(".how-far").inner_text()
+    warned = page.locator(f"tr[data-job='{place.jobs['warned']}']")
+    assert "2 warnings" in warned.locator(".state").inner_text()
+
+
+def test_the_list_is_sorted_by_its_columns(place: Gallery, page: Page) -> None:
+    show(page, "#/jobs", "tr[data-job]")
+    newest_first = column(page, "what")
+    size = page.locator("thead button", has_text="Size")
+    size.press("Enter")
+    assert page.url.endswith("#/jobs?sort=-size")
+    assert page.locator("th[aria-sort=descending]").inner_text() == "Size"
+    sizes = [text.split("\n")[0] for text in column(page, "size")]
+    assert sizes == sorted(sizes, key=["8 GiB", "2.2 MiB", "–"].index)
+    size.click()
+    assert page.locator("th[aria-sort=ascending]").inner_text() == "Size"
+    size.click()
+    assert column(page, "what") == newest_first
+    page.locator("thead button", has_text="Job").click()
+    names = [text.split("\n")[0] for text in column(page, "what")]
+    assert names.index("Copy, in the order of the input") < names.index("Shuffle images")
+
+
+def test_the_list_uses_the_width_and_has_dense_rows(place: Gallery, page: Page) -> None:
+    show(page, "#/jobs", "tr[data-job]")
+    page.set_viewport_size({"width": 1600, "height": 900})
+    table = page.locator("table.jobs").bounding_box()
+    row = page.locator(f"tr[data-job='{place.jobs['shuffled']}']").bounding_box()
+    page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
+    assert table is not None
+    assert row is not None
+    assert table["width"] > 1500
+    assert row["height"] <= 52  # two lines
+
+
+# --- who has no mouse, and who means harm
+
+REACHABLE = """() => [...document.querySelectorAll(
+  "a[href], button:enabled, input:enabled, select, textarea, summary, [tabindex='0']"
+)].filter((each) => each.checkVisibility() && !each.closest("details:not([open]) > :not(summary)"))
+  .length"""
+WALK = """() => {
+  const here = document.activeElement;
+  window.walked = window.walked || new Set();
+  if (here && here !== document.body) window.walked.add(here);
+  return [window.walked.size, here === document.body];
+}"""
+
+
+@pytest.mark.parametrize("address", ["#/jobs", "job", "#/submit", "#/schedules/nightly"])
+def test_the_keyboard_reaches_everything(place: Gallery, page: Page, address: str) -> None:
+    if address == "job":
+        show_job(page, place, "shuffled", ".mixing canvas")
+    else:
+        show(page, address, ".state.ok" if address == "#/submit" else "main table, main dl")
+    page.evaluate("window.walked = new Set(); document.activeElement.blur()")
+    wanted = page.evaluate(REACHABLE)
+    for _ in range(wanted + 3):
+        page.keyboard.press("Tab")
+        page.evaluate(WALK)
+    assert page.evaluate("window.walked.size") >= wanted
+    outlined = "getComputedStyle(document.activeElement).outlineStyle"
+    page.keyboard.press("Shift+Tab")
+    assert page.evaluate(outlined) != "none"
+
+
+def test_the_page_has_no_script_of_its_own_and_allows_none(
+    place: Gallery, browser: Browser
+) -> None:
+    page = browser.new_page()  # that may complain
+    answer = page.goto(place.url)
+    assert answer is not None
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\son\w+=|javascript:", answer.text())
+    tried = """() => {
+      const script = document.createElement("script");
+      script.textContent = "window.ran = true";
+      document.head.append(script);
+      return "ran" in window;
+    }"""
+    assert page.evaluate(tried) is False
+    page.close()

@@ -1,0 +1,40 @@
+"""What axe-core has against a page: rules of WCAG 2.2 (A and AA) and of good practice."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+__all__ = ["axe_findings"]
+
+GRAVE: Final = ("serious", "critical")
+LOOK: Final = """async (rules) => {
+  const options = { resultTypes: ["violations"] };
+  if (rules) options.runOnly = { type: "rule", values: rules };
+  const { violations } = await axe.run(document, options);
+  return violations.map(({ id, impact, nodes }) => ({
+    id, impact, nodes: nodes.map(({ html, failureSummary }) => `${html}: ${failureSummary}`),
+  }));
+}"""
+
+
+@cache
+def _script() -> str:
+    return files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
+
+
+def axe_findings(page: Page, *rules: str) -> list[str]:
+    """What is serious or critical, a line for each rule that is broken; of all rules, or of these.
+    The policy of the page allows no script of ours: the browser itself runs it."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(_script())
+    found: list[dict[str, Any]] = page.evaluate(LOOK, list(rules) or None)
+    return [
+        f"{each['id']} ({each['impact']}): {'; '.join(each['nodes'][:3])}"
+        for each in found
+        if each["impact"] in GRAVE
+    ]
