@@ -40,34 +40,6 @@
     return progress.shards_total ? progress.shards_done / progress.shards_total : null;
   };
 
-  /** What an error says, in the terms of where it is shown: those of the command line in a report
-      that is one file; the service's page puts its own here. */
-  dsort.ownTerms = (text) => text;
-
-  /** An error: what, and what would help. */
-  dsort.problemBox = (problem) =>
-    el(
-      "div",
-      { class: "problem", role: "group", "aria-label": "error" },
-      el("strong", null, problem.title || "Failed"),
-      el("p", { class: "detail" }, dsort.ownTerms(problem.detail)),
-      problem.hint && el("p", { class: "hint" }, dsort.ownTerms(problem.hint)),
-      (problem.problems || []).length > 1 &&
-        el(
-          "ul",
-          null,
-          problem.problems.map((each) =>
-            el(
-              "li",
-              null,
-              each.path && [el("code", null, each.path), ": "],
-              dsort.ownTerms(each.message),
-              each.hint && el("span", { class: "hint" }, ` ${dsort.ownTerms(each.hint)}`),
-            ),
-          ),
-        ),
-    );
-
   const section = (key, title, ...content) =>
     el(
       "section",
