@@ -64,9 +64,9 @@ class ShardContents:
         wanted = text.encode("utf-8", "surrogateescape")
         members, records = self._members()
         names = members.names.tolist()
-        files = [row for row in records.member_rows.tolist() if names[row] == wanted]
-        if files:
-            return ShardPart((files[0],), len(files) - 1)
+        file = self.member(text)
+        if file is not None:
+            return file
         keys = records.keys.tolist()
         found = [number for number, key in enumerate(keys) if key == wanted]
         if found:
@@ -78,6 +78,26 @@ class ShardContents:
             f"shard {self._shard.name} has no record and no member {text}",
             hint=hint or f"`dsort inspect` lists its {len(keys):,} records",
         )
+
+    def member(self, name: str) -> ShardPart | None:
+        """The first file that is called exactly so; None if there is none."""
+        members, records = self._members()
+        names, wanted = members.names.tolist(), name.encode("utf-8", "surrogateescape")
+        found = [row for row in records.member_rows.tolist() if names[row] == wanted]
+        return ShardPart((found[0],), len(found) - 1) if found else None
+
+    def files(self) -> Iterator[tuple[str, int]]:
+        """(name, bytes) of each member that is a file; a name that is not UTF-8 carries surrogate
+        escapes."""
+        members, _ = self._members()
+        for row in np.flatnonzero(members.kind == MemberKind.FILE).tolist():
+            name = members.names[row].decode("utf-8", "surrogateescape")
+            yield name, int(members.payload_bytes[row])
+
+    def size_bytes(self, part: ShardPart) -> int:
+        """How long the payloads are together."""
+        members, _ = self._members()
+        return sum(int(members.payload_bytes[row]) for row in part.rows)
 
     def numbered(self, number: int) -> ShardPart:
         """The record ``number``, from 0 on, in the order of ``dsort inspect``."""

@@ -76,7 +76,7 @@ RAY_FOLDER = "dsort/runtime/ray/"
 CATCHES_ALL = {
     "dsort/service/change_feed.py": "a bug in one turn must not end the streams of all jobs",
     "dsort/service/hosting/dispatcher.py": "a bug in one turn must not leave all jobs alone",
-    "dsort/service/objects/transform_main.py": "the request is told, whatever it was",
+    "dsort/service/objects/shard_main.py": "the request is told, whatever it was",
     "dsort/service/hosting/job_main.py": "the job's row says how it ended, whatever it was",
     "dsort/service/hosting/notifier.py": "one hook that goes wrong must not silence the others",
     "dsort/service/schedules/fire.py": "one schedule that goes wrong must not stop the others",

@@ -17,6 +17,8 @@ from dsort.service.jobs.store import JobStore
 from dsort.service.jobs.submit import Submitter
 from dsort.service.objects.inline import InlineTransforms
 from dsort.service.objects.listing import Listings
+from dsort.service.objects.members import ShardMembers
+from dsort.service.objects.processes import ShardProcesses
 from dsort.service.schedules.create import JobMaker
 from dsort.service.schedules.fire import ScheduleKeeper
 from dsort.service.schedules.store import ScheduleStore
@@ -39,7 +41,9 @@ class Service(ClosesOnExit):
             self.store = JobStore(self.database, max_queued_per_owner=config.queued_per_owner_max)
             self.transforms = TransformStore(self.database)
             self.submitter = Submitter(config, self.store, self.transforms)
-            self.inline = stack.enter_context(InlineTransforms(config, self.submitter))
+            self.shard_processes = stack.enter_context(ShardProcesses(config))
+            self.inline = InlineTransforms(self.shard_processes, self.submitter)
+            self.members = ShardMembers(self.shard_processes, config)
             self.listings = Listings()
             self.tokens = TokenStore(self.database)
             self.audit = Audit(self.database)
@@ -65,7 +69,7 @@ class Service(ClosesOnExit):
 
     def start(self) -> None:
         """Begin to work."""
-        self.inline.remove_left()
+        self.shard_processes.remove_left()
         self.feed.start()
         self.dispatcher.start()
         self._ending.callback(self.dispatcher.close)

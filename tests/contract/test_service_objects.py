@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dsort.service.objects import inline
+from dsort.service.objects import inline, processes
 from dsort.service.objects.ranges import UnsatisfiableRangeError, parse_range
 from dsort.service.security.tokens import SUBMITTER, VIEWER, TokenStore
 from tests.support.datasets import Member, Shard, read_shard, write_shards
@@ -187,11 +187,11 @@ def test_shards_that_are_too_large_or_too_many_are_for_jobs(
     monkeypatch.setattr(inline, "INLINE_BYTES_MAX", 10)
     assert get(here, "images/s-0.tar?transform=slim").status_code == 413
     monkeypatch.setattr(inline, "INLINE_BYTES_MAX", 1 << 30)
-    monkeypatch.setattr(here.service.inline, "turns", asyncio.Semaphore(0))
-    monkeypatch.setattr(inline, "WAIT_S_MAX", 0.01)
+    monkeypatch.setattr(here.service.inline.turns, "_free", asyncio.Semaphore(0))
+    monkeypatch.setattr(processes, "WAIT_S_MAX", 0.01)
     busy = get(here, "images/s-0.tar?transform=slim")
     assert (busy.status_code, "Retry-After" in busy.headers) == (429, True)
-    monkeypatch.setattr(inline, "WAITING_MAX", 0)
+    monkeypatch.setattr(processes, "WAITING_MAX", 0)
     assert get(here, "images/s-0.tar?transform=slim").status_code == 429
 
 
@@ -200,10 +200,10 @@ def test_a_process_that_dies_or_takes_too_long_is_told_and_replaced(
 ) -> None:
     here.client.put("/v1/transforms/slim", json=STEPS)
     with monkeypatch.context() as patched:
-        patched.setattr(inline, "RUN_S_MAX", 0.0)
+        patched.setattr(processes, "RUN_S_MAX", 0.0)
         slow = get(here, "images/s-0.tar?transform=slim")
         assert (slow.status_code, "took longer" in slow.json()["detail"]) == (422, True)
-    forks = here.service.inline.forks.process
+    forks = here.service.shard_processes.forks.process
     assert forks is not None
     forks.kill()
     forks.wait()

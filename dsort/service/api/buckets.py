@@ -6,7 +6,9 @@ without a body, a list. Its Go clients and its SDK ask for MessagePack."""
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -30,12 +32,15 @@ from dsort.service.api.object_places import (
     refuse_namespace,
     refuse_to_change,
     sent_path,
+    shard_problem,
 )
 from dsort.service.objects.answers import in_thread
 from dsort.service.objects.buckets import create_bucket, known_buckets, remove_bucket
 from dsort.service.objects.listing import PAGE_MAX, ListingPage, PageAsked
+from dsort.service.objects.members import has_members
 from dsort.service.objects.msgpack import packed
 from dsort.service.objects.places import Asking, ObjectPlace, bucket_of_path
+from dsort.service.objects.processes import ShardProblemError
 from dsort.service.security.guard import parse_text
 from dsort.service.security.tokens import Identity
 from dsort.service.service import Service
@@ -45,12 +50,20 @@ __all__ = ["router"]
 
 PREFIX: Final = b"/v1/buckets/"
 MSGPACK: Final = "application/msgpack"
+_ARCHIVES: Final = 1 << 3
 _NAME_ONLY: Final = 1 << 4
 _NO_RECURSION: Final = 1 << 11
 _INVENTORY: Final = 1 << 15
 _CACHED: Final = 1 << 6
-_IN_ARCHIVE: Final = 1 << 7
-_DIRECTORY: Final = 1 << 8
+_FLAGS: Final = {
+    "object": _CACHED,
+    "archive": _CACHED | 1 << 9,
+    "member": _CACHED | 1 << 7,
+    "directory": 1 << 8,
+}
+_ARCHIVES_A_PAGE: Final = 64
+_ENTRIES_MAX: Final = 100_000
+_EXPANDING_S_MAX: Final = 10.0
 
 BucketPath = Annotated[
     str,
@@ -172,10 +185,16 @@ def _add_objects(routes: APIRouter, service: Service) -> None:
         }
         value = (await _message(request, "list")).get("value")
         asked = _Asked(query if value is None else _lower(value))
-        page: list[ListingPage] = []
+        pages: list[ListingPage] = []
         with service.limits.download(identity.name):
-            await in_thread(lambda: page.append(_page(service, place, identity, asked)))
-        return _page_answer(page[0], asked, request.headers.get("Accept", ""))
+            await in_thread(lambda: pages.append(_page(service, place, identity, asked)))
+            (page,) = pages
+            if asked.with_members:
+                try:
+                    page = await _expanded(service, request, identity, place, page)
+                except ShardProblemError as error:
+                    return shard_problem(error)
+        return _page_answer(page, asked, request.headers.get("Accept", ""))
 
 
 def _add_head(routes: APIRouter, service: Service) -> None:
@@ -274,12 +293,16 @@ class _Asked:
             raise NotSupportedError("there are no inventories and no targets here")
         props = _text(fields, "props").replace(" ", "").split(",")
         self.has_sizes = not flags & _NAME_ONLY and ("" in props or "size" in props)
+        self.with_members = bool(flags & _ARCHIVES)
+        size = _number(fields, "pagesize")
+        if self.with_members:
+            size = min(size or _ARCHIVES_A_PAGE, _ARCHIVES_A_PAGE)
         token = _text(fields, "continuation_token")
         self.page = PageAsked(
             prefix=_text(fields, "prefix"),
             after=token or _text(fields, "start_after"),
             listing=_text(fields, "uuid") if token else "",
-            size=_number(fields, "pagesize"),
+            size=size,
             flat=not flags & _NO_RECURSION,
         )
 
@@ -292,13 +315,37 @@ def _page(service: Service, place: ObjectPlace, identity: Identity, asked: _Aske
         raise _absent(place) from None
 
 
+async def _expanded(
+    service: Service,
+    request: Request,
+    identity: Identity,
+    place: ObjectPlace,
+    page: ListingPage,
+) -> ListingPage:
+    """The page with the files in each archive behind it. It ends sooner where there are many, or
+    they take long."""
+    found = ListingPage(page.listing, [], page.after)
+    ends_at = time.monotonic() + _EXPANDING_S_MAX
+    for number, entry in enumerate(page.entries):
+        is_archive = entry.kind == "object" and has_members(entry.name)
+        found.entries.append(replace(entry, kind="archive") if is_archive else entry)
+        if is_archive:
+            found.entries += await service.members.listed(
+                replace(place, name=entry.name),
+                service.submitter.policy,
+                identity.name,
+                request.is_disconnected,
+            )
+        is_enough = len(found.entries) >= _ENTRIES_MAX or time.monotonic() > ends_at
+        if is_enough and number + 1 < len(page.entries):
+            found.after = entry.name
+            break
+    return found
+
+
 def _page_answer(page: ListingPage, asked: _Asked, accept: str) -> Response:
     rows = [
-        (
-            each.name,
-            each.size_bytes if asked.has_sizes else 0,
-            _DIRECTORY if each.is_directory else _CACHED,
-        )
+        (each.name, each.size_bytes if asked.has_sizes else 0, _FLAGS[each.kind])
         for each in page.entries
     ]
     if MSGPACK in accept:

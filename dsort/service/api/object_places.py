@@ -19,8 +19,10 @@ from dsort.errors import (
     NotSupportedError,
     ObjectNotFoundError,
 )
-from dsort.service.api.answers import problem_answer
+from dsort.service.api.answers import JsonAnswer, problem_answer
 from dsort.service.objects.places import Asking, ObjectPlace, object_of_path
+from dsort.service.objects.processes import ShardProblemError
+from dsort.service.problems import PROBLEM_JSON
 from dsort.service.security.tokens import Identity
 from dsort.service.service import Service
 
@@ -33,6 +35,7 @@ __all__ = [
     "object_place",
     "refuse_namespace",
     "sent_path",
+    "shard_problem",
 ]
 
 PREFIX: Final = b"/v1/objects/"
@@ -70,6 +73,12 @@ class ObjectRoute(APIRoute):
                 return answer
 
         return handle
+
+
+def shard_problem(error: ShardProblemError) -> Response:
+    """What the process of a shard has said, as an answer."""
+    document = {**error.document, "message": str(error)}
+    return JsonAnswer(document, int(document["status"]), media_type=PROBLEM_JSON)
 
 
 async def _drain(request: Request) -> None:

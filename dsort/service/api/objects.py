@@ -12,6 +12,7 @@ from fastapi.concurrency import run_in_threadpool
 from dsort.errors import (
     ChangedInputError,
     ForbiddenError,
+    NotSupportedError,
     SpecError,
     SpecProblem,
 )
@@ -25,15 +26,15 @@ from dsort.service.api.object_places import (
     Provider,
     missing,
     object_place,
+    shard_problem,
 )
 from dsort.service.objects.answers import BytesAnswer, entity_tag, in_thread, object_headers
-from dsort.service.objects.inline import ShardProblemError
 from dsort.service.objects.places import ObjectPlace
+from dsort.service.objects.processes import ShardProblemError
 from dsort.service.objects.ranges import UnsatisfiableRangeError, parse_range
-from dsort.service.problems import PROBLEM_JSON
 from dsort.service.security.tokens import SUBMITTER, Identity
 from dsort.service.service import Service
-from dsort.storage.bucket import ReadObject
+from dsort.storage.bucket import ObjectInfo, ReadObject
 
 __all__ = ["router"]
 
@@ -47,6 +48,10 @@ Transform = Annotated[
 ]
 EtlName = Annotated[
     str | None, Query(max_length=80, description="The same, as AIStore's clients say it.")
+]
+MemberPath = Annotated[
+    str | None,
+    Query(max_length=4096, description="Send this file of a tar or a zip, and not all of it."),
 ]
 _BYTES: Final[dict[str, Any]] = {
     "application/octet-stream": {
@@ -96,6 +101,7 @@ def _add_get(routes: APIRouter, service: Service) -> None:
         provider: Provider = "",
         transform: Transform = None,
         etl_name: EtlName = None,
+        archpath: MemberPath = None,
         range_: Annotated[
             str | None, Header(alias="range", description="One range of bytes.")
         ] = None,
@@ -108,6 +114,8 @@ def _add_get(routes: APIRouter, service: Service) -> None:
         place = object_place(service, request, identity, provider)
         use = _use(identity, transform, etl_name)
         asked = _Asked(range_, if_range, if_none_match)
+        if _is_of_archive(request, archpath):
+            return await _member(service, request, identity, place, archpath or "", asked)
         if use is not None:
             return await _transformed(service, request, identity, place, use, asked)
         return await _as_it_is(service, place, asked)
@@ -131,14 +139,19 @@ def _add_head(routes: APIRouter, service: Service) -> None:
         provider: Provider = "",
         transform: Transform = None,
         etl_name: EtlName = None,
+        archpath: MemberPath = None,
     ) -> Response:
-        """As for GET, without the bytes. Of a transformed shard nobody knows the length."""
+        """As for GET, without the bytes. Of a transformed shard, and of a file in one, nobody knows
+        the length."""
         place = object_place(service, request, identity, provider)
         use = _use(identity, transform, etl_name)
         with missing(place):
             info = await run_in_threadpool(
                 lambda: place.opened(service.config, service.submitter.policy).stat(place.name)
             )
+        if _is_of_archive(request, archpath):
+            tag = entity_tag(info.etag, str(info.size_bytes), archpath or "")
+            return _bare(200, object_headers(info, tag) | {"Accept-Ranges": "none"})
         if use is None:
             headers = object_headers(info, entity_tag(info.etag, str(info.size_bytes)))
             length = {"Content-Length": str(info.size_bytes), "Accept-Ranges": "bytes"}
@@ -201,6 +214,45 @@ async def _as_it_is(service: Service, place: ObjectPlace, asked: _Asked) -> Resp
         return BytesAnswer(source, *part, ends=ends.pop_all(), status=206, headers=headers)
 
 
+def _is_of_archive(request: Request, archpath: str | None) -> bool:
+    """Whether a file in the object is meant. AIStore's SDK sends what it leaves open as empty."""
+    if request.query_params.get("archregx") or request.query_params.get("archmode"):
+        raise NotSupportedError(
+            "several files of a shard are not sent at once",
+            hint="ask for one: archpath; `dsort cat --as tar` writes a record",
+        )
+    if archpath and {"transform", "etl_name"} & {*request.query_params}:
+        raise SpecError(
+            [SpecProblem("archpath", "there is a transform, too: only one of them goes")]
+        )
+    return bool(archpath)
+
+
+async def _member(
+    service: Service,
+    request: Request,
+    identity: Identity,
+    place: ObjectPlace,
+    path: str,
+    asked: _Asked,
+) -> Response:
+    with ExitStack() as ends:
+        source = await _opened(service, place, ends)  # it may be read, and what it is now
+        info = source.info
+    tag = entity_tag(info.etag, str(info.size_bytes), path)
+    headers = object_headers(info, tag) | {"Accept-Ranges": "none"}
+    if asked.knows(tag):
+        return _bare(304, headers)
+    try:
+        made, closing = await service.members.member(
+            place, path, service.submitter.policy, identity.name, request.is_disconnected
+        )
+    except ShardProblemError as error:
+        return shard_problem(error)
+    closing = await _if_unchanged(service, place, info, closing)
+    return BytesAnswer(made, 0, made.size_bytes, ends=closing, headers=headers)
+
+
 async def _transformed(
     service: Service,
     request: Request,
@@ -224,16 +276,20 @@ async def _transformed(
             spec, info.size_bytes, identity.name, request.is_disconnected
         )
     except ShardProblemError as error:
-        status = int(error.document["status"])
-        return JsonAnswer(error.document, status_code=status, media_type=PROBLEM_JSON)
+        return shard_problem(error)
+    closing = await _if_unchanged(service, place, info, closing)
+    return BytesAnswer(shard, 0, shard.size_bytes, ends=closing, headers=headers)
+
+
+async def _if_unchanged(
+    service: Service, place: ObjectPlace, info: ObjectInfo, closing: ExitStack
+) -> ExitStack:
+    """``closing``, if the object is still what it was. ``ChangedInputError``."""
     with closing.pop_all() as ends:
         now = (await _opened(service, place, ends)).info
         if (now.etag, now.size_bytes) != (info.etag, info.size_bytes):
-            raise ChangedInputError(
-                f"{place.name} changed while it was transformed", hint="ask again"
-            )
-        closing = ends.pop_all()
-    return BytesAnswer(shard, 0, shard.size_bytes, ends=closing, headers=headers)
+            raise ChangedInputError(f"{place.name} changed while it was read", hint="ask again")
+        return ends.pop_all()
 
 
 async def _opened(service: Service, place: ObjectPlace, ends: ExitStack) -> ReadObject:

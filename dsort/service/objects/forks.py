@@ -1,4 +1,4 @@
-"""The process that forks for each shard that is transformed, as the service has it."""
+"""The process that forks for each shard that a request is about, as the service has it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Final
 from dsort.closing import ClosesOnExit
 from dsort.errors import StorageError
 from dsort.service.hosting.environment import JobEnvironment, interpreter
-from dsort.service.objects.transform_main import OURS
+from dsort.service.objects.shard_main import OURS
 
 __all__ = ["Forks"]
 
-MODULE: Final = "dsort.service.objects.transform_main"
+MODULE: Final = "dsort.service.objects.shard_main"
 END_S_MAX: Final = 5.0
 
 

@@ -11,7 +11,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from dsort.errors import SpecError, SpecProblem
 from dsort.naming.names import INTERNAL_PART, is_internal
@@ -74,11 +74,11 @@ class PageAsked:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An object, or a directory."""
+    """What a list shows."""
 
     name: str
     size_bytes: int = 0
-    is_directory: bool = False
+    kind: Literal["object", "directory", "archive", "member"] = "object"
 
 
 @dataclass(slots=True)
@@ -122,7 +122,9 @@ class Listings:
             directory = asked.directory_of(info.name)
             if not is_internal(info.name) and not (directory and directory == shown):
                 shown = directory
-                page.entries.append(Entry(directory, 0, True) if directory else _entry(info))
+                page.entries.append(
+                    Entry(directory, kind="directory") if directory else _entry(info)
+                )
             if len(page.entries) >= entries_max or self._clock() > ends_at:
                 page.after = info.name
                 self._hold((uri, owner, *map(str, asked.goes_on(page))), names)

@@ -26,6 +26,7 @@ from dsort.settings import resolve_ref
 from dsort.spec.buckets import parse_bucket
 from dsort.spec.hints import FieldError
 from dsort.storage.bucket import Bucket
+from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.open import open_bucket, parse_address
 from dsort.storage.ref import BucketRef
 from dsort.storage.registry import store_of
@@ -63,11 +64,16 @@ class ObjectPlace:
     def opened(self, config: ServiceConfig, policy: SpecPolicy) -> Bucket:
         """Its bucket. Links that lead out of a directory are followed nowhere, for tokens were held
         against that directory."""
-        settings, fetch = config.run.settings, policy.fetch_policy()
-        if self.ref.is_directory:
-            fetch = replace(fetch, roots=(parse_address(self.uri).path,), patterns=())
-        ref = resolve_ref(self.ref, settings)
+        settings = config.run.settings
+        ref, fetch = resolve_ref(self.ref, settings), self.policy(policy)
         return open_bucket(ref, root=config.run.root, limits=settings.limits(ref), policy=fetch)
+
+    def policy(self, policy: SpecPolicy) -> FetchPolicy:
+        """Where its files may really be."""
+        fetch = policy.fetch_policy()
+        if not self.ref.is_directory:
+            return fetch
+        return replace(fetch, roots=(parse_address(self.uri).path,), patterns=())
 
     @property
     def shown_bucket(self) -> str:

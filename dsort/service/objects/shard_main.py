@@ -1,6 +1,7 @@
-"""The process that forks for each shard: ``python -m dsort.service.objects.transform_main``.
+"""The process that forks for each shard: ``python -m dsort.service.objects.shard_main``.
 
-It has the engine loaded, which takes most of the time of a small job. The service sends it, over a
+A shard is transformed, or looked into: its files are listed, or one of them is read. The process
+has the engine loaded, which takes most of the time of a small job. The service sends it, over a
 socket, the directory of an order and the pipe for its answer. A child of its own does the order: it
 says which process it is, and at the end what is wrong, if anything is. All end with the service."""
 
@@ -14,23 +15,33 @@ import resource
 import signal
 import socket
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from dsort import api
-from dsort.errors import DsortError, InvariantError
+from dsort.errors import DsortError, InvariantError, NotFoundError, TooLargeError
 from dsort.options import RunOptions
 from dsort.service.problems import problem_of
-from dsort.settings import Settings
+from dsort.settings import Settings, resolve_ref
+from dsort.shard_contents import ShardContents, open_contents
+from dsort.sizes import format_bytes
+from dsort.spec.buckets import parse_bucket
 from dsort.spec.load import parse_spec
 from dsort.storage.network_policy import FetchPolicy
+from dsort.storage.open import open_bucket
 
-__all__ = ["MESSAGE_BYTES_MAX", "ORDER_FILE", "OURS", "main"]
+__all__ = ["MEMBERS_FILE", "MESSAGE_BYTES_MAX", "ORDER_FILE", "OURS", "OUT_DIRECTORY", "main"]
 
 ORDER_FILE: Final = "order.json"
+OUT_DIRECTORY: Final = "out"
+MEMBERS_FILE: Final = "members"
+"""In ``OUT_DIRECTORY``: a line of JSON for each file in a shard, or the bytes of one."""
 MESSAGE_BYTES_MAX: Final = 4096
 
+MEMBERS_MAX: Final = 200_000
+MEMBER_BYTES_MAX: Final = 4 << 30
 FILE_BYTES_MAX: Final = 16 << 30
 """Of any file that the job writes: steps may make much of little."""
 MEMORY_BYTES_MAX: Final = 512 << 20
@@ -75,11 +86,12 @@ def _done(directory: Path, answer: int, *, parent: int) -> int:
     os.write(answer, b"%d\n" % os.getpid())
     said: dict[str, Any] = {}
     try:
-        _transform(directory, json.loads((directory / ORDER_FILE).read_bytes()))
+        order = json.loads((directory / ORDER_FILE).read_bytes())
+        (_look if "look" in order else _transform)(directory, order)
     except DsortError as error:
         said = {"problem": problem_of(error)}
     except Exception as error:  # noqa: BLE001 - whoever asked is told, whatever it was
-        text = f"the shard cannot be transformed: {type(error).__name__}: {error}"
+        text = f"the shard cannot be worked on: {type(error).__name__}: {error}"
         said = {"problem": problem_of(InvariantError(text))}
     rest = json.dumps(said).encode() + b"\n"
     while rest:
@@ -91,7 +103,7 @@ def _transform(directory: Path, order: dict[str, Any]) -> None:
     """Run the job."""
     scratch = directory / "scratch"
     scratch.mkdir()
-    spec = parse_spec({**order["spec"], "output_bck": f"file://{directory / 'out'}"}).spec
+    spec = parse_spec({**order["spec"], "output_bck": f"file://{directory / OUT_DIRECTORY}"}).spec
     allowed_by = spec.transform.allowed_by if spec.transform is not None else ""
     options = RunOptions(
         root=Path(order["root"]),
@@ -105,6 +117,44 @@ def _transform(directory: Path, order: dict[str, Any]) -> None:
         fetch=replace(FetchPolicy.of(order["fetch"]), own=(str(directory),)),
     )
     api.run(spec, options=options)
+
+
+def _look(directory: Path, order: dict[str, Any]) -> None:
+    """Write the names of the files in a shard, or one of these files."""
+    settings = Settings.of_json(order["settings"])
+    ref = resolve_ref(parse_bucket(order["bucket"], ais_is_there=settings.ais_is_there), settings)
+    bucket = open_bucket(
+        ref,
+        root=Path(order["root"]),
+        limits=settings.limits(ref),
+        policy=FetchPolicy.of(order["fetch"]),
+    )
+    made = directory / OUT_DIRECTORY / MEMBERS_FILE
+    with open_contents(bucket, order["name"]) as contents, made.open("wb") as stream:
+        pieces = _list(contents) if order["look"] == "list" else _member(contents, order["member"])
+        for piece in pieces:
+            stream.write(piece)
+
+
+def _list(contents: ShardContents) -> Iterator[bytes]:
+    for count, (name, size_bytes) in enumerate(contents.files()):
+        if count == MEMBERS_MAX:
+            raise TooLargeError(
+                f"the shard has more than {MEMBERS_MAX:,} files",
+                hint="`dsort inspect` lists them all",
+            )
+        yield json.dumps([name, size_bytes]).encode() + b"\n"
+
+
+def _member(contents: ShardContents, name: str) -> Iterator[memoryview | bytes]:
+    part = contents.member(name)
+    if part is None:
+        raise NotFoundError(f"the shard has no file {name}")
+    if contents.size_bytes(part) > MEMBER_BYTES_MAX:
+        raise TooLargeError(
+            f"{name} has more than {format_bytes(MEMBER_BYTES_MAX)}", hint="`dsort cat` writes it"
+        )
+    yield from contents.payloads(part)
 
 
 if __name__ == "__main__":

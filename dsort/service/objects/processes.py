@@ -1,0 +1,216 @@
+"""What is made of a shard for a request: a file, by a process that ends with it.
+
+The service looks into no shard itself. Processes, waiting requests and time are bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import glob
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import anyio.to_thread
+
+from dsort.closing import ClosesOnExit
+from dsort.errors import (
+    InvariantError,
+    TooManyRequestsError,
+    TransformError,
+    WorkerLostError,
+)
+from dsort.service.config import ServiceConfig
+from dsort.service.hosting.environment import JobEnvironment
+from dsort.service.objects.forks import Forks
+from dsort.service.objects.shard_main import ORDER_FILE, OUT_DIRECTORY
+
+__all__ = ["Gone", "MadeFile", "ShardProblemError", "ShardProcesses", "Turns"]
+
+RUNNING_MAX: Final = 2
+WAITING_MAX: Final = 16  # of one client
+WAIT_S_MAX: Final = 60.0
+RUN_S_MAX: Final = 600.0
+ANSWER_BYTES_MAX: Final = 1 << 20
+LOOK_S: Final = 1.0
+RETRY_S: Final = 5.0
+PREFIX: Final = "dsort-inline-"
+
+Gone = Callable[[], Awaitable[bool]]
+"""Whether nobody waits for an answer any more."""
+
+
+class ShardProblemError(Exception):
+    """The process failed. ``document``: the problem, as an answer says it."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        super().__init__(str(document.get("detail", "")))
+        self.document = document
+
+
+@dataclass(slots=True)
+class MadeFile:
+    """What was made, as an open file that has no name any more."""
+
+    fd: int
+    size_bytes: int
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Fill ``buffer`` from byte ``offset``."""
+        while buffer:
+            count = os.preadv(self.fd, [buffer], offset)
+            if not count:
+                raise InvariantError("a file that was made has become shorter")
+            buffer, offset = buffer[count:], offset + count
+
+
+class Turns:
+    """A few run at once; of one client so many wait, and not for long."""
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(RUNNING_MAX)
+        self._waiting: Counter[str] = Counter()
+
+    @contextlib.asynccontextmanager
+    async def one(self, client: str) -> AsyncIterator[None]:
+        """While a turn is ours. ``TooManyRequestsError`` if that takes long."""
+        if self._waiting[client] >= WAITING_MAX:
+            raise TooManyRequestsError(
+                f"{client} waits for {WAITING_MAX} shards already",
+                retry_after_s=RETRY_S,
+                hint="read fewer at once",
+            )
+        self._waiting[client] += 1
+        try:
+            async with asyncio.timeout(WAIT_S_MAX):
+                await self._free.acquire()
+        except TimeoutError:
+            raise TooManyRequestsError(
+                f"{RUNNING_MAX} shards are being worked on, as many as may be at once",
+                retry_after_s=RETRY_S,
+            ) from None
+        finally:
+            self._waiting[client] -= 1
+            if not self._waiting[client]:
+                del self._waiting[client]
+        try:
+            yield
+        finally:
+            self._free.release()
+
+
+class ShardProcesses(ClosesOnExit):
+    """Has processes make files."""
+
+    def __init__(self, config: ServiceConfig) -> None:
+        self._environment = JobEnvironment.of(config)
+        self._scratch = config.scratch_dir
+        self._prefix = f"{PREFIX}{config.replica}-"  # replicas may share a scratch directory
+        self.forks = Forks()
+
+    def close(self) -> None:
+        """End the processes."""
+        self.forks.close()
+
+    def remove_left(self) -> None:
+        """Remove what a service that died has left."""
+        if self._scratch is not None:
+            for path in self._scratch.glob(f"{glob.escape(self._prefix)}*"):
+                shutil.rmtree(path, ignore_errors=True)
+
+    async def made(
+        self, order: Mapping[str, Any], name: str, gone: Gone
+    ) -> tuple[MadeFile, ExitStack]:
+        """The file ``name`` that a process makes of ``order``, and what to close in the end.
+        ``ShardProblemError``, ``DsortError``: why there is none."""
+        directory = await anyio.to_thread.run_sync(self._directory)
+        with ExitStack() as ends:
+            ends.callback(shutil.rmtree, directory, ignore_errors=True)
+            await self._run(order, directory, gone)
+            path = directory / OUT_DIRECTORY / name
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            ends.callback(os.close, fd)
+            return MadeFile(fd, os.fstat(fd).st_size), ends.pop_all()
+
+    def _directory(self) -> Path:
+        """For the process alone: beside the scratch of jobs."""
+        if self._scratch is not None:
+            self._scratch.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=self._prefix, dir=self._scratch))
+        (made / OUT_DIRECTORY).mkdir()
+        return made.resolve()
+
+    async def _run(self, order: Mapping[str, Any], directory: Path, gone: Gone) -> None:
+        """Have the order done in ``directory``."""
+
+        def begin() -> int:
+            text = json.dumps({**self._around(), **order}, default=str)
+            (directory / ORDER_FILE).write_bytes(text.encode())
+            return self.forks.begin(directory)
+
+        pipe = os.fdopen(await anyio.to_thread.run_sync(begin), "rb")
+        reader = asyncio.StreamReader(limit=ANSWER_BYTES_MAX)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), pipe
+        )
+        child = -1
+        try:
+            async with asyncio.timeout(RUN_S_MAX):
+                with contextlib.suppress(ProcessLookupError):  # it is done already
+                    number = int(await reader.readline() or b"0")
+                    child = os.pidfd_open(number) if number else -1
+                answer = asyncio.create_task(reader.readline())
+                while not answer.done():
+                    await asyncio.wait({answer}, timeout=LOOK_S)
+                    if not answer.done() and await gone():
+                        raise TransformError("nobody waits for the shard any more")
+                said = answer.result()
+        except TimeoutError:
+            raise TransformError(
+                f"to work on the shard took longer than {RUN_S_MAX:.0f} s",
+                hint="`dsort transform` and `dsort cat` have all the time that it takes",
+            ) from None
+        finally:
+            transport.close()
+            if child >= 0:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(child, signal.SIGKILL)
+                os.close(child)
+        _refuse_problem(said)
+
+    def _around(self) -> dict[str, Any]:
+        """What each process is told. Links are followed as they are now."""
+        run = self._environment.options()
+        assert run.fetch is not None, "specs come over the network"
+        return {
+            "root": str(run.root),
+            "memory_max_bytes": run.memory_max_bytes,
+            "bandwidth_max_bytes_per_s": run.bandwidth_max_bytes_per_s,
+            "settings": asdict(run.settings),
+            "fetch": run.fetch.to_json(),
+        }
+
+
+def _refuse_problem(answer: bytes) -> None:
+    """``ShardProblemError``: the process says that it is not done."""
+    try:
+        said = json.loads(answer[:ANSWER_BYTES_MAX])
+        if said == {}:
+            return
+        document = dict(said["problem"])
+        if not 400 <= int(document["status"]) < 600:
+            raise ValueError("it is no problem")
+    except (LookupError, TypeError, ValueError):
+        raise WorkerLostError(
+            "the process that worked on the shard died",
+            hint="memory may have run out: `dsort transform` uses more of it",
+        ) from None
+    raise ShardProblemError(document)
