@@ -14,6 +14,7 @@ import psutil
 import pytest
 import yaml
 from aistore.sdk import Client
+from aistore.sdk.archive_config import ArchiveConfig
 from aistore.sdk.dsort import DsortAlgorithm, DsortFramework, DsortShardsGroup, ExternalKeyMap
 from aistore.sdk.errors import AISError, ErrBckAlreadyExists, ErrBckNotFound, ErrObjNotFound
 from aistore.sdk.multiobj import ObjectNames, ObjectRange
@@ -283,6 +284,13 @@ def test_shards_are_put_sorted_listed_and_read_with_the_sdk_alone(
     listed = {each.name: each for each in target.list_all_objects()}
     expected = made_by_dsort(place, spec, "expected of all")
     assert [*listed] == sorted(expected)
+    first, data = next(iter(expected.items()))
+    files = {each.name: each.payload for each in read_shard(data)}
+    inside = target.list_archive(first)
+    assert [each.name for each in inside] == [f"{first}/{name}" for name in files]
+    name, content = next(iter(files.items()))
+    one = target.object(first).get_reader(archive_config=ArchiveConfig(archpath=name))
+    assert one.read_all() == content
     for name, data in expected.items():
         assert (listed[name].size, target.object(name).get_reader().read_all()) == (len(data), data)
 
