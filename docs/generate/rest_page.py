@@ -62,7 +62,7 @@ def schedule_page(document: Mapping[str, Any]) -> str:
     body = document["paths"]["/v1/schedules"]["post"]["requestBody"]
     schema = body["content"]["application/json"]["schema"]
     introduction = """
-A schedule is a JSON or YAML object for `dsort schedule add NAME -f FILE` and for
+A schedule is a JSON or YAML object for `dsort schedule add [NAME] -f FILE` and for
 [`POST /v1/schedules`](rest.md#post-v1-schedules). The options of
 [`dsort schedule add`](cli.md#dsort-schedule-add) say the same as the fields.
 [Schedules](../operations/service.md#every-night) shows them at work.

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["list_jobs", "list_jobs_here"]
 
 JOBS_SHOWN = 20
-OWNER_COLUMNS_MAX = 16
+CELL_COLUMNS_MIN = 6
+PLACES = ("FROM", "TO")
+NARROW = ("JOB", "STATE", "AGE", *PLACES, "LABELS", "WHAT")
+TEXT = NARROW.index("FROM")
+"""Columns from here on may be cut, or left out if none of the jobs has anything there."""
+WIDE = ("JOB", "STATE", "PHASE", "DONE", "AGE", "OWNER", *PLACES, "LABELS", "WHAT")
 
 
 def list_jobs_here(bucket: str | None, root: Path | None, *, show_all: bool, as_json: bool) -> None:
@@ -63,9 +68,10 @@ def list_jobs(
     owner: str | None,
     labels: Sequence[str],
     show_all: bool,
+    wide: bool,
     as_json: bool,
 ) -> None:
-    """Put the service's jobs on stdout, newest first."""
+    """Put the service's jobs on stdout, newest first. ``wide``: all columns, and nothing cut."""
     with connected(context) as client:
         found = client.list(
             state=states,
@@ -82,27 +88,87 @@ def list_jobs(
         output.inform("there is no such job" if states or owner or labels else "there is no job")
         return
     now = datetime.now(UTC)
-    rows = [_row(job, now) for job in shown]
-    header = ("JOB", "STATE", "PHASE", "DONE", "AGE", "OWNER")
-    output.write(output.table(header, rows, right="lllrrl"))
+    if wide:
+        rows = [_wide_row(job, now) for job in shown]
+        output.write(output.table(WIDE, rows, right="lllrr"))
+    else:
+        output.write(_narrow_table([_narrow_row(job, now) for job in shown], output.width()))
     if len(jobs) > len(shown):
         output.inform("... and older ones (--all lists them)")
 
 
-def _row(job: Job, now: datetime) -> tuple[str, ...]:
+def _wide_row(job: Job, now: datetime) -> tuple[str, ...]:
     phase, done = "", ""
     if job.state == "running":
-        phase = job.phase or ""
-        share = job.progress.share if job.progress else None
-        done = "" if share is None else f"{share:.0%}"
+        phase, done = job.phase or "", _share(job)
     elif job.state == "queued" and job.queue_position:
         phase = f"number {job.queue_position}"
     elif job.kind == "plan":
         phase = "plan"
-    age = "" if job.created_at is None else output.age((now - job.created_at).total_seconds())
-    return job.job_id, job.words, phase, done, age, _cut(job.owner)
+    owner, labels = output.printable(job.owner), output.printable(", ".join(job.labels))
+    places, what = (
+        (_places(job.input_uri), _places(job.output_uri)),
+        output.printable(job.description),
+    )
+    return job.job_id, job.words, phase, done, _age(job, now), owner, *places, labels, what
 
 
-def _cut(text: str) -> str:
-    text = output.printable(text)
-    return text if len(text) <= OWNER_COLUMNS_MAX else text[: OWNER_COLUMNS_MAX - 1] + "…"
+def _narrow_row(job: Job, now: datetime) -> tuple[str, ...]:
+    state = job.words
+    if job.state == "running":
+        state = f"{state} {_share(job)}".rstrip()
+    elif job.state == "queued" and job.queue_position:
+        state = f"{state} #{job.queue_position}"
+    what = " ".join(["plan:"] * (job.kind == "plan") + [job.description])
+    texts = (output.printable(each) for each in (", ".join(job.labels), what))
+    return (
+        job.job_id,
+        state,
+        _age(job, now),
+        _places(job.input_uri),
+        _places(job.output_uri),
+        *texts,
+    )
+
+
+def _narrow_table(rows: Sequence[tuple[str, ...]], columns: int) -> str:
+    """A table that fits ``columns``: cells of text are cut, and columns without any left out. Of
+    places the end is kept, which tells them apart."""
+    kept = [at for at in range(len(NARROW)) if at < TEXT or any(row[at] for row in rows)]
+    header = [NARROW[at] for at in kept]
+    cells = [[row[at] for at in kept] for row in rows]
+    widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
+    while sum(widths) + 2 * (len(widths) - 1) > columns and max(widths[TEXT:]) > CELL_COLUMNS_MIN:
+        widths[TEXT + widths[TEXT:].index(max(widths[TEXT:]))] -= 1
+    fitted = [
+        [_cut(cell, width, NARROW[at]) for cell, width, at in zip(row, widths, kept, strict=True)]
+        for row in cells
+    ]
+    return output.table(header, fitted, right="llr")
+
+
+def _cut(text: str, columns: int, header: str) -> str:
+    if len(text) <= columns:
+        return text
+    return "…" + text[1 - columns :] if header in PLACES else text[: columns - 1] + "…"
+
+
+def _places(uris: str) -> str:
+    """Where a job reads or writes; the buckets of several inputs are a line each."""
+    return output.printable(", ".join(map(output.place, uris.splitlines())))
+
+
+def _share(job: Job) -> str:
+    share = job.progress.share if job.progress else None
+    return "" if share is None else f"{share:.0%}"
+
+
+def _age(job: Job, now: datetime) -> str:
+    """How long ago it was submitted, in one unit."""
+    if job.created_at is None:
+        return ""
+    age_s = max((now - job.created_at).total_seconds(), 0)
+    for unit, unit_s, below_s in (("s", 1, 90), ("min", 60, 90 * 60), ("h", 3600, 36 * 3600)):
+        if age_s < below_s:
+            return f"{age_s / unit_s:.0f} {unit}"
+    return f"{age_s / 86400:.0f} d"

@@ -35,11 +35,13 @@ __all__ = [
     "size",
     "table",
     "warn",
+    "width",
     "write",
     "write_json",
 ]
 
 COLUMNS_MIN = 20
+TABLE_COLUMNS_MIN = 80
 _LEAD = re.compile(r" *(error: |hint: |warning: )?")
 _ANY_TEXT = "dsort-any-text"
 _COMMAND = re.compile(r"`[^`]*`")
@@ -188,6 +190,11 @@ def _columns(stream: TextIO) -> int | None:
         return os.get_terminal_size(stream.fileno()).columns or None
     except (OSError, ValueError):
         return None
+
+
+def width() -> int:
+    """How many columns a table on stdout may have: those of its terminal, 80 at the least."""
+    return max(_columns(sys.stdout) or 0, TABLE_COLUMNS_MIN)
 
 
 def fitted(line: str, columns: int | None, indent: str = "") -> str:

@@ -51,7 +51,7 @@ HERE_ONLY = (
 )
 """Parameters of verbs that say how a job runs here; a service decides that for its jobs."""
 
-THERE_ONLY = ("wait", "priority", "labels", "token_file", "reason", "state", "owner")
+THERE_ONLY = ("wait", "priority", "labels", "token_file", "reason", "state", "owner", "wide")
 """Parameters of verbs that have a meaning only for a service."""
 
 

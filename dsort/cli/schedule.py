@@ -25,13 +25,21 @@ HOOKS = ("on_success", "on_failure")
 TIMING = ("cron", "every", "timezone", "start_at", "end_at")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's.", show_default=False)]
+NameOrNone = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[NAME]",
+        help="The schedule's.  [default: name of the file]",
+        show_default=False,
+    ),
+]
 
 
 @options.grouped
 def add(
     context: typer.Context,
-    name: Name,
     spec: asked.Spec,
+    name: NameOrNone = None,
     cron: asked.Cron = None,
     every: asked.Every = None,
     timezone: asked.Timezone = None,
@@ -56,7 +64,7 @@ def add(
     Examples:
       dsort schedule add nightly -f shuffle.json --cron '0 2 * * *' \\
         --timezone Europe/Berlin --retain 7
-      dsort schedule add nightly -f schedule.yaml
+      dsort schedule add -f schedule.yaml
     """
     given = {
         "cron": cron,
@@ -75,6 +83,9 @@ def add(
     definition = _definition(
         spec, {key: value for key, value in given.items() if value is not None}
     )
+    name = name or definition.get("name")
+    if not isinstance(name, str):
+        raise SpecError([SpecProblem("NAME", "is missing, and the file has no `name`", "nightly")])
     with connected(context) as client:
         change = client.schedules.replace if replace else client.schedules.add
         schedule = change(name, definition)

@@ -51,6 +51,10 @@ def show(
         typer.Option("--owner", metavar="NAME", help="List theirs.", show_default=False),
     ] = None,
     labels: options.Labels = None,
+    wide: Annotated[
+        bool,
+        typer.Option("--wide", "-w", help="With a service: all columns of the list, uncut."),
+    ] = False,
     as_json: options.AsJson = False,
     *,
     service: options.ServiceOrHere,
@@ -60,8 +64,10 @@ def show(
     the jobs of the data root, of --bucket or of a service, newest first."""
     if is_remote(context):
         if job is not None:
-            if state or owner or labels:
-                raise SpecError("--state, --owner and --label list jobs: name none, or leave them")
+            if state or owner or labels or wide:
+                raise SpecError(
+                    "--state, --owner, --label and --wide are for lists: name no job, or leave them"
+                )
             show_job(context, job, show_all=show_all, as_json=as_json)
         else:
             list_jobs(
@@ -70,6 +76,7 @@ def show(
                 owner=owner,
                 labels=labels or (),
                 show_all=show_all,
+                wide=wide,
                 as_json=as_json,
             )
         return

@@ -115,9 +115,11 @@ def test_a_job_is_submitted_waited_for_and_shown(place: Place, there: CommandLin
     assert document["output_uri"].endswith("/more-0")
     listed = there("show")
     header, *rows = listed.out.splitlines()
-    assert header.split() == ["JOB", "STATE", "PHASE", "DONE", "AGE", "OWNER"]
+    assert header.split()[:6] == ["JOB", "STATE", "AGE", "FROM", "TO", "LABELS"]
     assert [row.split()[:2] for row in rows if job_id in row] == [[job_id, "finished"]]
     assert fits(listed.out)
+    (row,) = (each for each in there("show", "--wide").out.splitlines() if job_id in each)
+    assert {"alice", "nightly", str(place.root / "more-0")} <= set(row.split())
     assert "running, attempt 1" in there("log", job_id).out
     assert there("log", job_id, "--follow").out == there("log", job_id).out
     none = there("show", "--state", "failed", "--owner", "victor")
@@ -242,6 +244,11 @@ def test_schedules_are_added_shown_run_and_removed(
     assert (
         there("schedule", "add", "often", "-f", "schedule.json").out == "schedule often: paused\n"
     )
+    named = there("schedule", "add", "-f", "schedule.json")
+    assert named.out == "schedule other: paused\n"
+    assert there("schedule", "rm", "other").code == 0
+    nameless = there("schedule", "add", "-f", spec, *at_two)
+    assert (nameless.code, "NAME: is missing" in nameless.err) == (2, True)
     listed = there("schedule", "ls").out
     header, *rows = listed.splitlines()
     assert header.split() == ["SCHEDULE", "DUE", "NEXT", "LAST", "OWNER"]

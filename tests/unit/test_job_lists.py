@@ -1,0 +1,87 @@
+"""The list of a service's jobs fits 80 columns, whatever its jobs are called."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from dsort.cli import job_list
+from dsort.client.values import Job
+
+NOW = datetime(2026, 1, 31, 2, 30, tzinfo=UTC)
+
+
+def job(number: int = 0, age_s: float = 1800, **given: Any) -> Job:
+    return Job.of(
+        {
+            "job_id": f"20260131-02000{number}-4f2a9c",
+            "kind": "run",
+            "state": "finished",
+            "owner": "alice",
+            "input_uri": "file:///data/images",
+            "output_uri": "s3://shuffled",
+            "created_at": (NOW - timedelta(seconds=age_s)).isoformat(),
+            **given,
+        }
+    )
+
+
+def narrow(*jobs: Job, columns: int = 80) -> list[str]:
+    rows = [job_list._narrow_row(each, NOW) for each in jobs]
+    return job_list._narrow_table(rows, columns).splitlines()
+
+
+def test_what_nobody_gave_has_no_column() -> None:
+    assert narrow(job()) == [
+        "JOB                     STATE        AGE  FROM          TO",
+        "20260131-020000-4f2a9c  finished  30 min  /data/images  s3://shuffled",
+    ]
+    labelled = narrow(job(), job(1, labels=["nightly", "a"], description="Shuffle"), columns=100)
+    assert labelled[0].split()[-2:] == ["LABELS", "WHAT"]
+    assert labelled[2].endswith("nightly, a  Shuffle")
+
+
+def test_long_texts_are_cut_where_they_say_least() -> None:
+    long = job(
+        state="running",
+        progress={"phase": "create", "share": 0.694},
+        labels=["nightly", "team-of-the-images"],
+        input_uri="file:///srv/data/of/the/team/images\ns3://another-bucket/with/a/prefix",
+        output_uri="s3://team-bucket/shuffled/2026-01-31/train",
+        description="Shuffle the images of all days for the training of the next night",
+    )
+    header, row = narrow(job(1), long)[::2]
+
+    assert len(row) <= 80
+    assert "running 69%  30 min" in row
+    assert row[header.index("FROM") :].startswith("…")
+    assert "/train" in row
+    assert row.endswith("…")
+    assert "Shuf" in row[header.index("WHAT") :]
+    assert len(narrow(job(1), long, columns=120)[2]) <= 120
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"state": "queued", "queue_position": 3}, "queued #3"),
+        ({"state": "running", "stopping": True}, "stopping"),
+        ({"kind": "plan", "description": "Look"}, "plan: Look"),
+        ({"age_s": 3}, " 3 s "),
+        ({"age_s": 7200}, " 2 h "),
+        ({"age_s": 40 * 3600}, " 2 d "),
+        ({"description": "a\x1b[2Jb"}, "a\\x1b[2Jb"),
+    ],
+)
+def test_a_row_says_in_few_words_how_a_job_is(given: dict[str, Any], words: str) -> None:
+    assert words in narrow(job(**given))[1]
+
+
+def test_nothing_is_cut_where_all_columns_are_asked_for() -> None:
+    long = job(description="x" * 200, state="running", phase="create", labels=["l" * 40])
+    row = job_list._wide_row(long, NOW)
+    assert len(row) == len(job_list.WIDE)
+    assert row[1:3] == ("running", "create")
+    assert row[5:] == ("alice", "/data/images", "s3://shuffled", "l" * 40, "x" * 200)
