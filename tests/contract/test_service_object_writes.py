@@ -186,3 +186,15 @@ def test_an_action_on_an_object_is_never_taken_for_its_removal(here: ServiceHere
     declined = here.client.request("DELETE", "/v1/objects/images/a.bin", json=evict)
     assert declined.status_code == 501
     assert list(objects_of(here)) == ["a.bin"]
+
+
+def test_over_tls_the_sdk_is_told_where_to_send_the_body(here: ServiceHere) -> None:
+    """It sends none before; others send it at once."""
+    url = "https://localhost/v1/objects/images/a.bin?provider=ais"
+    sdk = {"User-Agent": "ais/python/2.0.0"}
+    first = here.client.put(url, headers=sdk, content=b"", follow_redirects=False)
+    assert (first.status_code, objects_of(here)) == (307, {})
+    assert here.client.put(first.headers["Location"], headers=sdk, content=b"x").status_code == 200
+    assert objects_of(here) == {"a.bin": b"x"}
+    assert here.client.put(url, content=b"y", follow_redirects=False).status_code == 200
+    assert objects_of(here) == {"a.bin": b"y"}
