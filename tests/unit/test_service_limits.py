@@ -4,6 +4,7 @@ more of a body is read than may be."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -180,3 +181,31 @@ def test_what_is_no_request_is_let_pass() -> None:
 
     asyncio.run(BodyLimit(app, bytes_max=10)({"type": "lifespan"}, None, None))  # type: ignore[arg-type]
     assert called == ["lifespan"]
+
+
+@pytest.mark.parametrize(
+    ("is_stored", "pieces", "status"),
+    [(True, [b"x" * 50], 200), (True, [b""], 408), (True, [b"x" * 101], 413), (False, [b"x"], 408)],
+)
+def test_a_body_that_is_stored_has_the_time_that_its_bytes_take(
+    monkeypatch: pytest.MonkeyPatch, is_stored: bool, pieces: list[bytes], status: int
+) -> None:
+    monkeypatch.setattr(limits, "STREAMED_BYTES_PER_S_MIN", 1)
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        if pieces:
+            return {"type": "http.request", "body": pieces.pop(), "more_body": True}
+        with contextlib.suppress(TimeoutError):  # longer than a short body may take
+            async with asyncio.timeout(0.1):
+                await asyncio.Event().wait()
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    limit = BodyLimit(
+        echo, bytes_max=10, seconds_max=0.01, stored_max=lambda scope: 100 if is_stored else None
+    )
+    asyncio.run(limit({"type": "http", "headers": []}, receive, send))
+    assert sent[0]["status"] == status

@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from dsort.errors import ForbiddenError, NotSupportedError, SpecError, SpecProblem
-from dsort.naming.names import has_control_characters
+from dsort.naming.names import INTERNAL_PART, has_control_characters, is_internal
 from dsort.service.config import ServiceConfig
 from dsort.service.security.guard import (
     SpecPolicy,
@@ -101,6 +101,8 @@ def object_of_path(path: bytes, asking: Asking) -> ObjectPlace:
     if asking.writes:
         if has_control_characters(found):
             raise SpecError([SpecProblem("name", "has a control character in it")])
+        if is_internal(found.lower()):  # which some file systems take for the same
+            raise SpecError([SpecProblem("name", f"is under {INTERNAL_PART}, dsort's own")])
         if len(found.encode()) > NAME_BYTES_MAX:
             raise SpecError([SpecProblem("name", f"has more than {NAME_BYTES_MAX:,} bytes")])
     return ObjectPlace(ref, uri, found, asking.provider, asked)

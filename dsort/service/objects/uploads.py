@@ -71,6 +71,8 @@ async def _write_large(
             staged.close()
             bucket.publish(token, name, overwrite=overwrite, receipt=receipt)
             bucket.make_durable()
+            if not bucket.seals_on_finish:
+                bucket.discard(token)  # the directory that it was in, if nothing else is
 
         await _in_thread(end)
     except BaseException:
