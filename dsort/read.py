@@ -195,6 +195,9 @@ class _Counted(ClosesOnExit):
     def mapping(self) -> memoryview | None:
         return None
 
+    def random_reads(self) -> None:
+        return None
+
     def close(self) -> None:
         self._source.close()
 

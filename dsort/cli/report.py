@@ -11,7 +11,7 @@ import typer
 from dsort.cli import options, output
 from dsort.cli.find import FoundJob, find_job
 from dsort.errors import InputError, StorageError
-from dsort.storage.directory.files import StorageErrors
+from dsort.storage.directory.os_errors import StorageErrors
 
 __all__ = ["report"]
 

@@ -22,7 +22,7 @@ from dsort.loose_files.listing import (
     stamp_of_status,
 )
 from dsort.storage.bucket import Bucket, ReadObject
-from dsort.storage.directory.files import storage_error_of
+from dsort.storage.directory.os_errors import storage_error_of
 from dsort.user_code.tar_headers import tar_header
 
 __all__ = ["FilesShard", "Places"]
@@ -208,6 +208,9 @@ class FilesShard(ClosesOnExit):
     def mapping(self) -> memoryview | None:
         """None: it is many files."""
         return None
+
+    def random_reads(self) -> None:
+        """None: it is many files."""
 
     def close(self) -> None:
         """Nothing is open between two reads."""

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from dsort.data.columns import BytesColumn
 from dsort.errors import StorageError
 from dsort.scratch.directory import Scratch
-from dsort.storage.directory.files import StorageErrors
+from dsort.storage.directory.os_errors import StorageErrors
 
 __all__ = ["Column", "ColumnFile", "columns_bytes", "write_columns"]
 

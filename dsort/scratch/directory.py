@@ -19,7 +19,7 @@ from dsort.errors import StorageAccessError, StorageError
 from dsort.naming.names import INTERNAL_PART
 from dsort.storage.bucket import Buffer
 from dsort.storage.directory.bucket import remove_entries, remove_if_empty
-from dsort.storage.directory.files import StorageErrors
+from dsort.storage.directory.os_errors import StorageErrors
 
 __all__ = ["Scratch"]
 

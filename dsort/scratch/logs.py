@@ -20,7 +20,7 @@ from json.encoder import encode_basestring_ascii
 from dsort.data.tally import Tally
 from dsort.errors import StorageError
 from dsort.scratch.directory import Scratch
-from dsort.storage.directory.files import StorageErrors
+from dsort.storage.directory.os_errors import StorageErrors
 
 __all__ = [
     "CreatedLog",

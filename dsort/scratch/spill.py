@@ -24,7 +24,8 @@ from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import ScratchNodes, ShardLocations
 from dsort.scratch.ordered import OrderedRows
 from dsort.storage.bucket import Buffer
-from dsort.storage.directory.files import LocalStagedObject, StorageErrors
+from dsort.storage.directory.files import LocalStagedObject
+from dsort.storage.directory.os_errors import StorageErrors
 
 __all__ = [
     "BLOCK_BYTES",

@@ -23,6 +23,7 @@ __all__ = [
     "Bucket",
     "Buffer",
     "ObjectInfo",
+    "RandomReads",
     "ReadObject",
     "StagedObject",
     "encoded_name",
@@ -66,6 +67,30 @@ class ObjectInfo:
         return ours[1] == theirs[1] and (any_ctime or is_older or ours[2] == theirs[2])
 
 
+class RandomReads(Protocol):
+    """Reads of ranges of one object in any order, by several threads at once."""
+
+    def read(self, buffer: memoryview, offset: int, least_bytes: int) -> None:
+        """Fill ``buffer`` from byte ``offset``, as far as the object goes, and keep no copy of it.
+        ``StorageError`` unless it goes on for ``least_bytes``. ``offset``, the place of ``buffer``
+        in memory and its length are multiples of 4,096."""
+
+    def peek(self, buffer: memoryview, offset: int) -> int:
+        """Read a few bytes, which the page cache keeps, and nothing around them; how many came."""
+
+    def close(self) -> None:
+        """Release it."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
 class ReadObject(Protocol):
     """An object opened for reading. Its size and etag are those of the moment it was opened."""
 
@@ -84,6 +109,10 @@ class ReadObject(Protocol):
 
         An empty object gives an empty view. Valid until ``close``.
         """
+
+    def random_reads(self) -> RandomReads | None:
+        """The same object for reads in any order; None where each would be a request. Valid beyond
+        ``close``."""
 
     def close(self) -> None:
         """Release it. A mapping that still has views in use is released with the last of them."""

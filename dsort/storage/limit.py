@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from dsort.closing import ClosesOnExit
 from dsort.errors import InvariantError, TransientStorageError
-from dsort.storage.bucket import Bucket, Buffer, ObjectInfo, ReadObject, StagedObject
+from dsort.storage.bucket import Bucket, Buffer, ObjectInfo, RandomReads, ReadObject, StagedObject
 from dsort.storage.retry import ReadCutShortError
 from dsort.storage.wrapped import WrappedBucket
 
@@ -156,6 +156,9 @@ class _LimitedReadObject(ClosesOnExit):
 
     def mapping(self) -> memoryview | None:
         return self.inner.mapping()
+
+    def random_reads(self) -> RandomReads | None:
+        return self.inner.random_reads()
 
     def close(self) -> None:
         self.inner.close()

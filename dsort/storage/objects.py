@@ -23,6 +23,7 @@ from dsort.errors import (
 from dsort.storage.bucket import (
     INTERNAL_PREFIX,
     ObjectInfo,
+    RandomReads,
     encoded_name,
     encoded_prefix,
     encoded_token,
@@ -209,6 +210,10 @@ class ObjectReader(ClosesOnExit):
 
     def mapping(self) -> memoryview | None:
         """What is elsewhere cannot be mapped."""
+        return None
+
+    def random_reads(self) -> RandomReads | None:
+        """Each would be a request."""
         return None
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from dsort.errors import (
     TransientStorageError,
 )
 from dsort.retry import RetryPolicy
-from dsort.storage.bucket import Bucket, ObjectInfo, ReadObject
+from dsort.storage.bucket import Bucket, ObjectInfo, RandomReads, ReadObject
 from dsort.storage.wrapped import WrappedBucket
 
 if TYPE_CHECKING:
@@ -128,6 +128,9 @@ class _RetryingReadObject(ClosesOnExit):
 
     def mapping(self) -> memoryview | None:
         return self.inner.mapping()
+
+    def random_reads(self) -> RandomReads | None:
+        return self.inner.random_reads()
 
     def close(self) -> None:
         self.inner.close()

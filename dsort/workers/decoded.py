@@ -13,7 +13,8 @@ from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT, Decoding
 from dsort.errors import CorruptShardError, StorageError
 from dsort.scratch.directory import Scratch
 from dsort.storage.bucket import ReadObject, StagedObject
-from dsort.storage.directory.files import LocalStagedObject, StorageErrors
+from dsort.storage.directory.files import LocalStagedObject
+from dsort.storage.directory.os_errors import StorageErrors
 
 __all__ = [
     "DecodedFile",

@@ -7,7 +7,8 @@ import numpy as np
 from dsort.errors import StorageError
 from dsort.scratch.directory import Scratch
 from dsort.storage.bucket import ReadObject
-from dsort.storage.directory.files import LocalStagedObject, StorageErrors
+from dsort.storage.directory.files import LocalStagedObject
+from dsort.storage.directory.os_errors import StorageErrors
 from dsort.workers.decoded import DecodedFile
 
 __all__ = ["Chain", "PayloadBuffer", "Spool", "Tail"]

@@ -17,7 +17,8 @@ from dsort.errors import InvariantError
 from dsort.scratch.directory import Scratch
 from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.spill import SpillReader
-from dsort.storage.directory.files import LocalStagedObject, StorageErrors
+from dsort.storage.directory.files import LocalStagedObject
+from dsort.storage.directory.os_errors import StorageErrors
 from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered, small_argsort
 from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.source import slices_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dsort.closing import ClosesOnExit
-from dsort.storage.bucket import Buffer, ObjectInfo, ReadObject, StagedObject
+from dsort.storage.bucket import Buffer, ObjectInfo, RandomReads, ReadObject, StagedObject
 from dsort.storage.wrapped import WrappedBucket
 
 __all__ = ["HookedBucket", "HookedReadObject", "HookedStagedObject"]
@@ -55,6 +55,9 @@ class HookedReadObject(_Hooked):
 
     def mapping(self) -> memoryview | None:
         return self.inner.mapping()
+
+    def random_reads(self) -> RandomReads | None:
+        return self.inner.random_reads()
 
 
 class HookedStagedObject(_Hooked):

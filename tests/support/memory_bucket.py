@@ -68,6 +68,9 @@ class MemoryReadObject(_Memory):
     def mapping(self) -> memoryview | None:
         return memoryview(self._data)
 
+    def random_reads(self) -> None:
+        return None
+
 
 class _MemoryStagedObject(_Memory):
     def __init__(self, token: str, data: bytearray, bucket: MemoryBucket) -> None:

@@ -27,16 +27,15 @@ from dsort.storage.bucket import (
 from dsort.storage.directory.files import (
     LocalReadObject,
     LocalStagedObject,
-    StorageErrors,
     info_of,
     link_or_move,
     list_all,
     list_files,
     rename_to_free_name,
     reserve_room,
-    storage_error_of,
     sync_directories,
 )
+from dsort.storage.directory.os_errors import StorageErrors, storage_error_of
 from dsort.storage.network_policy import FetchPolicy
 
 __all__ = ["LocalBucket", "move_out", "remove_below", "remove_entries", "remove_if_empty"]

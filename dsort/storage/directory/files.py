@@ -1,4 +1,4 @@
-"""Files of a directory that is a bucket: read, filled, listed; errors become ``StorageError``."""
+"""Files of a directory that is a bucket: read, filled, listed."""
 
 from __future__ import annotations
 
@@ -7,27 +7,23 @@ import errno
 import mmap
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import NamedTuple
 
 from dsort.closing import ClosesOnExit
 from dsort.errors import (
     InvariantError,
-    NamesTakenError,
     ObjectNotFoundError,
-    StorageAccessError,
     StorageError,
-    StorageFullError,
 )
 from dsort.storage.bucket import INTERNAL_PREFIX, Buffer, ObjectInfo
+from dsort.storage.directory.os_errors import StorageErrors, storage_error_of
+from dsort.storage.directory.random_reads import LocalRandomReads
 
 __all__ = [
     "LocalReadObject",
     "LocalStagedObject",
-    "StorageErrors",
     "info_of",
     "link_or_move",
     "list_all",
@@ -37,100 +33,8 @@ __all__ = [
     "rename_to_free_name",
     "reserve_room",
     "start_writeback",
-    "storage_error_of",
     "sync_directories",
 ]
-
-
-class _Meaning(NamedTuple):
-    kind: type[StorageError]
-    reason: str
-    hint: str = ""
-
-
-_FULL_HINT = "free some room there, or use a bucket on another file system"
-_ACCESS_HINT = "check who owns it and its permissions"
-
-_MEANINGS: Mapping[int, _Meaning] = MappingProxyType(
-    {
-        errno.ENOSPC: _Meaning(StorageFullError, "no room is left on its file system", _FULL_HINT),
-        errno.EDQUOT: _Meaning(StorageFullError, "the disk quota is used up", _FULL_HINT),
-        errno.EACCES: _Meaning(StorageAccessError, "permission denied", _ACCESS_HINT),
-        errno.EPERM: _Meaning(StorageAccessError, "operation not permitted", _ACCESS_HINT),
-        errno.EROFS: _Meaning(
-            StorageAccessError,
-            "its file system is mounted read-only",
-            "mount it writable, or use another bucket",
-        ),
-        errno.ENOENT: _Meaning(ObjectNotFoundError, "there is no such file"),
-        errno.ENOTDIR: _Meaning(ObjectNotFoundError, "a part of its path is not a directory"),
-        errno.EEXIST: _Meaning(NamesTakenError, "something else has that name"),
-        errno.EISDIR: _Meaning(NamesTakenError, "there is a directory of that name"),
-        errno.EFBIG: _Meaning(
-            StorageError,
-            "it would be larger than its file system or the process limit allows",
-            "see ulimit -f, or ask for smaller shards",
-        ),
-        errno.EMFILE: _Meaning(
-            StorageError, "too many open files in this process", "raise the limit: ulimit -n"
-        ),
-        errno.ENFILE: _Meaning(StorageError, "too many open files on this machine"),
-        errno.ENAMETOOLONG: _Meaning(StorageError, "the name is too long for its file system"),
-        errno.EOPNOTSUPP: _Meaning(StorageError, "its file system does not offer that"),
-        errno.EXDEV: _Meaning(
-            StorageError,
-            "it lies on another file system than the rest of the bucket",
-            "make that directory a bucket of its own",
-        ),
-    }
-)
-
-
-def storage_error_of(
-    error: OSError, action: str, bucket: str, *, needed_bytes: int | None = None
-) -> StorageError:
-    """What ``error`` means to the user.
-
-    ``action`` completes "cannot ...", as in ``write a.tar``; ``bucket`` is the bucket's URI;
-    ``needed_bytes`` is how much room was asked for, reported if there is none left.
-    """
-    meaning = _MEANINGS.get(error.errno or 0)
-    if meaning is None:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        meaning = _Meaning(StorageError, reason)
-    message = f"cannot {action} in bucket {bucket}: {meaning.reason}"
-    if meaning.kind is StorageFullError and needed_bytes is not None:
-        message += f"; {needed_bytes:,} bytes were needed"
-    return meaning.kind(message, hint=meaning.hint)
-
-
-class StorageErrors:
-    """A context in which every ``OSError`` becomes the ``StorageError`` that it means.
-
-    Arguments as of :func:`storage_error_of`. Other exceptions pass as they are. (A class, not a
-    generator: it stands around every write, and costs a third of a microsecond.)
-    """
-
-    __slots__ = ("_action", "_bucket", "_needed_bytes")
-
-    def __init__(self, action: str, bucket: str, *, needed_bytes: int | None = None) -> None:
-        self._action = action
-        self._bucket = bucket
-        self._needed_bytes = needed_bytes
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if isinstance(error, OSError):
-            raise storage_error_of(
-                error, self._action, self._bucket, needed_bytes=self._needed_bytes
-            ) from error
 
 
 _FALLOC_FL_KEEP_SIZE = 1
@@ -472,6 +376,12 @@ class LocalReadObject(_OpenFile):
                 ) from None
             self._view = memoryview(mapped)
         return self._view
+
+    def random_reads(self) -> LocalRandomReads | None:
+        """The same file, open once more; None where there is no ``/proc``."""
+        if not Path("/proc/self/fd").is_dir():
+            return None
+        return LocalRandomReads(self._fd, self._name, self._bucket)
 
     def close(self) -> None:
         """Release the file. Views of its mapping that are still in use stay valid."""

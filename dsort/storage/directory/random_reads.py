@@ -1,0 +1,74 @@
+"""Reads of ranges of one file in any order, by several threads at once.
+
+``O_DIRECT`` is asked for by opening the file once more through ``/proc/self/fd``: so it is the same
+file, whatever has its name by now. File systems that know no direct reads (some of FUSE, older
+tmpfs) are read through the page cache, which is asked to keep nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+
+from dsort.closing import ClosesOnExit
+from dsort.errors import StorageError
+from dsort.storage.directory.os_errors import StorageErrors
+
+__all__ = ["ALIGNMENT_BYTES", "LocalRandomReads"]
+
+ALIGNMENT_BYTES = 4096
+"""Where direct reads begin and end, and the memory that they fill: no disk has larger blocks."""
+
+
+class LocalRandomReads(ClosesOnExit):
+    """A file that is open once more (see :class:`~dsort.storage.bucket.RandomReads`)."""
+
+    def __init__(self, fd: int, name: str, bucket: str) -> None:
+        """``fd``: the file, open for reading. It stays its owner's."""
+        self._name = name
+        self._bucket = bucket
+        self._cached = self._direct = -1
+        place, flags = f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC
+        with StorageErrors(f"read {name}", bucket):
+            self._cached = os.open(place, flags)
+        os.posix_fadvise(self._cached, 0, 0, os.POSIX_FADV_RANDOM)
+        with contextlib.suppress(OSError):
+            self._direct = os.open(place, flags | os.O_DIRECT)
+
+    def read(self, buffer: memoryview, offset: int, least_bytes: int) -> None:
+        """Fill ``buffer`` from byte ``offset``, as far as the file goes."""
+        done = 0
+        with StorageErrors(f"read {self._name}", self._bucket):
+            while done < least_bytes:
+                got = self._read_some(buffer[done:], offset + done)
+                if not got:
+                    raise StorageError(
+                        f"{self._name} in bucket {self._bucket} ended at byte {offset + done:,}, "
+                        f"{offset + least_bytes:,} expected"
+                    )
+                done += got
+
+    def _read_some(self, buffer: memoryview, offset: int) -> int:
+        # A read that ended within a block goes on there, where none can be asked for directly.
+        if self._direct >= 0 and not offset % ALIGNMENT_BYTES:
+            try:
+                return os.preadv(self._direct, [buffer], offset)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+        got = os.preadv(self._cached, [buffer], offset)
+        os.posix_fadvise(self._cached, offset, got, os.POSIX_FADV_DONTNEED)
+        return got
+
+    def peek(self, buffer: memoryview, offset: int) -> int:
+        """Read a few bytes, which the page cache keeps; how many came."""
+        with StorageErrors(f"read {self._name}", self._bucket):
+            return os.preadv(self._cached, [buffer], offset)
+
+    def close(self) -> None:
+        """Release it. Closing again is harmless."""
+        fds, self._cached, self._direct = (self._cached, self._direct), -1, -1
+        for fd in fds:
+            if fd >= 0:
+                os.close(fd)
