@@ -30,7 +30,7 @@ class RunOptions:
     root: Path  # the directory that bare bucket names are under
     scratch: Path | None = None  # where spill files go; None = beside the output
     memory_max_bytes: int | None = None  # for the whole job on one node; None = what is there
-    move: str = "auto"  # auto | map | spill
+    move: str = "auto"  # auto | map | range | spill
     workers: int | None = None  # None = one a core
     overwrite: bool | None = None  # None = as the spec says
     runtime: str = "local"  # local | ray

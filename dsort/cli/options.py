@@ -64,7 +64,7 @@ __all__ = [
 ]
 
 
-MoveChoice = Literal["auto", "map", "spill"]
+MoveChoice = Literal["auto", "map", "range", "spill"]
 
 Source = Annotated[
     str | None,
@@ -136,7 +136,8 @@ Move = Annotated[
     typer.Option(
         "--move",
         metavar="WAY",
-        help="How payload moves: map (inputs fit in memory), spill (through scratch), or auto.",
+        help="How payload moves: map (inputs fit in memory), range (large records, read where they "
+        "are), spill (through scratch), or auto.",
     ),
 ]
 Workers = Annotated[

@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:  # the registry is read with every spec, and need not load numpy for that
     from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt32s
@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # the registry is read with every spec, and need not load num
 __all__ = [
     "Container",
     "ContainerOptions",
+    "Hop",
     "OddityKind",
     "OutputFile",
     "Payloads",
@@ -41,6 +42,14 @@ __all__ = [
     "refusal",
     "shortfall_in",
 ]
+
+
+class Hop(NamedTuple):
+    """What one header says to whoever passes over payload: where the next one begins, and the name
+    of its member; b"" of a header that belongs to the next one."""
+
+    next_at: int
+    name: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +188,10 @@ class Container(ABC):
     """Whether a shard begins with a payload as it is, which may be anything: then its first bytes
     alone do not say that a codec is around the shard."""
 
+    hop_bytes: int = 0
+    """So many bytes of a header say where the next one is: then ``hop`` tells it, and a scan reads
+    headers alone. 0: a scan reads all there is."""
+
     shard_bytes_max: int = 0
     """How long a shard may be; 0: as long as can be."""
 
@@ -273,6 +286,11 @@ class Container(ABC):
         while not scanner.done:
             scanner.feed(view[scanner.next_offset :], scanner.next_offset)
         return scanner.finish()
+
+    def hop(self, header: bytes, at: int) -> Hop | None:
+        """What the header at byte ``at`` says, by its first ``hop_bytes``; None where there is
+        none. A guess for whoever wants to read ahead: it is checked no further."""
+        return None
 
     def checksums(self, members: MemberTable) -> tuple[Int64s, Int64s]:
         """(rows whose payload is stored as it is and whose CRC-32 the shard says, these CRC-32s),

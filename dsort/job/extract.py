@@ -19,6 +19,7 @@ from dsort.scratch.index import splitters_bytes
 from dsort.scratch.nodes import ShardLocations
 from dsort.scratch.requests import Indexed, Sample, Sampled
 from dsort.transforms.positions import InputPositions
+from dsort.workers.header_reader import SHARDS_AHEAD
 from dsort.workers.tasks import ExtractTask, ScratchLost, ShardExtracted, Task, TaskDone
 
 __all__ = [
@@ -175,7 +176,17 @@ class Extraction:
             copies=self.copies[ordinal] if self.copies is not None else None,
             firsts=() if positions is None else positions.firsts(ordinal),
             counts=() if positions is None else positions.counts(ordinal),
+            ahead=self._ahead(ordinal),
         )
+
+    def _ahead(self, ordinal: int) -> tuple[int, ...]:
+        """The shards whose headers the worker that gets this one is to read: each is read ahead by
+        one worker, as long as they take turns."""
+        if self.job.movement.kind != "range":
+            return ()
+        step, count = self.job.movement.workers, len(self.job.inputs)
+        first = ordinal if ordinal < step else ordinal + step * (SHARDS_AHEAD - 1)
+        return tuple(range(first, min(ordinal + step * SHARDS_AHEAD, count), step))
 
     def _take(self, facts: ShardExtracted, *, again: bool = False) -> None:
         job = self.job

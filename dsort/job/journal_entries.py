@@ -211,7 +211,7 @@ class JournalState:
             raise _damaged("it tells of an output shard that there is not")
         moved = self.movement
         if moved is not None and not (
-            moved.movement in ("map", "spill") and 1 <= moved.partitions <= PARTITIONS_MAX
+            moved.movement in ("map", "range", "spill") and 1 <= moved.partitions <= PARTITIONS_MAX
         ):
             raise _damaged("it moves payload in a way that there is not")
         rows: tuple[InputRow | PlannedRow, ...] = self.inputs or ()

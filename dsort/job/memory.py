@@ -2,7 +2,8 @@
 
 ``map`` (creators write slices of mapped inputs) is three times as fast as ``spill`` as long as the
 inputs stay in the page cache, and fifty times slower once they do not. So it is chosen only where
-they surely fit; a wrong guess the other way costs a factor of three.
+they surely fit; a wrong guess the other way costs a factor of three. Where they do not fit,
+``range`` reads large records where they are, if the disk does that as fast as in sequence.
 
 Both generations of control groups are read, also side by side (the hybrid set-up), because in a
 container ``/proc/meminfo`` tells of the whole machine. File formats: ``man 5 proc``,
@@ -14,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import re
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -61,7 +62,7 @@ pages on their way to the disk."""
 
 
 class NotMappableError(ValueError):
-    """``map`` was asked for, but the inputs cannot be mapped."""
+    """``map`` or ``range`` was asked for, but the inputs cannot be read so."""
 
 
 class TooLittleMemoryError(ValueError):
@@ -82,15 +83,15 @@ class JobMemory:
 
 @dataclass(frozen=True, slots=True)
 class Movement:
-    """``kind`` is ``map`` or ``spill``; ``reason`` says why, for people.
+    """``kind`` is ``map``, ``range`` or ``spill``; ``reason`` says why, for people.
 
     ``buffer_bytes``: the one payload buffer of each worker; ``spill`` reads an input shard that
-    fits in it once, and a larger one window by window, twice. ``partitions``: how many ranges of
-    sort keys the records are spread over. ``memory_bytes``: what the job may use on a node;
-    ``needed_bytes``: what it takes of that, with the page cache that ``map`` lives by.
-    ``scratch_bytes``: room that spill and index files need. ``payload_bytes``: all inputs as they
-    move; an estimate if ``encoded_inputs``. ``values_stay``: rows of tables are spilled without
-    their long values where those can be taken from mapped inputs.
+    fits in it once, and a larger one window by window, twice; ``range`` reads records into it.
+    ``partitions``: how many ranges of sort keys the records are spread over. ``memory_bytes``: what
+    the job may use on a node; ``needed_bytes``: what it takes of that, with the page cache that
+    ``map`` lives by. ``scratch_bytes``: room that spill and index files need. ``payload_bytes``:
+    all inputs as they move; an estimate if ``encoded_inputs``. ``values_stay``: rows of tables are
+    spilled without their long values where those can be taken from mapped inputs.
     """
 
     kind: str
@@ -112,6 +113,8 @@ def choose_movement(
     mappable: bool,
     encoded: bool = False,
     unmappable: str = "",
+    no_range: str = "",
+    range_suits: Callable[[], str] = lambda: "",
     memory_bytes: int,
     workers: int,
     nodes: int = 1,
@@ -123,45 +126,41 @@ def choose_movement(
     """Choose how payload moves.
 
     ``input_bytes``: of all inputs as they move; where some are ``encoded``, about what they decode
-    to. ``unmappable``: why they are not ``mappable``, in words.
+    to. ``unmappable``: why they are not ``mappable``, in words; ``no_range``: why they cannot be
+    read by range, "" if they can. ``range_suits``: asked where that matters, why it is better to
+    read by range than to spill, "" if it is not.
     ``memory_bytes`` is what the whole job may use on one node, and ``workers`` are spread over
     ``nodes``. ``upload_bytes``: what each worker needs besides its buffer, for uploads.
     ``short_records``: records may be so short that their columns weigh as much.
     ``turns_a_buffer``: a partition is planned at one of so many parts of a buffer.
     """
     fits = mappable and not encoded and input_bytes <= memory_bytes * MAP_SHARE
-    kind = forced if forced != "auto" else ("map" if fits else "spill")
-    if kind == "map" and encoded:
-        raise NotMappableError("the inputs cannot be mapped: they are compressed")
-    if kind == "map" and not mappable:
-        raise NotMappableError("the inputs cannot be mapped: they are not files of this machine")
+    suited = "" if fits or no_range or forced != "auto" else range_suits()
+    kind = "map" if fits else "range" if suited else "spill"
+    if forced != "auto":
+        _refuse_forced(forced, mappable=mappable, encoded=encoded, no_range=no_range)
+        kind = forced
     a_node, buffer_bytes = _buffers(memory_bytes, -(-workers // nodes), upload_bytes)
     workers = min(workers, a_node * nodes)
     size, memory = format_bytes(input_bytes), format_bytes(memory_bytes)
-    if kind == "map":
-        reason = f"{size} of inputs fit twice in the {memory} that the job may use"
+    reason = f"asked for: {forced}"
+    if forced == "auto":
+        if encoded:
+            unmappable = f"the inputs are compressed: they are decoded once, to about {size}"
+        reason = _reason(kind, size, memory, suited, unmappable if encoded or not mappable else "")
+    scratch_bytes = input_bytes // 20
+    if kind == "spill":
+        scratch_bytes += input_bytes
+        partitions = _spilled_partitions(
+            input_bytes, buffer_bytes, workers, turns_a_buffer, short_records=short_records
+        )
+    else:
         # Ordering runs one partition a task and holds its index: at least as many as workers, and
         # more as the data grows, so that a worker's memory does not.
         most_bytes = SHORT_PARTITION_BYTES if short_records else MAP_PARTITION_BYTES
         partitions = min(max(input_bytes // most_bytes, workers), PARTITIONS_MAX)
-        scratch_bytes = input_bytes // 20
-    else:
-        reason = f"{size} of inputs do not fit twice in the {memory} that the job may use"
-        if encoded:
-            reason = f"the inputs are compressed: they are decoded once, to about {size}"
-        elif not mappable and unmappable:
-            reason = unmappable
-        # Several for each worker, for a partition that two workers share is read twice.
-        enough = min(workers * PARTITIONS_A_WORKER, input_bytes // PARTITION_BYTES_MIN)
-        if short_records:
-            enough = max(enough, input_bytes // SHORT_PARTITION_BYTES)
-        fit = -(-input_bytes * turns_a_buffer // buffer_bytes)
-        partitions = min(max(fit, enough, workers), PARTITIONS_MAX)
-        scratch_bytes = input_bytes + input_bytes // 20
-    if forced != "auto":
-        reason = f"asked for: {forced}"
     own_bytes = WORKER_BYTES + upload_bytes
-    if kind == "spill":
+    if kind != "map":
         own_bytes += int(min(buffer_bytes, max(input_bytes, BUFFER_BYTES_MIN)) / BUFFER_SHARE)
     needed_bytes = COORDINATOR_BYTES + -(-workers // nodes) * own_bytes
     return Movement(
@@ -176,6 +175,35 @@ def choose_movement(
         payload_bytes=input_bytes,
         encoded_inputs=encoded,
     )
+
+
+def _reason(kind: str, size: str, memory: str, suited: str, unmappable: str) -> str:
+    """Why payload moves so, in words."""
+    if kind == "map":
+        return f"{size} of inputs fit twice in the {memory} that the job may use"
+    too_large = f"{size} of inputs do not fit twice in the {memory} that the job may use"
+    return f"{too_large}: {suited}" if kind == "range" else unmappable or too_large
+
+
+def _spilled_partitions(
+    input_bytes: int, buffer_bytes: int, workers: int, turns_a_buffer: int, *, short_records: bool
+) -> int:
+    """Several for each worker, for a partition that two workers share is read twice."""
+    enough = min(workers * PARTITIONS_A_WORKER, input_bytes // PARTITION_BYTES_MIN)
+    if short_records:
+        enough = max(enough, input_bytes // SHORT_PARTITION_BYTES)
+    fit = -(-input_bytes * turns_a_buffer // buffer_bytes)
+    return min(max(fit, enough, workers), PARTITIONS_MAX)
+
+
+def _refuse_forced(kind: str, *, mappable: bool, encoded: bool, no_range: str) -> None:
+    """``NotMappableError`` for a movement that cannot be."""
+    if kind == "map" and encoded:
+        raise NotMappableError("the inputs cannot be mapped: they are compressed")
+    if kind == "map" and not mappable:
+        raise NotMappableError("the inputs cannot be mapped: they are not files of this machine")
+    if kind == "range" and no_range:
+        raise NotMappableError(f"records cannot be read by range: {no_range}")
 
 
 def least_memory_bytes(upload_bytes: int = 0) -> int:

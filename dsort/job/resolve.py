@@ -136,7 +136,7 @@ def _resolve_again(job: Job) -> None:
     job.note(tally_of(job.resolved["tally"]))
     job.movement_chosen = chosen = movement_for(job)
     known = job.before.movement
-    if known is not None and (known.movement == "spill" or chosen.kind == "map"):
+    if known is not None and (known.movement != "map" or chosen.kind == "map"):
         # Index and spill are parted into these partitions already.
         job.movement_chosen = replace(chosen, kind=known.movement, partitions=known.partitions)
     if job.retained(RESOLVED_FILE) is None:  # known by the report of an aborted attempt alone

@@ -95,6 +95,8 @@ def movement_for(job: Job) -> Movement:
             mappable=mappable,
             encoded=decoded.are_encoded,
             unmappable=_why_unmappable(job, mappable=mappable, is_table=is_table),
+            no_range=_why_no_range(job, mappable=mappable, encoded=decoded.are_encoded),
+            range_suits=lambda: _range_suits(job),
             memory_bytes=memory_bytes,
             workers=job.runtime.workers_max(),
             nodes=job.runtime.nodes(),
@@ -130,6 +132,26 @@ def _why_unmappable(job: Job, *, mappable: bool, is_table: bool) -> str:
     if job.spec.ingest is not None:
         return "records are made of loose files, each opened once, which goes through the disk"
     return "" if mappable else "the inputs are no files of this machine: each is read once"
+
+
+def _range_suits(job: Job) -> str:
+    """Asked of jobs alone whose inputs do not fit in memory."""
+    from dsort.job.range_probe import range_suits
+
+    return job.stop.wait_for(lambda: range_suits(job))
+
+
+def _why_no_range(job: Job, *, mappable: bool, encoded: bool) -> str:
+    """Why records cannot be read by range as they are written; "" if they can."""
+    spec = job.spec
+    containers = {*spec.input_containers, spec.carrier}
+    if not mappable:
+        return "the inputs are no files of this machine that are copied as they are"
+    if len(containers) > 1 or not spec.carrier.hop_bytes:
+        return "it is done from tar to tar alone"
+    if encoded or spec.verify == "content" or spec.lineage or spec.compared_extensions is not None:
+        return "the job reads all payload before it is written"
+    return ""
 
 
 def _with_outputs(spec: JobSpec, partitions: int) -> int:

@@ -35,7 +35,7 @@ TIMELINE: Final = (
     "Rows of seconds since the attempt began, phase, bytes of it done, bytes a second."
 )
 Sample = tuple[float, str, int, float]
-Movement = Literal["map", "spill"]
+Movement = Literal["map", "range", "spill"]
 
 # All examples tell of one nightly shuffle of 19 shards.
 EXAMPLE_ID: Final = "20260131-020000-4f2a9c"
@@ -284,7 +284,7 @@ class RunReportView(Model):
     output_uri: str = Field(examples=["s3://data/shuffled"])
     manifest_name: str | None = Field(examples=[f".dsort/{EXAMPLE_ID}/manifest.json"])
     move: str = Field(
-        description="map or spill; empty if it did not come so far.", examples=["map"]
+        description="map, range or spill; empty if it did not come so far.", examples=["map"]
     )
     workers: int = Field(examples=[4])
     input_shards: int = Field(examples=[19])

@@ -1,9 +1,10 @@
 """The creator: gathers the records of output shards in order and writes them, unseen by anybody.
 
-``map``: slices of the mapped inputs. ``spill``: the partition is read into the worker's buffer, in
-the order it was written, and written again in output order. A partition larger than the buffer is
-spilled once more if its records are small; else several turns are taken over its spill, each for
-the next run of records that fits.
+``map``: slices of the mapped inputs. ``range``: ranges of the inputs, read into the worker's buffer
+many at a time, while what came before them is written. ``spill``: the partition is read into the
+worker's buffer, in the order it was written, and written again in output order. A partition larger
+than the buffer is spilled once more if its records are small; else several turns are taken over its
+spill, each for the next run of records that fits.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from dsort.workers.late_writer import LateWriter, late_format
 from dsort.workers.lineage import LINEAGE, write_lineage
 from dsort.workers.member_watch import MemberWatch
 from dsort.workers.payload_files import PayloadBuffer
+from dsort.workers.range_queue import RangeQueue
+from dsort.workers.ranged import RangedInputs, RangedRecords
 from dsort.workers.renaming import renamed_slices
 from dsort.workers.shard_writer import (
     ContentCheck,
@@ -57,6 +60,9 @@ ROWS_AT_ONCE_MAX = 2048
 """Slices are made for so many records at a time: small records are then still in the processor's
 cache when their checksum is taken, and a slice object takes 200 bytes."""
 INPUTS_OPEN_MAX = 16384
+READS_AT_ONCE = 32
+"""Of 1.1 GB in 16 cold files, direct reads of 100 KB in any order came at 347 MB/s with 8 threads,
+1050 with 32; ``cat`` of the files gave 530."""
 LINES = "lines"
 """The kind of sidecar that sizes of records suffice for: other kinds cost a scan of the shard."""
 SOURCES_AT_ONCE_MAX = 16
@@ -78,6 +84,7 @@ class Creator:
         nodes: ScratchNodes,
     ) -> None:
         self._spilled = setup.movement == "spill"
+        self._ranged = setup.movement == "range"
         self._forgets = setup.spill_to_disk
         self._setup = setup
         self._container = setup.output_container
@@ -90,6 +97,8 @@ class Creator:
             None if codec is None else EncoderThreads(codec, level) for codec, level in setup.codecs
         ]
         self._inputs = MappedInputs(inputs, nodes.store, open_max=INPUTS_OPEN_MAX)
+        self._ranged_inputs = RangedInputs(inputs, nodes.store, open_max=INPUTS_OPEN_MAX)
+        self._reads = RangeQueue(READS_AT_ONCE)
 
     def close(self) -> None:
         """Let go of the mapped inputs."""
@@ -98,6 +107,8 @@ class Creator:
                 threads.close()
         self._writeback.close()
         self._inputs.close()
+        self._reads.close()
+        self._ranged_inputs.close()
 
     def create(self, task: CreateTask) -> CreateDone:
         """Write the pieces of a task, all of a shard's through one open output."""
@@ -264,6 +275,9 @@ class Creator:
             rows = [(piece.row_start, piece.row_stop) for piece in pieces]
             wanted.append(partition)
             spans[partition] = rows[0][0], rows[-1][1]
+        if self._ranged:
+            yield from self._ranged_payloads(task, wanted, nodes)
+            return
         ahead: _SpilledPayload | None = None
         try:
             for number, partition in enumerate(wanted):
@@ -291,6 +305,27 @@ class Creator:
         finally:
             if ahead is not None:
                 ahead.close()
+
+    def _ranged_payloads(
+        self, task: CreateTask | MeasureTask, partitions: Sequence[int], nodes: dict[int, str]
+    ) -> Iterator[_RangedPayload]:
+        records = RangedRecords(
+            [
+                each
+                for each in task.pieces
+                if each.partition >= 0 and each.row_stop > each.row_start
+            ],
+            nodes,
+            self._scratch_nodes,
+            self._ranged_inputs,
+            self._reads,
+            self._buffer,
+        )
+        try:
+            for partition in partitions:
+                yield _RangedPayload(partition, records)
+        finally:
+            records.close()
 
     def _spilled_payload(
         self, partition: int, node: str, locations: str, span: tuple[int, int]
@@ -378,6 +413,29 @@ class _MappedPayload:
             self._node, OrderedRowsOf(self.partition, start, stop)
         )
         return rows
+
+
+class _RangedPayload:
+    """Records of one partition, read by range from their input shards."""
+
+    def __init__(self, partition: int, records: RangedRecords) -> None:
+        self.partition = partition
+        self._records = records
+
+    def close(self) -> None:
+        """The reads of the next partition may have begun."""
+
+    def check(self, piece: OutputPiece) -> ContentCheck:
+        """See :class:`_Payload`."""
+        return ContentCheck(self.rows(piece.row_start, piece.row_stop), piece.ordinal)
+
+    def rows(self, start: int, stop: int) -> OrderedRows:
+        """See :class:`_Payload`."""
+        return self._records.rows(self.partition, start, stop)
+
+    def slices(self, start: int, stop: int) -> SliceLists:
+        """See :class:`_Payload`."""
+        return self._records.slices(self.partition, start, stop)
 
 
 class _SpilledPayload:

@@ -41,6 +41,7 @@ from dsort.workers.conversion import (
 )
 from dsort.workers.copies import copied
 from dsort.workers.gathering import small_argsort
+from dsort.workers.header_reader import HeaderReader
 from dsort.workers.headers import with_names_written, with_new_names
 from dsort.workers.join_columns import SEARCHED, extension_lists, join_sort_keys
 from dsort.workers.late_schemas import reported_extensions
@@ -80,10 +81,13 @@ class Extractor:
         self._spill = PayloadSpill(setup, worker, nodes.store.scratch)
         self._placer = Placer(setup, nodes.store)
         self._transformer = Transformer(setup.transform, nodes.store.scratch)
+        self._headers = HeaderReader(setup, inputs, nodes.store)
 
     def extract(self, task: ExtractTask) -> ShardExtracted:
         """Do one task. ``InputError`` and its children name shard and record."""
-        mapped = self._setup.movement == "map"
+        mapped = self._setup.movement != "spill"
+        self._headers.begin(task.ahead)
+        self._headers.wait_for(task.shard)
         with open_input(self._inputs, task.name, task.size_bytes, task.etag) as source:
             shard = ShardBytes(
                 task.name,
@@ -158,6 +162,7 @@ class Extractor:
     def close(self) -> None:
         """Close the spill files."""
         self.rest()
+        self._headers.close()
         self._spill.close()
 
     def _extract_members(
@@ -394,6 +399,8 @@ class Extractor:
             return members, records
         is_mapped = self._setup.movement == "map"
         must_be_read = self._setup.hashes_content if is_mapped else shard.whole is None
+        # Records that are read by range are large: headers as literals are next to nothing.
+        must_be_read |= self._setup.movement == "range"
         if must_be_read or not may_overwrite:
             # The hash of a record is taken here; of a shard in windows, each is read anew.
             written = with_new_names(shard, members, named, records.member_rows)

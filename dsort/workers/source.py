@@ -41,6 +41,7 @@ __all__ = [
     "MappedInputs",
     "ShardBytes",
     "Window",
+    "files_that_fit",
     "hash_records",
     "inputs_bytes",
     "open_input",
@@ -470,16 +471,21 @@ def open_input(bucket: Bucket, name: str, size_bytes: int, etag: str) -> ReadObj
     )
 
 
+def files_that_fit(wanted: int) -> int:
+    """How many of ``wanted`` files may be open at a time; the soft limit is raised for them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted + SPARE_FILES:
+        most = wanted + SPARE_FILES
+        soft = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(min(wanted, soft - SPARE_FILES), 1)
+
+
 class MappedInputs:
     """Mapped input shards by ordinal; the least recently used are let go beyond ``open_max``."""
 
     def __init__(self, bucket: Bucket, store: IndexStore, *, open_max: int) -> None:
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = open_max + SPARE_FILES
-        if soft < wanted:
-            soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        self.open_max = max(min(open_max, soft - SPARE_FILES), 1)
+        self.open_max = files_that_fit(open_max)
         self._bucket = bucket
         self._store = store
         self._inputs: list[InputShard] = []

@@ -102,7 +102,7 @@ class WorkerSetup:
     first_worker: int
     input_container: Container
     output_container: Container  # what records travel in, and are written as where nothing else is
-    movement: str  # map | spill
+    movement: str  # map | range | spill
     steps: tuple[Step, ...]
     algorithm: Algorithm
     reactions: ReactionRules
@@ -187,6 +187,7 @@ class ExtractTask:
     counts: tuple[int, ...] = ()
     left_out: str = ""  # name of a shared file: what a join leaves out
     borders: str = ""
+    ahead: tuple[int, ...] = ()  # input shards whose headers the worker is to read meanwhile
 
 
 @dataclass(frozen=True, slots=True)

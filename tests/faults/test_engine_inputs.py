@@ -53,7 +53,7 @@ CHANGES = [other_content, other_content_and_the_old_time, truncate, append, repl
 
 
 @pytest.mark.sample(keep=8)
-@pytest.mark.parametrize("move", ["map", "spill"])
+@pytest.mark.parametrize("move", ["map", "range", "spill"])
 @pytest.mark.parametrize("phase", ["resolve", "extract", "create"])
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_an_input_that_changes_ends_the_job(
@@ -71,9 +71,11 @@ def test_an_input_that_changes_ends_the_job(
     assert left_in(tmp_path / "out") == [".dsort/JOB/report.json"]
 
 
-@pytest.mark.parametrize("change", [truncate, Path.unlink], ids=lambda change: change.__name__)
-def test_an_input_that_is_cut_short_while_it_is_mapped_ends_the_job(
-    change: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("change", "move"), [(truncate, "map"), (truncate, "range"), (Path.unlink, "map")]
+)
+def test_an_input_that_is_cut_short_while_it_is_read_where_it_is_ends_the_job(
+    change: Callable[[Path], None], move: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_shards(tmp_path / "in", DATASET)
     pipes = tmp_path / "pipes"
@@ -90,7 +92,7 @@ def test_an_input_that_is_cut_short_while_it_is_mapped_ends_the_job(
     puller = threading.Thread(target=pull_the_rug, daemon=True)
     puller.start()
     with pytest.raises(ChangedInputError):
-        run_local(tmp_path, SPEC, move="map")
+        run_local(tmp_path, SPEC, move=move)
     puller.join()
     assert left_in(tmp_path / "out") == [".dsort/JOB/report.json"]
 

@@ -189,6 +189,7 @@ def test_thousands_of_records_come_out_the_same_however_they_move(
     for moved in (
         Moved("map"),
         Moved("map", workers=3, partitions=7, order_seed=1),
+        Moved("range", workers=2, partitions=4, buffer_bytes=100_000, order_seed=3),
         Moved("spill", buffer_bytes=1 << 30),
         Moved("spill", workers=2, partitions=3, buffer_bytes=100_000, order_seed=2),
         Moved("spill", workers=5, partitions=40, buffer_bytes=1 << 20),

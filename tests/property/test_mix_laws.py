@@ -94,6 +94,7 @@ WAYS = [
     Moved(movement="map", workers=2),
     Moved(movement="spill", workers=3, partitions=4, buffer_bytes=3000, order_seed=1),
     Moved(movement="spill", workers=2, nodes=2, partitions=3, losses=1, order_seed=2),
+    Moved(movement="range", workers=2, partitions=3, buffer_bytes=64 << 10, order_seed=3),
 ]
 
 
@@ -108,8 +109,8 @@ def check(root: Path, spec: dict[str, Any], wanted: list[Record]) -> None:
         report = run_inline({**shuffled, "output_bck": f"out{number}"}, root, moved)
         results.append(files_of(root / f"out{number}"))
         assert Counter(found_in(root, f"out{number}")) == Counter(wanted)
-    assert results[1:] == results[:1] * 2
-    manifest = (root / "out2" / manifest_name(report.job_id)).read_bytes()
+    assert results[1:] == results[:1] * (len(WAYS) - 1)
+    manifest = (root / f"out{len(WAYS) - 1}" / manifest_name(report.job_id)).read_bytes()
     verified = api.verify(manifest, options=RunOptions(root=root))
     assert verified.problems == ()
 

@@ -16,6 +16,7 @@ KEYS = ("a", "b", "a-1", "a1", "a10", "a02", "d/a", "d.1/a", "dir.d/b", "\udcff"
 LONG_KEYS = ("/".join(["directory"] * 14), "/".join(["d" * 60] * 6))
 EXTENSIONS = ("jpg", "cls", "tar.gz", "", "txt", "JPG")
 NAMELESS = ("README", "a", "a-1", "README-1", ".hidden", "d/.hidden.jpg", "..x.jpg")
+RANGE_BUFFER_BYTES_MIN = 64 << 10
 SIZES = (0, 0, 1, 7, 511, 512, 513, 1500, 4000)
 ENDS = (END, END, END, END, b"", bytes(512), bytes(10240), END + b"after the end")
 CORRUPT_END = b"no header" * 60
@@ -165,12 +166,15 @@ def movements(draw: st.DrawFn) -> Moved:
     """Any way of moving payload, with buffers down to the smallest that hold a member's headers, on
     one node or several, some of which are lost."""
     nodes = draw(st.sampled_from([1, 1, 2, 3]))
+    movement = draw(st.sampled_from(["map", "range", "spill", "spill", "spill"]))
+    # By range, whole pages are read: a buffer is of some.
+    smallest = [3072, 4096, 8192] if movement != "range" else [RANGE_BUFFER_BYTES_MIN]
     return Moved(
         nodes=nodes,
         losses=draw(st.integers(0, 3)) if nodes > 1 else 0,
-        movement=draw(st.sampled_from(["map", "spill", "spill", "spill"])),
+        movement=movement,
         workers=draw(st.integers(1, 4)),
         partitions=draw(st.sampled_from([1, 2, 3, 5, 16])),
-        buffer_bytes=draw(st.sampled_from([3072, 4096, 8192, 1 << 20])),
+        buffer_bytes=draw(st.sampled_from([*smallest, 1 << 20])),
         order_seed=draw(st.integers(0, 9)),
     )

@@ -85,6 +85,7 @@ KEY_MAP = {
 CASES = {
     "shuffle": Case("map", {**SHUFFLE, "Config": {"duplicate_keys": "drop"}}),
     "spilled": Case("spill", {**SHUFFLE, "Config": {"duplicate_keys": "drop"}}),
+    "by range": Case("range", SHUFFLE),
     "verified": Case("spill", {**SHUFFLE, "verify": "content"}),
     "surveyed": Case("spill", BY_CLASS),
     "renamed": Case(

@@ -29,8 +29,12 @@ def choose(
     workers: int = 2,
     mappable: bool = True,
     forced: str = "auto",
+    no_range: str = "",
+    range_suits: str = "",
 ) -> Movement:
     return choose_movement(
+        no_range=no_range,
+        range_suits=lambda: range_suits,
         input_bytes=input_bytes,
         mappable=mappable,
         memory_bytes=memory_bytes,
@@ -44,6 +48,18 @@ def test_inputs_that_fit_twice_are_mapped() -> None:
     assert choose(2 * GB, 4 * GB).kind == "map"
     assert choose(2 * GB + 1, 4 * GB).kind == "spill"
     assert choose(1, 4 * GB, mappable=False).kind == "spill"
+
+
+def test_inputs_that_do_not_fit_are_read_by_range_where_that_suits() -> None:
+    large = choose(3 * GB, 4 * GB, range_suits="records of 1 MiB")
+    assert (large.kind, large.scratch_bytes) == ("range", 3 * GB // 20)
+    assert "records of 1 MiB" in large.reason
+    assert large.needed_bytes <= large.memory_bytes
+    assert choose(3 * GB, 4 * GB, no_range="zips", range_suits="records of 1 MiB").kind == "spill"
+    assert choose(1 * GB, 4 * GB, range_suits="records of 1 MiB").kind == "map"
+    assert choose(1, 4 * GB, forced="range").kind == "range"
+    with pytest.raises(NotMappableError, match="cannot be read by range: zips"):
+        choose(1, 4 * GB, forced="range", no_range="zips")
 
 
 def test_a_movement_may_be_asked_for() -> None:

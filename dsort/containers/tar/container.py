@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dsort.containers.base import Container, Payloads
+from dsort.containers.base import Container, Hop, Payloads
 from dsort.containers.named import check_keys_in_names
 from dsort.containers.tar.header import BLOCK_BYTES, link_target, other_name, renamed, retargeted
+from dsort.containers.tar.hop import hop
 from dsort.containers.tar.names import overwritable_names, overwrite_names, renamed_headers
 from dsort.containers.tar.oddities import ODDITIES
 from dsort.containers.tar.scan import END_OF_ARCHIVE, TarScanner, scan
@@ -48,12 +49,16 @@ class Tar(Container):
     is_of_members = True
     packs_others = True
     name_block_bytes = BLOCK_BYTES
+    hop_bytes = BLOCK_BYTES
 
     def scanner(self, shard: str, size_bytes: int) -> TarScanner:
         return TarScanner(shard, size_bytes)
 
     def scan(self, shard: str, data: memoryview | bytes | UInt8s) -> MemberTable:
         return scan(shard, data)
+
+    def hop(self, header: bytes, at: int) -> Hop | None:
+        return hop(header, at)
 
     def renamed(self, headers: bytes, new_name: bytes) -> bytes:
         return renamed(headers, new_name)

@@ -1,0 +1,143 @@
+"""Whether to read records by range: how large they are, and what the disk says.
+
+A solid-state disk answers many reads in any order as fast as it reads in sequence; one that turns,
+and many a network's, do not. Both are asked here for some megabytes of the inputs themselves.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from itertools import islice
+
+from dsort.containers.base import Container
+from dsort.data.records import split_name
+from dsort.errors import DsortError
+from dsort.job.job import Job
+from dsort.sizes import format_bytes
+from dsort.storage.bucket import RandomReads
+from dsort.storage.process_limits import address_space_bytes, free_processes
+from dsort.workers.header_reader import header_hops
+from dsort.workers.payload_files import PayloadBuffer
+from dsort.workers.range_buffer import RangeBuffer
+from dsort.workers.range_queue import RangeQueue, RangeRead
+from dsort.workers.source import InputShard
+
+__all__ = ["RECORD_BYTES_MIN", "range_suits", "sampled_record_bytes"]
+
+RECORD_BYTES_MIN = 32 << 10
+"""Smaller records, on average, are spilled: of 8 KB, direct reads gave 223 MB/s and took 2.8
+processor seconds a GiB, of 32 KB 626 and 0.95; in sequence, 530 MB/s."""
+THREADS_A_WORKER = 64
+SHARDS_SAMPLED = 3
+HEADERS_A_SHARD_MAX = 64
+PROBED_BYTES = 8 << 20
+READS_MIN, READS_MAX = 16, 128
+DEPTH = 32
+PAGE = 4096
+SEQUENTIAL_BYTES = 1 << 20
+ROUNDS = 3
+"""Others use the disk as well: it is asked again before it is called slow."""
+SHARE_OF_SEQUENTIAL = 0.4
+"""``range`` reads once and writes once, ``spill`` does both twice: so reads in any order may take
+more than twice as long and still win."""
+
+
+def range_suits(job: Job) -> str:
+    """Why reading by range is better than to spill, in words; "" if it is not."""
+    shards = [shard for shard in job.inputs if shard.size_bytes]
+    room, threads = free_processes(), THREADS_A_WORKER * job.runtime.workers_max()
+    if room is not None and room < threads:
+        return ""
+    if not shards or address_space_bytes() is not None:  # a thread maps megabytes
+        return ""
+    step = max((len(shards) - 1) // (SHARDS_SAMPLED - 1), 1)
+    sampled = shards[::step][:SHARDS_SAMPLED]
+    opened: list[tuple[InputShard, RandomReads]] = []
+    try:
+        for shard in sampled:
+            with job.inputs_bucket.open(shard.name) as source:
+                reads = source.random_reads()
+            if reads is None:
+                return ""
+            opened.append((shard, reads))
+        record_bytes = sampled_record_bytes(job.spec.carrier, opened)
+        if record_bytes < RECORD_BYTES_MIN or not _answers_quickly(opened, record_bytes):
+            return ""
+    except DsortError:
+        return ""  # whoever reads the shard says what is wrong with it
+    finally:
+        for _, reads in opened:
+            reads.close()
+    return f"records of about {format_bytes(record_bytes)} are read where they are"
+
+
+def sampled_record_bytes(
+    container: Container, shards: Sequence[tuple[InputShard, RandomReads]]
+) -> int:
+    """What a record takes on average, by the first headers of some shards; 0 if none are found."""
+    total = records = 0
+    for shard, reads in shards:
+        key, end = None, 0
+        hops = islice(header_hops(container, reads, shard.size_bytes), HEADERS_A_SHARD_MAX)
+        for hop in hops:
+            if hop.next_at > shard.size_bytes:
+                break
+            if hop.name and (name := split_name(hop.name)[0]) != key:
+                key, records = name, records + 1
+            end = hop.next_at
+        total += end
+    return total // max(records, 1)
+
+
+def _answers_quickly(shards: Sequence[tuple[InputShard, RandomReads]], record_bytes: int) -> bool:
+    """Whether the disk reads ranges in any order about as fast as it reads in sequence."""
+    size = -(-min(record_bytes, SEQUENTIAL_BYTES) // PAGE) * PAGE
+    places = [(reads, shard.size_bytes // PAGE * PAGE) for shard, reads in shards]
+    places = [(reads, length) for reads, length in places if length >= SEQUENTIAL_BYTES]
+    if not places:
+        return False
+    count = min(max(PROBED_BYTES // size, READS_MIN), READS_MAX)
+    rng = random.Random(0)
+    room = RangeBuffer(PayloadBuffer(PAGE + max(count * size, PROBED_BYTES)), PAGE)
+    view = room.take(room.size_bytes) or memoryview(b"")
+    for _ in range(ROUNDS):
+        some = [_begin_of_any(rng, places, size) for _ in range(count)]
+        any_order_s = _time_s(some, size, view, depth=DEPTH)
+        reads, length = max(places, key=lambda place: place[1])
+        first = _begin_of_any(rng, [(reads, length)], run := min(length, PROBED_BYTES))[1]
+        run = run // SEQUENTIAL_BYTES * SEQUENTIAL_BYTES
+        follow = [(reads, first + at) for at in range(0, run, SEQUENTIAL_BYTES)]
+        sequence_s = _time_s(follow, SEQUENTIAL_BYTES, view, depth=2)
+        if any_order_s * run * SHARE_OF_SEQUENTIAL <= sequence_s * count * size:
+            return True
+    return False
+
+
+def _begin_of_any(
+    rng: random.Random, places: Sequence[tuple[RandomReads, int]], size_bytes: int
+) -> tuple[RandomReads, int]:
+    """Where a range of ``size_bytes`` begins, drawn from ``places`` (shards and their lengths)."""
+    reads, length = rng.choice(places)
+    return reads, rng.randrange((length - size_bytes) // PAGE + 1) * PAGE
+
+
+def _time_s(
+    begins: Sequence[tuple[RandomReads, int]], size_bytes: int, view: memoryview, *, depth: int
+) -> float:
+    """How long it takes to read ``size_bytes`` at each place, so many at a time."""
+    queue = RangeQueue(depth)
+    try:
+        queue.begin([]).wait()  # threads take milliseconds to start
+        parts = [view[at : at + size_bytes] for at in range(0, len(view), size_bytes)]
+        begun = time.perf_counter()
+        queue.begin(
+            [
+                RangeRead(reads, part, offset, size_bytes)
+                for (reads, offset), part in zip(begins, parts, strict=False)
+            ]
+        ).wait()
+        return time.perf_counter() - begun
+    finally:
+        queue.close()

@@ -1,0 +1,46 @@
+"""A ring in a worker's buffer: room that is taken and given back in the same order."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from dsort.workers.payload_files import PayloadBuffer
+
+__all__ = ["RangeBuffer"]
+
+
+class RangeBuffer:
+    """Pieces of a worker's buffer, each aligned and in one run. The oldest is given back first."""
+
+    def __init__(self, buffer: PayloadBuffer, alignment_bytes: int) -> None:
+        whole = buffer.view(buffer.size_bytes)
+        skipped = -np.frombuffer(whole, np.uint8).ctypes.data % alignment_bytes
+        usable = (buffer.size_bytes - skipped) // alignment_bytes * alignment_bytes
+        self._view = whole[skipped : skipped + usable]
+        self._taken: deque[tuple[int, int]] = deque()  # from where to where, oldest first
+        self.size_bytes = usable
+
+    def take(self, size_bytes: int) -> memoryview | None:
+        """A piece of ``size_bytes``, a multiple of the alignment; None as long as there is no
+        room."""
+        start = self._free_at(size_bytes)
+        if start is None:
+            return None
+        self._taken.append((start, start + size_bytes))
+        return self._view[start : start + size_bytes]
+
+    def give_back(self) -> None:
+        """The oldest piece is free again."""
+        self._taken.popleft()
+
+    def _free_at(self, size_bytes: int) -> int | None:
+        if not self._taken:
+            return 0 if size_bytes <= self.size_bytes else None
+        oldest, newest_end = self._taken[0][0], self._taken[-1][1]
+        if newest_end > oldest:  # what is taken is one run
+            if self.size_bytes - newest_end >= size_bytes:
+                return newest_end
+            return 0 if oldest >= size_bytes else None
+        return newest_end if oldest - newest_end >= size_bytes else None

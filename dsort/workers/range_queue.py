@@ -1,0 +1,116 @@
+"""Many reads at a time: threads that fill pieces of a worker's buffer from its input shards.
+
+A disk answers 32 reads of 100 KB in any order as fast as one that is in sequence, if they are asked
+for at once. Threads wait for them without holding the interpreter: 20 µs of processor time a read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from queue import SimpleQueue
+from threading import Condition, Thread
+
+from dsort.errors import DsortError, StorageError
+from dsort.storage.bucket import RandomReads
+from dsort.storage.process_limits import PROCESSES_HINT, is_no_thread
+
+__all__ = ["RangeBatch", "RangeQueue", "RangeRead"]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRead:
+    """Fill ``buffer`` from byte ``offset`` of ``source``, which goes on for ``least_bytes``."""
+
+    source: RandomReads
+    buffer: memoryview
+    offset: int
+    least_bytes: int
+
+
+class RangeBatch:
+    """Reads that are waited for together."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+        self._error: Exception | None = None
+        self._changed = Condition()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether one of the reads failed: then the others need not begin."""
+        return self._error is not None
+
+    def end_one(self, error: Exception | None = None) -> None:
+        """One read is over."""
+        with self._changed:
+            self._left -= 1
+            self._error = self._error or error
+            if not self._left:
+                self._changed.notify_all()
+
+    def wait(self) -> None:
+        """Return once all reads are over; raise what the first of them raised that failed."""
+        self.settle()
+        if self._error is not None:
+            raise self._error
+
+    def settle(self) -> None:
+        """Return once all reads are over."""
+        with self._changed:
+            while self._left:
+                self._changed.wait()
+
+
+class RangeQueue:
+    """The threads of one worker that read ranges, in the order they are asked for."""
+
+    def __init__(self, depth: int) -> None:
+        """``depth``: so many reads at a time, if there may be as many threads."""
+        self._depth = depth
+        self._threads: list[Thread] = []
+        self._waiting: SimpleQueue[tuple[RangeRead, RangeBatch] | None] = SimpleQueue()
+
+    def begin(self, reads: Iterable[RangeRead]) -> RangeBatch:
+        """Have ``reads`` done."""
+        todo = list(reads)
+        batch = RangeBatch(len(todo))
+        self._start_threads()
+        for read in todo:
+            self._waiting.put((read, batch))
+        return batch
+
+    def close(self) -> None:
+        """End the threads. What was begun is to be settled before."""
+        for _ in self._threads:
+            self._waiting.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def _start_threads(self) -> None:
+        if self._threads:
+            return
+        try:
+            for number in range(self._depth):
+                thread = Thread(target=self._run, name=f"range-{number}", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        except RuntimeError as error:
+            if not is_no_thread(error):
+                raise
+            if not self._threads:
+                raise StorageError(
+                    "no thread can be started to read input shards by range", hint=PROCESSES_HINT
+                ) from None
+
+    def _run(self) -> None:
+        while (item := self._waiting.get()) is not None:
+            read, batch = item
+            try:
+                if not batch.has_failed:
+                    read.source.read(read.buffer, read.offset, read.least_bytes)
+            except (DsortError, OSError, ValueError) as error:
+                batch.end_one(error)
+            else:
+                batch.end_one()
