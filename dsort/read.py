@@ -41,6 +41,7 @@ from dsort.job.schemas import with_schema_beside
 from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import INTERNAL_PART, archive_extension, first_few, is_internal
 from dsort.options import RunOptions, default_options, open_result, open_with_settings
+from dsort.sizes import format_bytes
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.open import parse_address
@@ -75,6 +76,12 @@ class ShardRecord:
     key: str
     members: dict[str, bytes]
     shard: str
+
+    def __repr__(self) -> str:
+        shown = islice(self.members.items(), _SHOWN_MAX)
+        members = [f"{name} {format_bytes(len(content))}" for name, content in shown]
+        members += ["…"] * (len(self.members) > _SHOWN_MAX)
+        return f"<ShardRecord {self.key!r} of {self.shard}: {', '.join(members)}>"
 
 
 def read_shards(

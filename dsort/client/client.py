@@ -81,6 +81,9 @@ class DsortClient(ClosesOnExit):
         self.schedules = Schedules(self._transport)
         self.transforms = Transforms(self._transport)
 
+    def __repr__(self) -> str:
+        return f"<DsortClient {self.url}>"
+
     @property
     def url(self) -> str:
         """The service's address."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping
 from dataclasses import MISSING, FrozenInstanceError, fields
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import (
     BeforeValidator,
@@ -77,6 +77,13 @@ class _Value(Model):
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     document: Json = Field(default_factory=dict, repr=False, exclude=True)
+    shown: ClassVar[tuple[str, ...]] = ()
+    """The fields that a notebook shows; the first one without its name."""
+
+    def __repr_args__(self) -> list[tuple[str | None, Any]]:
+        first, *rest = self.shown
+        named = [(name, getattr(self, name)) for name in rest]
+        return [(None, getattr(self, first)), *((name, value) for name, value in named if value)]
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise FrozenInstanceError(f"cannot assign to field {name!r}")
@@ -120,6 +127,8 @@ _Result = Annotated[JobReport | PlanReport | None, SkipValidation, BeforeValidat
 class Job(WholeJobView, _Value):
     """A job of a service. ``spec`` and ``result`` are only there where one job was asked for."""
 
+    shown = ("job_id", "state", "description", "input_uri", "output_uri", "error")
+
     kind: str  # type: ignore[assignment]  # a newer service may know more kinds and states
     state: str  # type: ignore[assignment]
     error: Annotated[DsortError | None, BeforeValidator(_error)] = None  # type: ignore[assignment]
@@ -154,6 +163,8 @@ class Job(WholeJobView, _Value):
 class ScheduleRun(RunView, _Value):
     """A time at which a schedule was due, and what came of it."""
 
+    shown = ("run_id", "outcome", "job_id", "job_state")
+
     outcome: str = ""  # type: ignore[assignment]  # submitted | skipped | refused | waiting
     job_state: str | None = None  # type: ignore[assignment]
 
@@ -161,6 +172,8 @@ class ScheduleRun(RunView, _Value):
 class Schedule(ScheduleView, _Value):
     """A schedule. ``document`` has all of its definition, in the words of the service; ``warnings``
     are only there where it is made or changed."""
+
+    shown = ("name", "cron", "every", "timezone", "paused")
 
     catch_up: str = ""  # type: ignore[assignment]
     overlap: str = ""  # type: ignore[assignment]
@@ -175,11 +188,15 @@ class Schedule(ScheduleView, _Value):
 class Identity(Me, _Value):
     """Who a service takes us for, and the patterns of the buckets that we may use there."""
 
+    shown = ("name", "role")
+
     role: str  # type: ignore[assignment]  # viewer | submitter | admin
 
 
 class Validation(ValidationView, _Value):
     """A spec that is in order: with every default written out, and what to tell its writer."""
+
+    shown = ("ok", "warnings")
 
 
 JobProgress = ProgressView

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Final, NamedTuple
 
 from dsort.order.mixing import Mixing
+from dsort.sizes import format_bytes, format_count
 
 __all__ = [
     "SAMPLES_MAX",
@@ -224,6 +225,10 @@ class JobReport:
     algorithm: str = ""  # in words
     outputs: tuple[OutputCount, ...] = ()  # empty where there is only one
 
+    def __repr__(self) -> str:
+        figures = _figures(self.input_shards, self.output_shards, self.records, self.file_bytes)
+        return f"<JobReport {self.job_id} {self.state}: {figures} in {self.output_uri}>"
+
     def to_dict(self) -> dict[str, object]:
         """The report in JSON types."""
         return asdict(self)
@@ -262,6 +267,10 @@ class PlanReport:
     algorithm: str = ""  # in words
     outputs: tuple[OutputCount, ...] = ()  # empty where there is only one
 
+    def __repr__(self) -> str:
+        figures = _figures(self.input_shards, len(self.shards), self.records, self.file_bytes)
+        return f"<PlanReport {self.job_id}: {figures}, by {self.move}>"
+
     def to_dict(self) -> dict[str, object]:
         """The report in JSON types."""
         return asdict(self)
@@ -298,6 +307,17 @@ class VerifyReport:
         """Whether the result is what it should be."""
         return self.problem_count == 0
 
+    def __repr__(self) -> str:
+        verdict = "ok" if self.ok else format_count(self.problem_count, "difference")
+        records = format_count(self.records, "record")
+        return f"<VerifyReport {self.job_id} {verdict}: {records} in {self.output_uri}>"
+
     def to_dict(self) -> dict[str, object]:
         """The report in JSON types."""
         return {"ok": self.ok, **asdict(self)}
+
+
+def _figures(input_shards: int, output_shards: int, records: int, file_bytes: int) -> str:
+    """A report in few words: a notebook shows it so."""
+    shards = f"{input_shards:,} → {format_count(output_shards, 'shard')}"
+    return f"{shards}, {format_count(records, 'record')}, {format_bytes(file_bytes)}"

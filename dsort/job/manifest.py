@@ -291,6 +291,10 @@ class StoredManifest:
     code: tuple[Mapping[str, Any], ...] = ()
     classes: Mapping[str, int] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        shards = f"{len(self.inputs):,} → {len(self.outputs):,} shards"
+        return f"<StoredManifest {self.job_id}: {shards}>"
+
     def parts(self) -> list[StoredManifest]:
         """What each job has made of the result, as if it was all; this one's itself if it is."""
         if not self.earlier:

@@ -45,6 +45,9 @@ class Mixing:
     verdict: str
     words: str
 
+    def __repr__(self) -> str:
+        return f"<Mixing {self.verdict}: {self.input_bins} x {self.output_bins} bins>"
+
     def stored(self) -> dict[str, Any]:
         """As it is kept: without ``before``, which follows from the counts."""
         names = (each.name for each in fields(self))

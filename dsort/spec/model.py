@@ -65,6 +65,17 @@ _UNUSED_LEFT_OUT: Final = (
 class JobSpec(SpecFields):
     """A dsort job: read shards from a bucket, order their records, write new shards."""
 
+    def __repr_args__(self) -> list[tuple[str | None, Any]]:
+        """The fields that are not their defaults."""
+        named = (
+            (name, getattr(self, name), each) for name, each in type(self).model_fields.items()
+        )
+        return [
+            (name, value)
+            for name, value, each in named
+            if value != each.get_default(call_default_factory=True, validated_data={})
+        ]
+
     @model_validator(mode="after")
     def _settle(self, info: ValidationInfo) -> Self:
         draft = info.context if isinstance(info.context, Draft) else Draft()

@@ -1,0 +1,106 @@
+"""What a notebook shows of what its user holds is a line, whatever there is in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dsort.client import DsortClient, Job, Schedule, Validation
+from dsort.job.events import JobReport, PlannedShard, PlanReport, VerifyProblem, VerifyReport
+from dsort.order.mixing import Mixing
+from dsort.read import ShardRecord
+from dsort.spec import parse_spec
+
+SPEC = {
+    "input_bck": "images",
+    "output_bck": "out",
+    "output_format": "s-%d",
+    "output_shard_count": 3,
+}
+MIXING = Mixing(9, 9, 9, 9, 1, ((1,) * 9,) * 9, ((1,) * 9,) * 9, 1.0, 64, 0.4, "even", "words")
+REPORT = JobReport(
+    job_id="20260131-020000-4f2a9c",
+    state="finished",
+    output_uri="s3://data/out",
+    manifest_name="m",
+    move="map",
+    workers=2,
+    input_shards=9,
+    output_shards=1200,
+    records=1,
+    members=2,
+    payload_bytes=1,
+    file_bytes=3 << 20,
+    seed="7",
+    phase_seconds={"create": 1.0},
+    reactions=(),
+    warnings=("w" * 100,) * 100,
+    error=None,
+    mixing=MIXING,
+)
+PLAN = PlanReport(
+    job_id="j",
+    input_shards=1,
+    records=40,
+    members=40,
+    payload_bytes=1,
+    file_bytes=2048,
+    shards=(PlannedShard("s-0.tar", 40, 1, 2048),) * 2,
+    move="spill",
+    move_reason="",
+    workers=1,
+    memory_bytes=1,
+    scratch_bytes=1,
+    seed=None,
+    reactions=(),
+    warnings=(),
+)
+VERIFIED = VerifyReport("j", "s3://data/out", 1, 1, 40, 40, 1, 1.0, 0, (), ())
+PROBLEM = VerifyProblem("order", "s-0.tar", "a", "text")
+ID = "20260131-020000-4f2a9c"
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (REPORT, f"<JobReport {ID} finished: 9 → 1,200 shards, 1 record, 3 MiB in s3://data/out>"),
+        (PLAN, "<PlanReport j: 1 → 2 shards, 40 records, 2 KiB, by spill>"),
+        (VERIFIED, "<VerifyReport j ok: 40 records in s3://data/out>"),
+        (
+            replace(VERIFIED, problem_count=2, problems=(PROBLEM,)),
+            "<VerifyReport j 2 differences: 40 records in s3://data/out>",
+        ),
+        (MIXING, "<Mixing even: 9 x 9 bins>"),
+        (
+            ShardRecord("a", {f"a.{each}": bytes(2048) for each in range(4)}, "s-0.tar"),
+            "<ShardRecord 'a' of s-0.tar: a.0 2 KiB, a.1 2 KiB, a.2 2 KiB, …>",
+        ),
+        (
+            Job.of({"job_id": ID, "kind": "run", "state": "failed", "phase": "extract"}),
+            f"Job('{ID}', state='failed')",
+        ),
+        (
+            Schedule.of({"name": "nightly", "cron": "0 2 * * *", "spec": SPEC}),
+            "Schedule('nightly', cron='0 2 * * *', timezone='UTC')",
+        ),
+        (Validation.of({"spec": SPEC}), "Validation(True)"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_it_is_a_line_with_what_one_looks_for(value: object, words: str) -> None:
+    assert repr(value) == words
+
+
+def test_a_spec_shows_what_was_said_in_it() -> None:
+    spec = parse_spec({**SPEC, "algorithm": {"kind": "shuffle", "seed": 7}}).spec
+    shown = repr(spec)
+    for words in ("output_format='s-%d'", "output_shard_count=3", "seed='7'"):
+        assert words in shown
+    assert "overwrite" not in shown
+    assert len(shown) < 600
+
+
+def test_a_client_shows_its_service() -> None:
+    with DsortClient("http://127.0.0.1:1") as client:
+        assert repr(client) == "<DsortClient http://127.0.0.1:1>"
