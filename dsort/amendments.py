@@ -78,11 +78,13 @@ def append_fields(
     *,
     template: str | None = None,
     output_format: str | None = None,
+    duplicate_keys: str | None = None,
 ) -> dict[str, Any]:
     """The fields of the spec that adds the shards of the bucket ``source`` to a result, which is in
     the bucket ``place``, in the same manner in which it was made. ``source``: of a result that
     joined several inputs, one for each, by name. ``template``: of these shards; all, if it is None.
-    ``output_format``: of the new shards; None, the names go on. ``SpecError`` if they cannot."""
+    ``output_format``: of the new shards; None, the names go on. ``duplicate_keys``: None, as in the
+    spec of the result. ``SpecError`` if names cannot go on."""
     spec = base.spec
     kept = {name: value for name, value in spec.canonical().items() if name not in _OF_THE_JOB}
     fields: dict[str, Any] = {
@@ -91,6 +93,8 @@ def append_fields(
         "output_bck": place,
         "amend": {"job": base.job_id, "by": "append"},
     }
+    if duplicate_keys is not None:
+        fields["duplicate_keys"] = duplicate_keys
     if spec.keep_shards:
         if output_format is not None:
             raise SpecError("shards of this result keep the names of their inputs")

@@ -278,6 +278,7 @@ def append(
     place: str,
     template: str | None = None,
     output_format: str | None = None,
+    duplicate_keys: str | None = None,
     options: RunOptions | None = None,
     on_event: Listener | None = None,
     stop: StopFlag | None = None,
@@ -287,14 +288,23 @@ def append(
     ``manifest``: of the newest version of the result, which is in the bucket ``place``. ``source``:
     where it joined several inputs, a bucket for each of these, by name.
     ``template``: of the shards that go in; None: all. ``output_format``: of the new shards; None:
-    the names of the result go on. In one commit, with a manifest that lists the whole result.
-    Raises ``DsortError``: the result is as it was then.
+    the names of the result go on. ``duplicate_keys``: what becomes of records whose key another new
+    one has, or one of the result: as in a spec; None, as in that of the result. In one commit,
+    with a manifest that lists the whole result. Raises ``DsortError``: the result is as it was
+    then.
     """
     from dsort.amendments import append_fields
 
     options = options or default_options()
     base = parse_manifest(manifest)
-    fields = append_fields(base, place, source, template=template, output_format=output_format)
+    fields = append_fields(
+        base,
+        place,
+        source,
+        template=template,
+        output_format=output_format,
+        duplicate_keys=duplicate_keys,
+    )
     spec, job_id = _spec(fields, options), later_job_id(base.job_id)
     return run(spec, options=options, on_event=on_event, stop=stop, job_id=job_id)
 

@@ -26,58 +26,76 @@ Dataset = Annotated[
     ),
 ]
 
+_NewShards = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SRC",
+        help="The bucket with new shards. Where DATASET was joined of several inputs: "
+        "NAME=BUCKET for each.",
+        show_default=False,
+    ),
+]
+_Template = Annotated[
+    str | None,
+    typer.Option(
+        "--template", metavar="TEMPLATE", help="Which shards of SRC go in.  [default: all]"
+    ),
+]
+_OutputFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--output-format",
+        metavar="TEMPLATE",
+        help="What the new shards are called.  [default: the names of DATASET go on]",
+    ),
+]
+_DuplicateKeys = Annotated[
+    str | None,
+    typer.Option(
+        "--duplicate-keys",
+        metavar="REACTION",
+        help="What becomes of records whose key another new one has, or one of DATASET: "
+        "abort, drop, warn or ignore. With ignore the shards of DATASET are not read.  "
+        "[default: as in its spec]",
+        show_default=False,
+    ),
+]
+_RunCode = Annotated[
+    bool,
+    typer.Option(
+        "--run-code",
+        help="Run the code that steps of the result's spec name. It comes from the bucket: "
+        "only for a result that is yours.",
+    ),
+]
+
 
 @options.grouped
 def append(
     dataset: Dataset,
-    src: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SRC",
-            help="The bucket with new shards. Where DATASET was joined of several inputs: "
-            "NAME=BUCKET for each.",
-            show_default=False,
-        ),
-    ],
-    template: Annotated[
-        str | None,
-        typer.Option(
-            "--template", metavar="TEMPLATE", help="Which shards of SRC go in.  [default: all]"
-        ),
-    ] = None,
-    output_format: Annotated[
-        str | None,
-        typer.Option(
-            "--output-format",
-            metavar="TEMPLATE",
-            help="What the new shards are called.  [default: the names of DATASET go on]",
-        ),
-    ] = None,
+    src: _NewShards,
+    template: _Template = None,
+    output_format: _OutputFormat = None,
+    duplicate_keys: _DuplicateKeys = None,
     bucket: options.JobBucket = None,
     root: options.Root = None,
     *,
     run: options.RunArguments,
-    run_code: Annotated[
-        bool,
-        typer.Option(
-            "--run-code",
-            help="Run the code that steps of the result's spec name. It comes from the bucket: "
-            "only for a result that is yours.",
-        ),
-    ] = False,
+    run_code: _RunCode = False,
     progress: options.ProgressOption = "auto",
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> None:
     """Add the records of new shards to a result, in the order, sizes and steps of its spec.
 
-    The shards that are there stay, and are not read: keys that they have are not compared with the
-    new ones. One manifest, written last, lists all.
+    The shards that are there stay. Their keys are read and compared with the new ones, as
+    duplicate_keys of the spec says. One manifest, written last, lists all.
 
     \b
     Examples:
       dsort append shuffled images-of-today
       dsort append s3://data/all s3://data/new --template "part-{000..099}"
+      dsort append s3://data/all s3://data/new --duplicate-keys drop
     """
     found = find_job(dataset, bucket=bucket, root=root, finished=True)
     refuse_moved(found)
@@ -92,6 +110,7 @@ def append(
             place=found.bucket_uri,
             template=template,
             output_format=output_format,
+            duplicate_keys=duplicate_keys,
             options=as_given,
             on_event=reporter,
             stop=stop,

@@ -97,17 +97,12 @@ def load_base(job: Job) -> None:
 
 
 def warn_of_old_keys(job: Job) -> None:
-    """Records that are added may have keys that the result has by now: its shards are not read.
-    Whoever asked for keys that are unique is told."""
+    """What is joined is not compared with the records that the result has by now, and its keys are
+    to be unique: whoever adds some is told."""
     amend = job.spec.amend
-    if amend is None or amend.by != "append" or not job.spec.keys_are_unique:
-        return
-    job.warn(
-        "old_keys",
-        "the keys of the new records are compared with one another, and not with those that the "
-        f"result has already: duplicate_keys ({job.spec.config.duplicate_keys}) is about the new "
-        "ones alone",
-    )
+    if amend is not None and amend.by == "append" and job.spec.join is not None:
+        text = "joined records are not compared with those of the result: it may have their keys"
+        job.warn("old_keys", text)
 
 
 def claim_base(job: Job) -> None:

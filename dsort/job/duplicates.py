@@ -12,6 +12,7 @@ from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import DuplicateError
 from dsort.job.extract import Extraction, answers
 from dsort.job.job import Job
+from dsort.job.known_keys import known_keys
 from dsort.naming.names import position_key, readable
 from dsort.order.duplicates import new_keys
 from dsort.scratch.columns import columns_bytes
@@ -56,6 +57,7 @@ def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
     search = _BY_CONTENT if wanted.by == "content" else _BY_KEY
     search = replace(search, keep_last=wanted.keep == "last", want_rows=True)
     search = replace(search, recorded="" if job.journal is None else "deduplicated")
+    search = _with_known(job, search)
     found = _find_duplicates(job, extraction, search)
     same = _left_out(job, search, "deduplicated", found, Dropped())
     return same if wanted.by == "key" else _settle_keys(job, extraction, same)
@@ -75,6 +77,7 @@ def settle_quietly(job: Job, extraction: Extraction) -> str:
     for number, search in enumerate(searches):
         name = f"before{number}-{search.name}"
         search = replace(search, name=name, want_rows=True, without=drop.file)
+        search = _with_known(job, search)
         found = _find_duplicates(job, extraction, search)
         drop = _left_out(job, search, "", found, drop)
     return drop.file
@@ -85,20 +88,25 @@ def _settle_keys(job: Job, extraction: Extraction, before: Dropped) -> Dropped:
     reaction = job.spec.config.duplicate_keys
     indexed = "wids" in job.spec.index or "energon" in job.spec.index
     if reaction == "rename":  # they were settled before the payload moved
+        _refuse_known(job, extraction)
         return before
     if reaction == "ignore" and not indexed:
         return before
     kind = "duplicate_keys_dropped" if reaction == "drop" else "duplicate_keys"
     recorded = "" if reaction == "abort" or job.journal is None else kind
     search = replace(_BY_KEY, want_rows=reaction == "drop", recorded=recorded, without=before.file)
+    search = _with_known(job, search)
     found = _find_duplicates(job, extraction, search)
     count = sum(part.count for part in found)
     if count == 0:
         return before
     samples = _samples(job, found)
     if reaction == "abort":
+        earlier = (
+            "an earlier record, or of one of the result" if search.known else "an earlier record"
+        )
         raise DuplicateError(
-            f"{count} records have the key of an earlier record: {', '.join(samples[:3])}",
+            f"{count} records have the key of {earlier}: {', '.join(samples[:3])}",
             hint="duplicate_keys: rename or drop settles them, warn lets them be",
         )
     if indexed and reaction != "drop":
@@ -109,6 +117,24 @@ def _settle_keys(job: Job, extraction: Extraction, before: Dropped) -> Dropped:
             hint="duplicate_keys: rename or drop settles them; or leave out index: wids",
         )
     return _left_out(job, search, kind, found, before)
+
+
+def _with_known(job: Job, search: _Search) -> _Search:
+    """The search that finds records, too, whose key the result has to which they are added."""
+    return search if search.by_content else replace(search, known=known_keys(job))
+
+
+def _refuse_known(job: Job, extraction: Extraction) -> None:
+    """``DuplicateError`` if records have keys of the result to which they are added: what others
+    are called there would depend on what is removed from it later."""
+    search = _with_known(job, replace(_BY_KEY, name="known"))
+    found = _find_duplicates(job, extraction, search) if search.known else []
+    if count := sum(part.count for part in found):
+        raise DuplicateError(
+            f"{count} records have keys that the result has: {', '.join(_samples(job, found)[:3])}",
+            hint="rename gives new keys among the new records alone; duplicate_keys: drop leaves "
+            "such records out, and a rekey step gives all of them others",
+        )
 
 
 def _left_out(
@@ -175,7 +201,7 @@ def rename_duplicates(job: Job, survey: Extraction) -> Renamed:
 class _Search:
     """One search for records that are the same. ``name``: of what it writes; ``recorded``: the kind
     under which names are logged, "" if they are not; ``without``: the file of what is left out
-    already, or ""."""
+    already, or ""; ``known``: where keys of the result are that records are added to."""
 
     name: str
     by_content: bool = False
@@ -183,6 +209,7 @@ class _Search:
     want_rows: bool = False
     recorded: str = ""
     without: str = ""
+    known: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 _BY_KEY = _Search("duplicates")
@@ -192,7 +219,9 @@ _BY_CONTENT = _Search("same", by_content=True)
 def _find_duplicates(job: Job, extraction: Extraction, search: _Search) -> list[DuplicatesDone]:
     """Search by ranges of a hash, each small enough for one worker's memory."""
     records = sum(facts.records for facts in extraction.done.values())
-    if not records or (not search.by_content and _keys_are_positions(job, extraction)):
+    if not records:
+        return []
+    if not search.by_content and not search.known and _keys_are_positions(job, extraction):
         return []
     parts = _parts(job, records * HASH_BYTES)
     bounds = [part * (1 << 64) // parts for part in range(parts)] + [0]
@@ -209,6 +238,7 @@ def _find_duplicates(job: Job, extraction: Extraction, search: _Search) -> list[
             search.by_content,
             search.keep_last,
             search.without,
+            search.known,
         )
         for part in range(parts)
     )

@@ -43,6 +43,7 @@ from dsort.workers.devices import CodeRoom
 from dsort.workers.source import InputShard
 
 if TYPE_CHECKING:
+    from dsort.job.known_keys import KnownKeys
     from dsort.job.manifest import StoredManifest
     from dsort.job.streams import Streams  # few jobs have any
 
@@ -225,8 +226,8 @@ class Job:
 
     ``lease`` and ``journal``: None in a dry run. ``before``: what the journal says of earlier
     attempts, None in a first one. ``streams``: None of a job that has none.
-    ``base``: the result that the job amends, if it does. ``resolved``: what was
-    found besides the inputs, for later attempts. ``planned_names``: of the output shards, once
+    ``base``: the result that the job amends, if it does; ``known_keys``: of it. ``resolved``: what
+    was found besides the inputs, for later attempts. ``planned_names``: of the output shards, once
     they are known. ``naming``: what may have its name by now, (name, receipt) by token. ``stale``:
     what is to be removed after the commit, as it was when it was looked for (see
     ``stale_outputs``). ``mixing``,
@@ -257,6 +258,7 @@ class Job:
     before: JournalState | None = None
     streams: Streams | None = None
     base: StoredManifest | None = None
+    known_keys: KnownKeys | None = None
     resolved: dict[str, Any] = field(default_factory=dict)
     planned_names: list[str] = field(default_factory=list)
     naming: dict[str, tuple[str, str]] = field(default_factory=dict)

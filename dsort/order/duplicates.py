@@ -32,6 +32,21 @@ class Duplicates:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def with_known(
+        self, keys: BytesColumn, key_hash: UInt64s, known: BytesColumn, known_hash: UInt64s
+    ) -> Duplicates:
+        """These, and all records of the columns ``keys`` and ``key_hash`` whose key is among the
+        ``known`` ones, which come before the first."""
+        if not len(known):
+            return self
+        there = {*zip(known_hash.tolist(), known.tolist(), strict=True)}
+        rows = np.flatnonzero(np.isin(key_hash, known_hash)).tolist()
+        of_known = [row for row in rows if (int(key_hash[row]), keys[row]) in there]
+        nth = dict(zip(self.rows.tolist(), self.nth.tolist(), strict=True))
+        for row in of_known:
+            nth[row] = nth.get(row, 0) + 1
+        return _in_row_order(np.array([*nth], np.int64), np.array([*nth.values()], np.int64))
+
 
 def repeated_hashes(key_hash: UInt64s) -> UInt64s:
     """The hashes that occur more than once, sorted, shape ``(k,)``."""

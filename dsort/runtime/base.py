@@ -25,6 +25,7 @@ from dsort.workers.tasks import (
     CutTask,
     DuplicatesTask,
     ExtractTask,
+    KnownKeysTask,
     MeasureTask,
     OrderTask,
     ScratchLost,
@@ -101,6 +102,8 @@ def describe(task: Task) -> str:
             return f"extracting shard {task.name}"
         case DuplicatesTask():
             return "looking for duplicate keys"
+        case KnownKeysTask():
+            return f"reading the keys of {task.names[0]} and other shards of the result"
         case OrderTask() | CutTask():
             return f"planning partition {task.partition}"
         case MeasureTask():

@@ -13,6 +13,7 @@ from dsort.data.columns import BytesColumn, Int64s, UInt64s
 from dsort.data.copies import lots_of
 from dsort.data.index import SortKeys
 from dsort.order.class_numbers import count_classes
+from dsort.scratch.columns import ColumnFile
 from dsort.scratch.index import IndexStore, ShardRows
 from dsort.scratch.logs import CreatedShard, read_created_logs
 from dsort.scratch.ordered import LineageRows, OrderedRows
@@ -27,6 +28,8 @@ __all__ = [
     "KeyHashes",
     "KeyRows",
     "KeysOf",
+    "KnownKeys",
+    "KnownKeysOf",
     "LineFiles",
     "LineageOf",
     "LinesOf",
@@ -41,10 +44,16 @@ __all__ = [
     "Sample",
     "Sampled",
     "StoredBytesOf",
+    "known_keys_file",
 ]
 
 
 LOT_STEPS = 1 << 16
+
+
+def known_keys_file(number: int) -> str:
+    """What a file of ``KnownKeysTask`` is called."""
+    return f"known-{number}.col"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +128,35 @@ class SameHashes:
             row=np.concatenate([none, *(each[3] for each in found)]),
             more=np.concatenate([no_hash, *(each[1] for each in found)]),
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownKeys:
+    """Keys that a result has by now, in the order of their hashes."""
+
+    key_hash: UInt64s
+    keys: BytesColumn
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKeysOf:
+    """Those that have one of the ``hashes``, which are sorted, in the files ``numbers``."""
+
+    numbers: tuple[int, ...]
+    hashes: UInt64s
+
+    def answer(self, store: IndexStore) -> KnownKeys:
+        found = [self._found(store.columns(known_keys_file(number))) for number in self.numbers]
+        hashes = [np.zeros(0, np.uint64), *(each.key_hash for each in found)]
+        return KnownKeys(np.concatenate(hashes), BytesColumn.concat([each.keys for each in found]))
+
+    def _found(self, file: ColumnFile) -> KnownKeys:
+        known = file.array("key_hash")
+        first = np.searchsorted(known, self.hashes, side="left")
+        counts = np.searchsorted(known, self.hashes, side="right") - first
+        starts = np.repeat(first - (np.cumsum(counts) - counts), counts)
+        rows = starts + np.arange(int(counts.sum()))
+        return KnownKeys(known[rows], file.bytes_column("keys").take(rows))
 
 
 @dataclass(frozen=True, slots=True)

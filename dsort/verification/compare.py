@@ -29,6 +29,7 @@ from dsort.verification.read import ShardRecords
 __all__ = [
     "Comparison",
     "Leftovers",
+    "check_known_keys",
     "check_removed",
     "check_unique_keys",
     "match_records",
@@ -311,6 +312,17 @@ def check_unique_keys(
     text = "an earlier record of the result has its key"
     named = _named_outputs(outputs, reader)
     named.tell(again, "duplicate_key", lambda at: outputs.facts[at].name, findings, text)
+
+
+def check_known_keys(
+    outputs: OutputTable, known: UInt64s, reader: OutputReader, findings: Findings
+) -> None:
+    """No output has a key that the result had before, of which ``known`` are the hashes."""
+    again = np.flatnonzero(np.isin(outputs.key_hash, known))
+    text = "a record of the result had its key before it was added"
+    named = _named_outputs(outputs, reader)
+    names = [shard.name for shard in outputs.facts]
+    named.tell(again, "duplicate_key", names.__getitem__, findings, text)
 
 
 def check_removed(

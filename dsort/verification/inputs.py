@@ -174,10 +174,13 @@ class InputReader:
         *,
         code: CodeAgain | None = None,
         max_expansion: float | None = None,
+        known: UInt64s | None = None,
     ) -> None:
         """``compared``: what is compared of the records of each output. ``code``: what runs the
-        steps, where some of them run code."""
+        steps, where some of them run code. ``known``: the hashes of the keys of the result to which
+        the records were added; None: they are the first."""
         self._spec = spec
+        self._known = known
         self._code = code
         self._keymap = keymap
         self._division = spec.division
@@ -427,6 +430,9 @@ class InputReader:
         if config.duplicate_keys == "drop" and self._spec.join is None:
             placed = np.flatnonzero(expected)
             expected[placed[later_duplicates(key_hash[placed])[0]]] = False
+        by_key = wanted is not None and wanted.by == "key"
+        if self._known is not None and (by_key or config.duplicate_keys == "drop"):
+            expected &= ~np.isin(key_hash, self._known)
         return expected
 
     # -- new keys --------------------------------------------------------------------------------

@@ -38,10 +38,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from dsort.data.columns import UInt64s
 from dsort.data.members import MemberTable
 from dsort.data.tally import Tally
 from dsort.errors import InputError, ObjectNotFoundError
@@ -65,13 +66,19 @@ from dsort.storage.several import BucketPlace, SeveralBuckets, bucket_named
 from dsort.storage.small_objects import read_small
 from dsort.verification.classes import check_classes, classes_to_go_on
 from dsort.verification.code import tell_changed_code
-from dsort.verification.compare import Comparison, check_removed, check_unique_keys
+from dsort.verification.compare import (
+    Comparison,
+    check_known_keys,
+    check_removed,
+    check_unique_keys,
+)
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.inputs import InputReader
 from dsort.verification.order import OrderWatch
 from dsort.verification.outputs import (
     OutputReader,
     OutputTable,
+    Place,
     check_cuts,
     check_index,
     check_output_names,
@@ -113,10 +120,10 @@ def verify_result(
     where = output_uri or stored.spec.output_bck
     main = open_with_settings(where, root=options.root, settings=options.settings)
     outputs = open_result(stored.spec, main, options)
-    reports, md5 = [], dict[str, str]()
+    reports, shared = [], _Shared(stored)
     for part in stored.parts():
         found = _Verification(
-            part, stored, md5, outputs, max_expansion, options, on_event or _ignore, stop
+            part, shared, outputs, max_expansion, options, on_event or _ignore, stop
         )
         with contextlib.ExitStack() as stack:
             if run_code and part.spec.makes_records:
@@ -153,15 +160,24 @@ def _files_there(manifest: StoredManifest, bucket: Bucket, options: RunOptions) 
     return found
 
 
+@dataclass(slots=True)
+class _Shared:
+    """What the verifications of the parts of a result have in common. ``whole``: its manifest;
+    ``md5``: of each shard that was read; ``key_hashes``: of the records of each part that was
+    read."""
+
+    whole: StoredManifest
+    md5: dict[str, str] = field(default_factory=dict)
+    key_hashes: list[UInt64s] = field(default_factory=list)
+
+
 class _Verification:
-    """One verification, from the manifest to the report: of what one job has made. ``whole``: of
-    all of the result, if others have made some of it. ``md5``: of each shard that was read."""
+    """One verification, from the manifest to the report: of what one job has made."""
 
     def __init__(
         self,
         manifest: StoredManifest,
-        whole: StoredManifest,
-        md5: dict[str, str],
+        shared: _Shared,
         outputs_bucket: Bucket,
         max_expansion: float | None,
         options: RunOptions,
@@ -169,9 +185,9 @@ class _Verification:
         stop: StopFlag | None,
     ) -> None:
         self._manifest = manifest
-        self._whole = whole
-        self._md5 = md5
-        self._all_names = frozenset(shard.name for shard in whole.outputs)
+        self._shared, self._whole = shared, shared.whole
+        self._all_names = frozenset(shard.name for shard in self._whole.outputs)
+        self._known = self._known_keys()
         self._removed = read_removed(outputs_bucket, manifest.removed)
         self._outputs_bucket = outputs_bucket
         self._max_expansion = max_expansion
@@ -190,6 +206,15 @@ class _Verification:
         ).counted_in([shard.name for shard in manifest.outputs])
         self._algorithm = manifest.spec.algorithm.build()
         self._code: CodeAgain | None = None
+
+    def _known_keys(self) -> UInt64s | None:
+        """The hashes of the keys with which those of the part were compared, if they were."""
+        spec = self._manifest.spec
+        if not self._shared.key_hashes or spec.join is not None:
+            return None
+        if spec.output_container.numbers_records:
+            return None
+        return np.unique(np.concatenate(self._shared.key_hashes))
 
     def _open_inputs(self, options: RunOptions) -> Bucket:
         spec = self._manifest.spec
@@ -241,28 +266,17 @@ class _Verification:
             max_expansion=self._max_expansion,
         )
         repeats_allowed = not manifest.spec.keys_are_unique
-        sidecars = SidecarCheck(manifest, self._whole, self._outputs_bucket, findings)
-        with sidecars.samples() as samples:
-
-            def check_sidecars(ordinal: int, shard: ManifestOutput, members: MemberTable) -> None:
-                sidecars.check_shard(shard, members)
-                if samples is not None:
-                    samples.check_shard(ordinal, shard.name, members)
-
-            outputs = output_reader.read(
-                manifest.outputs,
-                places,
-                OrderWatch(self._algorithm, has_keys=all(each.keyed for each in compared)),
-                progress,
-                may_merge=inputs is None and repeats_allowed,
-                on_shard=check_sidecars,
-            )
-        sidecars.check_rest()
+        watch = OrderWatch(self._algorithm, has_keys=all(each.keyed for each in compared))
+        may_merge = inputs is None and repeats_allowed
+        outputs = self._read_outputs(output_reader, places, watch, may_merge=may_merge)
         if len(self._removed):  # shards end where they ended with the records that are gone
             self._refuse_removed(outputs, output_reader, is_compared=inputs is not None)
         else:
             check_cuts(outputs.facts, manifest.spec, self._names, findings)
-        self._md5 |= outputs.md5
+        self._shared.md5 |= outputs.md5
+        self._shared.key_hashes.append(outputs.key_hash)
+        if self._known is not None and not repeats_allowed:
+            check_known_keys(outputs, self._known, output_reader, findings)
         self._check_index()
         if inputs is not None:
             Comparison(
@@ -279,6 +293,34 @@ class _Verification:
             check_unique_keys(outputs, np.arange(len(outputs)), output_reader, findings)
         progress.done()
         return self._report(outputs)
+
+    def _read_outputs(
+        self,
+        reader: OutputReader,
+        places: Sequence[Place],
+        watch: OrderWatch,
+        *,
+        may_merge: bool,
+    ) -> OutputTable:
+        """Read all shards, and compare their sidecars with them on the way."""
+        sidecars = SidecarCheck(self._manifest, self._whole, self._outputs_bucket, self._findings)
+        with sidecars.samples() as samples:
+
+            def check_sidecars(ordinal: int, shard: ManifestOutput, members: MemberTable) -> None:
+                sidecars.check_shard(shard, members)
+                if samples is not None:
+                    samples.check_shard(ordinal, shard.name, members)
+
+            outputs = reader.read(
+                self._manifest.outputs,
+                places,
+                watch,
+                self._progress,
+                may_merge=may_merge,
+                on_shard=check_sidecars,
+            )
+        sidecars.check_rest()
+        return outputs
 
     def _refuse_removed(
         self, outputs: OutputTable, reader: OutputReader, *, is_compared: bool
@@ -310,6 +352,7 @@ class _Verification:
             compared,
             code=self._code,
             max_expansion=self._max_expansion,
+            known=self._known,
         )
 
     def _expect(self, input_passes: int) -> None:
@@ -425,7 +468,7 @@ class _Verification:
         except ObjectNotFoundError:
             self._findings.problem("index", name, "", "is not there")
             return
-        check_index(data, outputs, self._md5, name, self._findings)
+        check_index(data, outputs, self._shared.md5, name, self._findings)
 
     def _report(self, outputs: OutputTable) -> VerifyReport:
         return VerifyReport(

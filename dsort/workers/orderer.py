@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from dsort.containers.base import Container
-from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s
+from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.index import Origins, Segments, SortKeys
 from dsort.data.joins import JoinRule
 from dsort.data.tally import SAMPLES_MAX
@@ -30,6 +30,8 @@ from dsort.scratch.ordered import OrderedRows, RecordColumns
 from dsort.scratch.requests import (
     KeyHashes,
     KeyRows,
+    KnownKeys,
+    KnownKeysOf,
     OrderedRowsOf,
     PartitionRowsOf,
     SameHashes,
@@ -83,7 +85,8 @@ class Orderer:
         )
         parts: list[KeyRows] = list(self._scratch_nodes.ask_all(asks))
         key_hash = np.concatenate([np.zeros(0, np.uint64), *(part.key_hash for part in parts)])
-        twice = repeated_hashes(key_hash)
+        known = self._known(task, key_hash)
+        twice = np.union1d(repeated_hashes(key_hash), known.key_hash)
         if len(twice) == 0:
             return DuplicatesDone(task.part, self._scratch_nodes.node, 0, ())
         at = np.minimum(np.searchsorted(twice, key_hash), len(twice) - 1)
@@ -104,6 +107,7 @@ class Orderer:
             halves = [part.more for part in parts if part.more is not None]
             compared = words_as_bytes(np.concatenate(halves)[chosen][by_position])
         found = find_duplicates(compared, key_hash, keep_last=task.keep_last)
+        found = found.with_known(compared, key_hash, known.keys, known.key_hash)
         if task.want_rows:
             self._store.write_positions(
                 f"{task.name}-{task.part}.col",
@@ -120,6 +124,17 @@ class Orderer:
         first = found.rows[:SAMPLES_MAX].tolist()
         samples = tuple((int(shards[at]), int(ordinals[at]), keys[at]) for at in first)
         return DuplicatesDone(task.part, self._scratch_nodes.node, len(found), samples)
+
+    def _known(self, task: DuplicatesTask, key_hash: UInt64s) -> KnownKeys:
+        """The keys of these hashes that the result has by now."""
+        hashes = np.unique(key_hash) if task.known else key_hash[:0]
+        asks = ((node, KnownKeysOf(numbers, hashes)) for node, numbers in task.known)
+        found: list[KnownKeys] = list(self._scratch_nodes.ask_all(asks))
+        empty = np.zeros(0, np.uint64)
+        return KnownKeys(
+            np.concatenate([empty, *(each.key_hash for each in found)]),
+            BytesColumn.concat([each.keys for each in found]),
+        )
 
     def _tell(self, task: DuplicatesTask, shards: Int64s, keys: BytesColumn, rows: Int64s) -> None:
         names = [shard.name for shard in read_inputs(self._store)]

@@ -35,6 +35,8 @@ __all__ = [
     "ExtractTask",
     "JoinDone",
     "JoinFinding",
+    "KnownKeysDone",
+    "KnownKeysTask",
     "MeasureDone",
     "MeasureTask",
     "OrderDone",
@@ -217,7 +219,8 @@ class DuplicatesTask:
     under which their names are logged as well; "": they are not. ``by_content``: records with the
     same content, and not the same key, are duplicates. ``keep_last``: those before the last one
     are found, and not those behind the first. ``drop``: the column file of positions that do not
-    count, or "".
+    count, or "". ``known``: (node, numbers of its files) with keys that a result has by now
+    (``KnownKeysTask``): records that have one are found, too.
     """
 
     part: int
@@ -231,6 +234,25 @@ class DuplicatesTask:
     by_content: bool = False
     keep_last: bool = False
     drop: str = ""
+    known: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKeysTask:
+    """Read the keys of some output shards of earlier jobs, and store them in the scratch of the
+    node, as ``known-<number>.col``."""
+
+    number: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKeysDone:
+    """Where they are; ``records``: how many have been read."""
+
+    number: int
+    node: str
+    records: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,9 +455,19 @@ class ScratchLost:
     node: str
 
 
-Task = ExtractTask | DuplicatesTask | OrderTask | CutTask | MeasureTask | CreateTask | SealTask
+Task = (
+    ExtractTask
+    | KnownKeysTask
+    | DuplicatesTask
+    | OrderTask
+    | CutTask
+    | MeasureTask
+    | CreateTask
+    | SealTask
+)
 TaskDone = (
     ShardExtracted
+    | KnownKeysDone
     | DuplicatesDone
     | OrderDone
     | CutDone

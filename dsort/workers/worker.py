@@ -11,6 +11,7 @@ from dsort.storage.open import open_pair
 from dsort.workers.creator import Creator
 from dsort.workers.extractor import Extractor
 from dsort.workers.heap import Heap
+from dsort.workers.known_keys import read_known_keys
 from dsort.workers.orderer import Orderer
 from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.sealer import Sealer
@@ -19,6 +20,7 @@ from dsort.workers.tasks import (
     CutTask,
     DuplicatesTask,
     ExtractTask,
+    KnownKeysTask,
     MeasureTask,
     OrderTask,
     SealTask,
@@ -56,7 +58,8 @@ class Worker:
             from dsort.loose_files.bucket import of_shared_files  # other jobs read shards
 
             inputs = of_shared_files(inputs, [each.name for each in setup.inputs], nodes.store)
-        buffer = PayloadBuffer(setup.buffer_bytes)
+        self._setup, self._outputs = setup, outputs
+        buffer = self._buffer = PayloadBuffer(setup.buffer_bytes)
         self._extractor: Extractor
         self._creator: Creator | TableCreator
         if setup.output_container.is_columnar:
@@ -96,6 +99,8 @@ class Worker:
         match task:
             case ExtractTask():
                 return self._extractor.extract(task)
+            case KnownKeysTask():
+                return read_known_keys(task, self._outputs, self._buffer, self._setup, self.nodes)
             case DuplicatesTask():
                 return self._orderer.duplicates(task)
             case OrderTask():

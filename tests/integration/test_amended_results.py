@@ -426,17 +426,6 @@ def test_a_warning_counts_one_as_one(tmp_path: Path) -> None:
     assert any(text.startswith("1 record has the key of an earlier") for text in report.warnings)
 
 
-@pytest.mark.parametrize(("reaction", "is_told"), [("abort", True), ("warn", False)])
-def test_an_append_says_that_it_does_not_compare_old_keys(
-    tmp_path: Path, reaction: str, is_told: bool
-) -> None:
-    made(tmp_path, duplicate_keys=reaction)
-    write_shards(tmp_path / "more", {"c.tar": shard_of("a", "z")})
-    report = append(tmp_path, "more")
-    assert keys_of(tmp_path).count("a") == 2
-    assert any(f"duplicate_keys ({reaction})" in text for text in report.warnings) == is_told
-
-
 def test_the_commands_say_what_they_did(tmp_path: Path, cli: CommandLine) -> None:
     report = made(tmp_path)
     (tmp_path / "keys.txt").write_text("a\nnobody\n")

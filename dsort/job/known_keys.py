@@ -1,0 +1,78 @@
+"""The keys that a result has before a job adds records to it.
+
+They are read from its shards, some shards a task, and stay in the scratch of the nodes that read
+them, sorted by their hashes. Whoever looks for duplicates asks for those of a few hashes; so no
+memory grows with the result.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from dsort.job.extract import answers
+from dsort.job.job import Job
+from dsort.job.manifest import ManifestOutput
+from dsort.workers.tasks import KnownKeysDone, KnownKeysTask
+
+__all__ = ["KnownKeys", "compares_known_keys", "known_keys"]
+
+RECORDS_A_FILE: Final = 1 << 18
+"""So many keys, with their bytes, a worker holds at a time, unless a shard has more."""
+
+
+def compares_known_keys(job: Job) -> bool:
+    """Whether the keys of the job's records are compared with those of the result to which they are
+    added. Records that are joined, and those that are but numbered, are not."""
+    amend, spec = job.spec.amend, job.spec
+    if amend is None or amend.by != "append" or spec.join is not None:
+        return False
+    by_key = spec.deduplicate is not None and spec.deduplicate.by == "key"
+    is_asked = by_key or spec.config.duplicate_keys != "ignore"
+    return is_asked and not spec.output_container.numbers_records
+
+
+def known_keys(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """(node, numbers of its files) of the keys that the result has; read once, and again where a
+    node was lost. Empty if they are not compared."""
+    if not compares_known_keys(job) or job.base is None:
+        return ()
+    if job.known_keys is None:
+        job.known_keys = KnownKeys(_parts(job.base.outputs))
+    return job.known_keys.located(job)
+
+
+@dataclass(slots=True, eq=False)
+class KnownKeys:
+    """The shards of a result in parts, and on which node the keys of each part are."""
+
+    parts: Sequence[tuple[str, ...]]
+    nodes: dict[int, str] = field(default_factory=dict)
+
+    def located(self, job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """(node, numbers of its files), once all have been read."""
+        there = set(job.runtime.scratch_nodes())
+        missing = [n for n in range(len(self.parts)) if self.nodes.get(n) not in there]
+        tasks = (KnownKeysTask(number, self.parts[number]) for number in missing)
+        for _, done in answers(job, tasks):
+            assert isinstance(done, KnownKeysDone)
+            self.nodes[done.number] = done.node
+        numbers: dict[str, list[int]] = defaultdict(list)
+        for number in range(len(self.parts)):
+            numbers[self.nodes[number]].append(number)
+        return tuple((node, tuple(own)) for node, own in sorted(numbers.items()))
+
+
+def _parts(outputs: Sequence[ManifestOutput]) -> list[tuple[str, ...]]:
+    parts: list[tuple[str, ...]] = []
+    names: list[str] = []
+    records = 0
+    for shard in outputs:
+        if names and records + shard.records > RECORDS_A_FILE:
+            parts.append(tuple(names))
+            names, records = [], 0
+        names.append(shard.name)
+        records += shard.records
+    return [*parts, tuple(names)] if names else parts

@@ -1,0 +1,56 @@
+"""The keys that a result has before a job adds records to it, as its shards say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dsort.data.columns import BytesColumn
+from dsort.data.records import FormedRecords, form_records
+from dsort.scratch.columns import Column, write_columns
+from dsort.scratch.nodes import ScratchNodes
+from dsort.scratch.requests import known_keys_file
+from dsort.storage.bucket import Bucket
+from dsort.workers.payload_files import PayloadBuffer
+from dsort.workers.source import ShardBytes
+from dsort.workers.tasks import KnownKeysDone, KnownKeysTask, WorkerSetup
+
+__all__ = ["read_known_keys"]
+
+
+def read_known_keys(
+    task: KnownKeysTask,
+    outputs: Bucket,
+    buffer: PayloadBuffer,
+    setup: WorkerSetup,
+    nodes: ScratchNodes,
+) -> KnownKeysDone:
+    """Read the headers of the shards, and store their keys in the order of the hashes."""
+    found = list(_formed(task, outputs, buffer, setup))
+    hashes = np.concatenate([np.zeros(0, np.uint64), *(each.key_hash for each in found)])
+    keys = BytesColumn.concat([each.keys for each in found])
+    order = np.argsort(hashes, kind="stable")
+    columns: dict[str, Column | None] = {"key_hash": hashes[order], "keys": keys.take(order)}
+    write_columns(nodes.store.scratch, known_keys_file(task.number), columns)
+    return KnownKeysDone(task.number, nodes.node, len(hashes))
+
+
+def _formed(
+    task: KnownKeysTask, outputs: Bucket, buffer: PayloadBuffer, setup: WorkerSetup
+) -> Iterator[FormedRecords]:
+    for name in task.names:
+        with outputs.open(name) as source:
+            container = setup.output_container
+            shard = ShardBytes(
+                name,
+                source,
+                buffer,
+                mapped=setup.movement == "map",
+                container=container,
+                decoding=setup.decoding,
+            )
+            try:
+                yield form_records(shard.members(), "keep")
+            finally:
+                shard.close()
