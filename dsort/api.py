@@ -316,10 +316,13 @@ def resume_on_shard(
     options: RunOptions | None = None,
     on_event: Listener | None = None,
     stop: StopFlag | None = None,
+    expected: JobSpec | None = None,
 ) -> int:
     """Run ``on_shard`` of a finished job for the output shards that it has not been run for; how
-    many these were. ``ForbiddenError`` unless ``options`` let what a bucket says be run;
-    ``ShardCommandError`` as the job itself; ``JobConflictError`` while the job does it."""
+    many these were. ``expected``: the spec that the manifest has to have; None: any.
+    ``ForbiddenError`` unless ``options`` let what a bucket says be run; ``ShardCommandError`` as
+    the job itself; ``JobConflictError`` while the job does it."""
+    from dsort.job.amend import is_removal
     from dsort.job.on_shard import run_on_shards, shards_left
 
     options = options or default_options()
@@ -327,8 +330,11 @@ def resume_on_shard(
     held = _open(resolve_ref(ref, options.settings), options, stop)
     data = read_small(held, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX)
     manifest = parse_manifest(data)
-    wanted = manifest.spec.on_shard
-    left = [] if wanted is None else shards_left(held, job_id, len(manifest.outputs))
+    if expected is not None and manifest.spec != expected:
+        raise JobConflictError(f"the manifest of job {job_id} in {held.uri} is of another job")
+    wanted = None if is_removal(manifest) else manifest.spec.on_shard
+    outputs = manifest.parts()[-1].outputs  # those before were there already
+    left = [] if wanted is None else shards_left(held, job_id, len(outputs))
     if wanted is None or not left:
         return 0
     _refuse_unasked_program(options)
@@ -349,7 +355,7 @@ def resume_on_shard(
             wanted,
             job_id,
             held,
-            manifest.outputs,
+            outputs,
             stop=flag,
             warn=lambda text: listener(JobWarning(job_id, "on_shard", text)),
         )
@@ -357,7 +363,7 @@ def resume_on_shard(
 
 
 def _refuse_unasked_program(options: RunOptions) -> None:
-    if not options.may_run_code or options.fetch is not None:
+    if not options.may_run_code:
         raise ForbiddenError(
             "on_shard of the job runs a program that the bucket names",
             hint="--run-code lets it, for a job that is yours",

@@ -39,6 +39,7 @@ from dsort.job.manifest import (
     ManifestOutput,
     ManifestPart,
     ManifestSidecar,
+    StoredManifest,
     parse_manifest,
 )
 from dsort.job.whole_result import refuse_other_sidecars, result_shards, result_sidecars
@@ -52,6 +53,7 @@ __all__ = [
     "amended",
     "claim_base",
     "forget_replaced",
+    "is_removal",
     "load_base",
     "read_removed",
     "refuse_lost_claim",
@@ -178,11 +180,16 @@ def amended(
     )
 
 
+def is_removal(manifest: StoredManifest) -> bool:
+    """Whether the job of a manifest removed records from a result."""
+    return removed_name(manifest.job_id) in manifest.removed
+
+
 def forget_replaced(bucket: Bucket, job_id: str) -> None:
     """Once a finished job has removed records from a result: remove what still tells of them, which
     are the lineages that the result had, and its wids index, which says what its shards were."""
     now = parse_manifest(read_small(bucket, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX))
-    if now.amends is None or removed_name(job_id) not in now.removed:
+    if now.amends is None or not is_removal(now):
         return
     try:
         data = read_small(bucket, manifest_name(now.amends), bytes_max=MANIFEST_BYTES_MAX)

@@ -33,6 +33,8 @@ from dsort.job.resume import RESOLVED_FILE, note_names, resolved_before
 from dsort.job.setup import output_names
 from dsort.job.taken_names import refuse_taken_early
 from dsort.job.worker_setup import check_directories, movement_for, start_workers
+from dsort.spec.inputs import InputFormat
+from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.version import dsort_version
 from dsort.workers.source import INPUTS_FILE, InputShard, inputs_bytes
@@ -82,8 +84,9 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     check = job.stop.raise_if_requested
     if job.spec.ingest is not None:
         job.stop.wait_for(lambda: list_files(job, tally))
+    spec = _of_the_result(job)
     job.inputs = job.stop.wait_for(
-        lambda: resolve_inputs(job.spec, job.inputs_bucket, tally, check=check)
+        lambda: resolve_inputs(spec, job.inputs_bucket, tally, check=check)
     )
     _name_outputs(job)
     _compare_with_manifests(job, tally)
@@ -110,6 +113,15 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     }
     _record_inputs(job, JobAccepted(job.job_id, dsort_version(), job.spec.canonical(), created))
     _record_movement(job)
+
+
+def _of_the_result(job: Job) -> JobSpec:
+    """The spec, with the names of all shards of the result if it removes keys from it and does not
+    say which ones have them."""
+    if job.base is None or not job.replaces_inputs or job.spec.input_format != InputFormat():
+        return job.spec
+    names = tuple(shard.name for shard in job.base.outputs)
+    return job.spec.model_copy(update={"input_format": InputFormat(objnames=names)})
 
 
 def _resolve_again(job: Job) -> None:

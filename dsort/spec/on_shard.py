@@ -67,3 +67,9 @@ class OnShard(Part):
     at_once: int = Field(
         default=1, ge=1, le=AT_ONCE_MAX, description="So many shards at a time, in their order."
     )
+    allowed_by: str = Field(
+        default="",
+        max_length=128,
+        description="Written by a service: the admin who submitted the job. What a request says "
+        "here is ignored.",
+    )

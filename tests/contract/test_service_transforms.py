@@ -130,6 +130,34 @@ def test_code_is_an_admins_and_the_spec_says_whose(callers: Callers, steps: Any)
     assert callers.ask("ada", "POST", "/v1/schedules", json=schedule)[0] == 201
 
 
+@pytest.mark.parametrize(
+    "fields", [{"on_shard": {"exec": ["true"]}}, {"amend": {"job": "20260101-000000-abcdef"}}]
+)
+def test_programs_for_shards_and_amendments_are_for_admins(callers: Callers, fields: Any) -> None:
+    spec = {**SPEC, **fields}
+    for path in ("/v1/jobs", "/v1/validate", "/v1/sort"):
+        status, refused = callers.ask("ann", "POST", path, json=spec)
+        assert (status, "unless an admin submits it" in str(refused)) == (403, True), path
+    schedule = {"name": "x", "every": "1d", "spec": spec}
+    assert callers.ask("ann", "POST", "/v1/schedules", json=schedule)[0] == 403
+    if "on_shard" in fields:
+        lie = {**SPEC, "on_shard": {"exec": ["true"], "allowed_by": "ada"}}
+        assert callers.ask("ann", "POST", "/v1/jobs", json=lie)[0] == 403
+    status, job = callers.ask("ada", "POST", "/v1/jobs", json=spec)
+    assert status == 201, job
+    path = f"/v1/jobs/{job['job_id']}"
+    callers.ask("ada", "POST", f"{path}/stop")
+    assert callers.ask("ann", "POST", f"{path}/retry")[0] in (403, 404)
+    entries = callers.ask("ada", "GET", "/v1/audit")[1]["entries"]
+    said = [each["details"] for each in entries if each["action"] == "job.submit"]
+    shown = (
+        {"on_shard": "true"}
+        if "on_shard" in fields
+        else {"amends": f"{fields['amend']['job']} (append)"}
+    )
+    assert said[0].items() >= shown.items()
+
+
 def test_code_that_an_admin_has_registered_is_for_whoever_submits_jobs(callers: Callers) -> None:
     assert callers.put("aug", CODE, who="ann")[0] == 403
     status, made = callers.put("aug", CODE)
@@ -170,6 +198,8 @@ def test_a_service_without_tokens_runs_nobodys_code(tmp_path: Path) -> None:
         answer = here.client.post("/v1/jobs", json={**SPEC, "transform": CODE})
         assert answer.status_code == 403
         assert "asks nobody for a token" in answer.json()["detail"]
+        answer = here.client.post("/v1/jobs", json={**SPEC, "on_shard": {"exec": ["true"]}})
+        assert answer.status_code == 403
         here.submit({**SPEC, "transform": {"use": "half"}})
 
 

@@ -3,8 +3,11 @@ webdataset, which reads transformed shards straight from the service."""
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.support.commands import CommandLine
@@ -58,6 +61,7 @@ def test_webdataset_and_jobs_get_what_an_admin_has_registered(
         }
         done = cli("transform", "images", "loud", "--use", "louder", "--wait")
         assert done.code == 0, done.err
+        refuse_all_but_admins(cli, tmp_path, monkeypatch, tokens)
         plain = cli("urls", "images/s-{0..1}.tar", "--braces").out.strip()
         assert plain == f"{service.url}/v1/objects/images/s-{{0..1}}.tar"
     for name, data in files_of(tmp_path / "data" / "loud").items():
@@ -65,6 +69,56 @@ def test_webdataset_and_jobs_get_what_an_admin_has_registered(
         assert texts == [b"0!", b"1!", b"2!"], name
     (manifest,) = (tmp_path / "data" / "loud").glob(".dsort/*/manifest.json")
     assert '"allowed_by": "ada"' in manifest.read_text()
+
+
+def refuse_all_but_admins(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokens: dict[str, str]
+) -> None:
+    """An admin's job runs a program for each shard, another removes records from its result; those
+    of nobody else do. The audit log says so."""
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    spec = tmp_path / "spec.json"
+    fields = {"input_bck": "images", "output_bck": "plain", "output_format": "p-%d"}
+    order = {"algorithm": {"kind": "none"}, "output_shard_records": 3}
+    program = {"on_shard": {"exec": ["cp", "{path}", str(copies)], "allowed_by": "eve"}}
+    spec.write_text(json.dumps({**fields, **order, **program}))
+    refused = cli("start", "-f", spec)
+    assert (refused.code, "unless an admin submits it" in refused.err) == (2, True)
+    monkeypatch.setenv("DSORT_TOKEN", tokens["ada"])
+    done = cli("start", "-f", spec, "--wait")
+    assert done.code == 0, done.err
+    shards = files_of(tmp_path / "data" / "plain")
+    assert files_of(copies) == shards
+    (manifest,) = (tmp_path / "data" / "plain").glob(".dsort/*/manifest.json")
+    assert json.loads(manifest.read_text())["spec"]["on_shard"]["allowed_by"] == "ada"
+    removal = {
+        "input_bck": "plain",
+        "output_bck": "plain",
+        "algorithm": {"kind": "none"},
+        "keep_shards": True,
+        "overwrite": True,
+        "duplicate_keys": "ignore",
+        "stray_members": "keep",
+        "transform": {"steps": [{"drop_keys": {"keys": ["00", "12"]}}]},
+        "amend": {"job": manifest.parent.name, "by": "remove"},
+    }
+    spec.write_text(json.dumps(removal))
+    monkeypatch.setenv("DSORT_TOKEN", tokens["ann"])
+    assert "unless an admin submits it" in cli("start", "-f", spec).err
+    monkeypatch.setenv("DSORT_TOKEN", tokens["ada"])
+    done = cli("start", "-f", spec, "--wait")
+    assert done.code == 0, done.err
+    assert [len(read_shard(data)) for data in files_of(tmp_path / "data" / "plain").values()] == [
+        4,
+        4,
+    ]
+    headers = {"Authorization": f"Bearer {tokens['ada']}"}
+    entries = httpx.get(f"{os.environ['DSORT_SERVER']}/v1/audit", headers=headers).json()
+    details = [each["details"] for each in entries["entries"] if each["action"] == "job.submit"]
+    assert details[0]["amends"] == f"{manifest.parent.name} (remove)"
+    assert details[1]["on_shard"].startswith("cp {path} ")
+    monkeypatch.setenv("DSORT_TOKEN", tokens["ann"])
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -31,6 +32,7 @@ from dsort.service.service import Service
 __all__ = ["SeenJob", "router"]
 
 LIST_MAX = 500
+ON_SHARD_SHOWN_MAX = 200
 _PLACE = "The job's own route."
 _PRIORITY = "Higher goes first in the queue; at equal priority owners take turns. Above 0: admins."
 _REFUSED = problems(400, 401, 403, 404, 409, 413, 429)
@@ -144,7 +146,8 @@ def _add_submit(routes: APIRouter, service: Service) -> None:
 
         def note(connection: Connection, new: NewJob) -> None:
             where = {"input": shown_uris(new.input_uri), "output": shown_uris(new.output_uri)}
-            details, address = {**where, "kind": new.kind}, address_of(request)
+            details = {**where, "kind": new.kind, **_for_admins(new.spec)}
+            address = address_of(request)
             audit = service.audit
             audit.note(connection, identity.name, address, "job.submit", new.job_id, details)
 
@@ -157,6 +160,14 @@ def _add_submit(routes: APIRouter, service: Service) -> None:
             return _accepted(service, row, response)
 
         return await run_in_threadpool(take_in)
+
+
+def _for_admins(spec: Mapping[str, Any]) -> dict[str, str]:
+    """What a spec has that admins alone may ask for, as the audit log names it."""
+    on_shard, amend = spec.get("on_shard") or {}, spec.get("amend") or {}
+    found = {"on_shard": " ".join(on_shard.get("exec", ()))[:ON_SHARD_SHOWN_MAX]}
+    found["amends"] = f"{amend['job']} ({amend['by']})" if amend else ""
+    return {name: text for name, text in found.items() if text}
 
 
 def _add_list(routes: APIRouter, service: Service) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from dsort import api
 from dsort.data.tally import Tally
 from dsort.errors import InputError, JobConflictError, ObjectNotFoundError
+from dsort.job.amend import forget_replaced
 from dsort.job.events import (
     Event,
     JobReport,
@@ -28,7 +29,7 @@ from dsort.job.events import (
 from dsort.job.journal import discard_run
 from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import JobHold, last_attempt, read_hold, stop_job
-from dsort.job.manifest import parse_manifest
+from dsort.job.manifest import StoredManifest, parse_manifest
 from dsort.job.resources import store_limits
 from dsort.job.resume import state_of
 from dsort.job.setup import load_keymap, output_names
@@ -77,8 +78,8 @@ class JobAttempt:
         """``SpecError`` if the row's spec is none. Its code may run if the service wrote into the
         row who allowed it."""
         spec = parse_spec(dict(row.spec)).spec
-        allowed_by = spec.transform.allowed_by if spec.transform is not None else ""
-        options = replace(options, runs_code=bool(allowed_by))
+        allowed = {part.allowed_by for part in (spec.transform, spec.on_shard) if part is not None}
+        options = replace(options, runs_code=bool(allowed - {""}))
         return cls(row, spec, options, on_event, stop)
 
     def plan(self) -> PlanReport:
@@ -148,7 +149,7 @@ class JobAttempt:
         except ObjectNotFoundError:
             return None
         stored = parse_manifest(data)
-        if stored.job_id != job_id or stored.spec != self.spec:
+        if stored.job_id != job_id or not self._is_of_the_job(stored):
             # Whoever can write to the bucket could write one.
             raise JobConflictError(
                 f"the manifest of job {job_id} in {bucket.uri} is of another job",
@@ -158,7 +159,25 @@ class JobAttempt:
         log.info("the job has finished already: its manifest is there")
         names = [str(shard["name"]) for shard in manifest["outputs"]]
         discard_run(bucket, job_id, names=names)
+        if self.spec.amend is not None:
+            forget_replaced(bucket, job_id)
+        if self.spec.on_shard is not None:
+            api.resume_on_shard(
+                job_id,
+                self.spec.output_bck,
+                options=self.options,
+                on_event=self.on_event,
+                stop=self.stop,
+                expected=self.spec,
+            )
         return report_of_manifest(manifest, bucket.uri)
+
+    def _is_of_the_job(self, stored: StoredManifest) -> bool:
+        """Whether a manifest is what the job would have written."""
+        amend = self.spec.amend
+        if amend is None or amend.by == "append":
+            return stored.spec == self.spec
+        return stored.amends == amend.job  # it says how the result was made
 
     def _wait_for_others(self, bucket: Bucket) -> None:
         """Wait until nobody has the job: whoever had it is dead and its lease has not lapsed, or

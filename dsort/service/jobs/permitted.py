@@ -2,11 +2,12 @@
 
 Steps over keys, sizes and small members are everybody's: they run no code, and open nothing. All
 other steps run with the rights of the service's own account. Who may have them is decided by the
-role of the token when the job is submitted, and the job's spec says who it was."""
+role of the token when the job is submitted, and the job's spec says who it was. So it is with
+programs of ``on_shard``, and with jobs that amend a result: shards that others read change."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from dsort.errors import ForbiddenError, NotFoundError
 from dsort.naming.names import first_few
@@ -23,11 +24,19 @@ def permitted(
     spec: JobSpec, identity: Identity | None, registered: Lookup, *, without_tokens: bool = False
 ) -> JobSpec:
     """``spec`` with the name of whoever allowed its code in ``transform.allowed_by``, "" if it runs
-    none. ``ForbiddenError`` if nobody did.
+    none, and in ``on_shard.allowed_by``. ``ForbiddenError`` if nobody did, or if it amends a result
+    and is no admin's.
 
     ``registered``: finds the service's own transforms; a spec that says to use something else loses
     that name, for it would say what is not so. ``without_tokens``: nobody is known to be an admin.
     """
+    allowed_by = ""
+    for field, value in (("on_shard", spec.on_shard), ("amend", spec.amend)):
+        if value is not None:
+            allowed_by = _admin(f"{field}:", _ADMINS_ALONE, identity, without_tokens)
+    if spec.on_shard is not None:
+        own = spec.on_shard.model_copy(update={"allowed_by": allowed_by})
+        spec = spec.model_copy(update={"on_shard": own})
     transform = spec.transform
     if transform is None:
         return spec
@@ -61,19 +70,29 @@ def _who(
     *,
     without_tokens: bool,
 ) -> str:
+    what = f"transform.steps has {first_few(kinds)}:"
+    if found is not None and not without_tokens:
+        return found.owner
+    return _admin(what, _REGISTERED, identity, without_tokens)
+
+
+_ADMINS_ALONE: Final = "ask an admin to submit it, or run the job on the machine itself"
+_REGISTERED: Final = (
+    "use a transform that an admin has registered: `dsort transforms ls` lists them; or run the "
+    "job with `dsort start` on the machine itself"
+)
+
+
+def _admin(what: str, hint: str, identity: Identity | None, without_tokens: bool) -> str:
+    """The name of the admin who asks for something; ``ForbiddenError`` if it is none."""
     if without_tokens:
         raise ForbiddenError(
-            f"transform.steps has {first_few(kinds)}, which a service that asks nobody for a token "
-            "does for nobody on the network",
+            f"{what} a service that asks nobody for a token does this for nobody on the network",
             hint="make tokens: `dsort token add NAME --role admin`",
         )
-    if found is not None:
-        return found.owner
     if identity is not None and identity.at_least(ADMIN):
         return identity.name
     raise ForbiddenError(
-        f"transform.steps has {first_few(kinds)}, which no spec that comes over the network may "
-        "have, unless an admin submits it",
-        hint="use a transform that an admin has registered: `dsort transforms ls` lists them; or "
-        "run the job with `dsort start` on the machine itself",
+        f"{what} no spec that comes over the network may have this, unless an admin submits it",
+        hint=hint,
     )

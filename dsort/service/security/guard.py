@@ -243,13 +243,6 @@ def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
             path = f"{target.path}output_bck"
             outputs[target.place] = _checked_bucket(path, target.bucket, policy, fetch, found)
     _check_names(spec, found)
-    if spec.on_shard is not None:
-        message = "a program is not for specs that come over the network"
-        hint = "run such a job with `dsort start` on the machine itself"
-        found.forbidden.append(SpecProblem("on_shard", message, hint))
-    if spec.amend is not None:
-        message = "no spec that comes over the network may amend a result yet"
-        found.forbidden.append(SpecProblem("amend", message))
     if not found.wrong:
         _check_links(spec, policy, fetch, found)
     keymap = _checked_keymap(spec.ekm_file, policy, fetch, found) if spec.ekm_file else None
