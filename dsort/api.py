@@ -285,13 +285,12 @@ def append(
 ) -> JobReport:
     """Add the shards of the bucket ``source`` to a result, in the order and sizes of its spec.
 
-    ``manifest``: of the newest version of the result, which is in the bucket ``place``. ``source``:
-    where it joined several inputs, a bucket for each of these, by name.
-    ``template``: of the shards that go in; None: all. ``output_format``: of the new shards; None:
-    the names of the result go on. ``duplicate_keys``: what becomes of records whose key another new
-    one has, or one of the result: as in a spec; None, as in that of the result. In one commit,
-    with a manifest that lists the whole result. Raises ``DsortError``: the result is as it was
-    then.
+    ``manifest``: of the newest version of the result, in the bucket ``place``. ``source``: of a
+    result of a join, a bucket for each input by name. ``template``: of the shards that go in; None:
+    all. ``output_format``: of the new shards; None: the names of the result go on.
+    ``duplicate_keys``: as in a spec, also about keys that the result has; None: as in its spec. In
+    one commit, with a manifest that lists the whole result. Raises ``DsortError``: the result is as
+    it was then.
     """
     from dsort.amendments import append_fields
 

@@ -15,6 +15,7 @@ from typing import Final
 from dsort.job.extract import answers
 from dsort.job.job import Job
 from dsort.job.manifest import ManifestOutput
+from dsort.spec.model import JobSpec
 from dsort.workers.tasks import KnownKeysDone, KnownKeysTask
 
 __all__ = ["KnownKeys", "compares_known_keys", "known_keys"]
@@ -31,7 +32,7 @@ def compares_known_keys(job: Job) -> bool:
         return False
     by_key = spec.deduplicate is not None and spec.deduplicate.by == "key"
     is_asked = by_key or spec.config.duplicate_keys != "ignore"
-    return is_asked and not spec.output_container.numbers_records
+    return is_asked and not all(each.numbers_records for each in spec.target_containers)
 
 
 def known_keys(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -40,7 +41,7 @@ def known_keys(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
     if not compares_known_keys(job) or job.base is None:
         return ()
     if job.known_keys is None:
-        job.known_keys = KnownKeys(_parts(job.base.outputs))
+        job.known_keys = KnownKeys(_parts(job.spec, job.base.outputs))
     return job.known_keys.located(job)
 
 
@@ -48,14 +49,15 @@ def known_keys(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
 class KnownKeys:
     """The shards of a result in parts, and on which node the keys of each part are."""
 
-    parts: Sequence[tuple[str, ...]]
+    parts: Sequence[tuple[tuple[str, int], ...]]
     nodes: dict[int, str] = field(default_factory=dict)
 
     def located(self, job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """(node, numbers of its files), once all have been read."""
         there = set(job.runtime.scratch_nodes())
         missing = [n for n in range(len(self.parts)) if self.nodes.get(n) not in there]
-        tasks = (KnownKeysTask(number, self.parts[number]) for number in missing)
+        containers = job.spec.target_containers
+        tasks = (KnownKeysTask(number, self.parts[number], containers) for number in missing)
         for _, done in answers(job, tasks):
             assert isinstance(done, KnownKeysDone)
             self.nodes[done.number] = done.node
@@ -65,14 +67,19 @@ class KnownKeys:
         return tuple((node, tuple(own)) for node, own in sorted(numbers.items()))
 
 
-def _parts(outputs: Sequence[ManifestOutput]) -> list[tuple[str, ...]]:
-    parts: list[tuple[str, ...]] = []
-    names: list[str] = []
+def _parts(spec: JobSpec, outputs: Sequence[ManifestOutput]) -> list[tuple[tuple[str, int], ...]]:
+    """The shards whose records have keys, each with the number of its output, in parts."""
+    numbers_records = [each.numbers_records for each in spec.target_containers]
+    parts: list[tuple[tuple[str, int], ...]] = []
+    shards: list[tuple[str, int]] = []
     records = 0
     for shard in outputs:
-        if names and records + shard.records > RECORDS_A_FILE:
-            parts.append(tuple(names))
-            names, records = [], 0
-        names.append(shard.name)
+        output = 0 if shard.output is None else spec.output_names.index(shard.output)
+        if numbers_records[output]:
+            continue
+        if shards and records + shard.records > RECORDS_A_FILE:
+            parts.append(tuple(shards))
+            shards, records = [], 0
+        shards.append((shard.name, output))
         records += shard.records
-    return [*parts, tuple(names)] if names else parts
+    return [*parts, tuple(shards)] if shards else parts

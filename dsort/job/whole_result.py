@@ -147,8 +147,10 @@ def _kept_up(spec: JobSpec, *, splits: bool) -> dict[str, object]:
     found: dict[str, object] = {"index": sorted(spec.index), "lineage": spec.lineage}
     own = {target.place: target.bucket.uri for target in spec.targets if target.bucket is not None}
     found["buckets of outputs"] = own
+    if splits:
+        found["outputs"] = list(spec.output_names)
     if splits and spec.index:
-        found |= {"split": spec.split, "outputs": list(spec.output_names)}
+        found["split"] = spec.split
     return found
 
 

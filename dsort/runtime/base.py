@@ -103,7 +103,7 @@ def describe(task: Task) -> str:
         case DuplicatesTask():
             return "looking for duplicate keys"
         case KnownKeysTask():
-            return f"reading the keys of {task.names[0]} and other shards of the result"
+            return f"reading the keys of {task.shards[0][0]} and other shards of the result"
         case OrderTask() | CutTask():
             return f"planning partition {task.partition}"
         case MeasureTask():

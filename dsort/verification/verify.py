@@ -212,7 +212,7 @@ class _Verification:
         spec = self._manifest.spec
         if not self._shared.key_hashes or spec.join is not None:
             return None
-        if spec.output_container.numbers_records:
+        if all(each.numbers_records for each in spec.target_containers):
             return None
         return np.unique(np.concatenate(self._shared.key_hashes))
 

@@ -39,15 +39,14 @@ def read_known_keys(
 def _formed(
     task: KnownKeysTask, outputs: Bucket, buffer: PayloadBuffer, setup: WorkerSetup
 ) -> Iterator[FormedRecords]:
-    for name in task.names:
+    for name, container in task.shards:
         with outputs.open(name) as source:
-            container = setup.output_container
             shard = ShardBytes(
                 name,
                 source,
                 buffer,
                 mapped=setup.movement == "map",
-                container=container,
+                container=task.containers[container],
                 decoding=setup.decoding,
             )
             try:

@@ -240,10 +240,12 @@ class DuplicatesTask:
 @dataclass(frozen=True, slots=True)
 class KnownKeysTask:
     """Read the keys of some output shards of earlier jobs, and store them in the scratch of the
-    node, as ``known-<number>.col``."""
+    node, as ``known-<number>.col``. ``shards``: the name of each, and its number in
+    ``containers``."""
 
     number: int
-    names: tuple[str, ...]
+    shards: tuple[tuple[str, int], ...]
+    containers: tuple[Container, ...]
 
 
 @dataclass(frozen=True, slots=True)
