@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -111,11 +112,16 @@ def test_a_job_of_a_json_file(client: Client, place: Path) -> None:
     spec = framework("by file", algorithm=DsortAlgorithm(decreasing=True)).to_spec()
     path = place / "spec.json"
     path.write_text(json.dumps(spec), encoding="utf-8")
+    began = datetime.now(UTC)
     job_id = client.dsort().start(path)
     assert finished(client, job_id).success
     waited = client.job(job_id).wait(timeout=WAIT_SECONDS_MAX, verbose=False)  # as any kind of job
     assert (waited.job_id, waited.success, waited.error) == (job_id, True, "")
-    (snap,) = client.job(job_id).get_details().list_snapshots()
+    assert client.job(job_id).wait_single_node(timeout=WAIT_SECONDS_MAX, verbose=False).success
+    took = client.job(job_id).get_total_time()
+    assert took is not None
+    assert 0 < took.total_seconds() < WAIT_SECONDS_MAX
+    (snap,) = client.job(job_id).get_within_timeframe(began, datetime.now(UTC))
     assert (snap.kind, snap.is_idle, snap.destination_bck.name) == ("dsort", True, "by file")
     assert files_of(place / "by file") == made_by_dsort(place, spec, "expected by file")
 
@@ -168,11 +174,15 @@ def test_a_running_job_is_aborted_and_leaves_no_shards(
     )
     (info,) = job.get_job_info().values()
     assert (info.aborted, info.archived) == (False, False)
-    job.abort()
+    assert client.job(job_id).get_total_time() is None
+    assert client.job(job_id).status().end_time == 0
+    client.job(job_id).abort()  # as any kind of job
     result = job.wait(timeout=WAIT_SECONDS_MAX, verbose=False)
     assert (result.success, result.end_time) == (False, None)
     assert result.error == f"[dsort] {job_id} aborted: aborted by an AIStore client"
     assert [name for name in files_of(place / "aborted") if not name.startswith(".dsort/")] == []
+    waited = client.job(job_id).wait(timeout=WAIT_SECONDS_MAX, verbose=False)
+    assert (waited.success, waited.error) == (False, result.error)
     job.abort()  # of what is over: no error
     disarm(held)
 
