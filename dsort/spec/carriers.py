@@ -20,6 +20,8 @@ def carrier_extension(spec: SpecFields) -> str:
     """What the records of ``spec`` travel in: the container of the outputs, where all have one;
     where all are of tables, that of the first; else tar."""
     targets = spec.targets
+    if spec.join is None and len({each.extension for each in targets}) == 1:
+        return targets[0].extension  # without loading its container: most specs are such
     containers = [container_of(each.extension) for each in targets]
     if spec.join is not None and not all(each.is_of_members for each in containers):
         return CARRIER
@@ -31,7 +33,10 @@ def carrier_extension(spec: SpecFields) -> str:
 
 def is_late(spec: SpecFields, target: Target) -> bool:
     """Whether the records of an output are converted as they are written."""
-    carrier = container_of(carrier_extension(spec))
+    extension = carrier_extension(spec)
+    if target.extension == extension:
+        return False
+    carrier = container_of(extension)
     return not carrier.is_columnar and container_of(target.extension) != carrier
 
 
