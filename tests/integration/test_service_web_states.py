@@ -1,5 +1,6 @@
 """How the page shows every state that jobs, lists and the service itself can be in: in light, in
-dark and on a phone. Screenshots are kept in ``test-output/screenshots/states``.
+dark and on a phone. Screenshots are kept in ``test-output/screenshots/states``, all of them by
+``make test-all``; ``make test`` takes a sample.
 
 In each, axe-core finds nothing serious or critical, nothing is cut off on a phone, and the browser
 has nothing to complain about. What the page says of each state has tests of its own below."""
@@ -14,6 +15,7 @@ import pytest
 
 from tests.support.axe import axe_findings
 from tests.support.chromium import chromium
+from tests.support.service_process import await_that
 from tests.support.web_gallery import Gallery, gallery
 from tests.support.web_page import (
     PHONE,
@@ -45,6 +47,12 @@ JOB_STATES = {
     **{f"running-{phase}": (f"running-{phase}", "[aria-current=step]") for phase in PHASES},
 }
 """By the name of the screenshot: the job, and what is there once it is shown."""
+LOOKS: dict[str, tuple[str, ...]] = {
+    "light": (),
+    "dark": ("color-contrast",),
+    "phone": ("color-contrast", "scrollable-region-focusable", "target-size"),
+}
+"""And the rules of axe-core that may find something there and not elsewhere; none: all."""
 NOT_PLAIN = re.compile(r"[Cc]ame of|[Mm]oves by|[Pp]lans, too| --[a-z]+|NaN|undefined|\[object")
 """Words that puzzled readers, and what belongs to the command line."""
 PAGES = {
@@ -82,11 +90,22 @@ def context(place: Gallery, browser: Browser) -> Iterator[BrowserContext]:
 
 
 @pytest.fixture(scope="module")
-def page(place: Gallery, context: BrowserContext) -> Page:
-    """Alice's browser, for all tests of this file."""
-    found = signed_in(context, place.tokens["alice"])
-    go(found, "#/jobs")
-    return found
+def tab(place: Gallery, context: BrowserContext) -> Page:
+    return go(signed_in(context, place.tokens["alice"]), "#/jobs")
+
+
+@pytest.fixture
+def page(tab: Page) -> Page:
+    """Alice's browser, the same for all tests of this file: wide and light."""
+    return dress(tab, "light")
+
+
+def dress(page: Page, look: str) -> Page:
+    """Light, dark, or as wide as a phone."""
+    width, height = PHONE if look == "phone" else WIDE
+    page.set_viewport_size({"width": width, "height": height})
+    page.emulate_media(color_scheme="dark" if look == "dark" else "light")
+    return page
 
 
 def show(page: Page, address: str, sign: str) -> Page:
@@ -100,70 +119,68 @@ def show_job(page: Page, place: Gallery, name: str, sign: str = ".tiles") -> Pag
     return show(page, f"#/jobs/{place.jobs[name]}", sign)
 
 
-def look_at(page: Page, name: str) -> None:
-    """Keep pictures of what is shown, in light, dark and on a phone; nothing is wrong with it."""
-    wrong = []
-    for look, size, scheme, rules in (
-        ("light", WIDE, "light", ()),
-        ("dark", WIDE, "dark", ("color-contrast",)),
-        ("phone", PHONE, "light", ("color-contrast", "scrollable-region-focusable", "target-size")),
-    ):
-        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-        page.set_viewport_size({"width": size[0], "height": size[1]})
-        shoot(page, f"states/{name}-{look}")
-        wrong += [f"{look}: {finding}" for finding in axe_findings(page, *rules)]
-        wrong += [f"{look}: cut off: {each}" for each in cut_off(page)]
-    page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
-    page.emulate_media(color_scheme="light")
+def look_at(page: Page, name: str, look: str) -> None:
+    """Keep a picture of what is shown; nothing is wrong with it."""
+    shoot(page, f"states/{name}-{look}")
+    wrong = [*axe_findings(page, *LOOKS[look]), *(f"cut off: {each}" for each in cut_off(page))]
     wrong += NOT_PLAIN.findall(page.locator("body").inner_text())
     assert wrong == []
 
 
+@pytest.mark.sample(keep=10)
+@pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("name", JOB_STATES)
-def test_a_job_can_be_looked_at_in_every_state(place: Gallery, page: Page, name: str) -> None:
+def test_a_job_can_be_looked_at_in_every_state(
+    place: Gallery, page: Page, name: str, look: str
+) -> None:
     job, sign = JOB_STATES[name]
-    show_job(page, place, job, sign)
-    look_at(page, f"job-{name}")
+    show_job(dress(page, look), place, job, sign)
+    look_at(page, f"job-{name}", look)
 
 
+@pytest.mark.sample(keep=6)
+@pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("name", PAGES)
-def test_every_other_page_can_be_looked_at(place: Gallery, page: Page, name: str) -> None:
-    address, sign = PAGES[name]
-    show(page, address, sign)
-    look_at(page, name)
+def test_every_other_page_can_be_looked_at(page: Page, name: str, look: str) -> None:
+    show(dress(page, look), *PAGES[name])
+    look_at(page, name, look)
 
 
+@pytest.mark.sample(keep=1)
+@pytest.mark.parametrize("look", LOOKS)
 def test_who_has_no_token_signs_in_and_finds_the_service_empty(
-    place: Gallery, browser: Browser
+    place: Gallery, browser: Browser, look: str
 ) -> None:
     with careful_context(browser, place.url) as made:
-        page = go(made.new_page(), "#/jobs")
+        page = go(dress(made.new_page(), look), "#/jobs")
         field = page.get_by_label("Token")
         field.wait_for()
-        look_at(page, "sign-in")
+        look_at(page, "sign-in", look)
         field.fill("dsort_no_such")
         field.press("Enter")
         page.get_by_text("does not know this token").wait_for()
-        look_at(page, "sign-in-wrong-token")
+        look_at(page, "sign-in-wrong-token", look)
         page.get_by_label("Token").fill(place.tokens["stranger"])
         page.get_by_label("Token").press("Enter")
         page.get_by_text("No jobs yet.").wait_for()
-        look_at(page, "jobs-empty")
+        look_at(page, "jobs-empty", look)
         show(page, "#/schedules", ".empty p").get_by_text("No schedules yet.").wait_for()
-        look_at(page, "schedules-empty")
+        look_at(page, "schedules-empty", look)
 
 
+@pytest.mark.sample(keep=1)
+@pytest.mark.parametrize("look", LOOKS)
 def test_a_service_that_does_not_answer_is_told_of_and_waited_for(
-    place: Gallery, browser: Browser
+    place: Gallery, browser: Browser, look: str
 ) -> None:
     with careful_context(browser, place.url) as made:
-        page = go(signed_in(made, place.tokens["alice"]), "#/jobs")
+        page = go(dress(signed_in(made, place.tokens["alice"]), look), "#/jobs")
         page.locator("tr[data-job]").first.wait_for()
         made.set_offline(True)
         await_text(page, "#connection", "No answer, trying again")
-        look_at(page, "offline-jobs")
+        look_at(page, "offline-jobs", look)
         show_job(page, place, "shuffled", ".problem")
-        look_at(page, "offline-job")
+        look_at(page, "offline-job", look)
         made.set_offline(False)
         show(page, "#/jobs", "tr[data-job]")
         page.locator("#connection").wait_for(state="hidden")
@@ -209,12 +226,10 @@ def test_phases_count_the_one_that_runs(place: Gallery, page: Page) -> None:
 
 def test_a_spike_does_not_set_the_axis_of_throughput(place: Gallery, page: Page) -> None:
     show_job(page, place, "running-create", ".chart svg")
-    page.locator(".chart .spike").wait_for()
-    labels = page.locator(".chart text[text-anchor=end]").all_text_contents()
-    assert "300 MiB/s" in labels
-    assert not any("GiB/s" in label for label in labels)
-    assert re.fullmatch(r"↑ 2\.[89] GiB/s", page.locator(".chart .spike").text_content() or "")
-    assert "Up to 2." in page.locator(".chart .readout").inner_text()
+    await_text(page, ".chart text:not(.spike)", "300 MiB/s")  # its axis
+    page.locator(".chart .spike", has_text=re.compile(r"^↑ 2\.[89] GiB/s$")).wait_for()
+    assert page.locator(".chart text:not(.spike)", has_text="GiB/s").count() == 0
+    await_text(page, ".chart .readout", "Up to 2.")
     page.get_by_text("Throughput as a table").press("Enter")
     cells = page.get_by_role("region", name="Throughput").locator("tbody td")
     cells.filter(has_text=re.compile(r"2\.[89] GiB/s")).first.wait_for()
@@ -269,6 +284,16 @@ def test_errors_are_told_in_terms_of_the_page(page: Page, told: str, shown: str)
 def test_names_that_are_taken_are_told_in_terms_of_the_spec(place: Gallery, page: Page) -> None:
     show_job(page, place, "failed", ".problem")
     assert page.locator(".problem .hint").inner_text().endswith("or set overwrite: true")
+
+
+def test_a_part_of_a_page_has_an_address(place: Gallery, page: Page) -> None:
+    show(page, f"#/jobs?text={place.jobs['warned']}", ".state a")
+    page.get_by_role("link", name="2 warnings").click()
+    page.locator(".warnings li").first.wait_for()
+    assert page.url.endswith("?part=warnings")
+    page.locator(".tiles a", has_text="even").click()
+    page.locator(".mixing canvas").first.wait_for()
+    await_that(lambda: 0 <= top_of(page, ".place-mixing") < WIDE[1] / 2 or None, why="not there")
 
 
 # --- the list
@@ -337,6 +362,7 @@ WALK = """() => {
 }"""
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("address", ["#/jobs", "job", "#/submit", "#/schedules/nightly"])
 def test_the_keyboard_reaches_everything(place: Gallery, page: Page, address: str) -> None:
     if address == "job":

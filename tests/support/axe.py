@@ -13,7 +13,7 @@ __all__ = ["axe_findings"]
 
 GRAVE: Final = ("serious", "critical")
 LOOK: Final = """async (rules) => {
-  const options = { resultTypes: ["violations"] };
+  const options = { resultTypes: ["violations"], preload: false, iframes: false, selectors: false };
   if (rules) options.runOnly = { type: "rule", values: rules };
   const { violations } = await axe.run(document, options);
   return violations.map(({ id, impact, nodes }) => ({

@@ -112,8 +112,9 @@
     whoami: () => json("/v1/whoami"),
   };
 
-  /** `#/jobs/<id>` of a job; its REST path. */
+  /** `#/jobs/<id>` of a job, and of a part of its page; its REST path. */
   dsort.jobLink = (jobId) => `#/jobs/${encodeURIComponent(jobId)}`;
+  dsort.partLink = (jobId, key) => `${dsort.jobLink(jobId)}?part=${key}`;
   dsort.jobPath = (jobId, rest = "") => `/v1/jobs/${encodeURIComponent(jobId)}${rest}`;
 
   /** Follow server-sent events until the one named `end`, connecting again from the last event

@@ -250,14 +250,15 @@
 
   const verdictOf = (mixing) => VERDICTS[mixing.verdict] || ["·", mixing.verdict, mixing.verdict];
 
-  /** The verdict in a word, and the figure that it rests on: for the strip of figures. */
-  dsort.mixingTile = (mixing) => {
+  /** The verdict in a word, and the figure that it rests on: for the strip of figures. `link`:
+      where there is more of it. */
+  dsort.mixingTile = (mixing, link) => {
     const [mark, , word] = verdictOf(mixing);
     const figure = mixing.degrees_of_freedom && Number.isFinite(mixing.p_value);
     return [
       el(
-        "span",
-        { class: `verdict-word verdict-${mixing.verdict}` },
+        link ? "a" : "span",
+        { class: `verdict-word verdict-${mixing.verdict}`, href: link },
         el("span", { class: "mark", "aria-hidden": "true" }, mark),
         word,
       ),

@@ -101,7 +101,8 @@
 
   /** Draw `page` into `element`; gives back {update(page), parts}. `options.actions`: an element
       with buttons beside the title; `options.log`: an element with the log; `options.after`:
-      elements that come last; `options.parts`: the keys of those to draw, if not all. */
+      elements that come last; `options.parts`: the keys of those to draw, if not all;
+      `options.partLink(key)`: the address of a part. */
   dsort.renderJob = (element, page, options = {}) => {
     const parts = PARTS.filter(([key]) => !options.parts || options.parts.includes(key));
     const places = new Map(parts.map(([key]) => [key, el("div", { class: `place place-${key}` })]));
@@ -189,7 +190,7 @@
     );
   }
 
-  function tiles(page) {
+  function tiles(page, options) {
     const { job } = page;
     const result = job.result || {};
     const inputs = page.inputs || {};
@@ -222,7 +223,7 @@
         bytes ? dsort.bytes(bytes) : "",
       ),
       tile("Time", over && seconds !== null && dsort.duration(seconds)),
-      isShuffle(page) && page.mixing && tile("Mixing", ...dsort.mixingTile(page.mixing)),
+      isShuffle(page) && page.mixing && tile("Mixing", ...dsort.mixingTile(page.mixing, options.partLink?.("mixing"))),
       kindOf(page) && !isShuffle(page) && tile("Order", ORDERS[kindOf(page)] || kindOf(page)),
       tile("Data moves", MOVEMENTS[result.move], result.move_reason),
       tile(

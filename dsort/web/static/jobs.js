@@ -203,13 +203,15 @@
     if (focused) row.element.querySelector(`[data-action="${focused}"]`)?.focus();
   }
 
-  const aside = (job) =>
-    [
-      job.kind === "plan" && "plan only",
-      job.warning_count > 0 && dsort.count(job.warning_count, "warning"),
-    ]
-      .filter(Boolean)
-      .join(", ");
+  const aside = (job) => [
+    job.kind === "plan" && "plan only ",
+    job.warning_count > 0 &&
+      el(
+        "a",
+        { href: dsort.partLink(job.job_id, "warnings") },
+        dsort.count(job.warning_count, "warning"),
+      ),
+  ];
 
   function whatJob(job) {
     const labels = (job.labels || []).map((label) => el("span", { class: "label" }, label));

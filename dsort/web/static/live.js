@@ -10,9 +10,11 @@
 
   dsort.views = dsort.views || {};
 
-  dsort.views.job = async (root, { name: jobId, signal }) => {
+  dsort.views.job = async (root, { name: jobId, query, signal }) => {
     dsort.put(root, dsort.waiting("Asking for the job …"));
-    await new LiveJob(root, jobId, signal).refresh();
+    const live = new LiveJob(root, jobId, signal);
+    await live.refresh();
+    live.view?.places.get(query.get("part"))?.scrollIntoView();
   };
 
   class LiveJob {
@@ -47,7 +49,8 @@
       const now = dsort.ended(page.job) ? page : withLive(page, this.live);
       if (this.view) this.view.update(now);
       else {
-        const parts = { actions: this.actions, log: this.log.element, after: this.links };
+        const partLink = (key) => dsort.partLink(this.jobId, key);
+        const parts = { actions: this.actions, log: this.log.element, after: this.links, partLink };
         this.view = dsort.renderJob(this.place, now, parts);
         const back = el("p", { class: "crumbs" }, el("a", { href: "#/jobs" }, "← Jobs"));
         dsort.put(this.root, back, this.place, this.said);

@@ -3,5 +3,6 @@
 (() => {
   const page = JSON.parse(document.getElementById("job-page").textContent);
   document.title = `${page.title || page.job.job_id} · dsort`;
-  window.dsort.renderJob(document.getElementById("report"), page);
+  const partLink = (key) => `#part-${key}`;
+  window.dsort.renderJob(document.getElementById("report"), page, { partLink });
 })();
