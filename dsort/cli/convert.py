@@ -38,14 +38,17 @@ class OutputShards:
         typer.Option(metavar="N", help="Output shards. Default: as many as input shards.", min=1),
     ] = None
 
-    def fields(self, count: int) -> dict[str, object]:
-        """The fields of a spec; as many shards as ``count``, where nothing else is said."""
+    def fields(self, count: int, dst: str) -> dict[str, object]:
+        """The fields of a spec; as many shards as ``count``, where nothing else is said. A stream
+        is one shard without a name: what is said of others is warned about."""
         sizes = {
             "output_shard_size": self.shard_size,
             "output_shard_records": self.shard_records,
             "output_shard_count": self.shard_count,
         }
         given = {field: value for field, value in sizes.items() if value is not None}
+        if dst == "-":
+            return {**given, **({} if self.names == NAMES else {"output_format": self.names})}
         return {"output_format": self.names, **(given or {"output_shard_count": count})}
 
 
@@ -82,14 +85,14 @@ def convert(
       dsort convert s3://data/images s3://data/tars --from tfrecord --to tar \\
           --shard-size 1GB --names "train-{n:05d}-of-{total:05d}"
     """
-    extension, count = inputs_of(src, source, root)
+    extension, count = _stream_of(source) if src == "-" else inputs_of(src, source, root)
     fields = {
         "input_bck": src,
         "input_extension": extension,
         "output_extension": suffix_of(to),
         "algorithm": {"kind": "none"},
         "key_field": key_field,
-        **shards.fields(count),
+        **shards.fields(count, dst),
     }
     as_given = run_options(run, root=root, overwrite=overwrite)
     run_made_spec(
@@ -103,6 +106,16 @@ def convert(
         progress=progress,
         as_json=as_json,
     )
+
+
+def _stream_of(source: str | None) -> tuple[str, int]:
+    """What is on standard input: one shard, of which nothing says the container but ``source``."""
+    if source is None:
+        raise SpecError(
+            "what is on standard input has no name that says its container",
+            hint="say it with --from: `dsort convert - DST --from tar --to zip`",
+        )
+    return suffix_of(source), 1
 
 
 def inputs_of(src: str, source: str | None, root: Path | None) -> tuple[str, int]:

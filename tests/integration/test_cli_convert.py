@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,7 @@ def test_what_is_converted_comes_back_in_its_order(cli: CommandLine, tmp_path: P
         (("mixed", "x", "--to", "tar", "--from", "foo"), ("--from", ".foo")),
         (("empty", "x", "--to", "tar"), ("there is no shard in",)),
         (("nowhere", "x", "--to", "tar"), ("there is no bucket",)),
+        (("-", "x", "--to", "tar"), ("no name that says its container", "--from tar --to zip")),
     ],
 )
 def test_what_cannot_be_converted_is_reported(
@@ -59,3 +62,15 @@ def test_what_cannot_be_converted_is_reported(
     assert ended.code != 0
     assert [word for word in words if word not in " ".join(ended.err.split())] == []
     assert not (tmp_path / "x").exists()
+
+
+def test_standard_input_is_converted_as_the_container_that_is_named(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = next(iter(SHARDS))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(SHARDS[name].data)))
+    ended = cli("convert", "-", "out", "--from", "tar", "--to", "zip", "--workers", 1)
+    assert (ended.code, "warning" in ended.err) == (0, False)
+    with zipfile.ZipFile(tmp_path / "out/shard-00000-of-00001.zip") as shard:
+        found = {each: shard.read(each) for each in shard.namelist()}
+    assert found == {each.name: each.payload for each in SHARDS[name].members}
