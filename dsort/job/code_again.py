@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +34,10 @@ class CodeAgain:
         scratch = Scratch(Path(self._directory.name) / "scratch", make=True)
         rules = TransformRules(spec.transform.on_error, gpus=room.gpus)
         self._transformer = Transformer(rules, scratch)
+
+    def read_rows(self, decoders: Mapping[str, str]) -> None:
+        """What comes from now on are rows, whose cells are values (``columnar.cell_types``)."""
+        self._transformer.cells = dict(decoders)
 
     def close(self) -> None:
         """End its processes."""

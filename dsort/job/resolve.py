@@ -71,7 +71,7 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
             schema = job.stop.wait_for(lambda: first_schema(job))
             if job.spec.input_container.is_columnar:
                 job.runtime.share(READ_SCHEMA_FILE, schema)
-                schema = made_schema(job, schema)
+                schema = made_schema(job.steps, job.spec.key_field, schema)
             job.runtime.share(SCHEMA_FILE, schema)
         job.advance(shards=len(job.inputs), bytes_done=total)
     movement, where = job.movement, job.runtime.where()

@@ -11,7 +11,7 @@ import numpy as np
 from dsort.containers.columnar.cell_types import changed_schema
 from dsort.containers.columnar.columns import ColumnKinds, schema_of_kinds
 from dsort.containers.columnar.reader import TableShard, open_table
-from dsort.containers.columnar.schema import plain_schema, schema_bytes, schema_of
+from dsort.containers.columnar.schema import plain_schema, schema_bytes, schema_of, with_columns
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords, form_records
 from dsort.errors import CorruptShardError
@@ -24,9 +24,10 @@ from dsort.transforms.payload import PayloadStep
 from dsort.workers.conversion import bare_members
 from dsort.workers.decoded import DecodingRules
 from dsort.workers.payload_files import PayloadBuffer
+from dsort.workers.row_changes import columns_left
 from dsort.workers.source import InputShard, ShardBytes
 
-__all__ = ["expanded_bytes", "first_schema", "made_schema", "table_columns"]
+__all__ = ["expanded_bytes", "first_schema", "made_schema", "table_schema"]
 
 WINDOW_BYTES = 8 << 20
 LEARNT_RECORDS_MAX = 256
@@ -56,10 +57,10 @@ class _InputParts:
         return bytes(data)
 
 
-def table_columns(bucket: Bucket, name: str) -> list[str]:
-    """What the columns of a shard are called. ``CorruptShardError`` if it cannot be read."""
+def table_schema(bucket: Bucket, name: str) -> Any:
+    """The schema of a shard. ``CorruptShardError`` if it cannot be read."""
     with bucket.open(name) as source:
-        return list(open_table(name, _InputParts(source)).schema.names)
+        return open_table(name, _InputParts(source)).schema
 
 
 def first_schema(job: Job) -> bytes:
@@ -111,12 +112,17 @@ def _schema_of_tables(job: Job, inputs: Sequence[InputShard]) -> bytes:
     return schema_bytes(pa.schema([]))
 
 
-def made_schema(job: Job, schema: bytes) -> bytes:
-    """The schema of the rows that the steps of a job make of rows of ``schema``."""
+def made_schema(steps: Sequence[Step], key_field: str, schema: bytes) -> bytes:
+    """The schema of the rows that ``steps`` make of rows of ``schema``. ``InputError`` if there can
+    be none."""
     found = schema_of(schema)
-    for step in job.steps:
+    for step in steps:
         if isinstance(step, PayloadStep):
             found = changed_schema(found, step.drop, step.columns)
+            continue
+        left = columns_left(found.names, [step], key_field)
+        if [name for name, _ in left] != found.names:
+            found = with_columns(found, left)
     return schema_bytes(found)
 
 

@@ -23,6 +23,7 @@ from dsort.spec.outputs import REST
 from dsort.spec.parts import SpecFields
 from dsort.spec.transform import Transform, step_model
 from dsort.transforms.base import Step
+from dsort.transforms.fields import Fields
 from dsort.transforms.join_key import JoinKey
 from dsort.transforms.outputs import KEY, Division
 from dsort.transforms.require import Require
@@ -130,6 +131,10 @@ class JobSpec(SpecFields):
         """What happens to records between reading and ordering them."""
         required = () if self.require is None else (Require.of(self.require),)
         own = self.transform.build() if self.transform is not None else ()
+        if self.key_field and self.moves_rows:  # the column of keys stays
+            own = tuple(
+                each.keeping(self.key_field) if isinstance(each, Fields) else each for each in own
+            )
         joins = self.inputs if self.join is not None else ()
         by = tuple((each.name, self.joined_by(each)) for each in joins)
         joined = (JoinKey(by),) if any(text != "key" for _, text in by) else ()

@@ -39,6 +39,7 @@ from dsort.spec.parts import SpecFields
 from dsort.spec.stream_rules import STREAM_FORMAT, STREAM_RULES, is_stdout
 from dsort.storage.ref import PIPE
 from dsort.storage.registry import object_store_behind
+from dsort.transforms.fields import Fields
 from dsort.transforms.require import Require
 
 __all__ = ["check", "derived", "without_effect"]
@@ -160,14 +161,25 @@ def _steps_on_rows(spec: SpecFields, what: str) -> Iterator[SpecProblem]:
         if step.kind in MAKE_ROWS:
             continue  # cells are members meanwhile
         if not step.is_for_rows:
-            hint = "map, flat_map, filter, require, keep_keys, drop_keys, sample and slice are"
+            hint = "those with code: map and flat_map; or go by way of .tar"
             yield SpecProblem(path, f"{step.kind} {text}", hint)
         elif step.refused_for_rows:
-            hint = "slice takes records by number; sizes are those of columns"
+            hint = "slice takes records by number, {n} counts them; sizes are those of columns"
             yield SpecProblem(path, f"{step.refused_for_rows} in a {step.kind} {text}", hint)
+        if isinstance(step, Fields):
+            yield from _key_columns_stay(spec, path, step)
+
+
+def _key_columns_stay(spec: SpecFields, path: str, step: Fields) -> Iterator[SpecProblem]:
+    """The column that keys are in is none that a step names."""
+    named = {*step.drop, *(name for pair in step.rename for name in pair)}
+    for name in sorted(named & {spec.key_field or KEY_COLUMN, KEY_COLUMN}):
+        text = f"{name} is the column of keys, which stays what it is"
+        yield SpecProblem(f"{path}.fields", text, "rekey gives rows new keys")
 
 
 MAKE_ROWS = ("map", "flat_map")
+KEY_COLUMN: Final = "__key__"
 
 
 @_rule("output_extension")

@@ -46,8 +46,8 @@ class Step(ABC):
     nothing. ``member``: the content of one small member of each record as well. ``payload``: all
     of it (``transforms.payload``)."""
     is_for_rows: ClassVar[bool] = False
-    """Whether it can be done on rows that stay rows, whose cells are members that stay what they
-    are: it but leaves out records."""
+    """Whether it can be done on rows that stay rows, whose cells are members: it leaves some out,
+    or is known to those who change columns (``workers.row_changes``)."""
     is_safe_from_network: ClassVar[bool] = True
     """Whether a spec that came over the network may have it: it runs no code of the spec's author,
     and opens nothing."""

@@ -44,6 +44,7 @@ class Fields(Step):
     kind: ClassVar[str] = "fields"
     summary: ClassVar[str] = "Keep, drop and rename the members of records, by extension."
     options_type: ClassVar[Any] = FieldsOptions
+    is_for_rows: ClassVar[bool] = True
 
     @classmethod
     def of(cls, options: FieldsOptions) -> Fields:
@@ -60,6 +61,12 @@ class Fields(Step):
             check_extension(name)
         keep = tuple(kept) if "keep" in options else None
         return cls(keep, tuple(options.get("drop", ())), tuple(sorted(rename.items())))
+
+    def keeping(self, extension: str) -> Fields:
+        """The same, but that members with this extension stay."""
+        if self.keep is None or extension in self.keep:
+            return self
+        return Fields((*self.keep, extension), self.drop, self.rename)
 
     @property
     def options(self) -> dict[str, Any]:

@@ -43,6 +43,7 @@ class Rekey(Step):
         "{n:06d} or %06d, {shard_n:06d}, {xxh3}."
     )
     options_type: ClassVar[Any] = Annotated[str, MinLen(1)]
+    is_for_rows: ClassVar[bool] = True
 
     @classmethod
     def of(cls, options: str) -> Rekey:
@@ -54,6 +55,20 @@ class Rekey(Step):
     def options(self) -> str:
         """The template."""
         return self.template
+
+    @property
+    def refused_for_rows(self) -> str:
+        """Rows come a batch at a time."""
+        return "{shard_n}" if any(place == "shard_n" for _, place, _ in self._parts) else ""
+
+    @property
+    def reads_content(self) -> bool:
+        """Whether it looks at all that records hold."""
+        return any(place == "xxh3" for _, place, _ in self._parts)
+
+    @property
+    def _parts(self) -> list[tuple[bytes, str, int]]:
+        return _pieces(self.template)
 
     @property
     def needs_positions(self) -> bool:

@@ -45,6 +45,7 @@ from dsort.verification.read import (
     ShardRecords,
     with_new_keys,
 )
+from dsort.verification.rows_again import RowsAgain
 from dsort.verification.shares import outputs_asked_for
 from dsort.workers.copies import copied
 from dsort.workers.decoded import DecodingRules
@@ -173,12 +174,15 @@ class InputReader:
         compared: Sequence[ComparedBytes],
         *,
         code: CodeAgain | None = None,
+        rows: RowsAgain | None = None,
         max_expansion: float | None = None,
         known: UInt64s | None = None,
     ) -> None:
         """``compared``: what is compared of the records of each output. ``code``: what runs the
-        steps, where some of them run code. ``known``: the hashes of the keys of the result to which
-        the records were added; None: they are the first."""
+        steps, where some of them run code; ``rows``: and these make rows of rows. ``known``: the
+        hashes of the keys of the result to which the records were added; None: they are the
+        first."""
+        self._rows = rows
         self._spec = spec
         self._known = known
         self._code = code
@@ -309,6 +313,8 @@ class InputReader:
             left = self._transformed(ordinal, shard, members, records)
             records = left.records
             members = with_new_names(shard, members, left.members, records.member_rows)
+            if self._rows is not None:
+                members, records = self._rows.cells(shard, members, records)
         members, records = compared.records(members, records)
         return records, members
 

@@ -151,13 +151,15 @@ class ComparedBytes:
     are not; else all that is stored. ``keyed``: its key, too; a record that is but numbered gets
     another one where it moves. ``stripped``: payloads are, less a line feed at their end.
     ``defaults``: of members that records lack, where they are converted. ``mixed``: some records
-    are converted, others are not."""
+    are converted, others are not. ``apart``: the extension of a member that is not compared: of
+    rows, the column of keys, which are compared as such."""
 
     converted: bool = False
     keyed: bool = True
     stripped: bool = False
     defaults: tuple[tuple[str, bytes], ...] = ()
     mixed: bool = False
+    apart: bytes = b""
 
     @staticmethod
     def of(spec: JobSpec, group: int = 0, *, rows_have_keys: bool = False) -> ComparedBytes:
@@ -166,16 +168,18 @@ class ComparedBytes:
         containers = spec.target_containers
         there = containers[group if spec.outputs else 0]
         converts = any(each != there for each in spec.input_containers)
-        converted = converts or spec.makes_records
+        converted, apart = converts or spec.makes_records, b""
         keyed = not there.numbers_records or (converts and there.keeps_keys)
         if there.is_columnar and spec.input_container.is_columnar:
             keyed, converted = rows_have_keys, True  # cells are members, in whatever order
+            apart = f".{spec.key_field}".encode() if spec.key_field else b""
         return ComparedBytes(
             converted,
             keyed,
             converted and there.strips_final_newline,
             there.member_defaults if converted else (),
             converts and any(each in containers for each in spec.input_containers),
+            apart,
         )
 
     def members(self, shard: ShardBytes, members: MemberTable, stray_members: str) -> MemberTable:
@@ -209,7 +213,11 @@ class ComparedBytes:
             if not self.keyed:
                 pairs = zip(names, key_bytes.tolist(), strict=True)
                 names = [name[length:] for name, length in pairs]
-        return member_digests(shard, members, names=names, seen=seen)
+        found = member_digests(shard, members, names=names, seen=seen)
+        if self.apart:
+            pairs = zip(members.names.tolist(), key_bytes.tolist(), strict=True)
+            found[[name[length:] == self.apart for name, length in pairs]] = 0
+        return found
 
     def record_digests(self, digests: UInt64s, offsets: Int64s) -> UInt64s:
         """The digest of each record, whose members have the ``digests[offsets[i]:offsets[i + 1]]``,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dsort.errors import CorruptShardError, ObjectNotFoundError
-from dsort.job.tables import table_columns
+from dsort.job.tables import table_schema
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
-from dsort.transforms.rekey import Rekey
+from dsort.workers.row_changes import gives_keys
 
 __all__ = ["rows_have_keys"]
 
@@ -18,11 +18,11 @@ def rows_have_keys(spec: JobSpec, bucket: Bucket, inputs: Sequence[str]) -> bool
     that can be read say: ``key_field``, or ``__key__``. Without one, they are but numbered."""
     from dsort.containers.columnar.cells import KEY_COLUMN  # few results are of tables
 
-    if spec.key_field or any(isinstance(step, Rekey) for step in spec.steps):
+    if spec.key_field or gives_keys(spec.steps):
         return True
     for name in inputs:
         try:
-            return KEY_COLUMN in table_columns(bucket, name)
+            return KEY_COLUMN in table_schema(bucket, name).names
         except (CorruptShardError, ObjectNotFoundError):
             continue
     return False

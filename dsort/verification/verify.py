@@ -45,7 +45,7 @@ import numpy as np
 from dsort.data.columns import UInt64s
 from dsort.data.members import MemberTable
 from dsort.data.tally import Tally
-from dsort.errors import InputError, ObjectNotFoundError
+from dsort.errors import CorruptShardError, InputError, ObjectNotFoundError
 from dsort.job.amend import read_removed
 from dsort.job.code_again import CodeAgain
 from dsort.job.events import Event, VerifyReport
@@ -88,6 +88,7 @@ from dsort.verification.outputs import (
 )
 from dsort.verification.read import ComparedBytes
 from dsort.verification.row_keys import rows_have_keys
+from dsort.verification.rows_again import RowsAgain
 from dsort.verification.sidecars import SidecarCheck
 
 __all__ = ["verify_result"]
@@ -245,8 +246,8 @@ class _Verification:
         check_output_names(manifest.outputs, places, manifest.spec.output_names, findings)
         self._warn_of_strangers()
         compared = self._compared()
-        input_reader = self._input_reader(compared)
         comparable = self._inputs_are_comparable()
+        input_reader = self._input_reader(compared, self._rows_again() if comparable else None)
         if comparable:
             check_classes(manifest, self._inputs_bucket, findings)
         self._expect(input_reader.passes if comparable else 0)
@@ -342,7 +343,21 @@ class _Verification:
         groups = range(len(spec.targets))
         return [ComparedBytes.of(spec, group, rows_have_keys=has_keys) for group in groups]
 
-    def _input_reader(self, compared: Sequence[ComparedBytes]) -> InputReader:
+    def _rows_again(self) -> RowsAgain | None:
+        """What makes rows of rows again, where steps run code; None for other results."""
+        spec, inputs = self._manifest.spec, self._manifest.inputs
+        if self._code is None or not spec.moves_rows:
+            return None
+        for shard in inputs:
+            with contextlib.suppress(CorruptShardError):
+                return RowsAgain.of(
+                    self._steps, spec.key_field, self._inputs_bucket, shard.name, self._code
+                )
+        return None
+
+    def _input_reader(
+        self, compared: Sequence[ComparedBytes], rows: RowsAgain | None
+    ) -> InputReader:
         return InputReader(
             self._manifest.spec,
             self._keymap,
@@ -351,6 +366,7 @@ class _Verification:
             self._reader,
             compared,
             code=self._code,
+            rows=rows,
             max_expansion=self._max_expansion,
             known=self._known,
         )
@@ -374,12 +390,11 @@ class _Verification:
             self._findings.warn("changed_inputs", text)
             return False
         spec = self._manifest.spec
-        are_rows = spec.moves_rows
-        if spec.makes_records and (self._code is None or are_rows):
+        if spec.makes_records and self._code is None:
             # Who can write to the bucket can have written what the manifest wants to be run.
             text = (
                 "steps of the job ran code, which is not run again: the records of the result were "
-                "not compared with those of the inputs" + " (--run-code does it)" * (not are_rows)
+                "not compared with those of the inputs (--run-code does it)"
             )
             self._findings.warn("not_run_again", text)
             return False

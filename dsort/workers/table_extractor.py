@@ -47,6 +47,7 @@ from dsort.transforms.steps import apply_steps
 from dsort.workers.extractor import Extractor
 from dsort.workers.payload_files import PayloadBuffer, Spool
 from dsort.workers.placing import Placed
+from dsort.workers.row_changes import RowChange, asked_columns, changes_rows
 from dsort.workers.sort_keys import ShardSortKeys
 from dsort.workers.source import ShardBytes, open_input
 from dsort.workers.table_rows import CLASSES, record_table
@@ -188,6 +189,16 @@ class _Blocks:
         yield from (self.start, self.size_bytes, self.rows)
 
 
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """The rows of some batches, as steps leave them: their keys, and which of them stay; None: all
+    do."""
+
+    batches: Sequence[LightRows]
+    keys: BytesColumn
+    stays: Bools | None = None
+
+
 class TableExtractor(Extractor):
     """Extracts input shards whose records become rows of the outputs."""
 
@@ -233,12 +244,17 @@ class TableExtractor(Extractor):
         limit = self._setup.decoding.max_expansion * task.size_bytes + EXPANSION_FLOOR_BYTES
         opened = ShardSource.of(source, self._buffer)
         table = open_table(task.name, opened, inflated_max=limit)
-        wanted = schema_of(self._store.file_bytes(SCHEMA_FILE))
+        wanted = schema_of(self._store.file_bytes(READ_SCHEMA_FILE))
         if not check_same(task.name, table.schema, wanted):
             log.add("other_metadata", 1, [task.name])
-        plain = plain_schema(task.name, wanted)
+        plain = left = plain_schema(task.name, wanted)
+        change = None
+        if changes_rows(self._setup.steps):
+            left = plain_schema(task.name, schema_of(self._store.file_bytes(SCHEMA_FILE)))
+            steps, key_field = self._setup.steps, self._key_field
+            change = RowChange.of(task.name, plain, left, steps, key_field)
         partitioning = self._partitioning(task)
-        rows, blocks, first = _Rows(columns=len(plain)), _Blocks(), 0
+        rows, blocks, first = _Rows(columns=len(left)), _Blocks(), 0
         asking = sum(step.needs_positions for step in self._setup.steps)
         rows.counts = (0,) * min(len(task.firsts) + (task.stage == "count"), asking)
         found = light_batches(
@@ -246,13 +262,13 @@ class TableExtractor(Extractor):
         )
         found = _bounded(task, found, self._setup.decoding.max_expansion)
         for batches in _gathered_up(found, self._batch_bytes):
-            partition = self._index_rows(
-                task, batches, first, rows, partitioning, log, steps=self._setup.steps
-            )
+            end_in_shard = max(batch.end_in_shard for batch in batches)
+            taken = self._taken(task, batches, first, rows, log, change)
+            partition = self._index_rows(task, taken, first, rows, partitioning, log)
             if task.spill:
-                self._spill_rows(batches, partition, plain, blocks)
+                self._spill_rows(taken.batches, partition, left, blocks)
                 if not self._setup.values_stay:
-                    opened.forget(max(batch.end_in_shard for batch in batches))
+                    opened.forget(end_in_shard)
             first += len(partition)
         return rows, blocks
 
@@ -285,8 +301,9 @@ class TableExtractor(Extractor):
             ]
             made = batch_of_records(task.name, schema, keys[first:stop], contents)
             batches = [LightRows(made)]
+            own = _Taken(batches, _keys_of(task.name, [made], self._key_field, first))
             some = placed.run(first, stop)
-            partition = self._index_rows(task, batches, first, rows, partitioning, tally, some)
+            partition = self._index_rows(task, own, first, rows, partitioning, tally, some)
             if task.spill:
                 self._spill_rows(batches, partition, made.schema, blocks)
             first = stop
@@ -300,7 +317,8 @@ class TableExtractor(Extractor):
         if self._setup.verify_content:
             return tuple(plain.names)
         sorted_by = (name.removeprefix(".") for name in self._setup.algorithm.extensions)
-        asked = (name for step in self._setup.steps for name in step.extensions)
+        asked = asked_columns(self._setup.steps, plain.names)
+        asked.update(name for step in self._setup.steps for name in step.extensions)
         return (
             self._key_field,
             KEY_COLUMN,
@@ -320,43 +338,74 @@ class TableExtractor(Extractor):
     def _batch_bytes(self) -> int:
         return min(self._buffer.size_bytes // BATCH_SHARE, BATCH_BYTES_MAX)
 
-    def _index_rows(
+    def _taken(
         self,
         task: ExtractTask,
         batches: Sequence[LightRows],
         first: int,
         rows: _Rows,
+        log: ReactionLog,
+        change: RowChange | None,
+    ) -> _Taken:
+        """What the steps of the job leave of some batches, whose first row is row ``first``."""
+        light, steps = [batch.light for batch in batches], self._setup.steps
+        keys = _keys_of(task.name, light, self._key_field, first)
+        if not steps:
+            return _Taken(batches, keys)
+        payload = np.concatenate([batch.row_bytes() for batch in batches])
+        names = light[0].schema.names
+        asked, unread = _asked_by(steps, names, self._key_field if change else None)
+        table = record_table(
+            task.name,
+            light,
+            keys,
+            payload,
+            asked,
+            has_cells=True,
+            unread=unread,
+            is_whole=change is not None,
+        )
+        named = input_of(task.name, (place.name for place in self._setup.inputs))
+        left, stays = _left_rows(task, steps, replace(table, input=named), rows, log)
+        if change is None:
+            return _Taken(batches, keys, stays)
+        which = np.arange(len(keys))  # rows that are left out have a key, too
+        which[stays] = len(keys) + np.arange(len(left))
+        keys = BytesColumn.concat([keys, left]).take(which)
+        changed, at = [], 0
+        for batch in batches:
+            own = np.arange(at, at + batch.num_rows)
+            changed.append(change.applied(batch, keys.take(own)))
+            at += batch.num_rows
+        return _Taken(changed, keys, stays)
+
+    def _index_rows(
+        self,
+        task: ExtractTask,
+        taken: _Taken,
+        first: int,
+        rows: _Rows,
         partitioning: Partitioning,
         log: ReactionLog,
         placed: Placed | None = None,
-        steps: Sequence[Step] = (),
     ) -> Int32s:
         """Put the rows of some batches down in ``rows``; the partition of each, -1 if it is
-        dropped. ``placed``: where they go, if somebody asked already.
-        ``steps``: those that were not done yet."""
-        light = [batch.light for batch in batches]
-        keys = _keys_of(task.name, light, self._key_field, first)
-        payload = np.concatenate([batch.row_bytes() for batch in batches])
-        table = record_table(task.name, light, keys, payload, self._setup.algorithm.extensions)
-        stays = np.ones(len(keys), np.bool_)
+        dropped. ``placed``: where they go, if somebody asked already."""
+        light, keys = [batch.light for batch in taken.batches], taken.keys
+        payload = np.concatenate([batch.row_bytes() for batch in taken.batches])
+        whole = record_table(task.name, light, keys, payload, self._setup.algorithm.extensions)
+        stays = np.ones(len(keys), np.bool_) if taken.stays is None else taken.stays
+        table = whole.keeping(stays) if taken.stays is not None else whole
         named = input_of(task.name, (place.name for place in self._setup.inputs))
-        if steps:
-            there, unread = _asked_by(steps, light[0].schema)
-            read = table
-            if there or self._setup.algorithm.extensions:
-                read = record_table(
-                    task.name, light, keys, payload, there, has_cells=True, unread=unread
-                )
-            table, stays = _left_rows(task, steps, table, replace(read, input=named), rows, log)
         left = np.flatnonzero(stays)
         if placed is None:
             read = replace(table, input=named)
             wanted = self._cells_to_place(light[0].schema)
             if wanted:
-                whole = record_table(
+                cells = record_table(
                     task.name, light, keys, payload, wanted, CLASSES, has_cells=True
                 )
-                read = replace(whole.keeping(stays), input=named)
+                read = replace(cells.keeping(stays), input=named)
             placed = self._placer.placed(task, read, log)
             placed = self._placer.settled(task, placed, first + left)
         kept = placed.kept()
@@ -440,38 +489,43 @@ class TableExtractor(Extractor):
         )
 
 
-def _asked_by(steps: Sequence[Step], schema: Any) -> tuple[list[str], list[str]]:
+def _asked_by(
+    steps: Sequence[Step], names: Sequence[str], key_field: str | None
+) -> tuple[list[str], list[str]]:
     """(the columns that steps ask about, those of which nobody reads the content), as
-    extensions."""
-    asked = dict.fromkeys(name for step in steps for name in step.extensions)
-    there = [name for name in asked if schema.get_field_index(name) >= 0]
-    read = {name for step in steps for name in step.extensions_read}
+    extensions. ``key_field``: steps change columns, so all that are members are asked about; None:
+    they do not."""
+    read = asked_columns(steps, names)
+    if key_field is not None:
+        there = [name for name in names if name != KEY_COLUMN]
+    else:
+        asked = dict.fromkeys(name for step in steps for name in step.extensions)
+        there = [name for name in asked if name in names]
     return [f".{name}" for name in there], [f".{name}" for name in there if name not in read]
 
 
 def _left_rows(
-    task: ExtractTask,
-    steps: Sequence[Step],
-    table: RecordTable,
-    read: RecordTable,
-    rows: _Rows,
-    log: ReactionLog,
-) -> tuple[RecordTable, Bools]:
-    """(the rows that ``steps`` leave of ``table``, which they are). ``read``: the same rows, with
-    the members that steps look at; ``rows``: what is known of those before."""
+    task: ExtractTask, steps: Sequence[Step], table: RecordTable, rows: _Rows, log: ReactionLog
+) -> tuple[BytesColumn, Bools]:
+    """(the keys of the rows that ``steps`` leave of ``table``, which they are). ``rows``: what is
+    known of those before."""
     # Nobody asks what rows take where they are stored: so that says which they are.
-    numbered = replace(read.records, stored_bytes=np.arange(len(table), dtype=np.int64))
+    numbered = replace(table.records, stored_bytes=np.arange(len(table), dtype=np.int64))
     pairs = zip(task.firsts, rows.counts, strict=False)
     applied = apply_steps(
         steps,
-        replace(read, records=numbered, report=log.add),
+        replace(table, records=numbered, report=log.add),
         [first + count for first, count in pairs],
     )
     rows.counts = tuple(map(sum, zip(rows.counts, applied.counts, strict=True)))
     rows.left_out.update(applied.left_out)
-    stays = np.zeros(len(table), np.bool_)
-    stays[applied.records.records.stored_bytes] = True
-    return table.keeping(stays), stays
+    stays, left = np.zeros(len(table), np.bool_), applied.records.records
+    rows_left = left.stored_bytes
+    if changes_rows(steps):  # then sizes are made anew; members are, as they were numbered
+        row_of = np.repeat(np.arange(len(table)), np.diff(table.records.member_offsets))
+        rows_left = row_of[left.member_rows[left.member_offsets[:-1]]]
+    stays[rows_left] = True
+    return applied.records.keys, stays
 
 
 def _gathered_up(batches: Iterable[LightRows], bytes_max: int) -> Iterator[list[LightRows]]:

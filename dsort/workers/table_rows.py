@@ -40,17 +40,25 @@ def record_table(
     *,
     has_cells: bool = False,
     unread: Collection[str] = (),
+    is_whole: bool = False,
 ) -> RecordTable:
     """The rows of some batches as records: with a member for each column that ``extensions`` name
     and that is not null there; where they name none, with one. ``wanted``: what for, and what names
     them. ``has_cells``: members have the sizes of cells, and not of rows. ``unread``: extensions
-    whose content nobody asks for."""
+    whose content nobody asks for. ``is_whole``: the extensions are all that there are; so a row of
+    nulls alone is one empty member without extension."""
     count = len(keys)
     contents: Mapping[int, bytes] = {}
     ends = np.arange(count + 1, dtype=np.int64)
     name_of, key_bytes, sizes = keys, keys.lengths, payload_bytes
     if extensions:
         found = [_cells(shard, batches, each, wanted, each in unread) for each in extensions]
+        if is_whole:
+            empty = np.ones(count, np.bool_)
+            for rows, _ in found:
+                empty[rows] = False
+            extensions = [*extensions, ""]
+            found.append((np.flatnonzero(empty), []))
         row_of = np.concatenate([rows for rows, _ in found])
         column_of = np.repeat(np.arange(len(found)), [len(rows) for rows, _ in found])
         order = np.lexsort((column_of, row_of))

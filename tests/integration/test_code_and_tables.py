@@ -110,6 +110,16 @@ def test_a_function_gets_and_returns_rows_as_dicts_of_values(
     manifest = (tmp_path / "out" / manifest_name(report.job_id)).read_bytes()
     verified = api.verify(manifest, options=RunOptions(root=tmp_path))
     assert verified.problems == ()
+    assert "--run-code does it" in verified.warnings[0]
+    again = api.verify(manifest, run_code=True, options=RunOptions(root=tmp_path))
+    assert (again.problems, again.warnings, again.records) == ((), (), 10)
+    first = tmp_path / "out" / json.loads(manifest)["outputs"][0]["name"]
+    said = parts[0]["said"].to_pylist()
+    at = parts[0].column_names.index("said")
+    wrong = parts[0].set_column(at, parts[0].schema.field(at), [[said[0] + "!", *said[1:]]])
+    pq.write_table(wrong, first)
+    again = api.verify(manifest, run_code=True, options=RunOptions(root=tmp_path))
+    assert "changed_bytes" in {problem.kind for problem in again.problems}
 
 
 def test_rows_that_do_not_fit_their_columns_are_named(tmp_path: Path) -> None:

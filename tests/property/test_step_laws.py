@@ -337,44 +337,56 @@ def test_steps_leave_the_same_where_members_become_rows_and_rows_members(
     assert sorted(members) == sorted((n.replace("in.parquet", "in"), d) for n, d in flat(wanted))
 
 
-FOR_ROWS = ("keep", "drop", "half", "half by record", "slice", "slice to the end")
+FOR_ROWS = tuple(
+    name for name, (step, _) in STEPS.items() if "{shard_n" not in str(step.get("rekey", ""))
+)
+ROW_SCHEMA = pa.schema([("__key__", pa.string()), *((name, pa.binary()) for name in EXTENSIONS)])
 
 
-@pytest.mark.sample(keep=6)
+@pytest.mark.sample(keep=14)
 @pytest.mark.parametrize(("one", "other"), [*itertools.product(FOR_ROWS, FOR_ROWS)])
-def test_steps_leave_the_same_where_rows_stay_rows(
+def test_two_steps_leave_what_the_model_of_them_leaves_where_rows_stay_rows(
     one: str, other: str, tmp_path: Path, rng: random.Random
 ) -> None:
-    records: list[Record] = []
+    records = [
+        (shard.replace(".tar", ".parquet"), key, {name: members[name] for name in ordered})
+        for shard, key, members in drawn(rng)
+        if (ordered := [name for name in EXTENSIONS if name in members])
+    ]
     (tmp_path / "in").mkdir()
-    for shard in ("in-0.parquet", "in-1.parquet"):
-        keys = rng.sample(KEYS, 18)
-        records += [(shard, key, {"x": key.encode()}) for key in keys]
-        cells = [key.encode() for key in keys]
-        pq.write_table(
-            pa.table({"id": keys, "x": cells}), tmp_path / "in" / shard, row_group_size=5
-        )
+    for shard in ("in-0.parquet", "in-1.parquet", "in.2.parquet"):
+        rows = [{"__key__": key, **each} for place, key, each in records if place == shard]
+        table = pa.Table.from_pylist(rows, ROW_SCHEMA)
+        pq.write_table(table, tmp_path / "in" / shard, row_group_size=5)
     wanted = STEPS[other][1](STEPS[one][1](records))
+    steps = [STEPS[one][0], STEPS[other][0]]
     spec = spec_of(
         input_extension=".parquet",
-        key_field="id",
         duplicate_keys="ignore",
         algorithm={"kind": rng.choice(["none", "shuffle"])},
-        transform={"steps": [STEPS[one][0], STEPS[other][0]]},
+        transform={"steps": steps},
+        verify=rng.choice(["none", "content"]),
     )
     report = run_local(tmp_path, spec)
-    paths = (tmp_path / "out").glob("*.parquet")
-    found = [row for path in paths for row in pq.read_table(path).to_pylist()]
-    rows = [{"id": key, "x": members["x"]} for _, key, members in wanted]
-    assert sorted(map(repr, found)) == sorted(map(repr, rows))
+    found = [row for path in (tmp_path / "out").glob("*.parquet") for row in rows_in(path)]
+    assert sorted(map(repr, found)) == sorted(repr((key, each)) for _, key, each in wanted)
     assert report.records == len(wanted)
     manifest = tmp_path / "out" / manifest_name(report.job_id)
     verified = api.verify(manifest.read_bytes(), options=RunOptions(root=tmp_path))
     assert verified.problems == ()
 
 
-@pytest.mark.parametrize("step", [{"rekey": "{key}"}, {"fields": {"keep": ["x"]}}])
-def test_steps_on_members_are_refused_where_rows_stay_rows(step: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        ({"rekey": "{shard_n}"}, r"\{shard_n\} in a rekey is not supported from tables"),
+        ({"fields": {"drop": ["__key__"]}}, "__key__ is the column of keys"),
+        ({"exec": {"command": ["cat"], "protocol": "tar"}}, "exec is not supported from tables"),
+    ],
+)
+def test_what_rows_that_stay_rows_cannot_have_done_is_said_early(
+    step: dict[str, Any], words: str
+) -> None:
     spec = spec_of(input_extension=".parquet", transform={"steps": [step]})
-    with pytest.raises(SpecError, match=r"transform\.steps\[0\]: \w+ is not supported from tables"):
+    with pytest.raises(SpecError, match=words):
         parse_spec(spec)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,14 @@ from dsort.data.members import MemberTable
 from dsort.errors import ConversionError, CorruptShardError, InputError
 from dsort.naming.names import position_key, shortened
 
-__all__ = ["KEY_COLUMN", "MemorySource", "cell_contents", "cells_of_shard", "row_keys"]
+__all__ = [
+    "KEY_COLUMN",
+    "MemorySource",
+    "cell_contents",
+    "cells_of_rows",
+    "cells_of_shard",
+    "row_keys",
+]
 
 BATCH_BYTES = 8 << 20
 ROW_BYTES_MIN = 16
@@ -174,32 +181,46 @@ def cells_of_shard(
 ) -> MemberTable:
     """The cells of all rows of a shard, as a bare table: each is its own literal.
     ``CorruptShardError`` also if they take more than ``decoded_max`` bytes."""
+    if not len(data):
+        raise CorruptShardError(shard, 0, "it has no bytes")
+    table = open_table(shard, MemorySource(data), inflated_max=decoded_max)
+    _refuse_larger_rows(shard, table, decoded_max)
+    plain = plain_schema(shard, table.schema)
+    if "" in plain.names:
+        raise ConversionError(
+            f"shard {shard} has a column without a name, which can be no member",
+            hint="name the column",
+        )
+
+    def with_keys() -> Iterator[tuple[Any, list[bytes]]]:
+        first = 0
+        for batch in plain_batches(shard, table, plain, BATCH_BYTES):
+            yield batch, row_keys(shard, batch, key_field, first).tolist()
+            first += batch.num_rows
+
+    return cells_of_rows(with_keys(), plain.names)
+
+
+def cells_of_rows(
+    batches: Iterator[tuple[Any, list[bytes]]], columns: Sequence[str]
+) -> MemberTable:
+    """The cells of the rows of some batches, each with their keys, as a bare table."""
     names: list[bytes] = []
     key_bytes: list[int] = []
     record_of: list[int] = []
     literals: dict[int, bytes] = {}
     sizes_of_rows = [np.zeros(0, np.int64)]
-    if not len(data):
-        raise CorruptShardError(shard, 0, "it has no bytes")
-    table = open_table(shard, MemorySource(data), inflated_max=decoded_max)
-    _refuse_larger_rows(shard, table, decoded_max)
-    plain, first = plain_schema(shard, table.schema), 0
-    extensions = [b"." + name.encode() for name in plain.names if name != KEY_COLUMN]
-    if b"." in extensions:
-        raise ConversionError(
-            f"shard {shard} has a column without a name, which can be no member",
-            hint="name the column",
-        )
-    for batch in plain_batches(shard, table, plain, BATCH_BYTES):
-        keys = row_keys(shard, batch, key_field, first).tolist()
+    extensions = [b"." + name.encode() for name in columns if name != KEY_COLUMN]
+    first = 0
+    for batch, keys in batches:
         sizes_of_rows.append(row_bytes(batch))
-        columns = [
+        cells_of = [
             cell_contents(name, batch.column(at))
-            for at, name in enumerate(plain.names)
+            for at, name in enumerate(columns)
             if name != KEY_COLUMN
         ]
         for row, key in enumerate(keys):
-            cells = zip(extensions, map(next, columns), strict=True)
+            cells = zip(extensions, map(next, cells_of), strict=True)
             there = [(key + extension, cell) for extension, cell in cells if cell is not None]
             for name, content in there or [(key, b"")]:
                 literals[len(names)] = content

@@ -7,6 +7,8 @@ written.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,7 @@ __all__ = [
     "schema_bytes",
     "schema_of",
     "value_offsets",
+    "with_columns",
 ]
 
 
@@ -169,6 +172,47 @@ def schema_of(data: bytes) -> Any:
     import pyarrow as pa
 
     return pa.ipc.read_schema(pa.py_buffer(data))
+
+
+# -- other columns -------------------------------------------------------------------------------
+
+
+def with_columns(schema: Any, columns: Sequence[tuple[str, int]]) -> Any:
+    """``schema`` with other columns: (name, which of its own that was; -1: a new one, of texts).
+    Hugging Face's features follow them, what pandas wrote of its own columns goes.
+    ``InputError`` for columns that cannot be."""
+    import pyarrow as pa
+
+    names = [name for name, _ in columns]
+    again = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    if not names or again is not None:
+        text = "no column" if again is None else f"two columns {shortened(again)}"
+        raise InputError(f"the steps would leave {text}", hint="drop one of them first")
+    fields = [
+        pa.field(name, pa.string()) if at < 0 else schema.field(at).with_name(name)
+        for name, at in columns
+    ]
+    metadata = {key: value for key, value in (schema.metadata or {}).items() if key != b"pandas"}
+    if b"huggingface" in metadata:
+        metadata[b"huggingface"] = _features(metadata[b"huggingface"], schema.names, columns)
+    return pa.schema(fields, metadata or None)
+
+
+def _features(data: bytes, names: Sequence[str], columns: Sequence[tuple[str, int]]) -> bytes:
+    """What Hugging Face's libraries want to know, of other columns; as it is, if it says nothing
+    of columns."""
+    try:
+        described = json.loads(data)
+        known = described["info"]["features"]
+        features = {
+            name: {"dtype": "string", "_type": "Value"} if at < 0 else known[names[at]]
+            for name, at in columns
+            if at < 0 or names[at] in known
+        }
+        described["info"]["features"] = features
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        return data
+    return json.dumps(described).encode()
 
 
 # -- sizes ----------------------------------------------------------------------------------------

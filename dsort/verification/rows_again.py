@@ -1,0 +1,64 @@
+"""Rows that steps with code make of rows, made again: what they return goes through the columns of
+the result, for their types say what is left of a value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dsort.containers.columnar.cell_types import cell_decoders
+from dsort.containers.columnar.cells import cells_of_rows
+from dsort.containers.columnar.columns import batch_of_records, row_contents
+from dsort.containers.columnar.schema import plain_schema, schema_bytes, schema_of
+from dsort.data.members import MemberTable
+from dsort.data.records import FormedRecords, form_records
+from dsort.job.code_again import CodeAgain
+from dsort.job.tables import made_schema, table_schema
+from dsort.storage.bucket import Bucket
+from dsort.transforms.base import Step
+from dsort.workers.source import ShardBytes
+
+__all__ = ["RowsAgain"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowsAgain:
+    """``schema``: the plain one of the rows that steps make. ``key_column``: as for
+    ``row_contents``."""
+
+    schema: Any
+    key_column: str
+
+    @classmethod
+    def of(
+        cls, steps: Sequence[Step], key_field: str, bucket: Bucket, shard: str, code: CodeAgain
+    ) -> RowsAgain:
+        """What ``steps`` make of rows as those of a ``shard``, which ``code`` gets as values from
+        now on. ``InputError`` and its children."""
+        read = table_schema(bucket, shard)
+        code.read_rows(cell_decoders(plain_schema(shard, read)))
+        made = schema_of(made_schema(steps, key_field, schema_bytes(read)))
+        return cls(plain_schema(shard, made), key_field)
+
+    def cells(
+        self, shard: ShardBytes, members: MemberTable, records: FormedRecords
+    ) -> tuple[MemberTable, FormedRecords]:
+        """The cells of the rows that records with these ``members`` become, and the records that
+        they are. ``ConversionError`` for a value that a column cannot hold."""
+        keys, offsets = records.keys.tolist(), records.member_offsets.tolist()
+        rows = records.member_rows.tolist()
+        contents = [
+            [
+                (members.names[row][int(records.key_bytes[row]) :], shard.content(members, row))
+                for row in rows[offsets[at] : offsets[at + 1]]
+            ]
+            for at in range(len(records))
+        ]
+        named = [
+            row_contents(key, cells, self.key_column)
+            for key, cells in zip(keys, contents, strict=True)
+        ]
+        batch = batch_of_records(shard.name, self.schema, keys, named)
+        found = cells_of_rows(iter([(batch, keys)]), self.schema.names)
+        return found, form_records(found, "keep")

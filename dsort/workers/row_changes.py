@@ -1,0 +1,113 @@
+"""What steps make of the columns of rows that stay rows: which stay, what they are called, and the
+one that keys are in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dsort.containers.columnar.cell_types import typed_array, typed_value
+from dsort.containers.columnar.cells import KEY_COLUMN
+from dsort.containers.columnar.schema import is_varying
+from dsort.containers.columnar.values import Leaf, LightRows, light_schema
+from dsort.data.arrow_arrays import arrow_bytes
+from dsort.data.columns import BytesColumn
+from dsort.transforms.base import Step
+from dsort.transforms.fields import Fields
+from dsort.transforms.join_key import JoinKey
+from dsort.transforms.rekey import Rekey
+
+__all__ = ["RowChange", "asked_columns", "changes_rows", "columns_left", "gives_keys", "key_column"]
+
+
+def changes_rows(steps: Sequence[Step]) -> bool:
+    """Whether some step changes rows, and does not only leave some out."""
+    return any(isinstance(step, (Fields, Rekey)) for step in steps)
+
+
+def gives_keys(steps: Sequence[Step]) -> bool:
+    """Whether some step gives records new keys."""
+    return any(isinstance(step, (Rekey, JoinKey)) for step in steps)
+
+
+def key_column(key_field: str) -> str:
+    """The column that new keys come to."""
+    return key_field or KEY_COLUMN
+
+
+def columns_left(
+    names: Sequence[str], steps: Sequence[Step], key_field: str
+) -> list[tuple[str, int]]:
+    """(what it is called, which of ``names`` it was or -1) of each column that ``steps`` leave. The
+    column of keys stays; where there is none, new keys get one."""
+    keys = key_column(key_field)
+    found = [(name, at) for at, name in enumerate(names)]
+    for step in steps:
+        left = ((name if name == keys else step.extension_left(name), at) for name, at in found)
+        found = [(name, at) for name, at in left if name is not None]
+        if gives_keys([step]) and keys not in (name for name, _ in found):
+            found.append((keys, -1))
+    return found
+
+
+def asked_columns(steps: Sequence[Step], names: Sequence[str]) -> set[str]:
+    """Those of the columns ``names`` whose values some step looks at."""
+    asked: set[str] = set()
+    for step in reversed(steps):
+        if isinstance(step, Fields):  # what comes behind it asks by new names
+            asked |= {old for old, new in step.rename if new in asked}
+        asked.update(step.extensions_read)
+        if isinstance(step, Rekey) and step.reads_content:
+            return {*names}
+    return asked
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """``columns``: as :func:`columns_left` says. ``schema``: the plain one of what is left.
+    ``key_at``: the column that gets new keys; -1: keys stay what they are."""
+
+    shard: str
+    columns: tuple[int, ...]
+    schema: Any
+    key_at: int
+
+    @classmethod
+    def of(
+        cls, shard: str, read: Any, left: Any, steps: Sequence[Step], key_field: str
+    ) -> RowChange:
+        """What ``steps`` make of rows of the plain schema ``read``: rows of the schema ``left``."""
+        found = columns_left(read.names, steps, key_field)
+        names = [name for name, _ in found]
+        key_at = names.index(key_column(key_field)) if gives_keys(steps) else -1
+        return cls(shard, tuple(at for _, at in found), left, key_at)
+
+    def applied(self, rows: LightRows, keys: BytesColumn) -> LightRows:
+        """The rows of a batch, with their new ``keys``."""
+        import pyarrow as pa
+
+        places = {source: place for place, source in enumerate(self.columns)}
+        leaves, values = [], []
+        for leaf, away in zip(rows.leaves, rows.values, strict=True):
+            place = places.get(leaf.column, self.key_at)
+            if place != self.key_at:
+                leaves.append(Leaf(place, leaf.child, leaf.kind))
+                values.append(away)
+        arrays = [
+            self._keys(keys) if place == self.key_at else rows.light.column(source)
+            for place, source in enumerate(self.columns)
+        ]
+        schema = light_schema(self.schema, leaves)
+        light = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return LightRows(light, tuple(leaves), tuple(values))
+
+    def _keys(self, keys: BytesColumn) -> Any:
+        """The column of keys. ``ConversionError`` for one that is no value of it."""
+        field = self.schema.field(self.key_at)
+        found = keys.tolist()
+        if is_varying(field.type) and str(field.type) in ("string", "binary"):
+            return arrow_bytes(found, field.type)
+        name = f".{field.name}".encode()
+        made = [typed_value(self.shard, key + name, key, field.type) for key in found]
+        return typed_array(self.shard, field.name, made, field.type)

@@ -1,0 +1,156 @@
+"""Steps that change the columns of rows, or their keys: schemas, features and keys are right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+import pytest
+
+from dsort import api
+from dsort.errors import ConversionError, InputError, SpecError
+from dsort.job.layout import manifest_name
+from dsort.options import RunOptions
+from dsort.spec import parse_spec
+from tests.support.engine import spec_of
+from tests.support.inline_runtime import Moved, run_inline
+from tests.support.tables import MEDIA
+
+FEATURES: dict[str, Any] = {
+    "id": {"dtype": "string", "_type": "Value"},
+    "jpg": {"_type": "Image"},
+    "label": {"names": ["cat", "dog"], "_type": "ClassLabel"},
+    "note": {"dtype": "string", "_type": "Value"},
+}
+WAYS = [
+    Moved("spill", workers=2, partitions=3, buffer_bytes=1 << 20),
+    Moved("spill", partitions=1, buffer_bytes=1 << 20, values_stay=False),
+]
+
+
+def rows() -> list[dict[str, Any]]:
+    return [
+        {
+            "id": f"r{n:02d}",
+            "jpg": None if n % 5 == 0 else {"bytes": bytes([n]) * 2000, "path": f"{n}.jpg"},
+            "label": n % 2,
+            "note": None if n % 3 else f"note {n}" * 40,
+        }
+        for n in range(40)
+    ]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    kinds = {"id": pa.string(), "jpg": MEDIA, "label": pa.int64(), "note": pa.string()}
+    described = {
+        "huggingface": json.dumps({"info": {"features": FEATURES}}),
+        "pandas": "{}",
+        "mine": "stays",
+    }
+    schema = pa.schema(list(kinds.items()), described)
+    (tmp_path / "in").mkdir()
+    for part in range(2):
+        table = pa.Table.from_pylist(rows()[part * 20 : part * 20 + 20], schema)
+        options: dict[str, Any] = {"compression": "none", "use_dictionary": False}
+        pq.write_table(table, tmp_path / "in" / f"in-{part}.parquet", row_group_size=9, **options)
+    return tmp_path
+
+
+def done(root: Path, moved: Moved, *steps: dict[str, Any], **fields: Any) -> pa.Table:
+    spec = spec_of(
+        input_extension=".parquet", transform={"steps": [*steps]}, overwrite=True, **fields
+    )
+    report = run_inline(spec, root, moved)
+    manifest = (root / "out" / manifest_name(report.job_id)).read_bytes()
+    verified = api.verify(manifest, options=RunOptions(root=root))
+    assert (verified.problems, verified.warnings) == ((), ())
+    return pa.concat_tables([pq.read_table(path) for path in listed(root / "out", report.job_id)])
+
+
+def listed(bucket: Path, job_id: str) -> list[Path]:
+    manifest = json.loads((bucket / manifest_name(job_id)).read_bytes())
+    return [bucket / shard["name"] for shard in manifest["outputs"]]
+
+
+def features_of(table: pa.Table) -> dict[str, Any]:
+    return json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
+
+
+@pytest.mark.parametrize("moved", WAYS, ids=["in place", "spilled"])
+def test_columns_are_kept_dropped_and_renamed_with_their_features(root: Path, moved: Moved) -> None:
+    step = {"fields": {"keep": ["id", "image:jpg", "label"]}}
+    table = done(root, moved, step, {"filter": 'has("image")'}, {"fields": {"drop": ["label"]}})
+    assert table.column_names == ["id", "image"]
+    assert features_of(table) == {"id": FEATURES["id"], "image": FEATURES["jpg"]}
+    assert list(features_of(table)) == ["id", "image"]
+    assert table.schema.metadata[b"mine"] == b"stays"
+    assert b"pandas" not in table.schema.metadata
+    wanted = [{"id": row["id"], "image": row["jpg"]} for row in rows() if row["jpg"]]
+    assert table.to_pylist() == wanted
+
+
+@pytest.mark.parametrize("moved", WAYS, ids=["in place", "spilled"])
+def test_new_keys_come_to_the_column_of_keys(root: Path, moved: Moved) -> None:
+    rekey = {"rekey": "{input}{key}/{n:03d}".replace("{input}", "")}
+    table = done(root, moved, rekey, key_field="id", verify="content")
+    assert table["id"].to_pylist() == [f"r{n:02d}/{n:03d}" for n in range(40)]
+    assert table["note"].to_pylist() == [row["note"] for row in rows()]
+    table = done(root, moved, {"slice": "::2"}, {"rekey": "k{n}"}, output_format="new-%d")
+    assert table.column_names == ["id", "jpg", "label", "note", "__key__"]
+    assert table["__key__"].to_pylist() == [f"k{n}" for n in range(20)]
+    assert features_of(table)["__key__"] == {"dtype": "string", "_type": "Value"}
+    report = run_inline(
+        spec_of(
+            input_extension=".parquet",
+            output_extension=".arrow",
+            output_bck="sorted",
+            transform={"steps": [{"fields": {"keep": ["x:label"]}}, {"rekey": "{xxh3}-{n}"}]},
+            algorithm={"kind": "content", "extension": ".x", "content_key_type": "int"},
+        ),
+        root,
+        moved,
+    )
+    paths = listed(root / "sorted", report.job_id)
+    tables = [pa.ipc.open_file(path).read_all() for path in paths]
+    assert [n for table in tables for n in table["x"].to_pylist()] == [0] * 20 + [1] * 20
+
+
+def test_rows_of_which_nothing_is_left_go_and_those_with_a_key_stay(root: Path) -> None:
+    step = {"fields": {"keep": ["note"]}}
+    table = done(root, WAYS[0], step)
+    assert table.to_pylist() == [{"note": row["note"]} for row in rows() if row["note"]]
+    table = done(root, WAYS[0], step, key_field="id", output_format="id-%d")
+    assert table.to_pylist() == [{"id": row["id"], "note": row["note"]} for row in rows()]
+
+
+def test_columns_that_cannot_be_are_refused(root: Path) -> None:
+    for step, words in (
+        ({"fields": {"rename": {"note": "label"}}}, "would leave two columns label"),
+        ({"fields": {"keep": ["nothing"]}}, "would leave no column"),
+    ):
+        with pytest.raises(InputError, match=words):
+            done(root, WAYS[0], step)
+    with pytest.raises(ConversionError, match="is no value of type int64"):
+        done(root, WAYS[0], {"rekey": "k{n}"}, key_field="label", duplicate_keys="ignore")
+    spec = {"steps": [{"fields": {"rename": {"id": "name"}}}]}
+    with pytest.raises(SpecError, match="id is the column of keys"):
+        parse_spec(spec_of(input_extension=".parquet", key_field="id", transform=spec))
+
+
+def test_a_result_with_another_key_is_found_out(root: Path) -> None:
+    done(root, WAYS[1], {"rekey": "k{n:02d}"}, output_shard_records=40)
+    path = root / "out" / "out-0.parquet"
+    table = pq.read_table(path)
+    keys = table["__key__"].to_pylist()
+    at = table.column_names.index("__key__")
+    wrong = table.set_column(at, "__key__", pa.array([keys[1], keys[0], *keys[2:]]))
+    (manifest,) = (root / "out" / ".dsort").glob("*/manifest.json")
+    pq.write_table(wrong.replace_schema_metadata(table.schema.metadata), path)
+    verified = api.verify(manifest.read_bytes(), options=RunOptions(root=root))
+    kinds = {problem.kind for problem in verified.problems}
+    assert "changed_bytes" in kinds
