@@ -100,18 +100,42 @@ AS_AISTORE = {  # the same of compatibility: aistore
         (KEYS, "names_of_a_key_map_get_the_extension_unless_as_aistore_names_them"),
     ],
 }
+OBJECTS = {  # the same of buckets and objects
+    "an access list": [
+        ("contract/test_service_buckets.py", "who_may_not_write_makes_and_removes_nothing"),
+        (
+            "contract/test_service_authorisation.py",
+            "every_route_answers_every_caller_as_the_table_says",
+        ),
+    ],
+    "an object may": [(SDK, "what_the_sdk_means_by_more_than_a_plain_write_is_declined")],
+    "a job's inputs": [
+        ("contract/test_service_object_writes.py", "what_a_running_job_needs_stays_as_it_is")
+    ],
+    "`bucket rm`": [(SDK, "buckets_and_objects_from_their_making_to_their_removal")],
+    "buckets are copied": [(SDK, "what_the_sdk_means_by_more_than_a_plain_write_is_declined")],
+    "`--archregx`": [
+        (
+            "unit/test_service_peer_objects.py",
+            "the_recorded_requests_have_their_answers_one_after_the_other",
+        )
+    ],
+    "the SDK puts": [(SDK, "a_key_map_of_the_framework")],
+}
+ALL = (SHOWN_BY, AS_AISTORE, OBJECTS)
 
 
 def test_every_row_of_the_page_names_what_shows_it() -> None:
     found = re.findall(r"^\| (.+?) \| .+ \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     rows = [row for row in found if row not in ("AIStore", "with")]
-    assert len(rows) == len(SHOWN_BY) + len(AS_AISTORE)
-    for row, begin in zip(rows, [*SHOWN_BY, *AS_AISTORE], strict=True):
+    begins = [begin for each in ALL for begin in each]
+    assert len(rows) == len(begins)
+    for row, begin in zip(rows, begins, strict=True):
         assert row.startswith(begin)
 
 
 def test_what_shows_a_row_is_there() -> None:
-    tests = {each for rows in (SHOWN_BY, AS_AISTORE) for shown in rows.values() for each in shown}
+    tests = {each for rows in ALL for shown in rows.values() for each in shown}
     for file, name in sorted(tests):
         text = (ROOT / "tests" / file).read_text(encoding="utf-8")
         assert f"\ndef test_{name}(" in text, name

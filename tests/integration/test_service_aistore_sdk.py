@@ -272,6 +272,7 @@ def test_what_the_sdk_means_by_more_than_a_plain_write_is_declined(client: Clien
         lambda: shard.promote("/etc"),
         lambda: bucket.rename("other"),
         lambda: bucket.copy(client.bucket("other")),
+        lambda: bucket.summary(),
     ):
         with pytest.raises(AISError) as declined:
             write()
