@@ -86,7 +86,9 @@ class Orderer:
         parts: list[KeyRows] = list(self._scratch_nodes.ask_all(asks))
         key_hash = np.concatenate([np.zeros(0, np.uint64), *(part.key_hash for part in parts)])
         known = self._known(task, key_hash)
-        twice = np.union1d(repeated_hashes(key_hash), known.key_hash)
+        twice = repeated_hashes(key_hash)
+        if len(known.key_hash):
+            twice = np.union1d(twice, known.key_hash)
         if len(twice) == 0:
             return DuplicatesDone(task.part, self._scratch_nodes.node, 0, ())
         at = np.minimum(np.searchsorted(twice, key_hash), len(twice) - 1)
