@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from dsort.errors import ObjectNotFoundError, SpecError, SpecProblem
 from dsort.job.collisions import NAMES_CHECKED_EARLY_MAX
 from dsort.job.job import Job
-from dsort.job.known_samples import KnownSamples, known_samples
 from dsort.job.layout import shared_name, sidecars_prefix, staged_prefix
 from dsort.job.manifest import ManifestOutput, ManifestSidecar, splits_of
 from dsort.job.staging import stage_pieces
@@ -29,6 +28,9 @@ from dsort.sidecars.shard_index import EnergonSample
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_small
 from dsort.workers.sidecars import SAMPLES, samples_of, staged_sidecar
+
+if TYPE_CHECKING:
+    from dsort.job.known_samples import KnownSamples
 
 __all__ = [
     "StagedSidecar",
@@ -154,6 +156,8 @@ def _stage(
     if not name.name.endswith("index.sqlite"):
         data = _content(job, name, whole)
         return _staged(job, number, name, len(data), [data])
+    from dsort.job.known_samples import known_samples  # loads SQLite, for one kind of sidecar
+
     with tempfile.TemporaryDirectory(prefix="dsort-sidecar-") as directory:
         path = Path(directory) / "sidecar"
         with known_samples(job, Path(directory)) as known:
