@@ -53,7 +53,8 @@ def repeated_hashes(key_hash: UInt64s) -> UInt64s:
     ordered = np.sort(key_hash)
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
     # np.unique loads numpy.ma: 50 million instructions, for each worker of each job.
-    return twice[np.append(True, twice[1:] != twice[:-1])] if len(twice) else twice
+    found: UInt64s = twice[np.append(True, twice[1:] != twice[:-1])] if len(twice) else twice
+    return found
 
 
 def words_as_bytes(words: UInt64s) -> BytesColumn:
