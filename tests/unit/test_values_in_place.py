@@ -4,8 +4,6 @@ what is not as it should be is left to pyarrow."""
 from __future__ import annotations
 
 import contextlib
-import io
-import itertools
 import random
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ from dsort.containers.columnar.blocks import RowBlocks, RowGroup, deal_out
 from dsort.containers.columnar.cells import MemorySource
 from dsort.containers.columnar.reader import light_batches, open_table, plain_batches
 from dsort.containers.columnar.schema import plain_schema, row_bytes
-from dsort.containers.columnar.stored_chunks import StoredChunks
 from dsort.containers.columnar.values import LightRows, leaves_of, whole_batch
 from dsort.errors import CorruptShardError
 from tests.support.tables import long_table, write_plain
@@ -84,21 +81,6 @@ def test_what_is_encoded_compressed_or_looked_into_is_read_by_pyarrow(tmp_path: 
     data = shard_of(tmp_path, table)
     kept = light_rows(data, kept=("raw", "image"))
     assert {leaf.column for rows in kept for leaf in rows.leaves} == {2}
-
-
-def test_chunks_are_known_to_be_stored_whatever_else_the_footer_says(tmp_path: Path) -> None:
-    codecs = [{"raw": "none", "text": "zstd", "id": "snappy"}, {"raw": "gzip"}, "none", "snappy"]
-    for codec, version, dictionaries in itertools.product(codecs, PAGES, (False, ["id"])):
-        options = {"compression": codec, "data_page_version": version}
-        data = shard_of(tmp_path, long_table(60, seed=1), use_dictionary=dictionaries, **options)
-        found, file = StoredChunks(memoryview(data)), pq.ParquetFile(io.BytesIO(data))
-        for group, column in itertools.product(range(4), range(len(file.schema))):
-            chunk = file.metadata.row_group(group).column(column)
-            is_stored = chunk.compression == "UNCOMPRESSED"
-            assert found.has(group, column, chunk) == is_stored
-            alone = StoredChunks(memoryview(data))
-            assert alone.has(group, column, chunk) == is_stored
-            assert not is_stored or alone._codecs is None  # found without decoding the footer
 
 
 def test_a_shard_of_nothing_but_long_values_is_read(tmp_path: Path) -> None:

@@ -5,10 +5,11 @@ Arrow IPC. pyarrow takes as much memory as is said before it inflates, so it is 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dsort.containers.columnar.footers import Chunk
 from dsort.containers.columnar.thrift import Struct, read_struct
 from dsort.errors import CorruptShardError
 from dsort.sizes import format_bytes
@@ -81,20 +82,16 @@ def headers_in(data: memoryview, start: int = 0) -> Headers:
 
 
 def inflated_pages(
-    headers: Headers, shard_bytes: int, group: Any, columns: Iterable[int]
+    headers: Headers, shard_bytes: int, chunks: Mapping[int, Chunk]
 ) -> dict[int, ColumnPages]:
-    """What pages of ``columns`` of a row group take, in a shard of ``shard_bytes``. ``group``: its
-    metadata. ``ValueError`` for pages that are none."""
+    """What pages of some columns of a row group take, in a shard of ``shard_bytes``. ``ValueError``
+    for pages that are none."""
     found = {}
-    for number in columns:
-        chunk = group.column(number)  # its codec is not asked for: see ``StoredChunks``
-        start, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
-        if dictionary is not None and 0 < dictionary < start:
-            start = dictionary
-        stop = min(start + chunk.total_compressed_size, shard_bytes)
-        pages = ColumnPages(chunk.num_values)
+    for number, chunk in chunks.items():
+        stop = min(chunk.stop, shard_bytes)
+        pages = ColumnPages(chunk.values)
         for size_bytes, is_dictionary, encoding, values in _pages(
-            headers, start, stop, pages.values
+            headers, chunk.start, stop, pages.values
         ):
             pages.longest_bytes = max(pages.longest_bytes, size_bytes)
             if is_dictionary:

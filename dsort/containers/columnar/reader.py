@@ -23,12 +23,12 @@ from dsort.containers.columnar.declared import (
     message_places,
     refuse_larger,
 )
+from dsort.containers.columnar.footers import Chunk, chunks_of
 from dsort.containers.columnar.placed_rows import PlacedLeaf, with_placed
 from dsort.containers.columnar.plain_pages import PlacedPages
 from dsort.containers.columnar.ranges import MessageFile, Source, SourceFile, ranged_headers
 from dsort.containers.columnar.repeated import ColumnKind, column_kinds, decoded_columns
 from dsort.containers.columnar.schema import decoded
-from dsort.containers.columnar.stored_chunks import StoredChunks
 from dsort.containers.columnar.values import IN_SHARD_SHARE, LONG_BYTES, Leaf, LightRows, leaves_of
 from dsort.errors import CorruptShardError
 from dsort.naming.names import shortened
@@ -49,6 +49,7 @@ READ_AHEAD_BYTES = 4 << 20
 SECOND_BYTES_MAX = 16 << 20
 """What is read of a column at once, where the shard is not in memory."""
 PARQUET_MAGIC = b"PAR1"
+PARQUET_END_BYTES = 8  # the length of the footer, the magic
 ARROW_MAGIC = b"ARROW1"
 ARROW_HEAD_BYTES = 8  # the magic, padded
 ARROW_END_BYTES = 10  # the length of the footer, the magic
@@ -139,7 +140,7 @@ class _Parquet:
     def __init__(self, shard: str, source: Source, inflated_max: float) -> None:
         self._shard = shard
         self._inflated_max = inflated_max
-        self._stored: StoredChunks | None = None
+        self._known_chunks: list[list[Chunk]] | None = None
         self._kinds: list[ColumnKind] = []
         self._source = source
         self._whole = source.whole()
@@ -150,7 +151,6 @@ class _Parquet:
         rows = sum(metadata.row_group(at).num_rows for at in range(metadata.num_row_groups))
         if rows != metadata.num_rows:
             raise ValueError(f"its row groups have {rows:,} rows, it says {metadata.num_rows:,}")
-        self._refuse_second(source)
 
     def _opened(self, **options: Any) -> Any:
         """The shard as pyarrow opens it."""
@@ -160,22 +160,27 @@ class _Parquet:
         file = _arrow_file(self._source, self._bytes)
         return pq.ParquetFile(file, buffer_size=buffer_bytes, pre_buffer=False, **options)
 
-    def _refuse_second(self, source: Source) -> None:
+    def _chunks(self) -> list[list[Chunk]]:
+        """The chunks of all row groups. ``CorruptShardError`` if the footer contradicts itself."""
+        if self._known_chunks is None:
+            with arrow_errors(self._shard):
+                at = self._source.size_bytes - PARQUET_END_BYTES
+                footer_bytes = int.from_bytes(self._source.read(at, 4), "little")
+                footer = self._source.read(max(at - footer_bytes, 0), footer_bytes)
+                found, metadata = chunks_of(footer), self._file.metadata
+                columns = len(self._file.schema)
+                if [len(each) for each in found] != [columns] * metadata.num_row_groups:
+                    raise ValueError("a row group has not the columns of its shard")
+                self._refuse_second(found)
+            self._known_chunks = found
+        return self._known_chunks
+
+    def _refuse_second(self, groups: Sequence[Sequence[Chunk]]) -> None:
         """``ValueError`` for two files one behind the other: readers see the rows of one."""
-        metadata, end = self._file.metadata, len(PARQUET_MAGIC)
-        if metadata.num_row_groups:
-            group = metadata.row_group(metadata.num_row_groups - 1)
-            columns = map(group.column, range(group.num_columns))
-            end = max(
-                (
-                    (each.dictionary_page_offset or each.data_page_offset)
-                    + each.total_compressed_size
-                    for each in columns
-                ),
-                default=end,
-            )
-        end = min(max(end, 0), source.size_bytes)
-        behind = source.read(end, min(SECOND_BYTES_MAX, source.size_bytes - end))
+        size_bytes = self._source.size_bytes
+        ends = (chunk.stop for group in groups[-1:] for chunk in group)
+        end = min(max(max(ends, default=len(PARQUET_MAGIC)), 0), size_bytes)
+        behind = self._source.read(end, min(SECOND_BYTES_MAX, size_bytes - end))
         if PARQUET_MAGIC * 2 in behind:
             raise ValueError("another Parquet file follows it: put its rows into one file")
 
@@ -265,23 +270,14 @@ class _Parquet:
         return found
 
     def _is_placed(self, pages: PlacedPages, group: int, column: int) -> bool:
-        with arrow_errors(self._shard):
-            metadata = self._file.metadata.row_group(group)
-            chunk, rows = metadata.column(column), metadata.num_rows
-            size_bytes, start = chunk.total_compressed_size, chunk.data_page_offset
-        return pages.add(start, start + size_bytes, rows)
+        chunk, rows = self._chunks()[group][column], self._file.metadata.row_group(group).num_rows
+        return pages.add(chunk.page, chunk.page + chunk.stored_bytes, rows)
 
-    def _is_stored(self, number: int, column: int) -> bool:
+    def _is_long(self, number: int, rows: int, column: int) -> bool:
         """Whether a column of a row group has long values, as they are, as far as the footer
         says."""
-        assert self._whole is not None
-        if self._stored is None:
-            self._stored = StoredChunks(self._whole)
-        group = self._file.metadata.row_group(number)
-        chunk = group.column(column)
-        if not 0 < group.num_rows * LONG_BYTES <= chunk.total_compressed_size:
-            return False
-        return not chunk.has_dictionary_page and self._stored.has(number, column, chunk)
+        chunk = self._chunks()[number][column]
+        return chunk.is_stored and 0 < rows * LONG_BYTES <= chunk.stored_bytes
 
     def _batches_of(self, run: _Run, columns: Sequence[int] | None) -> Iterator[Any]:
         """The rows of a run: of ``columns``, or of all."""
@@ -322,14 +318,15 @@ class _Parquet:
             self._kinds = self._kinds or column_kinds(self._file.schema)
         for number in run.groups:
             with arrow_errors(self._shard):
-                group = self._file.metadata.row_group(number)
-                pages = inflated_pages(headers, self._source.size_bytes, group, numbers)
+                chunks = {at: self._chunks()[number][at] for at in numbers}
+                pages = inflated_pages(headers, self._source.size_bytes, chunks)
                 # The longest page of each column: so much is in memory at once.
                 size_bytes = sum(each.longest_bytes for each in pages.values())
                 what = f"the pages of row group {number}"
                 refuse_larger(self._shard, what, size_bytes, self._inflated_max)
+                rows = self._file.metadata.row_group(number).num_rows
                 columns = decoded_columns(
-                    opened, self._kinds, number, group.num_rows, pages, self._inflated_max
+                    opened, self._kinds, number, rows, pages, self._inflated_max
                 )
             for each in columns:
                 what = f"the values of column {shortened(each.path)} in row group {number}"
@@ -342,16 +339,9 @@ class _Parquet:
         held if that has room."""
         if self._whole is not None:
             return headers_in(self._whole)
-        start, stop = self._source.size_bytes, 0
-        for number in run.groups:
-            group = self._file.metadata.row_group(number)
-            for column in range(group.num_columns):
-                chunk = group.column(column)
-                first = chunk.data_page_offset
-                first = min(first, chunk.dictionary_page_offset or first)
-                start = min(start, max(first, 0))
-                stop = max(stop, first + chunk.total_compressed_size)
-        stop = min(stop, self._source.size_bytes)
+        chunks = [chunk for number in run.groups for chunk in self._chunks()[number]]
+        start = max(min(chunk.start for chunk in chunks), 0)
+        stop = min(max(chunk.stop for chunk in chunks), self._source.size_bytes)
         held = self._bytes.hold(start, stop) if start < stop else None
         return ranged_headers(self._source) if held is None else headers_in(held, start)
 
@@ -363,15 +353,16 @@ class _Parquet:
     ) -> Iterator[_Run]:
         """Row groups that are read at once, which costs 0.2 ms whatever their size. ``leaves`` that
         may stay where they are take no memory but for their places."""
+        chunks = self._chunks()
         groups, stored = list[int](), tuple[Leaf, ...]()
         size_bytes = widest = rows = 0
-        for at in range(self._file.metadata.num_row_groups) if numbers is None else numbers:
+        for at in range(len(chunks)) if numbers is None else numbers:
             with arrow_errors(self._shard):
                 group = self._file.metadata.row_group(at)
                 more, count = max(group.total_byte_size, 0), group.num_rows
-                found = tuple(leaf for leaf in leaves if self._is_stored(at, leaves[leaf]))
+                found = tuple(leaf for leaf in leaves if self._is_long(at, count, leaves[leaf]))
                 for leaf in found:
-                    chunk_bytes = group.column(leaves[leaf]).total_compressed_size
+                    chunk_bytes = chunks[at][leaves[leaf]].stored_bytes
                     held = PLACE_BYTES * count + chunk_bytes // IN_SHARD_SHARE
                     more = max(more - chunk_bytes, 0) + held
             if groups and (size_bytes + more > bytes_max or found != stored):

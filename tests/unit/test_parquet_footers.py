@@ -1,0 +1,108 @@
+"""Footers of Parquet as they are read here: what pyarrow says of chunks, and no end of the process
+for footers at which pyarrow ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dsort.containers.columnar.cells import cells_of_shard
+from dsort.containers.columnar.footers import Chunk, chunks_of
+from dsort.containers.columnar.thrift import BINARY, I32, I64, LIST, STRUCT, read_struct, written
+from dsort.errors import CorruptShardError
+from tests.support.tables import long_table, many_types, mixed_table
+
+CODECS = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "BROTLI": 4, "ZSTD": 6, "LZ4": 7}
+MUTATIONS = 400
+
+
+def shard_of(table: pa.Table, **options: Any) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(table, file, row_group_size=17, **options)
+    return file.getvalue()
+
+
+def footer_of(shard: bytes) -> bytes:
+    return shard[-8 - int.from_bytes(shard[-8:-4], "little") : -8]
+
+
+def with_footer(shard: bytes, change: Callable[[Any], None]) -> bytes:
+    """The shard with another footer. ``change``: of the first chunk, as a struct."""
+    footer, _ = read_struct(memoryview(footer_of(shard)), 0)
+    change(footer[4][1][1][0][1][1][1][0])
+    end = written(footer)
+    return shard[: -8 - len(footer_of(shard))] + end + len(end).to_bytes(4, "little") + b"PAR1"
+
+
+@pytest.mark.parametrize("table", [long_table(40, seed=1), mixed_table(40, seed=1), many_types()])
+def test_chunks_are_as_pyarrow_says(table: pa.Table) -> None:
+    for codec, version in itertools.product(("none", "snappy", "zstd", "lz4"), ("1.0", "2.0")):
+        data = shard_of(table, compression=codec, data_page_version=version)
+        metadata = pq.ParquetFile(io.BytesIO(data)).metadata
+        groups = map(metadata.row_group, range(metadata.num_row_groups))
+        wanted = [[group.column(at) for at in range(group.num_columns)] for group in groups]
+        assert chunks_of(footer_of(data)) == [
+            [
+                Chunk(
+                    CODECS[each.compression],
+                    each.num_values,
+                    each.total_compressed_size,
+                    each.data_page_offset,
+                    each.dictionary_page_offset or 0,
+                )
+                for each in columns
+            ]
+            for columns in wanted
+        ]
+
+
+def _longer_histogram(chunk: Any) -> None:
+    kind, (inner, counts) = chunk[3][1][16][1][3]
+    chunk[3][1][16][1][3] = (kind, (inner, [*counts, 0]))
+
+
+def _encrypted(chunk: Any) -> None:
+    key = {1: (LIST, (BINARY, [b"id"]))}
+    chunk[8] = (STRUCT, {2: (STRUCT, key)})
+
+
+def _other_codec(chunk: Any) -> None:
+    chunk[3][1][4] = (I32, 99)
+
+
+def _negative(chunk: Any) -> None:
+    chunk[3][1][9] = (I64, -5)
+
+
+@pytest.mark.parametrize("change", [_longer_histogram, _encrypted, _other_codec, _negative])
+def test_a_chunk_at_which_pyarrow_would_end_the_process_is_corrupt(
+    change: Callable[[Any], None],
+) -> None:
+    data = with_footer(shard_of(long_table(40, seed=1)), change)
+    with pytest.raises(CorruptShardError, match="shard s"):
+        cells_of_shard("s", memoryview(data), "", 1 << 30)
+
+
+def test_footers_may_say_anything(rng: random.Random) -> None:
+    whole = footer_of(shard_of(mixed_table(40, seed=1)))
+    for _ in range(MUTATIONS):
+        data = bytearray(whole)
+        for at in rng.sample(range(len(data)), rng.choice([1, 2, 8])):
+            data[at] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+        with contextlib.suppress(ValueError):
+            chunks_of(bytes(data[: rng.choice([len(data), rng.randrange(len(data))])]))
+
+
+def test_a_field_that_comes_twice_is_refused() -> None:
+    footer = footer_of(shard_of(long_table(20, seed=1)))
+    assert footer.endswith(b"\0")
+    with pytest.raises(ValueError, match="twice"):
+        chunks_of(footer[:-1] + b"\x09\x08\x0c" + b"\0")
