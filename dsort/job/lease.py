@@ -43,6 +43,7 @@ __all__ = [
     "last_attempt",
     "read_hold",
     "refusal",
+    "release_for_dead",
     "stop_job",
 ]
 
@@ -212,6 +213,16 @@ def read_hold(bucket: Bucket, job_id: str, *, machine: Machine | None = None) ->
     gone = record is not None and machine.is_gone(record.holder)
     standing = judge_lease(record, now_s=machine.now_s(), here=machine.holder(), process_gone=gone)
     return JobHold(record, standing)
+
+
+def release_for_dead(bucket: Bucket, job_id: str, *, machine: Machine | None = None) -> bool:
+    """Release the lease of a process of this machine that is gone: who cannot see that it is need
+    not wait until the lease lapses. False where there is none, or its holder may live."""
+    hold = read_hold(bucket, job_id, machine=machine)
+    if hold.record is None or hold.standing is not Standing.DEAD:
+        return False
+    bucket.write(lease_name(job_id), encode_lease(replace(hold.record, released=True)))
+    return True
 
 
 def _settled(

@@ -42,7 +42,8 @@ def _names_are_compared_where_there_are_some(spec: SpecFields) -> Iterator[SpecP
         if spec.join is not None:
             text = "name does not go with join, which knows keys only"
             yield SpecProblem(path, text, "leave it out")
-        extensions = {spec.output_extension, *(source.extension for source in spec.sources)}
+        extensions = {target.extension for target in spec.targets}
+        extensions |= {source.extension for source in spec.sources}
         if not _have_members(extensions):
             yield SpecProblem(path, "name is for .tar and .zip shards", "leave it out")
 
@@ -51,7 +52,7 @@ COMPARE_RULES: Final[
     tuple[tuple[tuple[str, ...], Callable[[SpecFields], Iterator[SpecProblem]]], ...]
 ] = (
     (
-        ("algorithm", "join", "inputs", "input_extension", "output_extension"),
+        ("algorithm", "join", "inputs", "outputs", "input_extension", "output_extension"),
         _names_are_compared_where_there_are_some,
     ),
 )

@@ -531,11 +531,12 @@ def derived(spec: SpecFields) -> dict[str, object]:
         values["algorithm"] = spec.algorithm.model_copy(update=own)
     if spec.compatibility == "aistore":
         output_extension = str(values.get("output_extension", spec.output_extension))
+        own_of_outputs = (each.output_extension or output_extension for each in spec.outputs)
         own_of_inputs = (each.input_extension or input_extension for each in inputs or spec.inputs)
         values["algorithm"] = as_aistore_orders(
             spec,
             values.get("algorithm", spec.algorithm),
-            {input_extension, output_extension, *own_of_inputs},
+            {input_extension, output_extension, *own_of_inputs, *own_of_outputs},
         )
     return values
 

@@ -19,7 +19,7 @@ from sqlalchemy import text
 
 from dsort.errors import JobStoppedError
 from dsort.job.events import JobReport
-from dsort.job.lease import Lease
+from dsort.job.lease import Lease, Standing, read_hold
 from dsort.options import RunOptions
 from dsort.service.hosting import attempt as doing_module
 from dsort.service.hosting.attempt import JobAttempt
@@ -228,7 +228,9 @@ def test_jobs_are_handed_over_by_a_service_that_ends_and_none_has_died(
     assert (row.state, row.attempt, row.deaths, row.host) == ("queued", 1, 0, None)
     said = handing_over.events(job_id, "state")[-1]
     assert (said["state"], said["reason"]) == ("queued", "the service that ran it has ended")
-    assert not _lives(worker)
+    await_that(lambda: not _lives(worker))
+    hold = read_hold(LocalBucket(handing_over.root / "out"), job_id)
+    assert hold.standing is Standing.RELEASED  # nobody has to wait until it lapses
     handing_over.start()
     row = handing_over.ended(job_id)
     assert (row.state, row.attempt, row.deaths) == ("finished", 2, 0)

@@ -9,7 +9,7 @@ import shlex
 
 import pytest
 
-from dsort.service.hosting.dispatcher import HAND_OVER_S_MAX
+from dsort.service.hosting.handing_over import HAND_OVER_S_MAX
 from dsort.service.server import SHUTDOWN_S_MAX
 from tests.support.cluster_files import locked_versions, parse_command, project, validate
 from tests.support.commands import ROOT

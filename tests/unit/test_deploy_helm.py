@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 import yaml
 
-from dsort.service.hosting.dispatcher import HAND_OVER_S_MAX
+from dsort.service.hosting.handing_over import HAND_OVER_S_MAX
 from dsort.service.server import SHUTDOWN_S_MAX
 from tests.support.cluster_files import locked_versions, parse_command, project, validate, walk
 from tests.support.deploy_files import DEPLOY, read_text, read_yaml

@@ -11,7 +11,6 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import replace
 from enum import Enum
 from itertools import zip_longest
 from typing import Annotated, Any, Final, Literal, NoReturn
@@ -32,6 +31,7 @@ from dsort.service.api.dependencies import Caller
 from dsort.service.api.jobs import SeenJob
 from dsort.service.api.models import problems, shown
 from dsort.service.change_feed import Subscriber
+from dsort.service.jobs.outputs import open_output
 from dsort.service.jobs.rows import (
     NOT_READ,
     EventRow,
@@ -41,13 +41,8 @@ from dsort.service.jobs.rows import (
     rfc3339,
     validated,
 )
-from dsort.service.security.uris import main_uri
 from dsort.service.service import Service
-from dsort.settings import resolve_ref
 from dsort.sizes import format_bytes
-from dsort.spec.load import parse_spec
-from dsort.storage.bucket import Bucket
-from dsort.storage.open import open_bucket, parse_address
 from dsort.web import job_page as job_page
 
 __all__ = [
@@ -146,7 +141,8 @@ def _page_by_manifest(
 
 def _document(service: Service, row: JobRow, name_of: Any) -> bytes:
     what = "manifest" if name_of is manifest_name else "report"
-    bucket, name = output_bucket(service, row), name_of(row.job_id)
+    bucket = open_output(row, service.config.run, service.submitter.policy.fetch_policy())
+    name = name_of(row.job_id)
     try:
         size_bytes = bucket.stat(name).size_bytes
         if size_bytes > DOCUMENT_BYTES_MAX:
@@ -162,18 +158,6 @@ def _document(service: Service, row: JobRow, name_of: Any) -> bytes:
     if row.state == "finished" and row.kind == "run":
         hint = "a schedule with `retain` removes its old results"
     raise NotFoundError(f"job {row.job_id} is {row.state} and has no {what}", hint=hint)
-
-
-def output_bucket(service: Service, row: JobRow) -> Bucket:
-    """The bucket that a job writes to, as far as it is the one that tokens were held against: links
-    that lead out of it are followed nowhere."""
-    settings, policy = service.config.run.settings, service.submitter.policy.fetch_policy()
-    ref = parse_spec(row.spec, ais_is_there=settings.ais_is_there).spec.output_bck
-    if ref.is_directory:
-        policy = replace(policy, roots=(parse_address(main_uri(row.output_uri)).path,), patterns=())
-    ref = resolve_ref(ref, settings)
-    limits = settings.limits(ref)
-    return open_bucket(ref, root=service.config.run.root, limits=limits, policy=policy)
 
 
 def _log_lines(service: Service, job_id: str) -> list[str]:

@@ -24,6 +24,7 @@ from dsort.runtime.ray.cluster import check_ray_version
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
 from dsort.service.hosting.environment import JobEnvironment
+from dsort.service.hosting.handing_over import hand_jobs_over
 from dsort.service.hosting.logs import log_event, log_path
 from dsort.service.hosting.process import (
     ExitReason,
@@ -41,7 +42,6 @@ from dsort.service.jobs.queue import (
     ProgressUpdate,
     claim_next,
     finish,
-    hand_over,
     release,
     take_over,
 )
@@ -56,8 +56,6 @@ __all__ = [
 ]
 
 DEATHS_MAX = 3
-HAND_OVER_S_MAX = 10.0
-"""Processes that are told to leave their jobs end at once; after so long they are killed."""
 HOSTED_KEPT = 10_000
 OUT_OF_MEMORY_HINT = (
     "give it more memory (--memory-max, fewer jobs at once) or smaller work (max_mem_usage, "
@@ -147,7 +145,10 @@ class Dispatcher(ClosesOnExit):
         if self._thread.is_alive():
             self._thread.join()
         if self._hands_over:
-            self._hand_over()
+            environment, processes = self._job_environment, [*self._begun.values()]
+            self.handed_over = hand_jobs_over(
+                self._database, self._host, environment, processes, replica=self._replica
+            )
         for process in self._begun.values():
             process.let_go()
         if self._ray_head is not None:
@@ -157,42 +158,8 @@ class Dispatcher(ClosesOnExit):
                 self._ray_head.stop()
         self._waker.close()
 
-    def _hand_over(self) -> None:
-        """Have all jobs of ours wait in the queue, without a process: nothing outlives this one
-        where it ends with its container. What they had done is kept, and none of it is a death."""
-        try:
-            rows = [row for row in self._store.running() if self._is_here(row)]
-            self._end_processes(rows)
-            for row in rows:
-                self.handed_over += hand_over(
-                    self._database,
-                    row.job_id,
-                    row.attempt,
-                    now_s=time.time(),
-                    reason="the service that ran it has ended",
-                )
-        except DATABASE_AWAY as error:
-            log.warning("jobs could not be handed over, and will be missed in 30 s: %s", error)
-            self._end_processes([])
-
     def _is_here(self, row: JobRow) -> bool:
         return row.host == self._host.name and row.replica == self._replica
-
-    def _end_processes(self, rows: list[JobRow]) -> None:
-        """End the processes of these jobs, and all that we have begun, by the signal that has them
-        leave their jobs as they are."""
-        there = {row.pid: row.pid_started for row in rows if row.pid is not None}
-        there |= {process.pid: process.started for process in self._begun.values()}
-        begun_s = time.monotonic()
-        for number, until_s in ((signal.SIGTERM, HAND_OVER_S_MAX), (signal.SIGKILL, 2.0)):
-            until_s += time.monotonic() - begun_s
-            for pid, started in there.items():
-                if self._host.is_alive(pid, started):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, number)
-            while there and time.monotonic() - begun_s < until_s:
-                there = {pid: at for pid, at in there.items() if self._host.is_alive(pid, at)}
-                time.sleep(self._timing.rest_s if there else 0)
 
     def _any_running(self) -> bool:
         """Whether a job of ours may run."""
