@@ -129,12 +129,9 @@ def test_message_pack_says_the_same(here: ServiceHere) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 31, 32, 255, 256, 65535, 65536])
 def test_message_pack_is_read_by_others(count: int) -> None:
-    value = {
-        "text": "ä" * count,
-        "list": [0] * count,
-        "map": dict.fromkeys(map(str, range(count)), 1),
-    }
-    assert msgpack.unpackb(packed(value), strict_map_key=False) == value
+    names = map(str, range(min(count, 300)))
+    value = {"text": "x" * count, "list": [0] * count, "map": dict.fromkeys(names, "ä")}
+    assert msgpack.unpackb(packed(value)) == value
     for number in (count, 2**32 - 1, 2**32, 2**63):
         assert msgpack.unpackb(packed(number)) == number
 

@@ -11,14 +11,14 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from dsort.errors import NotFoundError, NotSupportedError, SpecError, SpecProblem
+from dsort.errors import NotFoundError, NotSupportedError
 from dsort.service.aistore.answers import TARGET, job_snap, job_status, peer_id
 from dsort.service.aistore.lookups import all_jobs, find_job, seen_job, stop_job
+from dsort.service.aistore.messages import fields_of, message_of, text_in
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Caller, Submitting
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobFilter
-from dsort.service.security.guard import parse_text
 from dsort.service.security.tokens import Identity, visible
 from dsort.service.service import Service
 
@@ -49,16 +49,16 @@ def add_cluster(routes: APIRouter, service: Service) -> None:
         look = _LOOKS.get(what)
         if look is None:
             raise declined("cluster")
-        asked = _Asked(_message(await request.body()))
+        asked = _Asked(message_of(await request.body()))
         return JsonAnswer(await run_in_threadpool(look, service, identity, asked))
 
     @routes.put("/cluster", response_class=Response, include_in_schema=False)
     async def put_cluster(request: Request, identity: Submitting) -> Response:
         """Stop a job."""
-        message = _message(await request.body())
+        message = message_of(await request.body())
         if message.get("action") != "stop":
             raise declined("cluster")
-        asked = _Asked(_lower(message.get("value")))
+        asked = _Asked(fields_of(message.get("value")))
         if asked.kind not in _KINDS:
             raise NotFoundError(f"no job of kind {asked.kind!r} runs here")
         await run_in_threadpool(stop_job, service, request, identity, asked.uuid)
@@ -67,7 +67,7 @@ def add_cluster(routes: APIRouter, service: Service) -> None:
     @routes.get("/download", include_in_schema=False)
     async def get_downloads(request: Request, identity: Caller) -> Response:
         """Downloads: this service has none."""
-        asked = _Asked(_message(await request.body()))
+        asked = _Asked(message_of(await request.body()))
         if asked.uuid:
             raise NotFoundError(f"download job {asked.uuid!r} does not exist")
         return JsonAnswer([])
@@ -77,11 +77,11 @@ class _Asked:
     """Which jobs a message is about. AIStore writes the same fields in two spellings."""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
-        self.uuid = _text(fields, "id")
-        self.kind = _text(fields, "kind")
+        self.uuid = text_in(fields, "id")
+        self.kind = text_in(fields, "kind")
         self.only_active = bool(fields.get("show_active") or fields.get("onlyrunning"))
         bucket = fields.get("bck")
-        self.bucket = _text(_lower(bucket), "name") if bucket else ""
+        self.bucket = text_in(fields_of(bucket), "name") if bucket else ""
 
     def rows(self, service: Service, identity: Identity, *, active: bool) -> Iterator[JobRow]:
         """The jobs, newest first, at most ``SNAPS_MAX``."""
@@ -130,23 +130,3 @@ _LOOKS: Final = {
     "status": _status,
     "status_all": _statuses,
 }
-
-
-def _message(body: bytes) -> dict[str, Any]:
-    return _lower(parse_text(body)) if body.strip() else {}
-
-
-def _lower(value: object) -> dict[str, Any]:
-    """Fields by their names in lower case, as Go reads them."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise SpecError([SpecProblem("value", "is no object", 'write {"id": ID, "kind": "dsort"}')])
-    return {str(name).lower(): each for name, each in value.items()}
-
-
-def _text(fields: Mapping[str, Any], name: str) -> str:
-    value = fields.get(name) or ""
-    if not isinstance(value, str) or len(value) > 1000:
-        raise SpecError([SpecProblem(name, "is no text of at most 1000 characters")])
-    return value

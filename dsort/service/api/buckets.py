@@ -23,6 +23,7 @@ from dsort.errors import (
     SpecProblem,
 )
 from dsort.service.aistore.answers import BucketModel, bucket_model
+from dsort.service.aistore.messages import fields_of, message_of, number_in, text_in
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Admin, Caller, Submitting, address_of
 from dsort.service.api.models import problems, shown
@@ -36,12 +37,11 @@ from dsort.service.api.object_places import (
 )
 from dsort.service.objects.answers import in_thread
 from dsort.service.objects.buckets import create_bucket, known_buckets, remove_bucket
-from dsort.service.objects.listing import PAGE_MAX, ListingPage, PageAsked
+from dsort.service.objects.listing import PAGE_MAX, TEXT_BYTES_MAX, ListingPage, PageAsked
 from dsort.service.objects.members import has_members
 from dsort.service.objects.msgpack import packed
 from dsort.service.objects.places import Asking, ObjectPlace, bucket_of_path
 from dsort.service.objects.processes import ShardProblemError
-from dsort.service.security.guard import parse_text
 from dsort.service.security.tokens import Identity
 from dsort.service.service import Service
 from dsort.storage.registry import store_of
@@ -135,7 +135,7 @@ def _add_buckets(routes: APIRouter, service: Service) -> None:
             known_buckets, identity, service.config, service.submitter.policy
         )
         found = [bucket_model(uri, root) for uri in uris]
-        name = _text(message, "name")
+        name = text_in(message, "name")
         return JsonAnswer(
             [
                 each
@@ -184,7 +184,7 @@ def _add_objects(routes: APIRouter, service: Service) -> None:
             "uuid": uuid,
         }
         value = (await _message(request, "list")).get("value")
-        asked = _Asked(query if value is None else _lower(value))
+        asked = _Asked(query if value is None else fields_of(value))
         pages: list[ListingPage] = []
         with service.limits.download(identity.name):
             await in_thread(lambda: pages.append(_page(service, place, identity, asked)))
@@ -288,20 +288,20 @@ class _Asked:
     """What a message asks of a list."""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
-        flags = _number(fields, "flags")
-        if flags & _INVENTORY or _text(fields, "target"):
+        flags = number_in(fields, "flags")
+        if flags & _INVENTORY or text_in(fields, "target"):
             raise NotSupportedError("there are no inventories and no targets here")
-        props = _text(fields, "props").replace(" ", "").split(",")
+        props = text_in(fields, "props").replace(" ", "").split(",")
         self.has_sizes = not flags & _NAME_ONLY and ("" in props or "size" in props)
         self.with_members = bool(flags & _ARCHIVES)
-        size = _number(fields, "pagesize")
+        size = number_in(fields, "pagesize")
         if self.with_members:
             size = min(size or _ARCHIVES_A_PAGE, _ARCHIVES_A_PAGE)
-        token = _text(fields, "continuation_token")
+        token = text_in(fields, "continuation_token", characters_max=TEXT_BYTES_MAX)
         self.page = PageAsked(
-            prefix=_text(fields, "prefix"),
-            after=token or _text(fields, "start_after"),
-            listing=_text(fields, "uuid") if token else "",
+            prefix=text_in(fields, "prefix", characters_max=TEXT_BYTES_MAX),
+            after=token or text_in(fields, "start_after", characters_max=TEXT_BYTES_MAX),
+            listing=text_in(fields, "uuid") if token else "",
             size=size,
             flat=not flags & _NO_RECURSION,
         )
@@ -399,33 +399,9 @@ def _note(
 
 async def _message(request: Request, action: str) -> dict[str, Any]:
     """The body of a request, which is to have this action; {} without one, for a list."""
-    body = await request.body()
-    message = _lower(parse_text(body)) if body.strip() else {}
-    found = _text(message, "action")
+    message = message_of(await request.body())
+    found = text_in(message, "action")
     if found != action and (found or action != "list"):
         text = f"{found[:80]!r} is none that this service has" if found else "is missing"
         raise SpecError([SpecProblem("action", text, f'send {{"action": "{action}"}}')])
     return message
-
-
-def _lower(value: object) -> dict[str, Any]:
-    """Fields by their names in lower case, as Go reads them."""
-    if not isinstance(value, Mapping):
-        raise SpecError([SpecProblem("value", "is no object")])
-    return {str(name).lower(): each for name, each in value.items()}
-
-
-def _text(fields: Mapping[str, Any], name: str) -> str:
-    value = fields.get(name) or ""
-    if not isinstance(value, str):
-        raise SpecError([SpecProblem(name, "is no text")])
-    return value
-
-
-def _number(fields: Mapping[str, Any], name: str) -> int:
-    value = fields.get(name) or 0
-    if isinstance(value, str) and value.isascii() and value.isdecimal():
-        value = int(value[:20])
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise SpecError([SpecProblem(name, "is no whole number from 0 on")])
-    return value

@@ -50,9 +50,10 @@ def _all_buckets(config: ServiceConfig, policy: SpecPolicy) -> Iterator[str]:
     for pattern in policy.allow:
         if not has_wildcard(pattern):
             refs.append(parse_address(pattern))
+    fetch = policy.fetch_policy()
     for ref in refs:
         try:
-            yield check_bucket(ref, policy)
+            yield check_bucket(ref, policy, fetch)
         except (ForbiddenError, SpecError):  # the service's own, or behind a link
             continue
 

@@ -17,11 +17,11 @@ from dsort.errors import SpecError, SpecProblem
 from dsort.naming.names import INTERNAL_PART, is_internal
 from dsort.storage.bucket import Bucket, ObjectInfo
 
-__all__ = ["PAGE_MAX", "Entry", "ListingPage", "Listings", "PageAsked"]
+__all__ = ["PAGE_MAX", "TEXT_BYTES_MAX", "Entry", "ListingPage", "Listings", "PageAsked"]
 
 PAGE_MAX: Final = 10_000
 PAGE_S_MAX: Final = 10.0
-HELD_MAX: Final = 32
+HELD_MAX: Final = 8  # that of a flat directory has 300 bytes a name
 HELD_S_MAX: Final = 60.0
 TEXT_BYTES_MAX: Final = 8192
 

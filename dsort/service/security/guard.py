@@ -260,11 +260,11 @@ def _raise_found(found: _Found) -> None:
         raise ForbiddenError("\n".join(map(str, messages)), hint="; ".join(hints))
 
 
-def check_bucket(ref: BucketRef, policy: SpecPolicy) -> str:
-    """The canonical URI of a bucket that a request names, if it may be used. ``SpecError``,
-    ``ForbiddenError``."""
+def check_bucket(ref: BucketRef, policy: SpecPolicy, fetch: FetchPolicy | None = None) -> str:
+    """The canonical URI of a bucket that a request names, if it may be used. ``fetch``: of the
+    policy, for who asks of many. ``SpecError``, ``ForbiddenError``."""
     found = _Found([], [])
-    place = _checked_bucket("bucket", ref, policy, policy.fetch_policy(), found)
+    place = _checked_bucket("bucket", ref, policy, fetch or policy.fetch_policy(), found)
     _raise_found(found)
     return place
 

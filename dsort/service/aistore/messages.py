@@ -1,0 +1,45 @@
+"""Messages of AIStore's clients: JSON with an action, or with fields, even where the method is
+GET."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dsort.errors import SpecError, SpecProblem
+from dsort.service.security.guard import parse_text
+
+__all__ = ["fields_of", "message_of", "number_in", "text_in"]
+
+
+def message_of(body: bytes) -> dict[str, Any]:
+    """The fields of a body; none of an empty one. ``SpecError``."""
+    return fields_of(parse_text(body)) if body.strip() else {}
+
+
+def fields_of(value: object) -> dict[str, Any]:
+    """Fields by their names in lower case, as Go reads them; none of null. ``SpecError``."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise SpecError([SpecProblem("value", "is no object", 'write {"id": ID, "kind": "dsort"}')])
+    return {str(name).lower(): each for name, each in value.items()}
+
+
+def text_in(fields: Mapping[str, Any], name: str, *, characters_max: int = 1000) -> str:
+    """A text; "" where there is none. ``SpecError``."""
+    value = fields.get(name) or ""
+    if not isinstance(value, str) or len(value) > characters_max:
+        problem = f"is no text of at most {characters_max:,} characters"
+        raise SpecError([SpecProblem(name, problem)])
+    return value
+
+
+def number_in(fields: Mapping[str, Any], name: str) -> int:
+    """A whole number, which Go may write as a text; 0 where there is none. ``SpecError``."""
+    value = fields.get(name) or 0
+    if isinstance(value, str) and value.isascii() and value.isdecimal():
+        value = int(value[:20])
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise SpecError([SpecProblem(name, "is no whole number from 0 on")])
+    return value
