@@ -30,11 +30,16 @@ import xxhash
 from dsort import api
 from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.errors import DsortError, JobConflictError, SpecError, StorageError, TransformError
+from dsort.job.finished import report_of_manifest
+from dsort.job.gc import tidy_finished
 from dsort.job.layout import journal_prefix, manifest_name
+from dsort.job.manifest import parse_manifest
 from dsort.job.resources import workers_here
 from dsort.job.setup import new_job_id
 from dsort.options import RunOptions, default_options, open_with_settings
 from dsort.scratch.nodes import boot_id
+from dsort.storage.bucket import Bucket
+from dsort.storage.small_objects import read_small
 from dsort.user_code.encoding import encoded
 from dsort.user_code.runner import BadResultError, check_extension, check_key
 from dsort.user_code.tar_headers import tar_header, tar_padding
@@ -49,6 +54,7 @@ __all__ = ["ingest"]
 
 SAMPLES_A_CHUNK: Final = 512
 STATE_FILE: Final = "state.json"
+MANIFEST_BYTES_MAX: Final = 4 << 30
 STATE_BYTES_MAX: Final = 1 << 20
 NAMES: Final = "shard-%06d"
 SIZE: Final = "1GB"
@@ -84,7 +90,8 @@ def ingest(
     samples are staged; default: that of ``options``, else the directory for temporary files.
 
     Whoever calls again with the same arguments after a crash goes on where it was: each sample
-    comes out exactly once, if ``source`` gives the same ones in the same order. ``TransformError``
+    comes out exactly once, if ``source`` gives the same ones in the same order. Where the job had
+    finished when that call died, its report comes back. ``TransformError``
     names the sample that could not be encoded.
     """
     options = options or default_options()
@@ -136,13 +143,18 @@ def _run(fields: Mapping[str, Any], job_id: str, where: Mapping[str, Any]) -> Jo
     options: RunOptions = where["options"]
     bucket = open_with_settings(fields["output_bck"], root=options.root, settings=options.settings)
     if bucket.exists() and bucket.stat_many([manifest_name(job_id)]):
-        raise JobConflictError(
-            f"these samples are in {bucket.uri} already: job {job_id} has finished",
-            hint="call again to write them once more, with overwrite=True in spec",
-        )
+        return _finished(bucket, job_id)
     if bucket.exists() and next(iter(bucket.list(journal_prefix(job_id))), None) is not None:
         return api.resume(job_id, fields["output_bck"], **where)
     return api.run(fields, job_id=job_id, **where)
+
+
+def _finished(bucket: Bucket, job_id: str) -> JobReport:
+    """The report of a job that died once its manifest was there; what else it left is removed."""
+    data = read_small(bucket, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX)
+    parse_manifest(data)  # says what is wrong with it
+    tidy_finished(bucket, job_id)
+    return report_of_manifest(json.loads(data.decode("utf-8", "surrogateescape")), bucket.uri)
 
 
 # -- staging -------------------------------------------------------------------------------------
@@ -171,10 +183,6 @@ def _staging(base: Path, fields: Mapping[str, Any]) -> Iterator[tuple[Path, dict
             raise JobConflictError(text) from None
         yield directory, _state(directory)
         shutil.rmtree(directory)
-    except JobConflictError as error:
-        if "has finished" in error.message:
-            shutil.rmtree(directory)
-        raise
     finally:
         os.close(lock)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,6 +135,27 @@ def test_the_same_call_goes_on_with_a_job_that_was_stopped(tmp_path: Path) -> No
     ingested(tmp_path, Dataset(tmp_path / "asked"))
     assert contents_out(tmp_path) == EXPECTED
     assert asked(tmp_path) == sorted([*range(20), *range(6)])
+
+
+def test_the_same_call_gives_the_report_of_a_job_that_had_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That call died between the manifest and the end."""
+    with monkeypatch.context() as patch:
+        patch.setattr("dsort.job.coordinator.discard_run", lambda *args, **named: os._exit(9))
+        process = multiprocessing.get_context("fork").Process(
+            target=ingested, args=(tmp_path, Dataset(tmp_path / "asked"))
+        )
+        process.start()
+        process.join()
+    assert process.exitcode == 9
+    (manifest,) = tmp_path.glob("out/.dsort/*/manifest.json")
+    assert (manifest.parent / "lease.json").exists()
+    report = ingested(tmp_path, Dataset(tmp_path / "asked"))
+    assert (report.job_id, report.records) == (manifest.parent.name, 20)
+    assert contents_out(tmp_path) == EXPECTED
+    assert not (manifest.parent / "lease.json").exists()
+    assert [*(tmp_path / "scratch").iterdir()] == []
 
 
 def test_other_samples_for_the_same_place_are_not_mixed_with_those_of_before(

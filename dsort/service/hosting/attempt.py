@@ -10,22 +10,15 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from dsort import api
 from dsort.data.tally import Tally
-from dsort.errors import InputError, JobConflictError, ObjectNotFoundError
+from dsort.errors import JobConflictError, ObjectNotFoundError
 from dsort.job.amend import forget_replaced
-from dsort.job.events import (
-    Event,
-    JobReport,
-    OutputCount,
-    PlanReport,
-    ReactionCount,
-    Sample,
-)
+from dsort.job.events import Event, JobReport, PlanReport
+from dsort.job.finished import report_of_manifest
 from dsort.job.journal import discard_run
 from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import JobHold, last_attempt, read_hold, stop_job
@@ -35,9 +28,6 @@ from dsort.job.resume import state_of
 from dsort.job.setup import load_keymap, output_names
 from dsort.naming.overlap import final_templates
 from dsort.options import RunOptions
-from dsort.order.batches import BATCHES
-from dsort.order.mixing import Mixing
-from dsort.order.mixing_counts import mixing_of
 from dsort.service.jobs.rows import JobRow
 from dsort.service.security.uris import main_uri
 from dsort.settings import resolve_ref
@@ -49,7 +39,7 @@ from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small
 
-__all__ = ["JobAttempt", "claims_of_keymap", "report_of_manifest"]
+__all__ = ["JobAttempt", "claims_of_keymap"]
 
 LOOK_S = 1.0
 MANIFEST_BYTES_MAX = 4 << 30
@@ -232,61 +222,3 @@ def claims_of_keymap(job: JobAttempt) -> list[tuple[str, str]]:
         for group, template in enumerate(names.templates)
         for final in final_templates(template.text, names.extension_of(group))
     ]
-
-
-def report_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> JobReport:
-    """What a job did, by the manifest that it wrote. ``InputError`` if that is none of ours."""
-    try:
-        totals, move = manifest["totals"], manifest["move"]
-        return JobReport(
-            job_id=manifest["job_id"],
-            state="finished",
-            output_uri=output_uri,
-            manifest_name=manifest_name(manifest["job_id"]),
-            move=move["way"],
-            workers=move["workers"],
-            input_shards=totals["input_shards"],
-            output_shards=totals["output_shards"],
-            records=totals["records"],
-            members=totals["members"],
-            payload_bytes=totals["payload_bytes"],
-            file_bytes=totals["file_bytes"],
-            seed=manifest["spec"]["algorithm"].get("seed"),
-            phase_seconds=dict(manifest["phase_seconds"]),
-            reactions=tuple(
-                ReactionCount(each["kind"], each["count"], tuple(each["samples"]))
-                for each in manifest["reactions"]
-            ),
-            warnings=(),
-            error=None,
-            mixing=_mixing(manifest),
-            timeline=tuple(Sample(*row) for row in manifest.get("timeline", ())),
-            outputs=_outputs(manifest),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(
-            f"the manifest of the job in {output_uri} is damaged: {error}",
-            hint="somebody may have edited it; `dsort verify` tells more",
-        ) from error
-
-
-def _outputs(manifest: Mapping[str, Any]) -> tuple[OutputCount, ...]:
-    """What each of several outputs got."""
-    sums = {each["name"]: [0, 0, 0, 0] for each in manifest["spec"].get("outputs", ())}
-    for row in manifest["outputs"] if len(sums) > 1 else ():
-        own = sums[row["output"]]
-        sizes = (1, row["records"], row["payload_bytes"], row["file_bytes"])
-        own[:] = [total + size for total, size in zip(own, sizes, strict=True)]
-    return tuple(OutputCount(name, *own) for name, own in sums.items() if len(sums) > 1)
-
-
-def _mixing(manifest: Mapping[str, Any]) -> Mixing | None:
-    mixing, spec = manifest.get("mixing"), manifest["spec"]
-    by_key_map = bool(spec.get("ekm") or spec.get("ekm_file"))
-    by_content = any(each.get("when") for each in spec.get("outputs", ()))
-    by_content = by_content or spec.get("split_by") or spec.get("stratify")
-    algorithm = spec["algorithm"]
-    own = BATCHES if algorithm.get(BATCHES) else algorithm["kind"]
-    order = "outputs" if by_content else own
-    order = "key map" if by_key_map else order
-    return None if mixing is None else mixing_of(mixing, order=order)

@@ -1,0 +1,73 @@
+"""What a job did, by the manifest that it wrote: for whoever finds that it has finished."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dsort.errors import InputError
+from dsort.job.events import JobReport, OutputCount, ReactionCount, Sample
+from dsort.job.layout import manifest_name
+from dsort.order.batches import BATCHES
+from dsort.order.mixing import Mixing
+from dsort.order.mixing_counts import mixing_of
+
+__all__ = ["report_of_manifest"]
+
+
+def report_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> JobReport:
+    """What a job did, by the manifest that it wrote. ``InputError`` if that is none of ours."""
+    try:
+        totals, move = manifest["totals"], manifest["move"]
+        return JobReport(
+            job_id=manifest["job_id"],
+            state="finished",
+            output_uri=output_uri,
+            manifest_name=manifest_name(manifest["job_id"]),
+            move=move["way"],
+            workers=move["workers"],
+            input_shards=totals["input_shards"],
+            output_shards=totals["output_shards"],
+            records=totals["records"],
+            members=totals["members"],
+            payload_bytes=totals["payload_bytes"],
+            file_bytes=totals["file_bytes"],
+            seed=manifest["spec"]["algorithm"].get("seed"),
+            phase_seconds=dict(manifest["phase_seconds"]),
+            reactions=tuple(
+                ReactionCount(each["kind"], each["count"], tuple(each["samples"]))
+                for each in manifest["reactions"]
+            ),
+            warnings=(),
+            error=None,
+            mixing=_mixing(manifest),
+            timeline=tuple(Sample(*row) for row in manifest.get("timeline", ())),
+            outputs=_outputs(manifest),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"the manifest of the job in {output_uri} is damaged: {error}",
+            hint="somebody may have edited it; `dsort verify` tells more",
+        ) from error
+
+
+def _outputs(manifest: Mapping[str, Any]) -> tuple[OutputCount, ...]:
+    """What each of several outputs got."""
+    sums = {each["name"]: [0, 0, 0, 0] for each in manifest["spec"].get("outputs", ())}
+    for row in manifest["outputs"] if len(sums) > 1 else ():
+        own = sums[row["output"]]
+        sizes = (1, row["records"], row["payload_bytes"], row["file_bytes"])
+        own[:] = [total + size for total, size in zip(own, sizes, strict=True)]
+    return tuple(OutputCount(name, *own) for name, own in sums.items() if len(sums) > 1)
+
+
+def _mixing(manifest: Mapping[str, Any]) -> Mixing | None:
+    mixing, spec = manifest.get("mixing"), manifest["spec"]
+    by_key_map = bool(spec.get("ekm") or spec.get("ekm_file"))
+    by_content = any(each.get("when") for each in spec.get("outputs", ()))
+    by_content = by_content or spec.get("split_by") or spec.get("stratify")
+    algorithm = spec["algorithm"]
+    own = BATCHES if algorithm.get(BATCHES) else algorithm["kind"]
+    order = "outputs" if by_content else own
+    order = "key map" if by_key_map else order
+    return None if mixing is None else mixing_of(mixing, order=order)
