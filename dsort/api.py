@@ -372,7 +372,7 @@ def _refuse_unasked_program(options: RunOptions) -> None:
 def _refuse_streams(spec: JobSpec, job_id: str) -> None:
     if spec.reads_streams:
         raise InputError(
-            f"job {job_id} read a stream ({spec.input_uri}), which is gone",
+            f"job {job_id} read a stream, or what programs wrote ({spec.input_uri}): it is gone",
             hint="start the job again, with the stream from its beginning",
         )
 

@@ -60,6 +60,9 @@ class LooseFiles:
         str | None,
         typer.Option(metavar="FILE", help="Lines of a member's name and what is in it."),
     ] = None
+    pipes: Annotated[
+        bool, typer.Option("--pipes", help="Run the programs that pipe: of the recipe names.")
+    ] = False
     class_map: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="With folders: which number each class has."),
@@ -80,6 +83,7 @@ class LooseFiles:
             "archives": self.archives,
             "extensions": extensions,
             "recipe": _location(self.recipe),
+            "pipes": self.pipes,
             "class_map": _location(self.class_map),
             "unusable": self.unusable,
         }

@@ -65,7 +65,7 @@ def options_to_resume(spec: JobSpec, how: RunOptions) -> list[str] | None:
     """The options with which ``dsort resume`` finds the job of ``spec`` and runs it as it was; None
     for a job that reads or writes a stream, which is there once."""
     where = spec.output_bck
-    if where.is_stream or any(each.bucket.is_stream for each in spec.sources):
+    if where.is_stream or spec.reads_streams:
         return None
     runs_code = spec.on_shard is not None
     runs_code |= not all(each.is_safe_from_network for each in spec.steps)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from dsort.data.tally import Tally
 from dsort.errors import ChangedInputError, InputError, SpecError, SpecProblem, StorageError
@@ -29,6 +29,9 @@ __all__ = [
 
 _NAMES = ("utf-8", "surrogateescape")
 
+WrittenBy = Callable[[Sequence[tuple[str, str]]], Sequence[bytes]]
+"""As ``loose_files.recipe`` has it, which few jobs load."""
+
 
 def files_of(
     spec: JobSpec,
@@ -38,10 +41,11 @@ def files_of(
     *,
     known_classes: Mapping[bytes, int] | None = None,
     check: Callable[[], None] = lambda: None,
+    written_by: WrittenBy | None = None,
 ) -> FilesBucket:
     """The files that the ``ingest`` of a spec names, as a bucket of shards. ``bucket``: of the
-    inputs. They are listed once it is asked for them; ``known_classes`` and errors as
-    ``list_members``."""
+    inputs. They are listed once it is asked for them; ``known_classes``,
+    ``written_by`` and errors as ``list_members``."""
     from dsort.keymap.fetch import TextKind
     from dsort.loose_files.gather import list_members  # jobs over shards load neither
 
@@ -55,21 +59,35 @@ def files_of(
 
     def listed() -> Listing:
         return list_members(
-            rules, spec.sources, buckets, tally, read, known_classes=known_classes, check=check
+            rules,
+            spec.sources,
+            buckets,
+            tally,
+            read,
+            known_classes=known_classes,
+            check=check,
+            written_by=written_by,
         )
 
     return FilesBucket(buckets, listed)
 
 
-def list_files(job: Job, tally: Tally) -> None:
-    """List the files of the job: from here on they are its shards."""
+def list_files(job: Job, tally: Tally, written_by: WrittenBy | None = None) -> None:
+    """List the files of the job: from here on they are its shards. ``written_by``: as
+    ``list_members`` takes it."""
     for source in job.spec.sources:
         refuse_absent(source, bucket_named(job.inputs_bucket, source.name))
     _refuse_outputs_inside(job)
     check = job.stop.raise_if_requested
     known = _known_classes(job)
     files = files_of(
-        job.spec, job.inputs_bucket, job.options, tally, known_classes=known, check=check
+        job.spec,
+        job.inputs_bucket,
+        job.options,
+        tally,
+        known_classes=known,
+        check=check,
+        written_by=written_by,
     )
     job.inputs_bucket = files
     assert files.listing is not None

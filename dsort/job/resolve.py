@@ -29,6 +29,7 @@ from dsort.job.journal_entries import InputRow, InputsResolved, JobAccepted, Mov
 from dsort.job.known_outputs import KnownOutput, checksums, compare_sizes, known_outputs
 from dsort.job.layout import report_name
 from dsort.job.mix import bytes_to_move
+from dsort.job.programs import opened_programs
 from dsort.job.resume import RESOLVED_FILE, note_names, resolved_before
 from dsort.job.setup import output_names
 from dsort.job.taken_names import refuse_taken_early
@@ -83,7 +84,9 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
 def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     check = job.stop.raise_if_requested
     if job.spec.ingest is not None:
-        job.stop.wait_for(lambda: list_files(job, tally))
+        with opened_programs(job.spec, job.options) as programs:
+            written_by = None if programs is None else programs.written_by
+            job.stop.wait_for(lambda: list_files(job, tally, written_by))
     spec = _of_the_result(job)
     job.inputs = job.stop.wait_for(
         lambda: resolve_inputs(spec, job.inputs_bucket, tally, check=check)

@@ -13,7 +13,7 @@ from dsort.loose_files.listing import Listing
 from dsort.loose_files.member_names import HIDDEN, NO_ORDINARY_FILE, OTHER, UNUSABLE, NameRules
 from dsort.loose_files.members import Members
 from dsort.loose_files.metadata import UNLISTED, add_described, is_metadata
-from dsort.loose_files.recipe import add_recipe
+from dsort.loose_files.recipe import WrittenBy, add_recipe
 from dsort.loose_files.tables import json_payload, name_bytes, rows_of
 from dsort.naming.names import first_few, readable
 from dsort.naming.patterns import KeyPattern
@@ -50,15 +50,16 @@ def list_members(
     *,
     known_classes: Mapping[bytes, int] | None = None,
     check: Callable[[], None] = lambda: None,
+    written_by: WrittenBy | None = None,
 ) -> Listing:
     """The members that the files of ``sources`` become, each file one of them, or counted as left
     out. ``InputError`` that names files which cannot be members, ``DuplicateError`` for two that
     would be the same one. ``read``: what ``rules`` name besides. ``known_classes``: the number of
     each class of a result that these members are added to. ``check`` is called again and again, and
-    may raise."""
+    may raise. ``written_by``: runs the programs of a recipe; None: none is run."""
     members = Members()
     if rules.recipe is not None:
-        add_recipe(members, rules.recipe, read(rules.recipe), sources, buckets)
+        add_recipe(members, rules.recipe, read(rules.recipe), sources, buckets, written_by)
     else:
         for number, (source, bucket) in enumerate(zip(sources, buckets, strict=True)):
             _add_files(members, rules, number, source, bucket, check)

@@ -6,12 +6,12 @@
     000001.cls text:3
 
 A source is an object of the input (of several: ``name/object``), the URL of one that is in an
-input, or ``text:`` and the content itself.
+input, ``text:`` and the content itself, or ``pipe:`` and a program that writes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dsort.errors import InputError, TransformError
 from dsort.loose_files.found import named_files
@@ -21,21 +21,30 @@ from dsort.naming.names import is_internal, readable
 from dsort.spec.inputs import Source
 from dsort.storage.bucket import Bucket
 
-__all__ = ["add_recipe"]
+__all__ = ["WrittenBy", "add_recipe"]
 
 _NAMES = ("utf-8", "surrogateescape")
 _TEXT, _PIPE = "text:", "pipe:"
 
 Line = tuple[bytes, bytes, str]
 """Key, extension, and the object."""
+WrittenBy = Callable[[Sequence[tuple[str, str]]], Sequence[bytes]]
+"""What programs write: of each line where it is, and the words of a command."""
 
 
 def add_recipe(
-    members: Members, name: str, data: bytes, sources: Sequence[Source], buckets: Sequence[Bucket]
+    members: Members,
+    name: str,
+    data: bytes,
+    sources: Sequence[Source],
+    buckets: Sequence[Bucket],
+    written_by: WrittenBy | None,
 ) -> None:
-    """The members that the recipe ``name`` asks for. ``InputError`` names the line that is wrong;
-    ``MissingShardError`` objects that are not there."""
+    """The members that the recipe ``name`` asks for. ``written_by``: runs programs; None: they may
+    not be run. ``InputError`` names the line that is wrong; ``MissingShardError`` objects that are
+    not there."""
     wanted: list[list[Line]] = [[] for _ in sources]
+    programs: list[tuple[bytes, bytes, str, str]] = []
     for at, line in enumerate(data.decode(*_NAMES).split("\n"), 1):
         where, line = f"{name}, line {at:,}", line.removesuffix("\r")
         if not line.strip():
@@ -48,8 +57,21 @@ def add_recipe(
         if source.startswith(_TEXT):
             members.add_text(*found, source.removeprefix(_TEXT).encode(*_NAMES))
             continue
+        if source.startswith(_PIPE):
+            programs.append((*found, where, source.removeprefix(_PIPE)))
+            continue
         number, path = _object(where, source, sources)
         wanted[number].append((*found, path))
+    if programs and written_by is None:
+        raise TransformError(
+            f"{programs[0][2]}: pipe: names a program, and none is run",
+            hint="ingest: {pipes: true} in a spec of your own machine lets it; or write to a file "
+            "what it prints",
+        )
+    if programs and written_by is not None:
+        texts = written_by([(where, text) for _, _, where, text in programs])
+        for (key, extension, _, _), text in zip(programs, texts, strict=True):
+            members.add_text(key, extension, text)
     for number, lines in enumerate(wanted):
         _add_objects(members, number, lines, sources[number], buckets[number])
 
@@ -71,11 +93,6 @@ def _object(where: str, text: str, sources: Sequence[Source]) -> tuple[int, str]
     """(the input, the object in its bucket) that a source means."""
     if not text:
         raise InputError(f"{where} has no source", hint="000001.jpg images/dog.jpg")
-    if text.startswith(_PIPE):
-        raise TransformError(
-            f"{where}: pipe: is not supported, for its output is not known before it has run",
-            hint="write it to a file, or use the step exec",
-        )
     number, path = 0, text
     if "://" in text:
         starts = [f"{source.bucket.uri.rstrip('/')}/" for source in sources]

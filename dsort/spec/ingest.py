@@ -97,9 +97,15 @@ class Ingest(Part):
     recipe: Location | None = Field(
         default=None,
         description="A file with a member's name and what is in it in each line, in place of what "
-        "the inputs list: an object of the input (of several: name/object), its URL, or text: and "
-        "the content.",
+        "the inputs list: an object of the input (of several: name/object), its URL, text: and "
+        "the content, or (with pipes) pipe: and a program.",
         examples=["recipe.txt"],
+    )
+    pipes: bool = Field(
+        default=False,
+        description="Lines of recipe may say pipe: and a program with its arguments, whose output "
+        "is the content. It is run on this machine; no shell reads them. For specs of your own "
+        "machine alone.",
     )
     labels: Location | None = Field(
         default=None,

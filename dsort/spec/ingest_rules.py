@@ -36,6 +36,8 @@ def _files_become_records(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("mix" if spec.mix is not None else "inputs", text)
     if spec.join is not None:
         yield SpecProblem("join", "does not go with ingest: files of one key are joined already")
+    if spec.ingest.pipes and spec.ingest.recipe is None:
+        yield SpecProblem("ingest.pipes", "is about lines of a recipe, and there is none")
     if spec.ingest.recipe is not None:
         yield from _recipes_say_it_all(spec)
     if spec.ingest.archives and spec.ingest.layout == "metadata":

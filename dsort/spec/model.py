@@ -112,7 +112,8 @@ class JobSpec(SpecFields):
     @property
     def reads_streams(self) -> bool:
         """Whether some input can be read only once: standard input, or what a program writes."""
-        return any(source.bucket.is_stream for source in self.sources)
+        runs_programs = self.ingest is not None and self.ingest.pipes
+        return runs_programs or any(source.bucket.is_stream for source in self.sources)
 
     @property
     def compared_extensions(self) -> tuple[str, ...] | None:

@@ -384,7 +384,8 @@ class _Verification:
         """Whether the inputs can be what they were; warns of those that are not."""
         if self._manifest.spec.reads_streams:
             text = (
-                "the job read a stream, which is gone: the records of the result were not compared "
+                "the job read a stream, or what programs wrote, which is gone: the records of the "
+                "result were not compared "
                 "with those of the inputs"
             )
             self._findings.warn("changed_inputs", text)

@@ -168,7 +168,7 @@ def test_a_recipe_names_each_member_and_what_is_in_it(tmp_path: Path) -> None:
         ("1.jpg /etc/passwd", "line 1: /etc/passwd can be no object"),
         ("1.jpg http://10.0.0.1/x", "line 1: http://10.0.0.1/x is in none of the inputs"),
         ("1.jpg file:///etc/passwd", "is in none of the inputs"),
-        ("1.jpg pipe:touch /tmp/x", "line 1: pipe: is not supported"),
+        ("1.jpg pipe:touch /tmp/x", "line 1: pipe: names a program, and none is run"),
         ("1.jpg b.jpg", "1 file is missing"),
         ("1.jpg a.jpg\n1.jpg a.jpg", "would be the same member, 1.jpg"),
     ],

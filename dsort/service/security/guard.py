@@ -243,6 +243,10 @@ def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
             path = f"{target.path}output_bck"
             outputs[target.place] = _checked_bucket(path, target.bucket, policy, fetch, found)
     _check_names(spec, found)
+    if spec.ingest is not None and spec.ingest.pipes:
+        message = "a recipe that runs programs is not for specs that come over the network"
+        hint = "run such a job with `dsort ingest` on the machine itself"
+        found.forbidden.append(SpecProblem("ingest.pipes", message, hint))
     if not found.wrong:
         _check_links(spec, policy, fetch, found)
     keymap = _checked_keymap(spec.ekm_file, policy, fetch, found) if spec.ekm_file else None
