@@ -51,7 +51,7 @@ class Duplicates:
 def repeated_hashes(key_hash: UInt64s) -> UInt64s:
     """The hashes that occur more than once, sorted, shape ``(k,)``."""
     ordered = np.sort(key_hash)
-    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    twice: UInt64s = ordered[1:][ordered[1:] == ordered[:-1]]
     # np.unique loads numpy.ma: 50 million instructions, for each worker of each job.
     found: UInt64s = twice[np.append(True, twice[1:] != twice[:-1])] if len(twice) else twice
     return found

@@ -26,6 +26,7 @@ from tests.support.datasets import (
     small_dataset,
     write_shards,
 )
+from tests.support.etl_server import etl_server
 from tests.support.loose_files import write_tree
 from tests.support.ray_here import ray_here
 from tests.support.tables import mixed_table, write_table
@@ -189,6 +190,25 @@ def test_code_runs_on_ray_as_it_does_in_processes_and_is_gone_on_with(root: Path
     again = api.resume("again", "code-again", options=options)
     assert files_of(root / "code-again") == files_of(root / "code-local")
     assert again.reactions == local.reactions
+
+
+def test_programs_and_servers_are_asked_on_ray_as_in_processes(root: Path, ray: Any) -> None:
+    """``flat_map``, ``exec`` and ``http``: each in a step, one behind the other."""
+    with etl_server() as server:
+        steps = [
+            {"flat_map": {**with_code("numbered")["map"], "keys": "{key}-{i}"}},
+            {"exec": {"command": ["cp", "$IN/jpg", "$OUT/copy"], "protocol": "files"}},
+            {"http": {"url": server.url, "members": {"copy": "up"}}},
+        ]
+        spec = {**CODE, "input_format": {"template": "in-0"}, "transform": {"steps": steps}}
+        for each in ("local", "ray"):
+            run(root, f"asked-{each}", each, "auto", spec)
+    found = files_of(root / "asked-local")
+    assert files_of(root / "asked-ray") == found
+    assert len(found) > 2
+    assert any(
+        each.name.endswith("-1.up") for data in found.values() for each in read_shard(data)
+    )
 
 
 def test_workers_on_ray_ask_for_the_gpus_that_steps_want(root: Path, ray: Any) -> None:
