@@ -206,9 +206,7 @@ def test_programs_and_servers_are_asked_on_ray_as_in_processes(root: Path, ray: 
     found = files_of(root / "asked-local")
     assert files_of(root / "asked-ray") == found
     assert len(found) > 2
-    assert any(
-        each.name.endswith("-1.up") for data in found.values() for each in read_shard(data)
-    )
+    assert any(each.name.endswith("-1.up") for data in found.values() for each in read_shard(data))
 
 
 def test_workers_on_ray_ask_for_the_gpus_that_steps_want(root: Path, ray: Any) -> None:
