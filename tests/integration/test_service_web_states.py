@@ -182,7 +182,7 @@ def test_a_service_that_does_not_answer_is_told_of_and_waited_for(
         show_job(page, place, "shuffled", ".problem")
         look_at(page, "offline-job", look)
         made.set_offline(False)
-        show(page, "#/jobs", "tr[data-job]")
+        page.locator(".mixing canvas").first.wait_for()  # without a reload
         page.locator("#connection").wait_for(state="hidden")
 
 
@@ -222,6 +222,14 @@ def test_phases_count_the_one_that_runs(place: Gallery, page: Page) -> None:
     assert shares[-1] == max(shares)  # of 16 s for extract and 19 s so far
     assert rows[-1][3] == "32"
     assert page.locator(".stack span").count() == 4
+
+
+def test_phases_count_the_one_in_which_a_job_was_stopped(place: Gallery, page: Page) -> None:
+    show_job(page, place, "stopped", ".phases tbody tr")
+    rows = [row.split("\t") for row in page.locator(".phases tbody tr").all_inner_texts()]
+    assert [row[0].split()[0] for row in rows] == ["resolve", "extract"]
+    assert "ended here" in rows[-1][0]
+    assert rows[-1][1] == "9.6 s"
 
 
 def test_a_spike_does_not_set_the_axis_of_throughput(place: Gallery, page: Page) -> None:

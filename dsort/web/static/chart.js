@@ -92,6 +92,8 @@
     if (points.length < 2 || points[points.length - 1].at <= 0) {
       return el("p", { class: "quiet" }, "Too short to draw: the job took no time worth a curve.");
     }
+    if (points.every((point) => !point.rate))
+      return el("p", { class: "quiet" }, "No bytes have moved yet.");
     const peak = Math.max(...points.map((point) => point.rate), 1);
     const top = topOf(points);
     const end = points[points.length - 1].at;
@@ -241,8 +243,35 @@
     );
   }
 
+  /** The phases that are over, and as far as it has come the one that runs, or in which the job
+      ended. */
+  dsort.allPhases = (page) => {
+    const { job, timeline } = page;
+    const over = page.phases || [];
+    const last = job.state !== "finished" && timeline?.length && timeline[timeline.length - 1][1];
+    const name = job.state === "running" ? job.progress?.phase || job.phase : last;
+    if (!name || over.some(({ phase }) => phase === name)) return over;
+    return [...over, job.state === "running" ? sofar(job.progress, name) : cutOff(timeline, name)];
+  };
+
+  const sofar = (progress, phase) => ({
+    phase,
+    seconds: progress?.elapsed_s || 0,
+    shards: progress?.shards_done,
+    records: progress?.records_done,
+    bytes: progress?.bytes_done,
+    mark: ["◐", "running"],
+  });
+
+  /** What the timeline tells of a phase that a job did not come through. */
+  function cutOff(timeline, phase) {
+    const begin = timeline.findIndex((sample) => sample[1] === phase);
+    const [from, last] = [timeline[Math.max(0, begin - 1)], timeline[timeline.length - 1]];
+    return { phase, seconds: last[0] - from[0], bytes: last[2], mark: ["■", "ended here"] };
+  }
+
   /** Phases as one bar in proportion to their seconds, with the figures in a table under it;
-      `running`: those of one are as far as they have come. */
+      `mark`: [sign, word] of one that is not through. */
   dsort.phaseBar = (phases) => {
     const total = phases.reduce((sum, phase) => sum + phase.seconds, 0);
     const share = (phase) => (total > 0 ? (100 * phase.seconds) / total : 0);
@@ -285,8 +314,9 @@
               { scope: "row" },
               el("span", { class: `swatch ${phaseClass(phase.phase)}` }),
               phase.phase,
-              phase.running && el("span", { class: "running", title: "running" }, " ◐"),
-              phase.running && el("span", { class: "sr" }, "running"),
+              phase.mark &&
+                el("span", { class: "phase-mark", "aria-hidden": "true" }, ` ${phase.mark[0]}`),
+              phase.mark && el("span", { class: "sr" }, phase.mark[1]),
             ),
             el("td", { class: "num" }, dsort.duration(phase.seconds)),
             el("td", { class: "num" }, `${Math.round(share(phase))} %`),

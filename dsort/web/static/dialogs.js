@@ -49,7 +49,7 @@
           "form",
           { onsubmit: submit },
           el("h2", { id: "dialog-title" }, title),
-          text && el("p", null, text),
+          text && el("p", null, dsort.withCode(text)),
           fields.map((field, i) => dsort.field(field.label, inputs[i])),
           el(
             "div",

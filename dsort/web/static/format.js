@@ -42,6 +42,23 @@
     return fill(element, null, children);
   };
 
+  const FOCUSABLE = "a[href], button, input, summary, [tabindex]";
+
+  /** Put `node`, or nothing, into `place`; what was opened there stays open, and focus stays. */
+  dsort.redraw = (place, node) => {
+    const open = [...place.querySelectorAll("details")].map((details) => details.open);
+    const focus = [...place.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement);
+    place.replaceChildren(...(node ? [node] : []));
+    place.querySelectorAll("details").forEach((details, i) => (details.open = Boolean(open[i])));
+    if (focus >= 0) place.querySelectorAll(FOCUSABLE)[focus]?.focus({ preventScroll: true });
+  };
+
+  /** Text with what stands in backticks as code. */
+  dsort.withCode = (text) =>
+    String(text ?? "")
+      .split(/`([^`\n]+)`/)
+      .map((part, i) => (i % 2 ? el("code", null, part) : part));
+
   /** A spec for readers: fields that say nothing are left out. */
   dsort.specText = (spec) => JSON.stringify(spec, (_, value) => value ?? undefined, 2);
 

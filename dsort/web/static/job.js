@@ -68,7 +68,7 @@
     [
       "error",
       (page) => page.job.error,
-      (page) => page.job.error && dsort.problemBox(page.job.error),
+      ({ job }) => job.error && dsort.problemBox(job.error, job.state === "stopped"),
     ],
     ["progress", (page) => [page.job.state, page.job.progress], progress],
     [
@@ -87,7 +87,7 @@
     ["warnings", (page) => page.warnings, warnings],
     ["log", () => true, (_, options) => options.log],
     ["mixing", (page) => [page.mixing, page.job.state], mixing],
-    ["phases", withRunning, phases],
+    ["phases", dsort.allPhases, phases],
     ["throughput", (page) => page.timeline, throughput],
     ["shards", (page) => page.shards, shards],
     [
@@ -113,7 +113,7 @@
         if (drawn.get(key) === signature) continue;
         drawn.set(key, signature);
         const node = draw(now, options);
-        places.get(key).replaceChildren(...(node ? [node] : []));
+        dsort.redraw(places.get(key), node);
         places.get(key).hidden = !node;
       }
     };
@@ -223,7 +223,9 @@
         bytes ? dsort.bytes(bytes) : "",
       ),
       tile("Time", over && seconds !== null && dsort.duration(seconds)),
-      isShuffle(page) && page.mixing && tile("Mixing", ...dsort.mixingTile(page.mixing, options.partLink?.("mixing"))),
+      isShuffle(page) &&
+        page.mixing &&
+        tile("Mixing", ...dsort.mixingTile(page.mixing, options.partLink?.("mixing"))),
       kindOf(page) && !isShuffle(page) && tile("Order", ORDERS[kindOf(page)] || kindOf(page)),
       tile("Data moves", MOVEMENTS[result.move], result.move_reason),
       tile(
@@ -260,21 +262,8 @@
     );
   }
 
-  /** The phases that are over, and the one that runs as far as it has come. */
-  function withRunning(page) {
-    const { job } = page;
-    const over = page.phases || [];
-    const now = job.progress;
-    const name = (now && now.phase) || job.phase;
-    if (job.state !== "running" || !name || over.some(({ phase }) => phase === name)) return over;
-    const sofar = now || { elapsed_s: 0 };
-    const { elapsed_s: seconds, shards_done: shards, records_done: records } = sofar;
-    const { bytes_done: bytes } = sofar;
-    return [...over, { phase: name, seconds, shards, records, bytes, running: true }];
-  }
-
   function phases(page) {
-    const all = withRunning(page);
+    const all = dsort.allPhases(page);
     return all.length > 0 && section("phases", "Phases", dsort.phaseBar(all));
   }
 

@@ -6,6 +6,7 @@
   const POINTS_MAX = 240;
   const TURNS = new Set(["state", "started", "phase", "end"]);
   const REDRAW_MS = 100;
+  const AGAIN_MS = 2000;
   const SETTLE_MS = 250; // events come in bunches; the page is asked for once after them
 
   dsort.views = dsort.views || {};
@@ -37,6 +38,8 @@
       } catch (error) {
         if (this.signal.aborted || (error instanceof dsort.Unreachable && this.view)) return;
         dsort.put(this.root, dsort.problemPage(error));
+        const again = () => !this.signal.aborted && this.refresh();
+        if (error instanceof dsort.Unreachable) setTimeout(again, AGAIN_MS);
         return;
       }
       if (this.signal.aborted) return;

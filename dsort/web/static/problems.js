@@ -8,14 +8,16 @@
       that is one file; the service's page puts its own here. */
   dsort.ownTerms = (text) => text;
 
-  /** An error: what, and what would help. */
-  dsort.problemBox = (problem) =>
+  const say = (text) => dsort.withCode(dsort.ownTerms(text));
+
+  /** An error: what, and what would help. `wanted`: somebody asked for it. */
+  dsort.problemBox = (problem, wanted = false) =>
     el(
       "div",
-      { class: "problem", role: "group", "aria-label": "error" },
+      { class: wanted ? "problem wanted" : "problem", role: "group", "aria-label": "error" },
       el("strong", null, problem.title || "Failed"),
-      el("p", { class: "detail" }, dsort.ownTerms(problem.detail)),
-      problem.hint && el("p", { class: "hint" }, dsort.ownTerms(problem.hint)),
+      el("p", { class: "detail" }, say(problem.detail)),
+      problem.hint && el("p", { class: "hint" }, say(problem.hint)),
       (problem.problems || []).length > 1 &&
         el(
           "ul",
@@ -25,8 +27,8 @@
               "li",
               null,
               each.path && [el("code", null, each.path), ": "],
-              dsort.ownTerms(each.message),
-              each.hint && el("span", { class: "hint" }, ` ${dsort.ownTerms(each.hint)}`),
+              say(each.message),
+              each.hint && [" ", el("span", { class: "hint" }, say(each.hint))],
             ),
           ),
         ),
