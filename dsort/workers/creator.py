@@ -30,6 +30,7 @@ from dsort.workers.encoded import ENCODING_BYTES, EncoderThreads, ShardEncoder
 from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered
 from dsort.workers.late_writer import LateWriter, late_format
 from dsort.workers.lineage import LINEAGE, write_lineage
+from dsort.workers.mapped_inputs import MappedInputs
 from dsort.workers.member_watch import MemberWatch
 from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.range_queue import RangeQueue
@@ -43,7 +44,7 @@ from dsort.workers.shard_writer import (
     Writeback,
 )
 from dsort.workers.sidecars import staged_sidecar, write_sidecars
-from dsort.workers.source import MappedInputs, slices_of, slices_of_sources
+from dsort.workers.source import slices_of, slices_of_sources
 from dsort.workers.split_spill import SPLIT_BYTES_MAX, SplitSpill
 from dsort.workers.tasks import (
     CreateDone,
@@ -59,7 +60,6 @@ __all__ = ["Creator"]
 ROWS_AT_ONCE_MAX = 2048
 """Slices are made for so many records at a time: small records are then still in the processor's
 cache when their checksum is taken, and a slice object takes 200 bytes."""
-INPUTS_OPEN_MAX = 16384
 READS_AT_ONCE = 32
 """Of 1.1 GB in 16 cold files, direct reads of 100 KB in any order came at 347 MB/s with 8 threads,
 1050 with 32; ``cat`` of the files gave 530."""
@@ -82,7 +82,9 @@ class Creator:
         outputs: Bucket,
         buffer: PayloadBuffer,
         nodes: ScratchNodes,
+        mapped: MappedInputs,
     ) -> None:
+        """``mapped``: what the extractor of this worker leaves."""
         self._spilled = setup.movement == "spill"
         self._ranged = setup.movement == "range"
         self._forgets = setup.spill_to_disk
@@ -96,8 +98,8 @@ class Creator:
         self._encoders = [
             None if codec is None else EncoderThreads(codec, level) for codec, level in setup.codecs
         ]
-        self._inputs = MappedInputs(inputs, nodes.store, open_max=INPUTS_OPEN_MAX)
-        self._ranged_inputs = RangedInputs(inputs, nodes.store, open_max=INPUTS_OPEN_MAX)
+        self._inputs = mapped
+        self._ranged_inputs = RangedInputs(inputs, nodes.store, open_max=mapped.open_max)
         self._reads = RangeQueue(READS_AT_ONCE)
 
     def close(self) -> None:

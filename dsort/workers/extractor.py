@@ -47,6 +47,7 @@ from dsort.workers.join_columns import SEARCHED, extension_lists, join_sort_keys
 from dsort.workers.late_schemas import reported_extensions
 from dsort.workers.left_out import leave_out
 from dsort.workers.lineage import origins_of
+from dsort.workers.mapped_inputs import MappedInputs
 from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.payload_spill import PayloadSpill
 from dsort.workers.placing import Placed, Placer
@@ -71,11 +72,14 @@ class Extractor:
         inputs: Bucket,
         buffer: PayloadBuffer,
         nodes: ScratchNodes,
+        mapped: MappedInputs | None = None,
     ) -> None:
+        """``mapped``: takes the mappings of shards, for who creates."""
         self._setup = setup
         self._worker = worker
         self._inputs = inputs
         self._buffer = buffer
+        self._mapped = mapped
         self._node = nodes.node
         self._store = nodes.store
         self._spill = PayloadSpill(setup, worker, nodes.store.scratch)
@@ -104,6 +108,9 @@ class Extractor:
                 shard.close()  # before the source: it may be a view of its mapping
             if task.spill:
                 source.forget()
+            view = source.mapping() if self._setup.movement == "map" else None
+            if view is not None and self._mapped is not None:
+                self._mapped.keep(task.shard, view)
         return done
 
     def _extract(self, task: ExtractTask, shard: ShardBytes) -> ShardExtracted:

@@ -8,7 +8,6 @@ handed on as slices of these views, which the kernel gathers: nothing is assembl
 from __future__ import annotations
 
 import resource
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -38,7 +37,6 @@ from dsort.workers.payload_files import Chain, PayloadBuffer, Spool, Tail
 __all__ = [
     "INPUTS_FILE",
     "InputShard",
-    "MappedInputs",
     "ShardBytes",
     "Window",
     "files_that_fit",
@@ -406,7 +404,6 @@ def _extents(segments: Segments) -> tuple[Int64s, Int64s]:
 
 
 INPUTS_FILE = "inputs.col"
-SPARE_FILES = 128
 _NAMES = ("utf-8", "surrogateescape")
 OPEN_TRIES_MAX = 3
 
@@ -471,6 +468,9 @@ def open_input(bucket: Bucket, name: str, size_bytes: int, etag: str) -> ReadObj
     )
 
 
+SPARE_FILES = 128
+
+
 def files_that_fit(wanted: int) -> int:
     """How many of ``wanted`` files may be open at a time; the soft limit is raised for them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -479,49 +479,6 @@ def files_that_fit(wanted: int) -> int:
         soft = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return max(min(wanted, soft - SPARE_FILES), 1)
-
-
-class MappedInputs:
-    """Mapped input shards by ordinal; the least recently used are let go beyond ``open_max``."""
-
-    def __init__(self, bucket: Bucket, store: IndexStore, *, open_max: int) -> None:
-        self.open_max = files_that_fit(open_max)
-        self._bucket = bucket
-        self._store = store
-        self._inputs: list[InputShard] = []
-        self._open: OrderedDict[int, tuple[ReadObject, memoryview]] = OrderedDict()
-
-    def views(self, shards: Iterable[int]) -> Mapping[int, memoryview]:
-        """The content of each named shard; at most ``open_max`` of them in one call."""
-        wanted = list(shards)
-        found = {shard: self._view(shard) for shard in wanted}
-        while len(self._open) > max(self.open_max, len(wanted)):
-            _, (source, _view) = self._open.popitem(last=False)
-            source.close()
-        return found
-
-    def close(self) -> None:
-        """Let go of all of them."""
-        for source, _view in self._open.values():
-            source.close()
-        self._open.clear()
-
-    def _view(self, shard: int) -> memoryview:
-        if shard in self._open:
-            self._open.move_to_end(shard)
-            return self._open[shard][1]
-        if not self._inputs:
-            self._inputs = read_inputs(self._store)
-        expected = self._inputs[shard]
-        source = open_input(self._bucket, expected.name, expected.size_bytes, expected.etag)
-        view = source.mapping()
-        if view is None:
-            source.close()
-            raise StorageError(
-                f"input shard {expected.name} cannot be mapped here", hint="use --move spill"
-            )
-        self._open[shard] = (source, view)
-        return view
 
 
 def slices_of(view: memoryview, segments: Segments, base: int = 0) -> list[memoryview]:

@@ -30,8 +30,8 @@ from dsort.scratch.spill import SpillReader
 from dsort.storage.bucket import Bucket
 from dsort.storage.output_buckets import bucket_for
 from dsort.workers.lineage import LINEAGE, write_lineage
+from dsort.workers.mapped_inputs import MappedInputs
 from dsort.workers.shard_writer import FinishedShard, StagedFile, Writeback
-from dsort.workers.source import MappedInputs
 from dsort.workers.table_check import RowCheck
 from dsort.workers.tasks import SCHEMA_FILE, CreateDone, CreateTask, OutputPiece, WorkerSetup
 

@@ -12,6 +12,7 @@ from dsort.workers.creator import Creator
 from dsort.workers.extractor import Extractor
 from dsort.workers.heap import Heap
 from dsort.workers.known_keys import read_known_keys
+from dsort.workers.mapped_inputs import MappedInputs
 from dsort.workers.orderer import Orderer
 from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.sealer import Sealer
@@ -37,6 +38,7 @@ __all__ = ["Worker"]
 _PHASES = {ExtractTask: "extract", CreateTask: "create", MeasureTask: "create", SealTask: "seal"}
 
 
+INPUTS_OPEN_MAX = 16384
 PLENTY_BYTES = 256 << 20
 PURGE_DELAY_MS = "10000"
 """pyarrow's allocator gives pages back at once. Fresh ones for each batch were a fifth of the
@@ -72,8 +74,9 @@ class Worker:
             self._extractor = TableExtractor(setup, number, inputs, buffer, nodes)
             self._creator = TableCreator(setup, number, inputs, outputs, nodes)
         else:
-            self._extractor = Extractor(setup, number, inputs, buffer, nodes)
-            self._creator = Creator(setup, number, inputs, outputs, buffer, nodes)
+            mapped = MappedInputs(inputs, nodes.store, open_max=INPUTS_OPEN_MAX)
+            self._extractor = Extractor(setup, number, inputs, buffer, nodes, mapped)
+            self._creator = Creator(setup, number, inputs, outputs, buffer, nodes, mapped)
         self._orderer = Orderer(
             nodes,
             setup.algorithm,
