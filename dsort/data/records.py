@@ -32,7 +32,7 @@ from dsort.data.index import Segments
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.new_names import NewNames
 from dsort.data.numbered import DIGITS, NumberedColumn, hash_column
-from dsort.data.row_bytes import column_of
+from dsort.data.row_bytes import column_of, side_by_side
 
 __all__ = [
     "STRAY_SALT",
@@ -523,10 +523,12 @@ def _with_pieces(
     new_begins[at] = begins_record
     ranges = (at + has_literal)[has_range]
     new_start[ranges], new_length[ranges] = start[has_range], length[has_range]
-    places = np.concatenate([at[has_literal], (at + has_literal + has_range)[has_tail]])
-    each = np.concatenate([np.flatnonzero(has_literal), len(literals) + np.flatnonzero(has_tail)])
-    order = np.argsort(places, kind="stable")  # side by side, a tail and the next literal are one
-    pieces = BytesColumn.concat([literals, tails]).take(each[order])
-    new_start[places[order]] = -1 - pieces.offsets[:-1]
-    new_length[places[order]] = pieces.lengths
+    # Side by side: a tail and the next literal are one.
+    pieces = side_by_side([literals, tails], len(literals)) if has_tail.any() else literals
+    places, starts = at[has_literal], pieces.offsets[:-1]
+    new_start[places] = -1 - starts[has_literal]
+    new_length[places] = literals.lengths[has_literal]
+    places = (at + has_literal + has_range)[has_tail]
+    new_start[places] = -1 - (starts + literals.lengths)[has_tail]
+    new_length[places] = tails.lengths[has_tail]
     return new_start, new_length, new_begins, pieces.blob

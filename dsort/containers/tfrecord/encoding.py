@@ -16,7 +16,18 @@ _BYTES = 2
 
 def varints(values: Int64s) -> BytesColumn:
     """Each of ``values``, from 0 on, as a varint: 7 bits a byte, the lowest first."""
-    lengths = np.ones(len(values), np.int64)
+    count = len(values)
+    shortest, longest = (
+        max((int(each.bit_length()) + 6) // 7, 1)
+        for each in ((int(values.min()), int(values.max())) if count else (0, 0))
+    )
+    if shortest == longest:
+        rows = np.empty((count, longest), np.uint8)
+        for place in range(longest):
+            rows[:, place] = values >> 7 * place & 0x7F
+        rows[:, :-1] |= 0x80
+        return BytesColumn(np.arange(count + 1, dtype=np.int64) * longest, rows.reshape(-1))
+    lengths = np.ones(count, np.int64)
     for bits in range(7, 63, 7):
         more = values >= 1 << bits
         if not more.any():
