@@ -104,7 +104,17 @@ class Scanner(Protocol):
 
 
 class Payloads(Protocol):
-    """The payloads of a bare member table. They may be read more than once, in any order."""
+    """The payloads of a bare member table. They may be read more than once, in any order.
+
+    ``are_sealed_later``: whether who copies the records asks for their seals: then ``packed``
+    leaves room for these (``Container.seal_bytes``), and what it makes begins with a literal, as no
+    record does that is moved as it is. ``shard_bytes``: how long the shard is that they are in."""
+
+    @property
+    def are_sealed_later(self) -> bool: ...
+
+    @property
+    def shard_bytes(self) -> int: ...
 
     def pieces(self, row: int) -> Iterator[memoryview | bytes]:
         """The payload of a row, from first to last byte, in pieces of bounded size. Each is valid
@@ -231,6 +241,13 @@ class Container(ABC):
     """Whether records of other containers keep their keys in ``__key__``, for they are in no
     names."""
 
+    seal_bytes: int = 0
+    """How long the *seal* of a record is: its last bytes, where these are a checksum of all others
+    but the first ``seal_skips_bytes``. It is cheaper to make when the record is copied, out of the
+    processor's cache. 0: records have none."""
+
+    seal_skips_bytes: int = 0
+
     def with_options(self, options: ContainerOptions) -> Container:
         """The same container, reading and writing as ``options`` say."""
         return self
@@ -319,6 +336,11 @@ class Container(ABC):
         from dsort.data.members import bare_table
 
         return bare_table(members)
+
+    def seals(self, records: Iterable[Iterable[memoryview]]) -> UInt8s:
+        """The seal of each record, shape ``(n, seal_bytes)``. ``records``: the bytes that it is
+        made of, in pieces."""
+        raise NotImplementedError(f"{self.suffixes[0]} records have no seals")
 
     def packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads

@@ -32,6 +32,8 @@ class SyntheticMember:
 class _Payloads:
     """See ``containers.base.Payloads``."""
 
+    are_sealed_later, shard_bytes = False, 0
+
     payloads: Sequence[bytes]
 
     def pieces(self, row: int) -> Iterator[memoryview | bytes]:

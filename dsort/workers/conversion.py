@@ -71,7 +71,15 @@ class _Readable(Protocol):
 class ShardPayloads:
     """The payloads of the members of a bare table (see ``containers.base.Payloads``)."""
 
-    def __init__(self, shard: _Readable, members: MemberTable) -> None:
+    def __init__(
+        self,
+        shard: _Readable,
+        members: MemberTable,
+        *,
+        are_sealed_later: bool = False,
+        shard_bytes: int = 0,
+    ) -> None:
+        self.are_sealed_later, self.shard_bytes = are_sealed_later, shard_bytes
         self._shard = shard
         self._members = members
 
@@ -209,8 +217,16 @@ def with_member_defaults(
 
 
 def packed_records(
-    shard: ShardBytes, members: MemberTable, records: FormedRecords, container: Container
+    shard: ShardBytes,
+    members: MemberTable,
+    records: FormedRecords,
+    container: Container,
+    *,
+    are_sealed_later: bool,
 ) -> tuple[MemberTable, FormedRecords]:
     """The members of a bare table as ``container`` stores them, and their records to match."""
-    packed = container.packed(members, records, ShardPayloads(shard, members))
+    payloads = ShardPayloads(
+        shard, members, are_sealed_later=are_sealed_later, shard_bytes=shard.size_bytes
+    )
+    packed = container.packed(members, records, payloads)
     return packed, records.stored_as(packed)

@@ -36,6 +36,7 @@ from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.range_queue import RangeQueue
 from dsort.workers.ranged import RangedInputs, RangedRecords
 from dsort.workers.renaming import renamed_slices
+from dsort.workers.sealing import sealed_slices
 from dsort.workers.shard_writer import (
     ContentCheck,
     FinishedShard,
@@ -101,6 +102,7 @@ class Creator:
         self._inputs = mapped
         self._ranged_inputs = RangedInputs(inputs, nodes.store, open_max=mapped.open_max)
         self._reads = RangeQueue(READS_AT_ONCE)
+        self._seals = setup.seals_later
 
     def close(self) -> None:
         """Let go of the mapped inputs."""
@@ -290,6 +292,7 @@ class Creator:
                         partition,
                         self._inputs,
                         self._container,
+                        seals=self._seals,
                     )
                     continue
                 payload = ahead or self._spilled_payload(
@@ -375,7 +378,10 @@ class _MappedPayload:
         partition: int,
         inputs: MappedInputs,
         container: Container,
+        *,
+        seals: bool,
     ) -> None:
+        self._seals = seals
         self.partition = partition
         self._container = container
         self._scratch_nodes = nodes
@@ -408,7 +414,11 @@ class _MappedPayload:
             elif are_short(segments):
                 yield [gathered(views, source, segments)]
             else:
-                yield slices_of_sources(views, source, segments)
+                slices = slices_of_sources(views, source, segments)
+                if not self._seals:
+                    yield slices
+                    continue
+                yield from sealed_slices(self._container, slices, segments, rows.stored_bytes[some])
 
     def rows(self, start: int, stop: int) -> OrderedRows:
         rows: OrderedRows = self._scratch_nodes.ask(

@@ -250,7 +250,13 @@ class Extractor:
         """Write the index, and move the payload, of what is settled."""
         table = RecordTable(shard.name, members, records, shard.content)
         if shard.container is BARE:
-            members, records = packed_records(shard, members, records, self._setup.output_container)
+            members, records = packed_records(
+                shard,
+                members,
+                records,
+                self._setup.output_container,
+                are_sealed_later=self._setup.seals_later,
+            )
         index = replace(
             self._index(task, shard, members, records, table, placed),
             origins=None if origins is None else replace(origins, keys=records.keys),

@@ -143,6 +143,13 @@ class WorkerSetup:
         """Whether the index has the XXH3 of each record as it is stored."""
         return self.verify_content or self.wants_lineage
 
+    @property
+    def seals_later(self) -> bool:
+        """Whether creators make the seals of converted records. What is spilled is whole, and so is
+        what is hashed."""
+        is_mapped = self.movement == "map" and not self.hashes_content
+        return is_mapped and self.output_container.seal_bytes > 0
+
     def container_of(self, shard: str) -> Container:
         """The container of an input shard."""
         if not self.input_containers:

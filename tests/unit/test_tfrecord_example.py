@@ -180,6 +180,8 @@ def test_a_member_whose_name_can_be_no_feature_is_refused(name: str) -> None:
 class NoPayloads:
     """Payloads that nobody is to ask for."""
 
+    are_sealed_later, shard_bytes = False, 0
+
     def pieces(self, row: int) -> Iterator[bytes]:
         raise AssertionError(row)
 

@@ -31,8 +31,15 @@ from dsort.containers.bare_rows import BareRows, Value
 from dsort.containers.base import Container, ContainerOptions, Payloads
 from dsort.containers.tfrecord.checksums import crc32c, frame_head, masked
 from dsort.containers.tfrecord.example import ExampleBytes, Feature, NoExampleError
-from dsort.containers.tfrecord.frames import KEY_FEATURE, packed_frames
+from dsort.containers.tfrecord.frames import (
+    HEAD_BYTES,
+    KEY_FEATURE,
+    TAIL_BYTES,
+    frame_seals,
+    packed_frames,
+)
 from dsort.containers.tfrecord.scan import TFRecordScanner
+from dsort.data.columns import UInt8s
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
@@ -56,6 +63,8 @@ class TFRecord(Container):
     suffixes = (".tfrecord", ".tfrecords")
     packs_others = True
     keeps_keys = True
+    seal_bytes = TAIL_BYTES
+    seal_skips_bytes = HEAD_BYTES
 
     def with_options(self, options: ContainerOptions) -> TFRecord:
         return replace(self, key_field=options.key_field)
@@ -114,6 +123,9 @@ class TFRecord(Container):
         self, members: MemberTable, records: FormedRecords, payloads: Payloads
     ) -> MemberTable:
         return packed_frames(members, records, payloads)
+
+    def seals(self, records: Iterable[Iterable[memoryview]]) -> UInt8s:
+        return frame_seals(records)
 
     # -- headers and writing ---------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ checksums, two for each member, and the labels.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -22,20 +23,21 @@ from dsort.containers.tfrecord.checksums import (
     row_checksums,
 )
 from dsort.containers.tfrecord.encoding import bytes_features, int_feature, varints
-from dsort.data.columns import Bools, BytesColumn, Int64s, UInt32s
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt32s
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.row_bytes import RowBytes, column_of, distinct_rows, side_by_side, spread
 from dsort.errors import ConversionError
 from dsort.naming.names import readable
 
-__all__ = ["KEY_FEATURE", "packed_frames"]
+__all__ = ["HEAD_BYTES", "KEY_FEATURE", "TAIL_BYTES", "frame_seals", "packed_frames"]
 
 KEY_FEATURE: Final = b"__key__"
 """The feature that a converted record's key is in; webdataset calls it so, too."""
 EXAMPLE_BYTES_MAX: Final = (1 << 31) - 1
 """No protocol buffer may be larger."""
 HEAD_BYTES: Final = 12
+TAIL_BYTES: Final = 4
 
 _INTEGER: Final = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 _INTEGER_BYTES_MAX: Final = 20
@@ -68,10 +70,17 @@ def packed_frames(members: MemberTable, records: FormedRecords, payloads: Payloa
         parts.append(bare.take(np.where(is_number, len(members), rows)))
     literals = side_by_side(parts, len(rows))
     in_shard = ~is_number & (members.payload_start[rows] >= 0)
-    found = _checksums(literals, first, payloads, rows, in_shard)
-    sums = masked_all(found[last]).astype("<u4").view(np.uint8).reshape(-1, 4)
     range_length = members.range_length.copy()
     range_length[rows[is_number]] = 0
+    if payloads.are_sealed_later:
+        # A slice less: the seal goes over what stands behind the last payload in its shard.
+        ends = members.payload_start[rows[last]] + range_length[rows[last]]
+        fits = in_shard[last] & (ends + TAIL_BYTES <= payloads.shard_bytes)
+        range_length[rows[last[fits]]] += TAIL_BYTES
+        last = last[~fits]
+        sums = np.zeros((len(last), TAIL_BYTES), np.uint8)
+    else:
+        sums = _stored(_checksums(literals, first, payloads, rows, in_shard)[last])
     return replace(
         members,
         literals=RowBytes(spread(literals, rows, len(members))),
@@ -154,6 +163,22 @@ def _checksums(
         before, counts = own[goes_on], counts[goes_on] - 1
         own = before + 1
     return found[:-1]
+
+
+def frame_seals(records: Iterable[Iterable[memoryview]]) -> UInt8s:
+    """See ``Container.seals``."""
+    found = []
+    for pieces in records:
+        checksum = 0
+        for piece in pieces:
+            checksum = crc32c(piece, checksum)
+        found.append(checksum)
+    return _stored(np.array(found, np.uint32))
+
+
+def _stored(checksums: UInt32s) -> UInt8s:
+    """Each as it is stored, shape ``(n, TAIL_BYTES)``."""
+    return masked_all(checksums).astype("<u4").view(np.uint8).reshape(-1, TAIL_BYTES)
 
 
 def _check_lengths(lengths: Int64s, records: FormedRecords) -> None:

@@ -1,0 +1,61 @@
+"""Frames that are made around payloads are the same, whenever their checksums are taken."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dsort.containers.tfrecord.container import TFRECORD
+from dsort.data.index import Segments
+from dsort.data.members import bare_table
+from dsort.data.records import form_records
+from dsort.storage.directory.bucket import LocalBucket
+from dsort.workers.conversion import packed_records
+from dsort.workers.payload_files import PayloadBuffer
+from dsort.workers.sealing import sealed_slices
+from dsort.workers.source import ShardBytes, slices_of
+from tests.support.datasets import Member, Shard
+
+LABEL_LAST = ("cls", b"7")
+
+
+def stored(path: Path, *, are_sealed_later: bool) -> tuple[memoryview, Segments]:
+    """The shard, and the frames of its records in it."""
+    with LocalBucket(path.parent).open(path.name) as source:
+        shard = ShardBytes(path.name, source, PayloadBuffer(1 << 20), mapped=False)
+        members = bare_table(shard.members())
+        records = form_records(members, "keep")
+        packed, frames = packed_records(
+            shard, members, records, TFRECORD, are_sealed_later=are_sealed_later
+        )
+        assert shard.whole is not None
+        return memoryview(bytes(shard.whole)), frames.segments(packed)
+
+
+@pytest.mark.parametrize("longest", [40, 4_000, 60_000])
+@pytest.mark.parametrize("labels", [[], [LABEL_LAST], [("cls", b"no number"), ("txt", b"")]])
+def test_seals_are_the_same_whenever_they_are_made(
+    labels: list[tuple[str, bytes]], longest: int, tmp_path: Path
+) -> None:
+    source = random.Random(longest)
+    members = []
+    for key in range(9, 30):
+        picture = "bin", source.randbytes(source.randrange(1, longest))
+        members += [Member(f"{key}.{name}", data) for name, data in [picture, *labels]]
+    path = tmp_path / "a.tar"
+    path.write_bytes(Shard(tuple(members)).data[: -2 * 512 if not labels else None])
+    whole, early = stored(path, are_sealed_later=False)
+    _, late = stored(path, are_sealed_later=True)
+    sizes = np.add.reduceat(early.length, early.offsets[:-1])
+    assert np.add.reduceat(late.length, late.offsets[:-1]).tolist() == sizes.tolist()
+    made = sealed_slices(TFRECORD, slices_of(whole, late), late, sizes)
+    frames = b"".join(piece for some in made for piece in some)
+    assert frames == b"".join(slices_of(whole, early))
+    read = TFRECORD.scan("a.tfrecord", frames)
+    assert len(read) == 21
+    raw = Segments(np.arange(22), read.range_start, read.range_length, np.zeros(0, np.uint8))
+    slices = slices_of(memoryview(frames), raw)
+    assert list(sealed_slices(TFRECORD, slices, raw, sizes)) == [slices]  # they are whole
