@@ -33,7 +33,6 @@ class _Payloads:
     """See ``containers.base.Payloads``."""
 
     are_sealed_later, shard_bytes = False, 0
-
     payloads: Sequence[bytes]
 
     def pieces(self, row: int) -> Iterator[memoryview | bytes]:
