@@ -19,8 +19,6 @@ from dsort.errors import SpecError
 __all__ = [
     "EXTRAS",
     "FULL",
-    "INSTALL_FULL",
-    "OF_CLIENT",
     "PART",
     "is_mixed",
     "is_part",
