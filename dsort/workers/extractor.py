@@ -106,7 +106,7 @@ class Extractor:
                 done = self._extract(task, shard)
             finally:
                 shard.close()  # before the source: it may be a view of its mapping
-            if task.spill:
+            if self._setup.movement == "range" or task.spill:
                 source.forget()
             view = source.mapping() if self._setup.movement == "map" else None
             if view is not None and self._mapped is not None:

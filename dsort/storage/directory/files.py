@@ -358,6 +358,7 @@ class LocalReadObject(_OpenFile):
 
     def forget(self) -> None:
         """Give the pages of the file back: under a memory limit they are in everybody's way."""
+        self._view = None  # what is mapped stays
         os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def mapping(self) -> memoryview | None:
