@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from dsort.cli.main import COMPLETE, main, whole_app
+from dsort.cli.options import MoveChoice
 
 HEAVY = {"botocore", "httpx", "numpy", "pyarrow", "ray", "rich"}
 SCRIPTS = {
@@ -63,7 +65,7 @@ def test_verbs_options_and_values_are_completed(shell: Shell) -> None:
     assert shell.bash("dsort st") == ["start", "stop"]
     assert shell.bash("dsort schedule r") == ["resume", "run", "rm"]
     assert shell.bash("dsort start --me") == ["--memory-max"]
-    assert shell.bash("dsort start --move ") == ["auto", "map", "spill"]
+    assert shell.bash("dsort start --move ") == list(get_args(MoveChoice))
     assert shell.bash("dsort start --progress j") == ["json"]
 
 
