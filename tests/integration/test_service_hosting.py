@@ -22,6 +22,7 @@ from dsort.job.events import JobReport
 from dsort.job.lease import Lease, Standing, read_hold
 from dsort.options import RunOptions
 from dsort.service.hosting import attempt as doing_module
+from dsort.service.hosting import handing_over as handing_over_module
 from dsort.service.hosting.attempt import JobAttempt
 from dsort.service.hosting.logs import log_path, read_logs
 from dsort.stop_flag import StopFlag
@@ -208,7 +209,10 @@ def test_a_process_that_is_asked_to_end_leaves_its_job_to_the_next(
 
 @pytest.fixture
 def handing_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosting]:
-    """As ``holding``, where a service that ends hands its jobs over."""
+    """As ``holding``, where a service that ends hands its jobs over, and has the time for it on a
+    machine that is busy."""
+    for name in ("LEAVE_S_MAX", "RELEASE_S_MAX"):
+        monkeypatch.setattr(handing_over_module, name, WAIT_S)
     points = arm(tmp_path / "points", PointFault("create:start", 1, "stop"))
     with hosting(tmp_path, monkeypatch, points=points, hand_over=True) as hosted:
         yield hosted
