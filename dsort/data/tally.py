@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["SAMPLES_MAX", "Tally", "parse_names", "parse_tally", "tally_of", "tally_rows"]
+__all__ = ["FITS", "SAMPLES_MAX", "Tally", "parse_names", "parse_tally", "tally_of", "tally_rows"]
 
 SAMPLES_MAX = 10
+FITS = "fits "
+"""What kinds begin with that are no reactions: what options list fits something of a shard."""
 
 
 @dataclass(slots=True)
@@ -37,6 +39,13 @@ class Tally:
         """Add all of ``other``."""
         for kind, count in other.counts.items():
             self.add(kind, count, other.samples.get(kind, ()))
+
+    def without_fits(self) -> tuple[Tally, set[str]]:
+        """(the same without such kinds, what fits)."""
+        fits = {kind for kind in self.counts if kind.startswith(FITS)}
+        counts = {kind: count for kind, count in self.counts.items() if kind not in fits}
+        samples = {kind: names for kind, names in self.samples.items() if kind not in fits}
+        return Tally(counts, samples, self.named), {kind.removeprefix(FITS) for kind in fits}
 
     def __iter__(self) -> Iterator[tuple[str, int, tuple[str, ...]]]:
         for kind in sorted(self.counts):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
@@ -14,12 +14,14 @@ from dsort.data.tally import Tally
 from dsort.errors import ScratchLostError, WorkerLostError
 from dsort.job.failures import refuse_too_many_errors
 from dsort.job.job import Job
+from dsort.naming.names import first_few
 from dsort.order.partitions import Splitters, pick_splitters
 from dsort.scratch.index import splitters_bytes
 from dsort.scratch.nodes import ShardLocations
 from dsort.scratch.requests import Indexed, Sample, Sampled
 from dsort.transforms.positions import InputPositions
 from dsort.workers.header_reader import SHARDS_AHEAD
+from dsort.workers.same_content import DEDUPLICATE
 from dsort.workers.tasks import ExtractTask, ScratchLost, ShardExtracted, Task, TaskDone
 
 __all__ = [
@@ -226,8 +228,23 @@ class Extraction:
             facts = self.done[shard]
             total.merge(facts.tally)
             self.done[shard] = replace(facts, tally=Tally())
+        total, fits = total.without_fits()
         refuse_too_many_errors(self.job, self.done.values(), total)
+        _warn_of_what_fits_nothing(self.job, fits)
         return total
+
+
+def _warn_of_what_fits_nothing(job: Job, fits: Collection[str]) -> None:
+    """Extensions and lists of keys that a spec names for nothing are most likely misspelt. Columns
+    of tables that are not there are refused."""
+    if job.spec.input_container.is_columnar:
+        return
+    compared = job.spec.compared_extensions or ()
+    listed = [each for step in job.steps for each in step.listed]
+    listed += [f"{DEDUPLICATE}: {each}" for each in compared]
+    nothing = [each for each in dict.fromkeys(listed) if each not in fits]
+    if nothing:
+        job.warn("fits_nothing", f"the spec lists what no record has: {first_few(nothing)}")
 
 
 def shard_splitters(job: Job) -> str:

@@ -11,6 +11,7 @@ from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, cut_rows
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords, repeated_names
 from dsort.data.row_bytes import side_by_side
+from dsort.data.tally import FITS
 
 __all__ = ["RecordTable"]
 
@@ -62,6 +63,11 @@ class RecordTable:
     def payload_bytes(self) -> Int64s:
         """The size of each record's members, without headers and padding."""
         return self.records.payload_bytes
+
+    def fits(self, what: str, fits: bool) -> None:
+        """Note that ``what`` options list fits some of the records, if it does."""
+        if fits:
+            self.report(f"{FITS}{what}", 1, ())
 
     def members_with(self, extension: str) -> Bools:
         """Which rows of ``records.member_rows`` have that whole extension, its dot included; shape

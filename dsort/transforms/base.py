@@ -78,6 +78,12 @@ class Step(ABC):
         return self.extensions
 
     @property
+    def listed(self) -> tuple[str, ...]:
+        """What its options list that is to fit something, in words. ``apply`` reports each that
+        fits (``RecordTable.fits``); a job in which one fits nothing has a warning."""
+        return ()
+
+    @property
     def needs_positions(self) -> bool:
         """Whether it looks at ``RecordTable.first``. Then what comes to it is counted in all shards
         before any is extracted, which takes a reading of the inputs of its own."""

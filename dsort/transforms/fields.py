@@ -74,6 +74,14 @@ class Fields(Step):
         keep = {} if self.keep is None else {"keep": list(self.keep)}
         return {**keep, "drop": list(self.drop), "rename": dict(self.rename)}
 
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """The extensions that stay, go, or get another name."""
+        old = [each for each, _ in self.rename if each not in (self.keep or ())]
+        return tuple(
+            f"fields: {each}" for each in dict.fromkeys([*(self.keep or ()), *self.drop, *old])
+        )
+
     def extension_left(self, extension: str) -> str | None:
         """Its new name, or its own."""
         if extension in self.drop or (self.keep is not None and extension not in self.keep):
@@ -106,6 +114,8 @@ class Fields(Step):
         found = [
             records.records.member_rows[records.members_with(f".{old}")] for old, _ in self.rename
         ]
+        for (old, _), rows in zip(self.rename, found, strict=True):
+            records.fits(f"fields: {old}", len(rows) > 0)
         which = [np.full(len(rows), place, np.int64) for place, rows in enumerate(found)]
         return np.concatenate([none, *found]), np.concatenate([none, *which])
 
@@ -114,7 +124,9 @@ class Fields(Step):
 
         found = np.zeros(len(records.records.member_rows), np.bool_)
         for extension in extensions:
-            found |= records.members_with(f".{extension}")
+            own = records.members_with(f".{extension}")
+            records.fits(f"fields: {extension}", bool(own.any()))
+            found |= own
         return found
 
 

@@ -71,13 +71,20 @@ class _KeyList(Step):
         own = super(_KeyList, self).digest()
         return own if self.found is None else f"{own}/{hashlib.sha256(self.found).hexdigest()}"
 
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """The list, as a whole."""
+        return (f"{self.kind}: {'its keys' if self.file is None else f'the keys of {self.file}'}",)
+
     def listed_keys(self) -> BytesColumn:
         """The keys, in an order of their own; those of a file once it is read."""
         return _key_set(self.keys, self.found).keys
 
     def _listed(self, records: RecordTable) -> Bools:
         """Which records have a key of the list."""
-        return _key_set(self.keys, self.found).has(records.keys)
+        found = _key_set(self.keys, self.found).has(records.keys)
+        records.fits(self.listed[0], bool(found.any()))
+        return found
 
 
 @lru_cache(maxsize=4)  # once in a process, and not with each shard

@@ -248,7 +248,7 @@ class Extractor:
         origins: Origins | None = None,
     ) -> ShardExtracted:
         """Write the index, and move the payload, of what is settled."""
-        table = RecordTable(shard.name, members, records, shard.content)
+        table = RecordTable(shard.name, members, records, shard.content, report=tally.add)
         if shard.container is BARE:
             members, records = packed_records(
                 shard,

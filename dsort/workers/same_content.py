@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import numpy as np
 import xxhash
@@ -11,8 +12,9 @@ from dsort.data.columns import UInt64s
 from dsort.order.table import RecordTable
 from dsort.workers.source import ShardBytes
 
-__all__ = ["digests_of"]
+__all__ = ["DEDUPLICATE", "digests_of"]
 
+DEDUPLICATE: Final = "deduplicate"
 _HALF = (1 << 64) - 1
 
 
@@ -20,6 +22,8 @@ def digests_of(shard: ShardBytes, table: RecordTable, extensions: Sequence[str])
     """XXH3-128 of the members of each record that have one of ``extensions`` (none: of all), with
     these extensions, in their order; shape ``(n, 2)``. Zeros of a record that has none of them."""
     digests = np.zeros((len(table), 2), np.uint64)
+    for each in extensions:
+        table.fits(f"{DEDUPLICATE}: {each}", bool(table.members_with(f".{each}").any()))
     names, records = table.members.names, table.records
     offsets, rows = records.member_offsets.tolist(), records.member_rows.tolist()
     key_bytes = records.key_bytes
