@@ -43,7 +43,7 @@ def serve(
     ssl_keyfile: serve_options.SslKeyfile = None,
     insecure: serve_options.Insecure = False,
     requests_per_minute: serve_options.RequestsPerMinute = 60_000,
-    max_object_size: serve_options.MaxObjectSize = "64GiB",
+    max_object_size: serve_options.MaxObjectSize = None,
     metrics_open: serve_options.MetricsOpen = False,
     url_file: serve_options.UrlFile = None,
     access_log: serve_options.AccessLog = False,
@@ -83,7 +83,7 @@ def serve(
         hand_over=hand_over,
         job_time_max_s=_seconds(max_job_time),
         requests_per_minute_max=requests_per_minute,
-        object_bytes_max=_bytes(max_object_size),
+        object_bytes_max=_object_bytes_max(max_object_size, no_auth=no_auth),
     )
     run_service(config, say=output.inform, url_file=url_file, access_log=access_log)
 
@@ -141,7 +141,11 @@ def _seconds(text: str | None) -> float | None:
         raise SpecError([SpecProblem("--max-job-time", message, "e.g. 6h, 90m or 1d")]) from None
 
 
-def _bytes(text: str) -> int:
+def _object_bytes_max(text: str | None, *, no_auth: bool) -> int:
+    from dsort.service.config import OBJECT_BYTES_MAX
+
+    if text is None:
+        return 0 if no_auth else OBJECT_BYTES_MAX
     try:
         return parse_size_bytes(text)
     except ValueError as error:

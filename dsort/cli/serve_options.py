@@ -146,11 +146,13 @@ RequestsPerMinute = Annotated[
     ),
 ]
 MaxObjectSize = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--max-object-size",
         metavar="SIZE",
-        help="The longest object that a request may write; 0: requests change no objects.",
+        help="The longest object that a request may write; 0: requests change no objects. Default: "
+        "64GiB, and 0 with --no-auth, for any account of the machine could write then.",
+        show_default=False,
     ),
 ]
 MetricsOpen = Annotated[bool, typer.Option("--metrics-open", help="/metrics needs no token.")]

@@ -16,6 +16,7 @@ from dsort.storage.network_policy import FetchPolicy
 
 __all__ = [
     "BODY_BYTES_MAX",
+    "OBJECT_BYTES_MAX",
     "ServiceConfig",
     "database_url_of",
     "replica_name",

@@ -51,6 +51,7 @@ def test_what_is_put_can_be_read_replaced_and_removed(here: ServiceHere, data: b
     assert objects_of(here) == {"deep/a b.bin": data + b"x"}
     kept = put(here, path, data, **{"If-None-Match": "*"})
     assert (kept.status_code, kept.json()["message"]) == (409, kept.json()["detail"])
+    assert put(here, path, data, **{"If-None-Match": '"a tag"'}).status_code == 400
     assert here.client.delete(f"/v1/objects/{path}").status_code == 200
     assert objects_of(here) == {}
     assert here.client.delete(f"/v1/objects/{path}").status_code == 404
@@ -101,6 +102,9 @@ def test_objects_are_as_long_as_the_operator_allows(tmp_path: Path) -> None:
         ("images/.dsort/x/manifest.json", {400}),
         ("images/deep/.dsort/x", {400}),
         ("images/.Dsort/x", {400}),
+        ("images/.ssh/authorized_keys", {400}),
+        ("images/deep/.bashrc", {400}),
+        (".ssh/authorized_keys", {400}),
         ("images%2F.dsort/x", {400, 403}),
         ("images/%00", {400}),
         ("images/%ff", {400}),
@@ -199,3 +203,21 @@ def test_over_tls_the_sdk_is_told_where_to_send_the_body(here: ServiceHere) -> N
     assert objects_of(here) == {"a.bin": b"x"}
     assert here.client.put(url, content=b"y", follow_redirects=False).status_code == 200
     assert objects_of(here) == {"a.bin": b"y"}
+
+
+def test_hidden_directories_are_written_where_the_operator_names_them(tmp_path: Path) -> None:
+    root, other = tmp_path / ".cache" / "data", tmp_path / ".shared"
+    for directory in (root / "images", root / ".ssh", other, tmp_path / "open" / ".git"):
+        directory.mkdir(parents=True)
+    allow = (f"file://{other}", f"file://{tmp_path}/open/*")
+    with service_here(tmp_path, root=root, allow=allow) as here:
+
+        def written(directory: Path | str) -> int:
+            bucket = str(directory).replace("/", "%2F")
+            return put(here, f"file%3A%2F%2F{bucket}/x").status_code
+
+        assert put(here, "images/x").status_code == 200
+        assert written(other) == 200
+        assert put(here, ".ssh/x").status_code == 400
+        assert written(root / ".ssh") == 400
+        assert written(tmp_path / "open" / ".git") == 400

@@ -46,7 +46,12 @@ def service(place: Path) -> Iterator[ServiceProcess]:
     """A service that asks for no tokens."""
     arguments = ("--root", str(place), "--state-dir", str(place / "state"), "--workers", "1")
     with running_service(
-        place, *arguments, "--no-auth", env=points_environment(place / "faults")
+        place,
+        *arguments,
+        "--no-auth",
+        "--max-object-size",
+        "1GiB",
+        env=points_environment(place / "faults"),
     ) as service:
         yield service
 

@@ -118,7 +118,7 @@ def refuse_to_change(service: Service) -> None:
     if not service.config.object_bytes_max:
         raise ForbiddenError(
             "this service changes no objects and no buckets",
-            hint="its operator can allow it: --max-object-size",
+            hint="its operator can allow it: dsort serve --max-object-size 64GiB",
         )
 
 

@@ -20,6 +20,7 @@ from dsort.errors import (
     NotSupportedError,
     ObjectNotFoundError,
     SpecError,
+    SpecProblem,
 )
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Submitting, address_of
@@ -125,6 +126,8 @@ def _add_put(routes: APIRouter, service: Service) -> None:
         if part != WHOLE_BODY and request.url.scheme == "https" and _is_sdk(request):
             # Over TLS the SDK sends no body before it is told where to.
             return RedirectResponse(request.url.include_query_params(part=WHOLE_BODY), 307)
+        if if_none_match not in (None, "*"):
+            raise SpecError([SpecProblem("if-none-match", "is not *, which is all that is taken")])
         checksum = checksum_of(ais_checksum_type, ais_checksum_value)
         found = await run_in_threadpool(_bucket_to_change, service, place)
         try:

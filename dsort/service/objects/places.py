@@ -7,12 +7,13 @@ whose slashes are encoded (``s3%3A%2F%2Fdata%2Fimages``); AIStore's clients send
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from dsort.errors import ForbiddenError, NotSupportedError, SpecError, SpecProblem
-from dsort.naming.names import INTERNAL_PART, has_control_characters, is_internal
+from dsort.naming.names import has_control_characters
 from dsort.service.config import ServiceConfig
 from dsort.service.security.guard import (
     SpecPolicy,
@@ -99,12 +100,7 @@ def object_of_path(path: bytes, asking: Asking) -> ObjectPlace:
     uri = check_object(ref, found, asking.policy)
     _allow(ref, uri, asking)
     if asking.writes:
-        if has_control_characters(found):
-            raise SpecError([SpecProblem("name", "has a control character in it")])
-        if is_internal(found.lower()):  # which some file systems take for the same
-            raise SpecError([SpecProblem("name", f"is under {INTERNAL_PART}, dsort's own")])
-        if len(found.encode()) > NAME_BYTES_MAX:
-            raise SpecError([SpecProblem("name", f"has more than {NAME_BYTES_MAX:,} bytes")])
+        _check_written(found)
     return ObjectPlace(ref, uri, found, asking.provider, asked)
 
 
@@ -141,9 +137,32 @@ def _allow(ref: BucketRef, uri: str, asking: Asking) -> None:
             f"the token of {identity.name} is not for the {what} {uri}",
             hint="`dsort token ls` shows what each token is for",
         )
+    if asking.writes and ref.is_directory and _is_hidden(parse_address(uri).path, asking):
+        raise SpecError([SpecProblem("bucket", f"{uri} is hidden: no request writes there")])
     store = store_of(ref.scheme)
     if asking.writes and store is not None and store.is_read_only:
         raise NotSupportedError(f"{uri} is only read")
+
+
+def _is_hidden(directory: str, asking: Asking) -> bool:
+    """Whether it is in a hidden directory, other than one that the operator has named."""
+    root = os.path.realpath(asking.config.run.root)
+    named = {part for each in (root, *asking.policy.allow) for part in each.split("/")}
+    return any(part.startswith(".") and part not in named for part in directory.split("/"))
+
+
+def _check_written(name: str) -> None:
+    """``SpecError`` for names that are not for requests to write. Hidden files are what shells and
+    other programs read when they start."""
+    problem = ""
+    if has_control_characters(name):
+        problem = "has a control character in it"
+    elif len(name.encode()) > NAME_BYTES_MAX:
+        problem = f"has more than {NAME_BYTES_MAX:,} bytes"
+    elif any(part.startswith(".") for part in name.split("/")):
+        problem = "has a part that begins with a dot: such files are hidden"
+    if problem:
+        raise SpecError([SpecProblem("name", problem)])
 
 
 def _text(part: bytes, field: str) -> str:
