@@ -139,7 +139,7 @@ def test_a_service_in_a_container_hands_its_job_over_when_it_is_told_to_end(plac
         held(service)
         assert service.stop() == 0
         assert "stopped; 1 job waits in the queue" in service.log_text()
-        assert service.offspring() == []
+        await_that(lambda: not service.offspring())
     with place.serving("two"):
         row = place.await_end(job_id)
     assert (row.attempt, row.deaths) == (2, 0)
