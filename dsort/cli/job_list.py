@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from os.path import commonprefix
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -134,6 +135,14 @@ def _narrow_row(job: Job, now: datetime) -> tuple[str, ...]:
 def _narrow_table(rows: Sequence[tuple[str, ...]], columns: int) -> str:
     """A table that fits ``columns``: cells of text are cut, and columns without any left out. Of
     places the end is kept, which tells them apart."""
+    places = [row[at] for row in rows for at in (TEXT, TEXT + 1)]
+    # The data root, as a rule. `commonpath` refuses URIs beside directories.
+    shared = commonprefix(places).rpartition("/")[0]  # noqa: RUF071
+    if shared.startswith("/"):
+        rows = [
+            (*row[:TEXT], *(f"…{each[len(shared) :]}" for each in row[TEXT:][:2]), *row[TEXT + 2 :])
+            for row in rows
+        ]
     kept = [at for at in range(len(NARROW)) if at < TEXT or any(row[at] for row in rows)]
     header = [NARROW[at] for at in kept]
     cells = [[row[at] for at in kept] for row in rows]

@@ -192,9 +192,13 @@ def watch(
     waiting, and not the job."""
     try:
         with make_reporter(progress) as reporter:
-            return client.wait(
-                job_id, timeout_s=timeout_s, on_event=lambda event: _show(reporter, event)
-            )
+            try:
+                return client.wait(
+                    job_id, timeout_s=timeout_s, on_event=lambda event: _show(reporter, event)
+                )
+            except KeyboardInterrupt:
+                reporter.break_off(b"")  # the terminal has written ^C behind the bars
+                raise
     except KeyboardInterrupt:
         stop, wait = (command_words(context, verb, job_id) for verb in ("stop", "wait"))
         output.inform(f"job {job_id} goes on")

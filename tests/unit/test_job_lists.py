@@ -63,6 +63,11 @@ def test_long_texts_are_cut_where_they_say_least() -> None:
     assert len(narrow(job(1), long, columns=120)[2]) <= 120
 
 
+def test_a_directory_that_all_places_are_in_is_not_repeated() -> None:
+    inside = {"input_uri": "file:///srv/data/images", "output_uri": "file:///srv/data/a/out"}
+    assert narrow(job(**inside))[1].split()[-2:] == ["…/images", "…/a/out"]
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
