@@ -23,6 +23,7 @@ from dsort.order.mixing_counts import mixing_of
 from dsort.service.database.engine import open_database
 from dsort.service.security.tokens import TokenStore
 from dsort.web.job_page import html, page_of_manifest
+from tests.support.axe import axe_findings
 from tests.support.chromium import chromium
 from tests.support.datasets import write_shards
 from tests.support.engine import shard_of
@@ -180,6 +181,7 @@ def test_a_job_is_checked_planned_submitted_and_watched_to_its_end(
     await_text(page, ".help details[open]", "alphanumeric: by record key")
     assert page.get_by_role("button", name="Submit", exact=True).is_disabled()
     shoot(page, "submit-problems")
+    assert axe_findings(page) == []
 
     editor.fill(SPEC)
     await_text(page, "#spec-state", "Valid")
@@ -190,6 +192,7 @@ def test_a_job_is_checked_planned_submitted_and_watched_to_its_end(
     assert planned.count() == SHARDS * RECORDS // IN_A_SHARD
     assert page.locator(".preview .mixing").get_attribute("data-verdict") == "even"
     shoot(page, "submit-plan")
+    assert axe_findings(page) == []
 
     with holding(place.faults, place.service):
         page.get_by_role("button", name="Submit", exact=True).click()

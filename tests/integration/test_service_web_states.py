@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from dsort.web.job_page import html
 from tests.support.axe import axe_findings
 from tests.support.chromium import chromium
 from tests.support.service_process import await_that
@@ -127,7 +129,7 @@ def look_at(page: Page, name: str, look: str) -> None:
     assert wrong == []
 
 
-@pytest.mark.sample(keep=10)
+@pytest.mark.sample(keep=6)
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("name", JOB_STATES)
 def test_a_job_can_be_looked_at_in_every_state(
@@ -138,7 +140,7 @@ def test_a_job_can_be_looked_at_in_every_state(
     look_at(page, f"job-{name}", look)
 
 
-@pytest.mark.sample(keep=6)
+@pytest.mark.sample(keep=4)
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("name", PAGES)
 def test_every_other_page_can_be_looked_at(page: Page, name: str, look: str) -> None:
@@ -190,6 +192,23 @@ def top_of(page: Page, selector: str) -> float:
     """How far down an element begins, in pixels."""
     top: float = page.locator(selector).evaluate("each => each.getBoundingClientRect().top")
     return top
+
+
+@pytest.mark.sample(keep=1)
+@pytest.mark.parametrize("look", LOOKS)
+def test_the_report_that_is_one_file_can_be_looked_at(
+    place: Gallery, browser: Browser, look: str, tmp_path: Path
+) -> None:
+    job = place.rest("alice", "GET", f"/v1/jobs/{place.jobs['warned']}/page")
+    file = tmp_path / "report.html"
+    file.write_text(html(job), encoding="utf-8")
+    with careful_context(browser, place.url) as made:
+        page = dress(made.new_page(), look)
+        page.goto(file.as_uri())
+        page.locator(".mixing canvas").first.wait_for()
+        look_at(page, "report", look)
+        page.locator(".tiles a", has_text="even").click()
+        assert page.url.endswith("#part-mixing")
 
 
 # --- what is said
@@ -354,6 +373,16 @@ def test_the_list_uses_the_width_and_has_dense_rows(place: Gallery, page: Page) 
     assert row is not None
     assert table["width"] > 1500
     assert row["height"] <= 52  # two lines
+
+
+@pytest.mark.sample(keep=2)
+@pytest.mark.parametrize("width", [360, 768, 1180, 1190])
+def test_the_list_can_be_read_at_any_width(place: Gallery, page: Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    show(page, "#/jobs", "tr[data-job]")
+    heights = page.locator("tr[data-job]").evaluate_all("all => all.map((e) => e.offsetHeight)")
+    assert max(heights) < 200, "its texts are squeezed"
+    assert cut_off(page) == []
 
 
 # --- who has no mouse, and who means harm

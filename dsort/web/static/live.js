@@ -127,6 +127,13 @@
     return live;
   }
 
+  /** Events are told from the beginning: for a moment they are behind what the page knows. */
+  function isNewer(progress, known) {
+    if (!progress || !known) return Boolean(progress);
+    const [at, knownAt] = [progress, known].map(({ phase }) => dsort.PHASES.indexOf(phase));
+    return at === knownAt ? progress.elapsed_s >= known.elapsed_s : at > knownAt;
+  }
+
   function withLive(page, live) {
     const known = new Set(
       (page.warnings || []).map((warning) => `${warning.kind} ${warning.text}`),
@@ -138,7 +145,7 @@
       live.timeline.length > (page.timeline || []).length ? live.timeline : page.timeline;
     const phases = live.phases.length > (page.phases || []).length ? live.phases : page.phases;
     const job =
-      page.job.state === "running" && live.progress
+      page.job.state === "running" && isNewer(live.progress, page.job.progress)
         ? { ...page.job, phase: live.progress.phase, progress: withRest(live.progress) }
         : page.job;
     return { ...page, job, phases, timeline, warnings: [...(page.warnings || []), ...warnings] };
