@@ -197,6 +197,9 @@ class RecordIndex:
     counted to deal out exact numbers."""
     extensions: BytesColumn | None = None
     """Of the members of each record, a zero byte behind each, where records are to be joined."""
+    says: BytesColumn | None = None
+    """What each piece says of the order of its record, where that is found first: see
+    ``order.joined_places``."""
 
     def __len__(self) -> int:
         return len(self.ordinal)
@@ -227,4 +230,5 @@ class RecordIndex:
             origins=None if self.origins is None else self.origins.take(rows),
             lots=None if self.lots is None else self.lots[rows],
             extensions=None if self.extensions is None else self.extensions.take(rows),
+            says=None if self.says is None else self.says.take(rows),
         )

@@ -13,17 +13,19 @@ class JoinRule:
     record that has no piece in each of them: ``error``, ``skip`` (it is left out) or ``none`` (it
     is joined without). ``drops_later``: of several records of one input with one key the first
     counts, and that is no error. ``conflict``: whose member stays where several inputs have one of
-    one extension: ``first``, ``last``, or ``error``."""
+    one extension: ``first``, ``last``, or ``error``. ``is_ordered_first``: what orders records is
+    known once they are joined."""
 
     inputs: tuple[str, ...]
     nonmatch: tuple[str, ...]
     drops_later: bool = False
     conflict: str = "error"
+    is_ordered_first: bool = False
 
     @property
     def is_settled_first(self) -> bool:
         """Whether what is left out is found by a pass before payload moves."""
-        return self.conflict != "error"
+        return self.conflict != "error" or self.is_ordered_first
 
     def settled(self) -> JoinRule:
         """The rule for what is left once that is done."""

@@ -96,6 +96,7 @@ class Extraction:
     borders: str = ""
     classes: str = ""
     left_out: str = ""
+    places: str = ""
     copies: Sequence[CopyRule] | None = None
     positions: InputPositions | None = None
     done: dict[int, ShardExtracted] = field(default_factory=dict)
@@ -171,6 +172,7 @@ class Extraction:
             splitters=self.splitters,
             renames=self.renames,
             left_out=self.left_out,
+            places=self.places,
             borders=self.borders,
             classes=self.classes,
             xxh3=xxh3 if self.stage == "index" else "",

@@ -12,16 +12,18 @@ from dsort.errors import DuplicateError, JoinError
 from dsort.job.extract import Extraction, answers, retry_after_lost_scratch
 from dsort.job.job import Job
 from dsort.job.reactions import store_reactions
+from dsort.order.joined_places import spread_places
 from dsort.order.joining import JoinedKind
 from dsort.scratch.columns import columns_bytes
-from dsort.scratch.index import check_left_out
+from dsort.scratch.index import check_left_out, check_places
 from dsort.scratch.requests import Positions, PositionsOf
 from dsort.transforms.positions import InputPositions
 from dsort.workers.tasks import JoinFinding, OrderDone, OrderTask
 
-__all__ = ["LEFT_OUT_FILE", "choose_left_out", "readings_for_join", "settle_join"]
+__all__ = ["LEFT_OUT_FILE", "PLACES_FILE", "choose_left_out", "readings_for_join", "settle_join"]
 
 LEFT_OUT_FILE = "left-out.col"
+PLACES_FILE = "places.col"
 
 
 def readings_for_join(job: Job) -> int:
@@ -32,27 +34,31 @@ def readings_for_join(job: Job) -> int:
     return int(needed and job.retained(LEFT_OUT_FILE) is None)
 
 
-def choose_left_out(job: Job, positions: InputPositions | None) -> str:
-    """The shared file of what a join leaves out where inputs have members of one extension; "" for
-    other jobs. It takes a pass over the inputs first (``Extraction`` of the stage ``join``)."""
+def choose_left_out(job: Job, positions: InputPositions | None) -> tuple[str, str]:
+    """(the shared file of what a join leaves out where inputs have members of one extension; that
+    of the places of the pieces that stay, where these are found first); "" for other jobs. It takes
+    a pass over the inputs first (``Extraction`` of the stage ``join``)."""
     rule = job.spec.join_rule
     if rule is None or not rule.is_settled_first:
-        return ""
-    kept = job.retained(LEFT_OUT_FILE)
-    if kept is not None:
-        what = f"{LEFT_OUT_FILE} of job {job.job_id}"
-        check_left_out(kept, what, shards=len(job.inputs))
-        job.runtime.share(LEFT_OUT_FILE, kept)
-        return LEFT_OUT_FILE
+        return "", ""
+    wanted = [LEFT_OUT_FILE, *[PLACES_FILE] * rule.is_ordered_first]
+    kept = {name: job.retained(name) for name in wanted}
+    if None not in kept.values():
+        for name, data in kept.items():
+            check = check_left_out if name == LEFT_OUT_FILE else check_places
+            check(data or b"", f"{name} of job {job.job_id}", shards=len(job.inputs))
+            job.runtime.share(name, data or b"")
+        return LEFT_OUT_FILE, PLACES_FILE * rule.is_ordered_first
     partitions = job.movement.partitions
     survey = Extraction(job, "join", partitions=partitions, positions=positions)
-    data = retry_after_lost_scratch(survey, lambda: _search(job, survey))
-    job.retain_on_nodes(LEFT_OUT_FILE, data)
-    return LEFT_OUT_FILE
+    found = retry_after_lost_scratch(survey, lambda: _search(job, survey))
+    for name in wanted:
+        job.retain_on_nodes(name, found[name])
+    return LEFT_OUT_FILE, PLACES_FILE * rule.is_ordered_first
 
 
-def _search(job: Job, survey: Extraction) -> bytes:
-    """The file. ``JoinError`` or ``DuplicateError`` where records cannot be joined."""
+def _search(job: Job, survey: Extraction) -> dict[str, bytes]:
+    """The files. ``JoinError`` or ``DuplicateError`` where records cannot be joined."""
     tasks = (
         OrderTask(partition, survey.locations, stage="join")
         for partition in range(survey.partitions)
@@ -73,16 +79,42 @@ def _search(job: Job, survey: Extraction) -> bytes:
     shard = np.concatenate([none, *(part.shard for part in parts)])
     ordinal = np.concatenate([none, *(part.ordinal for part in parts)])
     order = np.lexsort((ordinal, shard))
-    return columns_bytes(
+    keys = BytesColumn.concat([BytesColumn.empty(0), *(part.keys for part in parts)])
+    left_out = columns_bytes(
         {
             "shard": shard[order],
             "ordinal": ordinal[order],
             "nth": np.concatenate([none, *(part.nth for part in parts)])[order],
-            "keys": BytesColumn.concat([BytesColumn.empty(0), *(part.keys for part in parts)]).take(
-                order
-            ),
+            "keys": keys.take(order),
         }
     )
+    found = {LEFT_OUT_FILE: left_out}
+    rule = job.spec.join_rule
+    if rule is not None and rule.is_ordered_first:
+        found[PLACES_FILE] = _places(job, ordered)
+    return found
+
+
+def _places(job: Job, ordered: Iterable[OrderDone]) -> bytes:
+    """The file of the places of all pieces. It holds some 50 bytes a piece, and what records are
+    ordered by."""
+    parts: list[Positions] = [
+        job.runtime.ask(facts.node, PositionsOf(f"said-{facts.partition}.col"))
+        for facts in ordered
+        if facts.join is not None and facts.join.pieces
+    ]
+    none = np.zeros(0, np.int64)
+    counts = [int(part.nth[-1]) + 1 for part in parts]
+    before = np.cumsum([0, *counts])[:-1]
+    record = np.concatenate([none, *(p.nth + at for p, at in zip(parts, before, strict=True))])
+    shard = np.concatenate([none, *(part.shard for part in parts)])
+    ordinal = np.concatenate([none, *(part.ordinal for part in parts)])
+    said = BytesColumn.concat([BytesColumn.empty(0), *(part.keys for part in parts)])
+    first = np.flatnonzero(np.diff(record, prepend=-1))
+    places = spread_places(said.take(first), shard[first], ordinal[first])[record]
+    order = np.lexsort((ordinal, shard))
+    columns = {"shard": shard[order], "ordinal": ordinal[order], "place": places[order]}
+    return columns_bytes(columns)
 
 
 def settle_join(job: Job, extraction: Extraction, ordered: Iterable[OrderDone]) -> Tally:

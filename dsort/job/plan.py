@@ -224,7 +224,7 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
     attempt extracted, to be used as far as it is still there.
     """
     spill = job.movement.kind == "spill"
-    hashed = job.spec.algorithm.build().is_spread_evenly and job.keymap is None
+    hashed = job.spec.worker_algorithm.is_spread_evenly and job.keymap is None
     even = hashed or job.movement.partitions == 1
     found = _Surveyed()
     kept = spill and not even and job.spec.keep_shards  # needs no look at the records
@@ -234,12 +234,20 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
     readings = readings_left(job) + readings_for_borders(job) + readings_for_join(job)
     _expect(job, passes=1 + readings + surveyed)
     positions = count_positions(job)
-    left_out = choose_left_out(job, positions)
+    left_out, places = choose_left_out(job, positions)
     copies = choose_copies(job, positions)
     borders = choose_borders(job, copies, positions)
     _expect(job, passes=1 + surveyed)
     if surveyed:
-        survey = Extraction(job, "survey", copies=copies, positions=positions, borders=borders)
+        survey = Extraction(
+            job,
+            "survey",
+            copies=copies,
+            positions=positions,
+            borders=borders,
+            left_out=left_out if places else "",
+            places=places,
+        )
         found = _survey(job, survey, even=even or kept)
     if kept:
         found = replace(found, splitters=shard_splitters(job))
@@ -253,6 +261,7 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
         borders=borders,
         classes=found.classes,
         left_out=left_out,
+        places=places,
         copies=copies,
         positions=positions,
     )

@@ -108,7 +108,7 @@ def movement_for(job: Job) -> Movement:
         partitions = _with_outputs(job.spec, chosen.partitions)
         if job.spec.makes_records and job.spec.division is None:
             in_one = chosen.payload_bytes * PARTITIONS_A_BUFFER <= chosen.buffer_bytes
-            hashed = job.spec.algorithm.build().is_spread_evenly and job.keymap is None
+            hashed = job.spec.worker_algorithm.is_spread_evenly and job.keymap is None
             # To order less than a buffer on one worker is nothing beside running code twice, once
             # of it for a survey of where partitions begin.
             partitions = 1 if in_one and not hashed else partitions
@@ -158,7 +158,7 @@ def _with_outputs(spec: JobSpec, partitions: int) -> int:
     """How many partitions there are where each of several outputs has its own: as many as one
     output alone would have, for conditions may send it nearly all, unless that gets out of hand."""
     division = spec.division
-    if division is None or not spec.algorithm.build().is_spread_evenly:
+    if division is None or not spec.worker_algorithm.is_spread_evenly:
         return partitions
     outputs = len(division.names)
     if division.conditions:
@@ -232,7 +232,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
         output_container=output_container,
         movement=movement.kind,
         steps=job.steps,
-        algorithm=job.spec.algorithm.build(),
+        algorithm=job.spec.worker_algorithm,
         reactions=_reaction_rules(job.spec),
         keymap=job.keymap,
         partitions=movement.partitions,

@@ -197,6 +197,9 @@ class Algorithm(OptionGroup):
     joins: ClassVar[bool] = False
     """Whether its sort keys are functions of record keys, but for the name of the shard: then
     records of several inputs can be joined as they are ordered, where that name is ""."""
+    joins_by_places: ClassVar[bool] = False
+    """Whether joined records can be ordered so by one pass more, which finds their places: by what
+    one of their pieces says, or by where the first of them is."""
     needs_keys: ClassVar[bool] = False
     """Whether the order is that of the records' keys: then :meth:`expected` is not asked where the
     outputs do not say what these were. See :attr:`asks_for_keys`."""

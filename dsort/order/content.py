@@ -138,6 +138,7 @@ class Content(Algorithm):
     words: ClassVar[str] = "content"
     reason: ClassVar[str] = "the records are sorted by their content"
     is_sort_key: ClassVar[bool] = True
+    joins_by_places: ClassVar[bool] = True
     noun: ClassVar[str] = "content key"
     missing_hint: ClassVar[str] = (
         "set algorithm.content_key_missing to first or last to keep such records"

@@ -23,6 +23,7 @@ class InputOrder(Algorithm):
     words: ClassVar[str] = "none: as the records come in"
     reason: ClassVar[str] = "the records keep the order of the input"
     decided_by_inputs: ClassVar[bool] = True
+    joins_by_places: ClassVar[bool] = True
 
     def sort_keys(self, records: RecordTable) -> SortKeys:
         """No columns."""

@@ -34,6 +34,7 @@ __all__ = [
     "ShardRows",
     "TableBlocks",
     "check_left_out",
+    "check_places",
     "check_renames",
     "check_splitters",
     "splitters_bytes",
@@ -67,6 +68,7 @@ class ShardRows:
     blocks: TableBlocks | None = None  # of rows of tables: where they are in the spill
     origins: Origins | None = None
     extensions: BytesColumn | None = None  # see ``RecordIndex``
+    says: BytesColumn | None = None  # the same
     first_row: int = 0  # of these rows, in the shard's file
 
     def __len__(self) -> int:
@@ -156,6 +158,7 @@ class IndexStore:
                 "origin_start": None if index.origins is None else index.origins.start,
                 "origin_bytes": None if index.origins is None else index.origins.size_bytes,
                 "extensions": index.extensions,
+                "says": index.says,
             },
         )
 
@@ -180,6 +183,7 @@ class IndexStore:
             blocks=_blocks(file, partition) if "block_offsets" in file else None,
             origins=_origins(file, start, stop) if "origin_start" in file else None,
             extensions=_optional_bytes(file, "extensions", start, stop),
+            says=_optional_bytes(file, "says", start, stop),
             first_row=start,
         )
 
@@ -413,6 +417,17 @@ def check_left_out(data: bytes, what: str, *, shards: int) -> None:
         raise _damaged(what, "positions are not in order")
     if why.dtype != np.int64 or len(why) != len(shard) or not np.isin(why, [*LeftOut]).all():
         raise _damaged(what, "it gives reasons that there are not")
+
+
+def check_places(data: bytes, what: str, *, shards: int) -> None:
+    """``StorageError`` unless ``data`` is a file of the places of joined records' pieces."""
+    file = ColumnFile(data, what)
+    _check_positions(file, what, shards)
+    shard, ordinal = file.array("shard"), file.array("ordinal")
+    if not np.array_equal(np.lexsort((ordinal, shard)), np.arange(len(shard))):
+        raise _damaged(what, "positions are not in order")
+    if file.array("place", 0, len(shard)).dtype != np.uint64:
+        raise _damaged(what, "places are numbers of another kind")
 
 
 def _check_positions(file: ColumnFile, what: str, shards: int) -> None:

@@ -58,9 +58,10 @@ def _records_have_keys(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 def _order_is_by_keys(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.join is not None and not spec.algorithm.type.joins:
+    algorithm = spec.algorithm.type
+    if spec.join is not None and not (algorithm.joins or algorithm.joins_by_places):
         text = f"{spec.algorithm.kind} does not go with join: it is decided before records meet"
-        hint = f"shuffle, alphanumeric and md5 do; or {_BEHIND}"
+        hint = f"shuffle, alphanumeric, md5, content and none do; or {_BEHIND}"
         yield SpecProblem("algorithm.kind", text, hint)
 
 

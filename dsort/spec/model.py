@@ -14,6 +14,7 @@ from dsort.containers.codecs.base import Codec
 from dsort.containers.registry import codec_of, container_of
 from dsort.data.joins import JoinRule
 from dsort.errors import SpecError
+from dsort.order.base import Algorithm
 from dsort.sizes import Bytes, Percent, parse_quantity
 from dsort.spec import rules
 from dsort.spec.algorithms import algorithm_model
@@ -147,6 +148,17 @@ class JobSpec(SpecFields):
         return (each.join.by if each.join is not None else None) or self.join.by
 
     @property
+    def worker_algorithm(self) -> Algorithm:
+        """The algorithm as workers have it: where records are joined, and no piece alone knows its
+        order, one of places that are found first."""
+        own = self.algorithm.build()
+        if self.join is None or own.joins:
+            return own
+        from dsort.order.joined_places import JoinedPlaces
+
+        return JoinedPlaces(own)
+
+    @property
     def join_rule(self) -> JoinRule | None:
         """How records of several inputs are joined; None if they are not."""
         if self.join is None:
@@ -157,6 +169,7 @@ class JobSpec(SpecFields):
             tuple(each or self.join.nonmatch for each in own),
             self.config.duplicate_keys == "drop",
             self.join.conflict,
+            not self.algorithm.type.joins,
         )
 
     @property

@@ -286,8 +286,8 @@ class Comparison:
         elif self.algorithm.decided_by_inputs:
             text = "it comes before the record before it in the inputs"
         if not self.algorithm.decided_by_inputs:
-            if self.inputs.pieces is not None:  # their keys are all different: none tie
-                return
+            if self.inputs.pieces is not None and self.algorithm.joins:
+                return  # their keys are all different: none tie
             behind &= self.outputs.ties[after] & (after == before + 1)
         wrong = after[behind & same_group]
         self._named_outputs().tell(wrong, "order", self._output, self.findings, text)

@@ -122,9 +122,12 @@ class SidecarCheck:
                 continue
             if found is None or not schema:
                 continue
-            right = dict(
-                directory_files([each.with_schema(schema) for each in containers], outputs)
-            )
+            by_name = zip(names, containers, strict=True)
+            of_records = [
+                each.with_schema(schema) if _directory(shard) == directory else each
+                for shard, each in by_name
+            ]
+            right = dict(directory_files(of_records, outputs))
             if found != right[name]:
                 self._problem(name, _WRONG)
 

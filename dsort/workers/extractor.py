@@ -25,6 +25,7 @@ from dsort.errors import (
     UnsafeNameError,
 )
 from dsort.naming.names import readable
+from dsort.order.joined_places import JoinedPlaces
 from dsort.order.partitions import Partitioning
 from dsort.order.table import RecordTable
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
@@ -43,7 +44,13 @@ from dsort.workers.copies import copied
 from dsort.workers.gathering import small_argsort
 from dsort.workers.header_reader import HeaderReader
 from dsort.workers.headers import with_names_written, with_new_names
-from dsort.workers.join_columns import SEARCHED, extension_lists, join_sort_keys
+from dsort.workers.join_columns import (
+    SEARCHED,
+    extension_lists,
+    join_sort_keys,
+    place_sort_keys,
+    place_words,
+)
 from dsort.workers.late_schemas import reported_extensions
 from dsort.workers.left_out import leave_out
 from dsort.workers.lineage import origins_of
@@ -212,6 +219,7 @@ class Extractor:
             input=self._input_of(shard),
             read_many=shard.contents,
         )
+        before = table
         if task.left_out:
             table = leave_out(self._store, task, table, tally)
             records = table.records
@@ -234,6 +242,9 @@ class Extractor:
         may_overwrite = task.copies is None
         members, records = self._written(shard, members, named, records, may_overwrite)
         placed = self._placer.settled(task, placed, np.arange(len(records), dtype=np.int64))
+        if task.places:
+            file = self._store.columns(task.places)
+            placed = replace(placed, words=place_words(file, task.shard, before, table))
         done = self._store_records(task, shard, members, records, placed, tally, origins)
         return replace(done, transformed=given)
 
@@ -437,7 +448,10 @@ class Extractor:
         if self._setup.join is not None:
             extensions = extension_lists(table)
             algorithm = SEARCHED if task.stage == "join" else self._setup.algorithm
-            sort = join_sort_keys(algorithm, table, extensions)
+            if placed.words is not None:
+                sort = place_sort_keys(placed.words, table, extensions)
+            else:
+                sort = join_sort_keys(algorithm, table, extensions)
             sort = replace(sort, group=placed.group)
         else:
             own = ShardSortKeys(self._setup.algorithm, task, self._store)
@@ -465,7 +479,14 @@ class Extractor:
             same=self._compared(shard, table),
             lots=placed.lots,
             extensions=extensions,
+            says=self._says(task, table),
         )
+
+    def _says(self, task: ExtractTask, table: RecordTable) -> BytesColumn | None:
+        algorithm = self._setup.algorithm
+        if task.stage != "join" or not isinstance(algorithm, JoinedPlaces):
+            return None
+        return algorithm.says(table)
 
     def _compared(self, shard: ShardBytes, table: RecordTable) -> UInt64s | None:
         extensions = self._setup.compared

@@ -6,14 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from dsort.data.columns import BytesColumn, cut_rows
+from dsort.data.columns import BytesColumn, UInt64s, cut_rows
 from dsort.data.index import SortKeys
 from dsort.data.row_bytes import side_by_side
+from dsort.errors import StorageError
 from dsort.order.base import Algorithm
 from dsort.order.shuffle import Shuffle
 from dsort.order.table import RecordTable
+from dsort.scratch.columns import ColumnFile
 
-__all__ = ["SEARCHED", "extension_lists", "join_sort_keys"]
+__all__ = ["SEARCHED", "extension_lists", "join_sort_keys", "place_sort_keys", "place_words"]
 
 _STRAY = b"\0"
 """What is kept of the one member of a stray, which has no extension."""
@@ -36,6 +38,25 @@ SEARCHED = Shuffle(seed="")
 them evenly whatever the order of the job is."""
 
 
+def place_sort_keys(words: UInt64s, table: RecordTable, extensions: BytesColumn) -> SortKeys:
+    """The same of pieces whose places are known."""
+    return SortKeys(len(table), words=words, text=_identity(table, extensions))
+
+
+def place_words(file: ColumnFile, shard: int, before: RecordTable, left: RecordTable) -> UInt64s:
+    """The place of the record of each piece that is ``left`` of those of a shard ``before``."""
+    start, stop = np.searchsorted(file.array("shard"), [shard, shard + 1]).tolist()
+    words = np.zeros(len(before), np.uint64)
+    ordinals = file.array("ordinal", start, stop)
+    if len(ordinals) and int(ordinals.max()) >= len(before):
+        raise StorageError(f"places are about records that {before.shard} has not")
+    words[ordinals] = file.array("place", start, stop)
+    record_of = np.zeros(len(before.members), np.int64)
+    record_of[before.records.member_rows] = before.record_of
+    records = left.records
+    return words[record_of[records.member_rows[records.member_offsets[:-1]]]]
+
+
 def join_sort_keys(algorithm: Algorithm, table: RecordTable, extensions: BytesColumn) -> SortKeys:
     """The sort key of each record: what the algorithm makes of its record key alone, and then that
     key. A stray ``a`` is not the record ``a``. ``extensions``: as ``extension_lists``."""
@@ -44,12 +65,16 @@ def join_sort_keys(algorithm: Algorithm, table: RecordTable, extensions: BytesCo
     if len(different) < len(table):  # a shuffle puts those of one key in one shard apart
         words = algorithm.hashes("", different)
         keys = keys if words is None else replace(keys, words=words[which])
-    identity = table.keys
-    stray = extensions.lengths == len(_STRAY)
-    if stray.any():
-        marks = BytesColumn.of([b"", _STRAY]).take(stray.astype(np.int64))
-        identity = side_by_side([identity, marks], len(table))
-    text = identity
+    text = identity = _identity(table, extensions)
     if keys.text is not None and keys.text is not table.keys:
         text = side_by_side([keys.text, b"\0", identity], len(table))
     return replace(keys, text=text)
+
+
+def _identity(table: RecordTable, extensions: BytesColumn) -> BytesColumn:
+    """What tells records apart: their keys. A stray ``a`` is not the record ``a``."""
+    stray = extensions.lengths == len(_STRAY)
+    if not stray.any():
+        return table.keys
+    marks = BytesColumn.of([b"", _STRAY]).take(stray.astype(np.int64))
+    return side_by_side([table.keys, marks], len(table))

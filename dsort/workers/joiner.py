@@ -8,11 +8,16 @@ from itertools import pairwise
 import numpy as np
 
 from dsort.data.columns import BytesColumn, Int32s, Int64s
+from dsort.data.hashes import hash_keys
 from dsort.data.index import SortKeys
 from dsort.data.joins import JoinRule
+from dsort.data.members import MemberTable
+from dsort.data.records import FormedRecords
 from dsort.data.tally import SAMPLES_MAX
 from dsort.naming.names import readable
+from dsort.order.joined_places import JoinedPlaces
 from dsort.order.joining import Joined, JoinedKind, conflicts_in, join_order, join_rows, left_out_in
+from dsort.order.table import RecordTable
 from dsort.scratch.index import PartitionRows
 from dsort.scratch.logs import LineWriter, lines_file, reaction_line
 from dsort.scratch.nodes import ScratchNodes, ShardLocations
@@ -55,7 +60,16 @@ def keys_of(
 class Joiner:
     """Joins partitions for one job, in one worker."""
 
-    def __init__(self, nodes: ScratchNodes, rule: JoinRule, *, decreasing: bool) -> None:
+    def __init__(
+        self,
+        nodes: ScratchNodes,
+        rule: JoinRule,
+        *,
+        decreasing: bool,
+        places: JoinedPlaces | None = None,
+    ) -> None:
+        """``places``: where these are to be found."""
+        self._places = places
         self._nodes = nodes
         self._rule = rule
         self._decreasing = decreasing
@@ -84,10 +98,11 @@ class Joiner:
             if kind == JoinedKind.UNMATCHED
             or (kind == JoinedKind.DUPLICATE and not self._rule.drops_later)
         ]
-        keeps_last = self._rule.conflict == "last"
-        gone, why, lists = left_out_in(
-            found.joined, found.conflicts, found.order, keeps_last=keeps_last
-        )
+        keeps_last, conflicts = self._rule.conflict == "last", found.conflicts
+        if conflicts and self._rule.conflict == "error":
+            told.append(self._conflict(conflicts, found.names))
+            conflicts = []
+        gone, why, lists = left_out_in(found.joined, conflicts, found.order, keeps_last=keeps_last)
         shards, ordinals = found.names.shard[gone].astype(np.int64), found.ordinal[gone]
         by_position = np.lexsort((ordinals, shards))
         if len(gone):
@@ -98,7 +113,44 @@ class Joiner:
                 why[by_position],
                 lists.take(by_position),
             )
+        if self._places is not None and not told:
+            self._store_said(task, rows, found, self._places, keeps_last=keeps_last)
         return JoinDone(len(found.joined.rows), 0, len(gone), tuple(told))
+
+    def _store_said(
+        self,
+        task: OrderTask,
+        rows: PartitionRows,
+        found: _Found,
+        places: JoinedPlaces,
+        *,
+        keeps_last: bool,
+    ) -> None:
+        """Store the pieces that stay, with the number of the record of each, and what that is
+        ordered by, beside its first piece. ``keeps_last``: the last piece that says it counts."""
+        parts = [part.says for part in rows.parts if part.says is not None]
+        pieces, offsets = found.joined.rows, found.joined.record_offsets
+        said = BytesColumn.concat([BytesColumn.empty(0), *parts]).take(pieces)
+        record = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        there = np.flatnonzero(said.lengths > 0)
+        decides = np.full(len(offsets) - 1, -1, np.int64)
+        ordered = there if keeps_last else there[::-1]
+        decides[record[ordered]] = ordered  # the last one that is put down stays
+        unsaid = b""
+        for silent in np.flatnonzero(decides < 0)[:1].tolist():
+            first = pieces[offsets[silent] : offsets[silent] + 1]
+            (shard, key), *_ = found.names.pairs(first)
+            unsaid = places.unsaid(_record_without_members(shard, key.encode()))
+        texts = BytesColumn.concat([BytesColumn.of([b"", unsaid]), said])
+        which = np.zeros(len(pieces), np.int64)
+        which[offsets[:-1]] = np.where(decides < 0, 1, decides + 2)
+        self._nodes.store.write_positions(
+            f"said-{task.partition}.col",
+            found.names.shard[pieces].astype(np.int64),
+            found.ordinal[pieces],
+            record,
+            texts.take(which),
+        )
 
     def _found(
         self, task: OrderTask, rows: PartitionRows, sort: SortKeys, rule: JoinRule
@@ -198,3 +250,18 @@ class _Names:
     def of(self, rows: Int64s) -> list[str]:
         """``shard: key`` of each of ``rows``."""
         return [f"{shard}: {key}" for shard, key in self.pairs(rows)]
+
+
+def _record_without_members(shard: str, key: bytes) -> RecordTable:
+    none = np.zeros(0, np.int64)
+    members = MemberTable(BytesColumn.of([]), np.zeros(0, np.uint8), none, none, none, none)
+    records = FormedRecords(
+        keys=BytesColumn.of([key]),
+        key_hash=hash_keys([key], 1),
+        member_offsets=np.zeros(2, np.int64),
+        member_rows=none,
+        key_bytes=none,
+        payload_bytes=np.zeros(1, np.int64),
+        stored_bytes=np.zeros(1, np.int64),
+    )
+    return RecordTable(shard, members, records, lambda of, row: b"")

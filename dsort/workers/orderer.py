@@ -21,6 +21,7 @@ from dsort.naming.names import readable
 from dsort.order.base import Algorithm
 from dsort.order.cut import cut_partition
 from dsort.order.duplicates import find_duplicates, repeated_hashes, words_as_bytes
+from dsort.order.joined_places import JoinedPlaces
 from dsort.order.mixing_counts import count_part
 from dsort.order.sort import order_rows
 from dsort.scratch.index import PartitionRows
@@ -66,7 +67,8 @@ class Orderer:
         """``has_outputs``: there are several outputs, and it is counted what each gets."""
         self._joiner = None
         if join is not None:
-            self._joiner = Joiner(nodes, join, decreasing=algorithm.decreasing)
+            places = algorithm if isinstance(algorithm, JoinedPlaces) else None
+            self._joiner = Joiner(nodes, join, decreasing=algorithm.decreasing, places=places)
         self._has_outputs = has_outputs
         self._scratch_nodes = nodes
         self._container = container  # of the outputs

@@ -28,6 +28,7 @@ class Placed:
 
     group: Int32s | None = None
     lots: UInt64s | None = None
+    words: UInt64s | None = None
 
     def repeated(self, counts: Int64s) -> Placed:
         """The same of records of which each comes out so often."""
@@ -48,6 +49,7 @@ class Placed:
         return Placed(
             None if self.group is None else self.group[rows],
             None if self.lots is None else self.lots[rows],
+            None if self.words is None else self.words[rows],
         )
 
     def kept(self) -> Int64s | None:

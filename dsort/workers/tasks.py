@@ -195,6 +195,7 @@ class ExtractTask:
     firsts: tuple[int, ...] = ()
     counts: tuple[int, ...] = ()
     left_out: str = ""  # name of a shared file: what a join leaves out
+    places: str = ""  # another one: of the pieces that stay, where that is found first
     borders: str = ""
     ahead: tuple[int, ...] = ()  # input shards whose headers the worker is to read meanwhile
 

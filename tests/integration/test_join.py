@@ -267,8 +267,10 @@ def test_inputs_of_several_containers_need_no_join(root: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"algorithm": {"kind": "none"}}, "none does not go with join"),
-        ({"algorithm": {"kind": "content", "extension": "cls"}}, "content does not go with join"),
+        (
+            {"algorithm": {"kind": "keys", "keys": [{"kind": "md5"}, {"kind": "shuffle"}]}},
+            "keys does not go with join",
+        ),
         (
             {"algorithm": {"kind": "shuffle", "interleave": {"by": "cls"}}},
             "does not go with join: places are given before",

@@ -205,6 +205,11 @@ def test_samples_need_like_members_in_their_own_output_alone(root: Path) -> None
         run_inline(apart(".tar", outputs=when, output_bck="two"), root, SPILLED)
 
 
+def test_two_outputs_of_samples_have_columns_of_their_own(root: Path) -> None:
+    report = run_inline(apart(".bin", ".mds"), root, SPILLED)
+    assert problems(root, report.job_id) == []
+
+
 @pytest.mark.usefixtures("workers_here")
 def test_each_output_has_its_bucket_container_and_codec(root: Path) -> None:
     three = [
