@@ -36,6 +36,7 @@ from dsort.job.resources import cores, job_memory, store_limits, workers_here
 from dsort.job.resume import state_of
 from dsort.job.setup import (
     later_job_id,
+    load_formats,
     load_keymap,
     load_steps,
     new_job_id,
@@ -487,7 +488,7 @@ def _job(
         targets = (BucketPlace("", output_bck), *_own_places(spec, options))
         if options.forks:  # what is loaded and parsed by now, workers have loaded and parsed
             buckets = _open_all(places, targets, options, flag)
-            _load_formats(spec)
+            load_formats(spec)
         runtime = _runtime(spec, options, flag, memory)
         stack.callback(runtime.close)
         if not options.forks:  # workers load all that while it is loaded here
@@ -527,11 +528,6 @@ def _job(
             streams=streams,
         )
         yield job, tally
-
-
-def _load_formats(spec: JobSpec) -> tuple[object, ...]:
-    """The containers and codecs of the job, which are loaded when they are asked for."""
-    return spec.input_container, spec.target_containers, spec.input_codec, spec.output_codec
 
 
 def _input_places(

@@ -193,6 +193,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv = sys.argv[1:]
         # NumPy would start threads for linear algebra, which dsort does not do; they would spin.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+        # So would an allocator of Arrow's that is not used. Workers are forks of a single thread.
+        os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
         sys.excepthook = exits.report_bug
         own_process()
         if is_for_ray(argv):

@@ -252,6 +252,10 @@ class Container(ABC):
         """The same container, reading and writing as ``options`` say."""
         return self
 
+    def load(self) -> None:  # noqa: B027 - most need none
+        """Load the libraries that it reads and writes by, which is done once before workers are
+        forked."""
+
     def within(self, decoded_max: float) -> Container:
         """The same container, whose ``scanner`` refuses a shard that takes more than so many bytes
         once it is decoded. Asked of shards that are decoded while they are scanned."""

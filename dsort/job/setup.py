@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "later_job_id",
+    "load_formats",
     "load_keymap",
     "load_steps",
     "named_text",
@@ -88,6 +89,14 @@ def load_keymap(spec: JobSpec, tally: Tally, *, fetch: FetchPolicy | None = None
     if not keymap.templates:
         raise KeyMapError(f"external key map {source} has no keys")
     return keymap
+
+
+def load_formats(spec: JobSpec) -> tuple[object, ...]:
+    """The codecs of the job, which are loaded when they are asked for; its containers have loaded
+    what they need."""
+    for container in (spec.input_container, *spec.target_containers):
+        container.load()
+    return spec.input_codec, spec.output_codec
 
 
 def load_steps(spec: JobSpec, options: RunOptions) -> tuple[Step, ...]:

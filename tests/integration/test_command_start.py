@@ -18,12 +18,12 @@ SPEC = spec_of(algorithm={"kind": "shuffle", "seed": 1})
 NO_INTERPRETER = "dsort.runtime.local.BOOTSTRAP = 'raise SystemExit(3)'"
 
 
-def run_script(root: Path, *statements: str) -> subprocess.CompletedProcess[str]:
+def run_script(root: Path, *statements: str, **fields: str) -> subprocess.CompletedProcess[str]:
     """Run ``statements`` in a process of its own, beside a bucket ``in``."""
     write_shards(root / "in", DATASET)
     script = "\n".join(["import sys", "import dsort.runtime.local", *statements])
     return subprocess.run(
-        [sys.executable, "-c", script, "start", "-f", json.dumps(SPEC), "--workers", "2"],
+        [sys.executable, "-c", script, "start", "-f", json.dumps(SPEC | fields), "--workers", "2"],
         cwd=root,
         env={"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},  # NumPy is loaded before `main`
         capture_output=True,
@@ -33,11 +33,12 @@ def run_script(root: Path, *statements: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_workers_of_a_command_are_forks_of_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("extension", [".tar", ".parquet"])
+def test_workers_of_a_command_are_forks_of_it(extension: str, tmp_path: Path) -> None:
     command = ("from dsort.cli.main import main", "sys.exit(main())")
-    ended = run_script(tmp_path, NO_INTERPRETER, *command)
+    ended = run_script(tmp_path, NO_INTERPRETER, *command, output_extension=extension)
     assert ended.returncode == 0, ended.stderr
-    assert len(files_of(tmp_path / "out")) == 8
+    assert len([*(tmp_path / "out").glob(f"*{extension}")]) == 8
 
 
 A_THREAD = (

@@ -47,6 +47,11 @@ class Columnar(Container):
         """See :class:`Container`."""
         return replace(self, options=options)
 
+    def load(self) -> None:
+        """See :class:`Container`."""
+        import pyarrow.compute
+        import pyarrow.parquet  # noqa: F401
+
     def within(self, decoded_max: float) -> Columnar:
         """See :class:`Container`."""
         return replace(self, decoded_max=decoded_max)
