@@ -201,6 +201,7 @@ CONTENDERS = {
         Contender("cp", _cp, _whole_account),
         Contender("dsort", dsort_command(None), dsort_account),
         Contender("dsort-map", dsort_command("map"), dsort_account),
+        Contender("dsort-range", dsort_command("range"), dsort_account),
         Contender("dsort-spill", dsort_command("spill"), dsort_account),
         Contender("tarfile", _tarfile, script_account, is_slow=True),
         Contender("webdataset", _webdataset, script_account, is_slow=True, modules=("webdataset",)),

@@ -31,6 +31,10 @@ SHORT_LINES_SECONDS_MAX = 3600.0
 SMALL_BYTES, SMALL_SHARDS = 10_000_000, 4
 
 
+LIMITED_ONLY = ("32k",)
+"""Records about as small as are read by range: in memory they are as others."""
+
+
 def _shards_for(settings: Settings, total_bytes: int) -> int:
     """As many shards as keep the size of a shard, whatever the size of the data."""
     return max(1, round(settings.shards * total_bytes / settings.total_bytes))
@@ -69,6 +73,8 @@ def warm(bench: Bench, settings: Settings) -> Measured:
     """Inputs in the page cache, sync after every run."""
     measured = Measured([], [])
     for profile in settings.profiles_of("warm"):
+        if profile in LIMITED_ONLY and not settings.contenders:
+            continue
         data = data_of(settings, profile, settings.total_bytes, settings.shards)
         entries, skips = _able("warm", warm_entries(settings, profile))
         measured.skips.extend(skips)
@@ -82,7 +88,8 @@ def warm(bench: Bench, settings: Settings) -> Measured:
 
 def limited(bench: Bench, settings: Settings) -> Measured:
     """Data three times as large as the memory that the whole tree may use, caches dropped."""
-    chosen = [(each, settings.slow_rounds) for each in _chosen(settings, ("cp", "dsort"))]
+    names = ("cp", "dsort", "dsort-spill")
+    chosen = [(each, settings.slow_rounds) for each in _chosen(settings, names)]
     able, skips = _able("limited", chosen)
     measured = Measured([], skips)
     total_bytes = settings.limited_total_bytes

@@ -23,10 +23,14 @@ def targets_of(runs: Sequence[Run]) -> list[Target]:
     for profile, wanted in (("100k", 1.0), ("1k", 0.5), ("4m", 1.0)):
         ratio = ratio_of(runs, "warm", profile, "dsort-map", "cp")
         found.append(Target(f"warm {profile}: map / cp", "x", wanted, True, ratio))
-    for profile in ("100k", "1k", "4m"):
+    for profile, wanted in (("100k", 0.75), ("4m", 0.75), ("32k", 0.5), ("1k", 0.45)):
         ratio = ratio_of(runs, "limited", profile, "dsort", "cp")
         note = _moves_note(runs, "limited", profile)
-        found.append(Target(f"limited {profile}: spill / cp", "x", 0.4, True, ratio, note))
+        found.append(Target(f"limited {profile}: dsort / cp", "x", wanted, True, ratio, note))
+    ratio = ratio_of(runs, "limited", "100k", "dsort-spill", "cp")
+    found.append(Target("limited 100k: spill / cp", "x", 0.45, True, ratio))
+    cpu = cpu_per_gib(runs, "dsort", suite="limited", profile="100k")
+    found.append(Target("limited 100k: CPU a GiB", "s", 1.5, False, cpu))
     for base, wanted in (("webdataset", 30.0), ("ray", 50.0)):
         ratio = ratio_of(runs, "warm", "100k", "dsort-map", base)
         found.append(Target(f"warm 100k: map / {base}", "x", wanted, True, ratio))
@@ -102,4 +106,4 @@ def _moves_note(runs: Sequence[Run], suite: str, profile: str) -> str:
         for run in good_runs(runs, suite, "dsort")
         if run.profile == profile
     }
-    return "" if moves <= {"spill"} else f"dsort chose {', '.join(sorted(moves))}"
+    return f"dsort chose {', '.join(sorted(moves))}" if moves else ""

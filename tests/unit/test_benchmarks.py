@@ -65,7 +65,9 @@ def test_a_seed_means_the_same_bytes_everywhere() -> None:
 
 @pytest.mark.parametrize("profile", sorted(PROFILES))
 def test_shards_are_plain_ustar_with_two_members_a_record(profile: str, tmp_path: Path) -> None:
-    request = Request(profile, {"1k": 300_000, "100k": 2_000_000, "4m": 24_000_000}[profile], 2)
+    request = Request(
+        profile, {"1k": 300_000, "100k": 2_000_000, "4m": 24_000_000, "32k": 600_000}[profile], 2
+    )
     data = make_data(tmp_path, request)
     keys: list[str] = []
     for path in data.paths:
@@ -185,12 +187,12 @@ def test_targets_take_the_runs_they_are_about() -> None:
     reached = {text: round(each.reached, 3) for text, each in found.items() if each.reached}
     assert reached == {
         "warm 100k: map / cp": 1.3,
-        "limited 1k: spill / cp": 0.5,
+        "limited 1k: dsort / cp": 0.5,
         "10 MB job, whole command": 1.4,
         "plan 10 M rows": 9.0,
         "plan 10 M rows, memory": 2.0,
     }
-    assert found["limited 1k: spill / cp"].note == "dsort chose map"
+    assert found["limited 1k: dsort / cp"].note == "dsort chose map"
     assert found["plan 10 M rows, memory"].outcome == "short"
 
 
