@@ -111,12 +111,15 @@ def _changed(path: bytes) -> ChangedInputError:
 
 
 class FilesShard(ClosesOnExit):
-    """A run of files, open (see :class:`~dsort.storage.bucket.ReadObject`)."""
+    """A run of files, open (see :class:`~dsort.storage.bucket.ReadObject`). ``has_payload``: else
+    the files are not read, and in place of them are any bytes: who looks at names alone clears it.
+    """
 
     def __init__(self, listing: Listing, number: int, places: Places) -> None:
         rows = listing.rows(number)
         self.info = listing.info(number)
         self.rereads_cheaply = places.are_local
+        self.has_payload = True
         self._places = places
         self._names = listing.names.run(rows.start, rows.stop)
         self._paths = listing.paths.run(rows.start, rows.stop)
@@ -162,6 +165,8 @@ class FilesShard(ClosesOnExit):
         paths, starts, sizes = self._paths.tolist(), bodies.tolist(), self._sizes.tolist()
         for row in np.flatnonzero(is_literal).tolist():
             buffer[starts[row] : starts[row] + sizes[row]] = paths[row]
+        if not self.has_payload:
+            return
         rows = np.flatnonzero(~is_literal)
         columns = (self._inputs, self._starts, self._stamps)
         read_into = self._places.read_into
@@ -195,7 +200,7 @@ class FilesShard(ClosesOnExit):
             _put(buffer, start, tar_header(self._names[row], size))
         if self._inputs[row] == LITERAL:
             _put(buffer, body, path)
-        elif tail >= 0 and body < len(buffer):
+        elif tail >= 0 and body < len(buffer) and self.has_payload:
             low, high = max(body, 0), min(tail, len(buffer))
             number, stamp = int(self._inputs[row]), int(self._stamps[row])
             at = int(self._starts[row]) + low - body

@@ -94,12 +94,31 @@ class Extractor:
         self._transformer = Transformer(setup.transform, nodes.store.scratch)
         self._headers = HeaderReader(setup, inputs, nodes.store)
 
+    def _looks_at_names(self, task: ExtractTask) -> bool:
+        """Whether nothing but names, sizes and places of members matters, this time."""
+        setup = self._setup
+        steps_do = all(step.needs == "index" for step in setup.steps)
+        return (
+            task.stage == "survey"
+            and steps_do
+            and not setup.converts(task.name)
+            and not setup.algorithm.extensions
+            and setup.algorithm.placement is None
+            and setup.division is None
+            and setup.compared is None
+        )
+
     def extract(self, task: ExtractTask) -> ShardExtracted:
         """Do one task. ``InputError`` and its children name shard and record."""
         mapped = self._setup.movement != "spill"
         self._headers.begin(task.ahead)
         self._headers.wait_for(task.shard)
         with open_input(self._inputs, task.name, task.size_bytes, task.etag) as source:
+            if self._setup.reads_files and self._looks_at_names(task):
+                from dsort.loose_files.shard import FilesShard  # other jobs read shards
+
+                assert isinstance(source, FilesShard)
+                source.has_payload = False
             shard = ShardBytes(
                 task.name,
                 source,

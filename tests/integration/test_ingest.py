@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from dsort.errors import (
 )
 from dsort.job.events import Event, PhaseDone
 from dsort.job.layout import manifest_name
+from dsort.loose_files.shard import Places
 from dsort.options import RunOptions, open_with_settings
 from dsort.settings import load_settings
 from dsort.spec.load import parse_spec
@@ -350,3 +352,32 @@ def test_a_command_says_why_a_file_is_no_member_and_which_option_leaves_it_out(
     assert ended.code == 3
     assert "22 files have another extension" in ended.err
     assert "--ext" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("order", "times"),
+    [
+        ({"kind": "alphanumeric"}, 1),
+        ({"kind": "content", "extension": ".cls", "content_key_type": "string"}, 2),
+    ],
+)
+def test_a_sort_by_names_reads_each_file_once(
+    order: dict[str, Any], times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its survey looks at names alone, and they are known."""
+    files = {f"{at:03d}.{e}": b"%d" % at * 500 for at in range(60) for e in ("cls", "jpg")}
+    write_tree(tmp_path / "in", files)
+    read: Counter[bytes] = Counter()
+    real = Places.read_into
+
+    def read_into(places: Places, target: memoryview, number: int, path: bytes, *more: int) -> None:
+        read[path] += 1
+        real(places, target, number, path, *more)
+
+    monkeypatch.setattr(Places, "read_into", read_into)
+    monkeypatch.setattr("dsort.loose_files.listing.SHARD_MEMBERS", 20)
+    spec = ingest_spec(algorithm=order, duplicate_keys="rename")  # needs a survey, however small
+    report = run_local(tmp_path, spec, move="spill")
+    assert contents_out(tmp_path) == files
+    assert set(read.values()) == {times}
+    assert verified(tmp_path, report.job_id) == []
