@@ -149,6 +149,8 @@ def _why_no_range(job: Job, *, mappable: bool, encoded: bool) -> str:
         return "the inputs are no files of this machine that are copied as they are"
     if len(containers) > 1 or not spec.carrier.hop_bytes:
         return "it is done from tar to tar alone"
+    if spec.has_late_outputs:
+        return "outputs are converted as they are written"
     if encoded or spec.verify == "content" or spec.lineage or spec.compared_extensions is not None:
         return "the job reads all payload before it is written"
     return ""

@@ -79,6 +79,16 @@ def test_what_else_a_job_does_it_does_by_range_too(
         ({"verify": "content"}, "reads all payload before"),
         ({"lineage": "jsonl"}, "reads all payload before"),
         ({"output_extension": ".zip"}, "from tar to tar alone"),
+        (
+            {"output_format": "{split}-{n}"}
+            | {
+                "outputs": [
+                    {"name": "a", "fraction": 0.5, "output_extension": ".zip"},
+                    {"name": "b", "fraction": 0.5},
+                ]
+            },
+            "converted as they are written",
+        ),
     ],
 )
 def test_a_job_that_looks_at_all_payload_first_is_refused(
