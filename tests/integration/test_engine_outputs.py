@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import xxhash
 
-from dsort.errors import DsortError, NamesTakenError, SpecError, StorageError
+from dsort.errors import DsortError, NamesTakenError, SpecError
 from dsort.job.events import Event, PhaseDone
 from tests.support.datasets import END, files_of, small_dataset, tree_of, write_shards
 from tests.support.engine import (
@@ -246,7 +246,7 @@ def test_a_name_that_is_taken_meanwhile_is_left_alone(phase: str, tmp_path: Path
 def test_a_file_in_the_place_of_a_directory_is_reported(tmp_path: Path) -> None:
     write_shards(tmp_path / "in", {"in.tar": shard_of("a")})
     write_shards(tmp_path / "out", {"sub": b"a file"})
-    with refused(tmp_path, StorageError, "sub"):
+    with refused(tmp_path, NamesTakenError, "sub"):
         run_local(tmp_path, spec_of(output_format="sub/out-%d"))
 
 

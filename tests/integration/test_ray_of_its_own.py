@@ -141,10 +141,12 @@ def test_a_stopped_job_ends_its_ray(
     code, out, err = job.end()
     assert code == 128 + number
     assert json.loads(out)["error"]["kind"] == "JobStoppedError"
-    assert [line for line in err if not line.startswith("{")] == [
+    *said, hint = [line for line in err if not line.startswith("{")]
+    assert said == [
         "stopping: ending the workers and removing what is partial",
         f"error: the job was stopped by {number.name}",
     ]
+    assert re.fullmatch(r"hint: `dsort resume \S+ --ray` begins it again, .*", hint)
     assert job.processes() == []
     assert list(job.directory.iterdir()) == []
     (left,) = [path for path in (tmp_path / "shuffled").rglob("*") if path.is_file()]

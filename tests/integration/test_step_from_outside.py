@@ -115,7 +115,7 @@ def test_a_service_takes_no_step_that_is_not_safe_from_the_network(
     submitter = Submitter(config, cast("JobStore", None), transforms)
     assert submitter.check(spec).spec.steps
     monkeypatch.setattr(EveryNth, "is_safe_from_network", False)
-    with pytest.raises(ForbiddenError, match=r"transform\.steps has every_nth, which no spec"):
+    with pytest.raises(ForbiddenError, match=r"transform\.steps has every_nth: no spec"):
         submitter.check(spec)
 
 
