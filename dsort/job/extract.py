@@ -180,13 +180,14 @@ class Extraction:
             copies=self.copies[ordinal] if self.copies is not None else None,
             firsts=() if positions is None else positions.firsts(ordinal),
             counts=() if positions is None else positions.counts(ordinal),
+            hops=self.job.movement.hops,
             ahead=self._ahead(ordinal),
         )
 
     def _ahead(self, ordinal: int) -> tuple[int, ...]:
         """The shards whose headers the worker that gets this one is to read: each is read ahead by
         one worker, as long as they take turns."""
-        if self.job.movement.kind != "range":
+        if not self.job.movement.hops:
             return ()
         step, count = self.job.movement.workers, len(self.job.inputs)
         first = ordinal if ordinal < step else ordinal + step * (SHARDS_AHEAD - 1)

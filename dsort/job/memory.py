@@ -91,7 +91,8 @@ class Movement:
     the job may use on a node; ``needed_bytes``: what it takes of that, with the page cache that
     ``map`` lives by. ``scratch_bytes``: room that spill and index files need. ``payload_bytes``:
     all inputs as they move; an estimate if ``encoded_inputs``. ``values_stay``: rows of tables are
-    spilled without their long values where those can be taken from mapped inputs.
+    spilled without their long values where those can be taken from mapped inputs. ``hops``: under
+    ``range``, headers are so far apart that they are read one by one; else shards are read whole.
     """
 
     kind: str
@@ -105,6 +106,7 @@ class Movement:
     payload_bytes: int = 0
     encoded_inputs: bool = False
     values_stay: bool = False
+    hops: bool = False
 
 
 def choose_movement(

@@ -112,7 +112,8 @@ def movement_for(job: Job) -> Movement:
             # To order less than a buffer on one worker is nothing beside running code twice, once
             # of it for a survey of where partitions begin.
             partitions = 1 if in_one and not hashed else partitions
-        return replace(chosen, values_stay=values_stay, partitions=partitions)
+        hops = chosen.kind == "range" and _headers_are_far_apart(job)
+        return replace(chosen, values_stay=values_stay, partitions=partitions, hops=hops)
     except TooLittleMemoryError as problem:
         hint = (
             "no way to move records takes less: give the job more (--memory-max, ulimit -v), or "
@@ -139,6 +140,13 @@ def _range_suits(job: Job) -> str:
     from dsort.job.range_probe import range_suits
 
     return job.stop.wait_for(lambda: range_suits(job))
+
+
+def _headers_are_far_apart(job: Job) -> bool:
+    """Asked of jobs alone that read by range."""
+    from dsort.job.range_probe import headers_are_far_apart
+
+    return job.stop.wait_for(lambda: headers_are_far_apart(job))
 
 
 def _why_no_range(job: Job, *, mappable: bool, encoded: bool) -> str:

@@ -110,7 +110,9 @@ class Extractor:
 
     def extract(self, task: ExtractTask) -> ShardExtracted:
         """Do one task. ``InputError`` and its children name shard and record."""
-        mapped = self._setup.movement != "spill"
+        # A pass that moves no payload looks at headers: to copy the rest into the buffer would cost
+        # more than to map it, and what the page cache has of it is wanted again.
+        mapped = {"map": True, "range": task.hops, "spill": not task.spill}
         self._headers.begin(task.ahead)
         self._headers.wait_for(task.shard)
         with open_input(self._inputs, task.name, task.size_bytes, task.etag) as source:
@@ -123,7 +125,7 @@ class Extractor:
                 task.name,
                 source,
                 self._buffer,
-                mapped=mapped,
+                mapped=mapped[self._setup.movement],
                 spool=self._store.scratch,
                 container=self._setup.container_of(task.name),
                 decoding=self._setup.decoding,
@@ -440,7 +442,7 @@ class Extractor:
         records as they are stored then."""
         if named is members:
             return members, records
-        is_mapped = self._setup.movement == "map"
+        is_mapped = shard.is_mapped
         must_be_read = self._setup.hashes_content if is_mapped else shard.whole is None
         # Records that are read by range are large: headers as literals are next to nothing.
         must_be_read |= self._setup.movement == "range"

@@ -93,14 +93,14 @@ class ShardBytes:
         self._buffer = buffer
         self._spool = spool
         self._is_decoded = self.is_as_stored = self.codec is None
-        self._is_mapped = False
+        self.is_mapped = False
         self._is_checked = False
         self._window_bytes = min(buffer.size_bytes, WINDOW_BYTES_MAX)
         self.whole: memoryview | None = None
         if self.codec is not None:
             return
         self.whole = source.mapping() if mapped else None
-        self._is_mapped = self.whole is not None
+        self.is_mapped = self.whole is not None
         if self.whole is None and self.size_bytes <= buffer.size_bytes:
             self.whole = buffer.view(self.size_bytes)
             source.read_into(self.whole, 0)
@@ -276,7 +276,7 @@ class ShardBytes:
 
     def tail(self) -> Tail:
         """What takes bytes that are to stand behind those of the shard."""
-        fits = self.whole is not None and not self._is_mapped
+        fits = self.whole is not None and not self.is_mapped
         return Tail(self.name, self._buffer, self._spool, self.size_bytes, fits)
 
     def grow(self, tail: Tail, container: Container) -> MemberTable:

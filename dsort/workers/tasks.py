@@ -197,6 +197,7 @@ class ExtractTask:
     left_out: str = ""  # name of a shared file: what a join leaves out
     places: str = ""  # another one: of the pieces that stay, where that is found first
     borders: str = ""
+    hops: bool = False  # read headers one by one, and not all between them
     ahead: tuple[int, ...] = ()  # input shards whose headers the worker is to read meanwhile
 
 

@@ -26,7 +26,7 @@ WAYS = [
     Moved(movement="map", workers=2, partitions=3),
     Moved(movement="spill", workers=3, partitions=4, buffer_bytes=3000, order_seed=1),
     Moved(movement="spill", workers=2, nodes=2, partitions=5, losses=1, order_seed=2),
-    Moved(movement="range", workers=1, buffer_bytes=64 << 10),
+    Moved(movement="range", workers=1, buffer_bytes=64 << 10, hops=False),
 ]
 EXTENSIONS = {"old": ["jpg", "seg.png"], "labels": ["cls", "json"], "masks": ["png"]}
 

@@ -44,6 +44,7 @@ class Moved:
     ``nodes``: the workers' scratch is in so many directories, and each worker sees its own only.
     ``losses``: so many of them are lost on the way, at moments drawn with ``order_seed``.
     ``order_seed``: tasks are done, and their answers come, in an order drawn with it.
+    ``hops``: under ``range``, whether headers are read one by one.
     ``values_stay``: False for tables whose long values are spilled even if the inputs are mapped.
     """
 
@@ -55,6 +56,7 @@ class Moved:
     losses: int = 0
     order_seed: int | None = None
     values_stay: bool = True
+    hops: bool = True
 
 
 class InlineExchange:
@@ -203,6 +205,7 @@ class _MovedJob(Job):
                 partitions=self.moved.partitions,
                 buffer_bytes=self.moved.buffer_bytes,
                 values_stay=chosen.values_stay and self.moved.values_stay,
+                hops=self.moved.movement == "range" and self.moved.hops,
             )
         self.chosen = chosen
 

@@ -177,4 +177,5 @@ def movements(draw: st.DrawFn) -> Moved:
         partitions=draw(st.sampled_from([1, 2, 3, 5, 16])),
         buffer_bytes=draw(st.sampled_from([*smallest, 1 << 20])),
         order_seed=draw(st.integers(0, 9)),
+        hops=draw(st.booleans()) if movement == "range" else True,
     )
