@@ -78,6 +78,7 @@ def records_in(root: Path, job_id: str) -> list[tuple[str, dict[str, bytes]]]:
     ]
 
 
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize("nonmatch", ["none", "skip"])
 @pytest.mark.parametrize("decreasing", [False, True])
 @pytest.mark.parametrize("missing", ["first", "last"])

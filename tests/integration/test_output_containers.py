@@ -88,7 +88,7 @@ def problems(root: Path, job_id: str, bucket: str = "out") -> list[str]:
     return [str(each) for each in report.problems] + list(report.warnings)
 
 
-@pytest.mark.sample(keep=4)
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize("own", CONTAINERS)
 def test_an_output_has_the_bytes_that_it_has_where_all_are_of_its_container(
     own: str, root: Path

@@ -129,7 +129,7 @@ def look_at(page: Page, name: str, look: str) -> None:
     assert wrong == []
 
 
-@pytest.mark.sample(keep=6)
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("name", JOB_STATES)
 def test_a_job_can_be_looked_at_in_every_state(
@@ -140,7 +140,7 @@ def test_a_job_can_be_looked_at_in_every_state(
     look_at(page, f"job-{name}", look)
 
 
-@pytest.mark.sample(keep=4)
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("name", PAGES)
 def test_every_other_page_can_be_looked_at(page: Page, name: str, look: str) -> None:
