@@ -21,8 +21,9 @@ __all__ = ["renamed_slices"]
 
 JOINED_BYTES_MAX = 16 << 10
 """Larger records, on average, are not put together."""
-AT_ONCE_BYTES = 2 << 20
-"""So much of them at a time: it stays in the processor's cache until it is written."""
+AT_ONCE_BYTES = 1 << 20
+"""So much of them at a time: it stays in the processor's cache until it is hashed and written. With
+2 MiB, new names for 3 KB records took 1.28 times the plain shuffle, with 1 MiB 1.11."""
 
 
 def renamed_slices(

@@ -230,7 +230,7 @@ BEGUN = ["watchdog", "gcs_server", "log_monitor", "raylet", "ray::", "extract", 
 """What is there, by its command line, or what was said, when the driver dies."""
 
 
-@pytest.mark.sample(keep=2)
+@pytest.mark.sample(keep=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", BEGUN)
 def test_nothing_outlives_a_driver_that_is_killed(begin: BeginJob, moment: str) -> None:

@@ -123,6 +123,7 @@ def test_runs_of_all_kinds_are_a_table_of_at_most_100_columns() -> None:
         assert wanted in text
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_contenders_run_against_a_real_server_and_leave_nothing(tmp_path: Path) -> None:
     data = make_data(tmp_path / "data", SMALL)
