@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     )
     from dsort.job.events import JobReport, PlanReport, VerifyReport
     from dsort.options import RunOptions
-    from dsort.read import ShardRecord, read_shards
+    from dsort.shard_reader import ShardRecord, read_shards
     from dsort.spec.model import JobSpec
     from dsort.staged_samples import ingest
 
@@ -130,12 +130,12 @@ _SOURCES = {
     "JobSpec": ("dsort.spec.model", "JobSpec"),
     "PlanReport": ("dsort.job.events", "PlanReport"),
     "RunOptions": ("dsort.options", "RunOptions"),
-    "ShardRecord": ("dsort.read", "ShardRecord"),
+    "ShardRecord": ("dsort.shard_reader", "ShardRecord"),
     "VerifyReport": ("dsort.job.events", "VerifyReport"),
     "ingest": ("dsort.staged_samples", "ingest"),
     "load_spec": ("dsort.api", "load_spec"),
     "plan": ("dsort.api", "plan"),
-    "read_shards": ("dsort.read", "read_shards"),
+    "read_shards": ("dsort.shard_reader", "read_shards"),
     "resume": ("dsort.api", "resume"),
     "run": ("dsort.api", "run"),
     "verify": ("dsort.api", "verify"),

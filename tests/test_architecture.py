@@ -27,7 +27,7 @@ ROOMS = (
     {"model"},
     {"verification"},
     {"amendments", "shard_contents"},
-    {"read"},
+    {"shard_reader"},
     {"job"},
     {"runtime"},
     {"workers"},
