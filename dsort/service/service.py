@@ -19,6 +19,7 @@ from dsort.service.objects.inline import InlineTransforms
 from dsort.service.objects.listing import Listings
 from dsort.service.objects.members import ShardMembers
 from dsort.service.objects.processes import ShardProcesses
+from dsort.service.objects.records import ShardRecords
 from dsort.service.schedules.create import JobMaker
 from dsort.service.schedules.fire import ScheduleKeeper
 from dsort.service.schedules.store import ScheduleStore
@@ -44,6 +45,7 @@ class Service(ClosesOnExit):
             self.shard_processes = stack.enter_context(ShardProcesses(config))
             self.inline = InlineTransforms(self.shard_processes, self.submitter)
             self.members = ShardMembers(self.shard_processes, config)
+            self.records = ShardRecords(self.shard_processes)
             self.listings = Listings()
             self.tokens = TokenStore(self.database)
             self.audit = Audit(self.database)

@@ -127,14 +127,14 @@ class ShardProcesses(ClosesOnExit):
                 shutil.rmtree(path, ignore_errors=True)
 
     async def made(
-        self, order: Mapping[str, Any], name: str, gone: Gone
+        self, order: Mapping[str, Any], name: str, gone: Gone, *, seconds_max: float = RUN_S_MAX
     ) -> tuple[MadeFile, ExitStack]:
         """The file ``name`` that a process makes of ``order``, and what to close in the end.
         ``ShardProblemError``, ``DsortError``: why there is none."""
         directory = await anyio.to_thread.run_sync(self._directory)
         with ExitStack() as ends:
             ends.callback(shutil.rmtree, directory, ignore_errors=True)
-            await self._run(order, directory, gone)
+            await self._run(order, directory, gone, seconds_max)
             path = directory / OUT_DIRECTORY / name
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             ends.callback(os.close, fd)
@@ -148,7 +148,9 @@ class ShardProcesses(ClosesOnExit):
         (made / OUT_DIRECTORY).mkdir()
         return made.resolve()
 
-    async def _run(self, order: Mapping[str, Any], directory: Path, gone: Gone) -> None:
+    async def _run(
+        self, order: Mapping[str, Any], directory: Path, gone: Gone, seconds_max: float
+    ) -> None:
         """Have the order done in ``directory``."""
 
         def begin() -> int:
@@ -163,7 +165,7 @@ class ShardProcesses(ClosesOnExit):
         )
         child = -1
         try:
-            async with asyncio.timeout(RUN_S_MAX):
+            async with asyncio.timeout(seconds_max):
                 with contextlib.suppress(ProcessLookupError):  # it is done already
                     number = int(await reader.readline() or b"0")
                     child = os.pidfd_open(number) if number else -1
@@ -175,7 +177,7 @@ class ShardProcesses(ClosesOnExit):
                 said = answer.result()
         except TimeoutError:
             raise TransformError(
-                f"to work on the shard took longer than {RUN_S_MAX:.0f} s",
+                f"to work on the shard took longer than {seconds_max:.0f} s",
                 hint="`dsort transform` and `dsort cat` have all the time that it takes",
             ) from None
         finally:

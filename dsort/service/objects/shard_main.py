@@ -15,7 +15,8 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,7 @@ from typing import Any, Final
 from dsort import api
 from dsort.errors import DsortError, InvariantError, NotFoundError, TooLargeError
 from dsort.options import RunOptions
+from dsort.service.objects import shard_looks
 from dsort.service.problems import problem_of
 from dsort.settings import Settings, resolve_ref
 from dsort.shard_contents import ShardContents, open_contents
@@ -101,11 +103,15 @@ def _done(directory: Path, answer: int, *, parent: int) -> int:
 
 def _transform(directory: Path, order: dict[str, Any]) -> None:
     """Run the job."""
+    spec = parse_spec({**order["spec"], "output_bck": f"file://{directory / OUT_DIRECTORY}"}).spec
+    api.run(spec, options=_options(directory, order))
+
+
+def _options(directory: Path, order: dict[str, Any]) -> RunOptions:
+    """How a job of one shard is run. Code runs if the service has found who allows it."""
     scratch = directory / "scratch"
     scratch.mkdir()
-    spec = parse_spec({**order["spec"], "output_bck": f"file://{directory / OUT_DIRECTORY}"}).spec
-    allowed_by = spec.transform.allowed_by if spec.transform is not None else ""
-    options = RunOptions(
+    return RunOptions(
         root=Path(order["root"]),
         scratch=scratch,
         workers=1,
@@ -113,10 +119,9 @@ def _transform(directory: Path, order: dict[str, Any]) -> None:
         bandwidth_max_bytes_per_s=order["bandwidth_max_bytes_per_s"],
         settings=Settings.of_json(order["settings"]),
         forks=True,
-        runs_code=bool(allowed_by),
+        runs_code=bool((order["spec"].get("transform") or {}).get("allowed_by")),
         fetch=replace(FetchPolicy.of(order["fetch"]), own=(str(directory),)),
     )
-    api.run(spec, options=options)
 
 
 def _look(directory: Path, order: dict[str, Any]) -> None:
@@ -129,11 +134,16 @@ def _look(directory: Path, order: dict[str, Any]) -> None:
         limits=settings.limits(ref),
         policy=FetchPolicy.of(order["fetch"]),
     )
-    made = directory / OUT_DIRECTORY / MEMBERS_FILE
-    with open_contents(bucket, order["name"]) as contents, made.open("wb") as stream:
-        pieces = _list(contents) if order["look"] == "list" else _member(contents, order["member"])
+    with ExitStack() as ends:
+        made = ends.enter_context((directory / OUT_DIRECTORY / MEMBERS_FILE).open("wb"))
+        what = order["look"]
+        if what == "counts":
+            pieces: Iterator[memoryview | bytes] = shard_looks.counts(bucket, order)
+        else:
+            contents = ends.enter_context(open_contents(bucket, order["name"]))
+            pieces = _LOOKS[what](contents, order, directory)
         for piece in pieces:
-            stream.write(piece)
+            made.write(piece)
 
 
 def _list(contents: ShardContents) -> Iterator[bytes]:
@@ -155,6 +165,18 @@ def _member(contents: ShardContents, name: str) -> Iterator[memoryview | bytes]:
             f"{name} has more than {format_bytes(MEMBER_BYTES_MAX)}", hint="`dsort cat` writes it"
         )
     yield from contents.payloads(part)
+
+
+_LOOKS: Final[Mapping[str, Callable[[ShardContents, Any, Path], Iterator[Any]]]] = {
+    "list": lambda contents, order, directory: _list(contents),
+    "member": lambda contents, order, directory: _member(contents, order["member"]),
+    "records": lambda contents, order, directory: shard_looks.records(contents, order),
+    "shown": lambda contents, order, directory: shard_looks.shown(contents, order),
+    "payload": lambda contents, order, directory: shard_looks.payload(contents, order),
+    "changed": lambda contents, order, directory: shard_looks.changed(
+        contents, order, directory, _options(directory, order)
+    ),
+}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,133 @@
+"""The shards of a bucket, and the records of a shard, for whoever looks at data.
+
+Names of shards come from a listing. All that is in a shard is found out by a process of its own,
+which writes the answer: the service sends it on, and looks into no shard itself."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, Final
+
+from dsort.containers.registry import is_supported
+from dsort.errors import DsortError, SpecError, SpecProblem
+from dsort.naming.names import is_internal
+from dsort.service.objects.listing import Entry, Listings, PageAsked
+from dsort.service.objects.places import ObjectPlace
+from dsort.service.objects.processes import (
+    Gone,
+    MadeFile,
+    ShardProblemError,
+    ShardProcesses,
+    Turns,
+)
+from dsort.service.objects.shard_main import MEMBERS_FILE
+from dsort.service.security.guard import SpecPolicy
+from dsort.spec.buckets import bucket_value
+from dsort.storage.bucket import Bucket, ObjectInfo
+
+__all__ = ["SHARDS_MAX", "ShardRecords", "listed_shards", "random_shards"]
+
+SHARDS_MAX: Final = 200
+NAMES_A_LISTING: Final = 1_000
+LIST_S_MAX: Final = 10.0
+LOOK_S_MAX: Final = 120.0
+COUNTS_BYTES_MAX: Final = 4 << 20
+
+
+def listed_shards(
+    listings: Listings,
+    bucket: Bucket,
+    uri: str,
+    client: str,
+    *,
+    text: str,
+    cursor: str,
+    limit: int,
+    clock: Callable[[], float] = time.monotonic,
+) -> tuple[list[Entry], str]:
+    """(at least ``limit`` shards whose names have ``text`` in them, where to go on, or "" at the
+    end). Fewer, if that takes long. ``SpecError``, ``StorageError``."""
+    listing, _, after = cursor.partition(":")
+    wanted, ends_at = text.lower(), clock() + LIST_S_MAX
+    found: list[Entry] = []
+    while True:
+        size = NAMES_A_LISTING if wanted else max(limit - len(found), 1)
+        asked = PageAsked(after=after, listing=listing if after else "", size=size)
+        page = listings.page(bucket, uri, client, asked)
+        found += [
+            each for each in page.entries if is_supported(each.name) and wanted in each.name.lower()
+        ]
+        listing, after = page.listing, page.after
+        if not after:
+            return found, ""
+        if len(found) >= limit or clock() > ends_at:
+            return found, f"{listing}:{after}"
+
+
+def random_shards(
+    bucket: Bucket, count: int, seed: str, clock: Callable[[], float] = time.monotonic
+) -> list[Entry]:
+    """So many of the shards at random, each as likely as any other, in the order of their names; of
+    those that are listed in ten seconds."""
+    draw, ends_at, seen = random.Random(seed), clock() + LIST_S_MAX, 0
+    kept: list[ObjectInfo] = []
+    for info in bucket.list(""):
+        if not is_supported(info.name) or is_internal(info.name):
+            continue
+        seen += 1
+        if len(kept) < count:
+            kept.append(info)
+        elif (place := draw.randrange(seen)) < count:
+            kept[place] = info
+        if clock() > ends_at:
+            break
+    return [Entry(each.name, each.size_bytes) for each in sorted(kept, key=lambda one: one.name)]
+
+
+class ShardRecords:
+    """Looks into shards for whoever wants to see data."""
+
+    def __init__(self, processes: ShardProcesses) -> None:
+        self._processes = processes
+        self._turns = Turns()
+
+    async def look(
+        self, place: ObjectPlace, policy: SpecPolicy, order: dict[str, Any], client: str, gone: Gone
+    ) -> tuple[MadeFile, ExitStack]:
+        """What the process has written of the shard, and what to close once it is sent.
+        ``ShardProblemError``, ``DsortError``."""
+        if not is_supported(place.name):
+            raise SpecError(
+                [SpecProblem("name", "is not that of a shard: only shards have records")]
+            )
+        return await self._made(place, policy, order, client, gone)
+
+    async def counts(
+        self, place: ObjectPlace, policy: SpecPolicy, shards: list[Entry], client: str, gone: Gone
+    ) -> dict[str, int]:
+        """The records of those of these shards whose number is known, by name."""
+        sizes = [each.size_bytes for each in shards]
+        order = {"look": "counts", "names": [each.name for each in shards], "sizes": sizes}
+        try:
+            made, ends = await self._made(place, policy, order, client, gone)
+        except (ShardProblemError, DsortError):
+            return {}  # what is known is shown
+        with ends:
+            text = bytearray(min(made.size_bytes, COUNTS_BYTES_MAX))
+            made.read_into(memoryview(text), 0)
+        found: dict[str, int] = json.loads(text)["records"]
+        return found
+
+    async def _made(
+        self, place: ObjectPlace, policy: SpecPolicy, order: dict[str, Any], client: str, gone: Gone
+    ) -> tuple[MadeFile, ExitStack]:
+        fetch = place.policy(policy).to_json()
+        where = {"bucket": bucket_value(place.ref), "name": place.name, "fetch": fetch}
+        async with self._turns.one(client):
+            return await self._processes.made(
+                {**where, **order}, MEMBERS_FILE, gone, seconds_max=LOOK_S_MAX
+            )

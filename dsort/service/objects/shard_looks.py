@@ -1,0 +1,196 @@
+"""What the process of a shard writes of it for whoever looks: its records a page at a time, some of
+them with their content, one member, what a transform makes of a record; and how many records the
+shards of a bucket have, as far as manifests there tell.
+
+All of it may have been written by anybody. What is kept in memory and what is written is bounded,
+whatever the shard says."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from dsort import api
+from dsort.data.total_json import to_json
+from dsort.errors import DsortError, InputError, NotFoundError, TooLargeError
+from dsort.job.journal import list_job_directories
+from dsort.job.layout import manifest_name
+from dsort.job.manifest import parse_manifest
+from dsort.options import RunOptions
+from dsort.service.objects.previews import SHOWN_BYTES_MAX, Preview, preview_of
+from dsort.shard_contents import ContentsRecord, ShardContents, open_contents
+from dsort.sizes import format_bytes
+from dsort.spec.load import parse_spec
+from dsort.storage.bucket import Bucket
+from dsort.storage.open import open_bucket
+from dsort.storage.ref import BucketRef
+from dsort.storage.small_objects import read_small
+
+__all__ = ["changed", "counts", "payload", "records", "shown"]
+
+MEMBERS_LISTED_MAX: Final = 64  # of a record: the rest is counted
+CONTENT_BYTES_MAX: Final = 6 << 20  # of all records that are shown at once
+PAYLOAD_BYTES_MAX: Final = 64 << 20
+RECORD_BYTES_MAX: Final = 64 << 20  # that a transform is tried on
+CHANGED_MAX: Final = 20
+MANIFEST_BYTES_MAX: Final = 32 << 20
+MANIFESTS_MAX: Final = 16
+ONE: Final = "one.tar"
+
+Order = Mapping[str, Any]
+
+
+def records(contents: ShardContents, order: Order) -> Iterator[bytes]:
+    """A page of the records of a shard: keys, and of each member its name and size."""
+    total, limit, text = contents.record_count(), int(order["limit"]), str(order["text"])
+    rows: list[dict[str, Any]] = []
+    after = None
+    for number in contents.numbers_with(text, int(order["first"])):
+        if len(rows) == limit:
+            after = number
+            break
+        rows.append(_row(contents.record(number)))
+    yield to_json({"total": total, "records": rows, "next_number": after}).encode()
+
+
+def shown(contents: ShardContents, order: Order) -> Iterator[bytes]:
+    """Records with their content: those of these numbers, or some at random."""
+    total = contents.record_count()
+    numbers = [int(each) for each in order["numbers"]]
+    if order["random"]:
+        count = min(int(order["random"]), total)
+        numbers = sorted(random.Random(str(order["seed"])).sample(range(total), count))
+    left = CONTENT_BYTES_MAX
+    found = []
+    for number in numbers:
+        document, left = _shown(contents, contents.record(number), left)
+        found.append(document)
+    yield to_json({"total": total, "records": found}).encode()
+
+
+def payload(contents: ShardContents, order: Order) -> Iterator[memoryview | bytes]:
+    """The bytes of one member of a record."""
+    record, member = contents.record(int(order["number"])), int(order["member"])
+    if member >= len(record.members):
+        raise NotFoundError(
+            f"record {record.number} has {len(record.members)} members, none is number {member}"
+        )
+    name, size_bytes = record.members[member]
+    if size_bytes > PAYLOAD_BYTES_MAX:
+        raise TooLargeError(
+            f"{name} has more than {format_bytes(PAYLOAD_BYTES_MAX)}", hint="`dsort cat` writes it"
+        )
+    yield from contents.payload(record, member)
+
+
+def counts(bucket: Bucket, order: Order) -> Iterator[bytes]:
+    """How many records these shards have: {name: records}, as the newest manifest of the bucket
+    says that names a shard of that length; others are left out."""
+    sizes = dict(zip(order["names"], order["sizes"], strict=True))
+    found: dict[str, int] = {}
+    directories = [each for each in list_job_directories(bucket) if each.has_manifest]
+    newest = sorted(directories, key=lambda each: each.job_id, reverse=True)
+    for directory in newest[:MANIFESTS_MAX]:
+        if len(found) == len(sizes):
+            break
+        try:
+            name = manifest_name(directory.job_id)
+            manifest = parse_manifest(read_small(bucket, name, bytes_max=MANIFEST_BYTES_MAX))
+        except DsortError:
+            continue  # it is none, or of another version: the list is there without it
+        for output in manifest.outputs:
+            if sizes.get(output.name) == output.file_bytes:
+                found.setdefault(output.name, output.records)
+    yield to_json({"records": found}).encode()
+
+
+def changed(
+    contents: ShardContents, order: Order, directory: Path, options: RunOptions
+) -> Iterator[bytes]:
+    """A record, and what a transform makes of it: a job of a shard that has this record alone."""
+    record = contents.record(int(order["number"]))
+    size_bytes = sum(size for _, size in record.members)
+    if size_bytes > RECORD_BYTES_MAX:
+        raise TooLargeError(
+            f"the record has more than {format_bytes(RECORD_BYTES_MAX)}",
+            hint="`dsort transform` takes records of any size",
+        )
+    before, left = _shown(contents, record, CONTENT_BYTES_MAX)
+    made_in, made_out = directory / "one", directory / "changed"
+    made_in.mkdir()
+    made_out.mkdir()
+    with (made_in / ONE).open("wb") as stream:
+        for piece in contents.as_tar(record.part):
+            stream.write(piece)
+    fields = {
+        "input_bck": f"file://{made_in}",
+        "input_format": {"objnames": [ONE]},
+        "input_extension": ".tar",
+        "output_bck": f"file://{made_out}",
+        "output_extension": ".tar",
+    }
+    api.run(parse_spec({**order["spec"], **fields}).spec, options=options)
+    after = _changed(made_out, left)
+    yield to_json({"before": before, "after": after}).encode()
+
+
+def _changed(made_out: Path, left: int) -> list[dict[str, Any]]:
+    """The records that came out; none if the transform drops the record."""
+    names = sorted(each.name for each in made_out.glob("*.tar"))
+    bucket = open_bucket(BucketRef("file", str(made_out)), root=made_out)
+    found = []
+    for name in names:
+        with open_contents(bucket, name) as contents:
+            for number in range(min(contents.record_count(), CHANGED_MAX)):
+                document, left = _shown(contents, contents.record(number), left)
+                found.append(document)
+    return found
+
+
+def _row(record: ContentsRecord) -> dict[str, Any]:
+    listed = record.members[:MEMBERS_LISTED_MAX]
+    return {
+        "number": record.number,
+        "key": record.key,
+        "members": [_member(record, name, size_bytes) for name, size_bytes in listed],
+        "members_total": len(record.members),
+        "size_bytes": sum(size_bytes for _, size_bytes in record.members),
+    }
+
+
+def _member(record: ContentsRecord, name: str, size_bytes: int) -> dict[str, Any]:
+    extension = name.removeprefix(record.key) if name.startswith(f"{record.key}.") else ""
+    return {"name": name, "extension": extension, "size_bytes": size_bytes}
+
+
+def _shown(
+    contents: ShardContents, record: ContentsRecord, left: int
+) -> tuple[dict[str, Any], int]:
+    """The record with what is shown of its members, and how many bytes may still be sent whole."""
+    document = _row(record)
+    for number, member in enumerate(document["members"]):
+        try:
+            head = _head(contents.payload(record, number), SHOWN_BYTES_MAX)
+            preview = preview_of(member["name"], head, member["size_bytes"])
+        except InputError as error:  # of this member alone
+            member |= {"kind": "bytes", "problem": error.message}
+            continue
+        sent_bytes = len(preview.content or b"")
+        if sent_bytes > left:
+            preview = Preview(preview.kind, preview.media_type, preview.width, preview.height)
+            sent_bytes = 0
+        left -= sent_bytes
+        member |= preview.to_json()
+    return document, left
+
+
+def _head(pieces: Iterable[memoryview | bytes], bytes_max: int) -> bytes:
+    """The first bytes: no more is read, or inflated, than has to be."""
+    head = bytearray()
+    for piece in pieces:
+        head += piece[: bytes_max - len(head)]
+        if len(head) >= bytes_max:
+            break
+    return bytes(head)
