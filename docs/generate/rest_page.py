@@ -15,6 +15,7 @@ TITLES = {
     "schedules": "Schedules",
     "transforms": "Transforms",
     "objects": "Objects",
+    "data": "Data: shards, records and members",
     "specs": "Specs",
     "access": "Tokens and the audit trail",
     "service": "The service itself",

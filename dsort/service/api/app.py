@@ -31,6 +31,7 @@ from dsort.service.aistore.key_maps import KEY_MAP_NAME
 from dsort.service.api import (
     admin,
     buckets,
+    datasets,
     jobs,
     meta,
     metrics,
@@ -82,6 +83,7 @@ def create_app(service: Service) -> FastAPI:
         transforms,
         buckets,
         objects,
+        datasets,
         meta,
         admin,
         metrics,

@@ -99,12 +99,19 @@ def sent_path(request: Request) -> bytes:
 
 
 def object_place(
-    service: Service, request: Request, identity: Identity, provider: str, *, writes: bool = False
+    service: Service,
+    request: Request,
+    identity: Identity,
+    provider: str = "",
+    *,
+    writes: bool = False,
+    prefix: bytes = PREFIX,
 ) -> ObjectPlace:
-    """The object that a request is about; errors as of ``places.object_of_path``."""
+    """The object that a request is about, whose path begins with ``prefix``; errors as of
+    ``places.object_of_path``."""
     refuse_namespace(request)
     asking = Asking(identity, service.config, service.submitter.policy, provider, writes)
-    return object_of_path(sent_path(request).removeprefix(PREFIX), asking)
+    return object_of_path(sent_path(request).removeprefix(prefix), asking)
 
 
 def refuse_namespace(request: Request) -> None:

@@ -25,6 +25,7 @@ CLIENTS_REMEMBERED_MAX = 10_000
 STREAMS_MAX = 256
 STREAM_RETRY_S = 10.0
 DOWNLOADS_MAX = 64
+LOOKS_PER_MINUTE_MAX = 600
 UPLOADS_MAX = 16
 GUESS_RETRY_S = 1.0
 BODY_S_MAX = 60.0
@@ -83,10 +84,12 @@ class RequestLimits:
         requests_per_minute_max: int,
         *,
         failures_per_minute_max: int = FAILURES_PER_MINUTE_MAX,
+        looks_per_minute_max: int = LOOKS_PER_MINUTE_MAX,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._requests = Rate(requests_per_minute_max, clock=clock)
         self._failures = Rate(failures_per_minute_max, clock=clock)
+        self._looks = Rate(looks_per_minute_max, clock=clock)
         self._guessing = threading.Lock()
         self._streams: Counter[str] = Counter()
         self._downloads: Counter[str] = Counter()
@@ -101,6 +104,17 @@ class RequestLimits:
                 f"too many requests from {client}",
                 retry_after_s=wait_s,
                 hint="see the header Retry-After",
+            )
+
+    def look(self, client: str) -> None:
+        """Count a look into a shard, which takes a process of its own. ``TooManyRequestsError`` if
+        it is one too many."""
+        wait_s = self._looks.take(client)
+        if wait_s:
+            raise TooManyRequestsError(
+                f"{client} looks into too many shards",
+                retry_after_s=wait_s,
+                hint="see the header Retry-After; `dsort cat` and the loader read without a limit",
             )
 
     @contextmanager

@@ -1,0 +1,320 @@
+"""``/v1/shards``, ``/v1/records``, ``/v1/samples`` and ``/v1/members``: what is in a bucket's
+shards, for whoever wants to see it. Who may read an object may look into it.
+
+Nothing that a shard holds is sent as anything that a browser would show: answers are JSON, or bytes
+to be saved."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from dsort.errors import (
+    ForbiddenError,
+    NotFoundError,
+    ObjectNotFoundError,
+    SpecError,
+    SpecProblem,
+)
+from dsort.model.base import example_of
+from dsort.model.dataset import ChangedRecord, RecordPage, ShardPage, ShownRecords
+from dsort.service.api.answers import JsonAnswer
+from dsort.service.api.dependencies import Caller, address_of
+from dsort.service.api.models import problems, shown
+from dsort.service.api.object_places import (
+    NamePath,
+    missing,
+    object_place,
+    sent_path,
+    shard_problem,
+)
+from dsort.service.jobs.rows import validated
+from dsort.service.objects.answers import BytesAnswer, entity_tag, in_thread, object_headers
+from dsort.service.objects.listing import Entry
+from dsort.service.objects.places import Asking, ObjectPlace, bucket_of_path
+from dsort.service.objects.processes import ShardProblemError
+from dsort.service.objects.records import SHARDS_MAX, listed_shards, random_shards
+from dsort.service.security.tokens import SUBMITTER, Identity
+from dsort.service.service import Service
+
+__all__ = ["router"]
+
+RECORDS_MAX: Final = 500
+SHOWN_MAX: Final = 20
+NUMBER_MAX: Final = 2**53
+_ASKED: Final = problems(400, 401, 403, 404, 413, 422, 429, 502)
+BucketPart = Annotated[
+    str,
+    Path(description="A bucket as in a spec, as one part of the path: `s3%3A%2F%2Fdata%2Fimages`."),
+]
+WholeBucket = Annotated[
+    str, Path(description="A bucket as in a spec: `images`, `s3%3A%2F%2Fdata%2Fimages`.")
+]
+Number = Annotated[int, Query(ge=0, le=NUMBER_MAX, description="Of the record, from 0 on.")]
+Seed = Annotated[str, Query(max_length=64, description="Another one draws others.")]
+_BYTES: Final[dict[str, Any]] = {
+    "application/octet-stream": {
+        "schema": {"type": "string", "format": "binary"},
+        "example": "the bytes",
+    }
+}
+
+
+def router(service: Service) -> APIRouter:
+    """The routes of data."""
+    routes = APIRouter(prefix="/v1", tags=["data"], default_response_class=JsonAnswer)
+    looks = _Looks(service)
+    _add_shards(routes, looks)
+    _add_records(routes, looks)
+    _add_samples(routes, looks)
+    _add_changed(routes, looks)
+    _add_members(routes, looks)
+    return routes
+
+
+class _Looks:
+    """What the routes share: whose turn it is, what is written down, how answers are sent."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+
+    async def counted(self, identity: Caller) -> AsyncIterator[None]:
+        """While a request is answered."""
+        self.service.limits.look(identity.name)
+        with self.service.limits.download(identity.name):
+            yield
+
+    def bucket(self, request: Request, identity: Identity, prefix: bytes) -> ObjectPlace:
+        """The bucket that all of the path behind ``prefix`` names."""
+        asking = Asking(identity, self.service.config, self.service.submitter.policy)
+        return bucket_of_path(sent_path(request).removeprefix(prefix), asking)
+
+    async def note(
+        self, request: Request, identity: Identity, action: str, place: ObjectPlace, **more: Any
+    ) -> None:
+        """Write down who looks at what."""
+        target = f"{place.uri}/{place.name}" if place.name else place.uri
+        note, address = self.service.audit.note, address_of(request)
+        await run_in_threadpool(note, None, identity.name, address, action, target, more)
+
+    async def answer(
+        self,
+        request: Request,
+        identity: Identity,
+        place: ObjectPlace,
+        order: dict[str, Any],
+        *,
+        file_name: str = "",
+    ) -> Response:
+        """What the process of the shard writes, as JSON; as a file to save if it has a name."""
+        policy = self.service.submitter.policy
+        with missing(place):
+            info = await run_in_threadpool(
+                lambda: place.opened(self.service.config, policy).stat(place.name)
+            )
+        try:
+            made, ends = await self.service.records.look(
+                place, policy, order, identity.name, request.is_disconnected
+            )
+        except ShardProblemError as error:
+            return shard_problem(error)
+        headers = object_headers(info, entity_tag(info.etag, str(info.size_bytes), str(order)))
+        if file_name:
+            saved = f"attachment; filename*=UTF-8''{quote(file_name, safe='')}"
+            headers |= {"Content-Disposition": saved}
+        answer = BytesAnswer(made, 0, made.size_bytes, ends=ends, headers=headers)
+        if not file_name:
+            answer.headers["Content-Type"] = "application/json"
+        return answer
+
+
+def _add_shards(routes: APIRouter, looks: _Looks) -> None:
+    service = looks.service
+
+    @routes.get(
+        "/shards/{bucket:path}",
+        dependencies=[Depends(looks.counted)],
+        response_model=ShardPage,
+        responses=shown(200, example_of(ShardPage)) | _ASKED,
+        summary="List the shards of a bucket",
+    )
+    async def list_shards(
+        request: Request,
+        identity: Caller,
+        bucket: WholeBucket,
+        text: Annotated[str, Query(max_length=200, description="Only names with this in.")] = "",
+        limit: Annotated[int, Query(ge=1, le=SHARDS_MAX, description="About so many.")] = 100,
+        cursor: Annotated[
+            str | None, Query(max_length=2048, description="`next_cursor` of the page before.")
+        ] = None,
+        random: Annotated[
+            int, Query(ge=0, le=SHOWN_MAX, description="So many at random, and no page.")
+        ] = 0,
+        seed: Seed = "",
+    ) -> ShardPage:
+        """The shards of a bucket with their sizes, and with the number of their records where a
+        manifest in the bucket tells it. The token has to be for the bucket as an input."""
+        place = looks.bucket(request, identity, b"/v1/shards/")
+        policy = service.submitter.policy
+        found: list[Entry] = []
+        after: list[str] = []
+
+        def find() -> None:
+            opened = place.opened(service.config, policy)
+            if random:
+                found.extend(random_shards(opened, random, seed))
+                return
+            more, goes_on = listed_shards(
+                service.listings,
+                opened,
+                place.uri,
+                identity.name,
+                text=text,
+                cursor=cursor or "",
+                limit=limit,
+            )
+            found.extend(more)
+            after.append(goes_on)
+
+        try:
+            await in_thread(find)
+        except ObjectNotFoundError:
+            raise NotFoundError(f'bucket "{place.shown_bucket}" does not exist') from None
+        known: dict[str, int] = {}
+        if found and not random:
+            known = await service.records.counts(
+                place, policy, found, identity.name, request.is_disconnected
+            )
+        await looks.note(request, identity, "data.list", place)
+        rows = [
+            {"name": each.name, "size_bytes": each.size_bytes, "records": known.get(each.name)}
+            for each in found
+        ]
+        goes_on = after[0] if after else ""
+        document = {"bucket": place.uri, "shards": rows, "next_cursor": goes_on or None}
+        return validated(ShardPage, document)
+
+
+def _add_records(routes: APIRouter, looks: _Looks) -> None:
+    @routes.get(
+        "/records/{bucket}/{name:path}",
+        dependencies=[Depends(looks.counted)],
+        response_model=RecordPage,
+        responses=shown(200, example_of(RecordPage)) | _ASKED,
+        summary="List the records of a shard",
+    )
+    async def list_records(
+        request: Request,
+        identity: Caller,
+        bucket: BucketPart,
+        name: NamePath,
+        first: Annotated[
+            int, Query(ge=0, le=NUMBER_MAX, description="The number of the first one.")
+        ] = 0,
+        limit: Annotated[int, Query(ge=1, le=RECORDS_MAX, description="How many on a page.")] = 50,
+        text: Annotated[str, Query(max_length=200, description="Only keys with this in.")] = "",
+    ) -> Response:
+        """Keys, and the names and sizes of members. Of a shard that is not compressed only headers
+        are read."""
+        place = object_place(looks.service, request, identity, prefix=b"/v1/records/")
+        await looks.note(request, identity, "data.list", place)
+        order = {"look": "records", "first": first, "limit": limit, "text": text}
+        return await looks.answer(request, identity, place, order)
+
+
+def _add_samples(routes: APIRouter, looks: _Looks) -> None:
+    @routes.get(
+        "/samples/{bucket}/{name:path}",
+        dependencies=[Depends(looks.counted)],
+        response_model=ShownRecords,
+        responses=shown(200, example_of(ShownRecords)) | _ASKED,
+        summary="Look at records",
+    )
+    async def show_records(
+        request: Request,
+        identity: Caller,
+        bucket: BucketPart,
+        name: NamePath,
+        number: Annotated[
+            list[int], Query(max_length=SHOWN_MAX, description="These records; may be repeated.")
+        ] = [],  # noqa: B006 (FastAPI copies it)
+        random: Annotated[
+            int, Query(ge=0, le=SHOWN_MAX, description="So many at random instead.")
+        ] = 0,
+        seed: Seed = "",
+    ) -> Response:
+        """Records of a shard with what is to be seen of their members: small pictures whole, the
+        beginning of texts and of everything else. At most 6 MiB."""
+        place = object_place(looks.service, request, identity, prefix=b"/v1/samples/")
+        if bool(number) == bool(random):
+            raise SpecError([SpecProblem("number", "either this, or random, says which records")])
+        if any(not 0 <= each <= NUMBER_MAX for each in number):
+            raise SpecError([SpecProblem("number", "is not that of a record")])
+        which = {"random": random, "seed": seed} if random else {"numbers": number}
+        await looks.note(request, identity, "data.show", place, **which)
+        order = {"look": "shown", "numbers": number, "random": random, "seed": seed}
+        return await looks.answer(request, identity, place, order)
+
+
+def _add_changed(routes: APIRouter, looks: _Looks) -> None:
+    @routes.get(
+        "/changed/{bucket}/{name:path}",
+        dependencies=[Depends(looks.counted)],
+        response_model=ChangedRecord,
+        responses=shown(200, example_of(ChangedRecord)) | _ASKED,
+        summary="Try a transform on a record",
+    )
+    async def show_changed(
+        request: Request,
+        identity: Caller,
+        bucket: BucketPart,
+        name: NamePath,
+        number: Number,
+        transform: Annotated[
+            str,
+            Query(max_length=80, description="`resize@3`, or `resize` for the newest version."),
+        ],
+    ) -> Response:
+        """A record as it is, and what a named transform makes of it: a job of this record alone,
+        which writes nothing to any bucket. For submitters."""
+        place = object_place(looks.service, request, identity, prefix=b"/v1/changed/")
+        if not identity.at_least(SUBMITTER):
+            raise ForbiddenError(
+                f"{identity.name} is a {identity.role}, and to try transforms is for a {SUBMITTER}",
+                hint=f"ask for a token with the role {SUBMITTER}",
+            )
+        spec = await run_in_threadpool(looks.service.inline.spec, place, transform)
+        await looks.note(
+            request, identity, "data.change", place, number=number, transform=transform
+        )
+        order = {"look": "changed", "number": number, "spec": spec.canonical()}
+        return await looks.answer(request, identity, place, order)
+
+
+def _add_members(routes: APIRouter, looks: _Looks) -> None:
+    @routes.get(
+        "/members/{bucket}/{name:path}",
+        dependencies=[Depends(looks.counted)],
+        response_class=Response,
+        responses={200: {"description": "The bytes, to be saved.", "content": _BYTES}, **_ASKED},
+        summary="Read a member of a record",
+    )
+    async def read_member(
+        request: Request,
+        identity: Caller,
+        bucket: BucketPart,
+        name: NamePath,
+        number: Number,
+        member: Annotated[int, Query(ge=0, le=NUMBER_MAX, description="Of the record, from 0 on.")],
+    ) -> Response:
+        """The bytes of one member, up to 64 MiB, of a shard of any container."""
+        place = object_place(looks.service, request, identity, prefix=b"/v1/members/")
+        await looks.note(request, identity, "data.read", place, number=number, member=member)
+        order = {"look": "payload", "number": number, "member": member}
+        return await looks.answer(
+            request, identity, place, order, file_name=f"record-{number}-{member}.bin"
+        )

@@ -1,0 +1,275 @@
+"""What the service shows of data: shards, records, members; whatever shards hold, and to whom."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import json
+import struct
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsort.service.objects.previews import preview_of
+from dsort.service.security.limits import RequestLimits
+from dsort.service.security.tokens import VIEWER, TokenStore
+from tests.support.engine import run_local
+from tests.support.service_here import ServiceHere, service_here
+from tests.support.workers_here import WorkersHere
+
+HTML = b"<script>document.title='owned'</script>"
+SVG = b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>"
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 640, 480) + b"\x08\x02\0\0\0"
+RECORDS = {
+    "0001.png": PNG,
+    "0001.json": b'{"class": 3}',
+    "0002.svg": SVG,
+    "0002.html": HTML,
+    "<b>0003</b>.png": PNG[:16] + struct.pack(">II", 60_000, 60_000) + b"\x08\x02\0\0\0",
+    "0004.bin": bytes(range(256)) * 4,
+    "0004.wav": b"RIFF\x24\0\0\0WAVEfmt ",
+    "ü\n5.txt": "grün".encode() * 10_000,
+}
+
+
+def tar_of(files: dict[str, bytes]) -> bytes:
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w") as tar:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return written.getvalue()
+
+
+def bomb() -> bytes:
+    """A zip whose one member is a thousand times as long as the zip."""
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        archive.writestr("bomb.txt", b"\0" * (16 << 20))
+    return written.getvalue()
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceHere]:
+    with service_here(tmp_path_factory.mktemp("datasets")) as opened:
+        images = opened.service.config.run.root / "images"
+        images.mkdir()
+        (images / "s-0.tar").write_bytes(tar_of(RECORDS))
+        (images / "s-1.tar.gz").write_bytes(gzip.compress(tar_of(RECORDS)))
+        (images / "deep").mkdir()
+        (images / "deep" / "lines.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+        (images / "bomb.zip").write_bytes(bomb())
+        (images / "index.html").write_bytes(HTML)
+        yield opened
+
+
+def ask(here: ServiceHere, path: str, **query: Any) -> Any:
+    answer = here.client.get(path, params=query)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["Content-Type"] == "application/json"
+    return answer.json()
+
+
+def test_shards_are_listed_searched_and_drawn(here: ServiceHere) -> None:
+    whole = ask(here, "/v1/shards/images")
+    names = ["bomb.zip", "deep/lines.jsonl", "s-0.tar", "s-1.tar.gz"]
+    assert [each["name"] for each in whole["shards"]] == names
+    assert whole["shards"][2]["size_bytes"] == len(tar_of(RECORDS))
+    assert (whole["next_cursor"], whole["shards"][2]["records"]) == (None, None)
+    found = ask(here, "/v1/shards/images", text="TAR")["shards"]
+    assert [each["name"] for each in found] == names[2:]
+    seen: list[str] = []
+    cursor = None
+    while cursor != "":
+        page = ask(here, "/v1/shards/images", limit=1, **({"cursor": cursor} if cursor else {}))
+        seen += [each["name"] for each in page["shards"]]
+        cursor = page["next_cursor"] or ""
+    assert seen == names
+    drawn = {
+        each["name"]
+        for seed in range(8)
+        for each in ask(here, "/v1/shards/images", random=1, seed=seed)["shards"]
+    }
+    assert len(drawn) > 1
+    assert here.client.get("/v1/shards/none").status_code == 404
+
+
+def test_numbers_of_records_are_those_of_manifests(
+    here: ServiceHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dsort.api.LocalRuntime", WorkersHere)
+    root = here.service.config.run.root
+    spec = {"input_bck": "images", "output_bck": "made", "output_format": "m-%d"}
+    spec |= {"input_format": "s-0.tar", "output_shard_records": 4}  # type: ignore[dict-item]
+    run_local(root, spec)
+    page = ask(here, "/v1/shards/made")
+    assert [each["records"] for each in page["shards"]] == [4, 1]
+    with (root / "made" / "m-0.tar").open("ab") as shard:
+        shard.write(b"\0" * 512)  # it is another one now
+    assert [each["records"] for each in ask(here, "/v1/shards/made")["shards"]] == [None, 1]
+
+
+@pytest.mark.parametrize("shard", ["s-0.tar", "s-1.tar.gz"])
+def test_records_are_listed_with_their_members(here: ServiceHere, shard: str) -> None:
+    page = ask(here, f"/v1/records/images/{shard}", limit=2)
+    assert (page["total"], page["next_number"]) == (5, 2)
+    first = page["records"][0]
+    assert (first["number"], first["key"], first["members_total"]) == (0, "0001", 2)
+    assert first["members"][1] == {"name": "0001.json", "extension": ".json", "size_bytes": 12}
+    rest = ask(here, f"/v1/records/images/{shard}", first=2)
+    assert [each["key"] for each in rest["records"]] == ["<b>0003</b>", "0004", "ü\n5"]
+    assert rest["next_number"] is None
+    found = ask(here, f"/v1/records/images/{shard}", text="4")["records"]
+    assert [each["number"] for each in found] == [3]
+
+
+def test_members_are_shown_as_what_their_bytes_are(here: ServiceHere) -> None:
+    shown = ask(here, "/v1/samples/images/s-0.tar", number=[0, 1, 2, 3, 4])["records"]
+    members = {each["name"]: each for record in shown for each in record["members"]}
+    png = members["0001.png"]
+    assert (png["kind"], png["width"], png["height"]) == ("image", 640, 480)
+    assert base64.b64decode(png["base64"]) == PNG
+    assert (members["0001.json"]["kind"], members["0001.json"]["text"]) == ("json", '{"class": 3}')
+    for name, data in (("0002.svg", SVG), ("0002.html", HTML)):  # documents, which may run code
+        assert (members[name]["kind"], members[name]["text"]) == ("text", data.decode())
+    huge = members["<b>0003</b>.png"]
+    assert (huge["kind"], huge["width"], "base64" in huge) == ("bytes", 60_000, False)
+    assert members["0004.bin"]["hex"] == bytes(range(256)).hex()
+    assert members["0004.wav"]["kind"] == "audio"
+    assert 16_000 < len(members["ü\n5.txt"]["text"].encode()) <= 16 << 10
+
+
+def test_some_records_are_drawn_at_random(here: ServiceHere) -> None:
+    path = "/v1/samples/images/s-0.tar"
+    drawn = [
+        [each["number"] for each in ask(here, path, random=3, seed=seed)["records"]]
+        for seed in (1, 1, 2)
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+    lines = ask(here, "/v1/samples/images/deep/lines.jsonl", random=10)["records"]
+    assert [each["members"][0]["text"] for each in lines] == ['{"text": "one"}', '{"text": "two"}']
+
+
+def test_a_member_is_sent_to_be_saved_and_never_to_be_shown(here: ServiceHere) -> None:
+    answer = here.client.get("/v1/members/images/s-0.tar", params={"number": 1, "member": 1})
+    assert (answer.status_code, answer.content) == (200, HTML)
+    assert answer.headers["Content-Type"] == "application/octet-stream"
+    assert answer.headers["Content-Disposition"].startswith("attachment")
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.headers["Content-Security-Policy"] == "default-src 'none'; sandbox"
+    shown = here.client.get("/v1/samples/images/s-0.tar", params={"number": 1})
+    assert shown.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_of_a_bomb_only_the_beginning_is_inflated(here: ServiceHere) -> None:
+    row = ask(here, "/v1/records/images/bomb.zip")["records"][0]
+    assert row["size_bytes"] == 16 << 20
+    (member,) = ask(here, "/v1/samples/images/bomb.zip", number=0)["records"][0]["members"]
+    assert (member["kind"], len(member["hex"])) == ("bytes", 512)
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "status"),
+    [
+        ("records/images/index.html", {}, 400),
+        ("records/images/none.tar", {}, 404),
+        ("samples/images/s-0.tar", {}, 400),
+        ("samples/images/s-0.tar", {"number": 5}, 422),
+        ("samples/images/s-0.tar", {"number": -1}, 400),
+        ("members/images/s-0.tar", {"number": 0, "member": 2}, 404),
+        ("members/images/torn.tar", {"number": 0, "member": 0}, 422),
+        ("changed/images/s-0.tar", {"number": 0, "transform": "none"}, 400),
+        ("records/..%2Fimages/s-0.tar", {}, 400),
+        ("records/.dsort/s-0.tar", {}, 400),
+        ("shards/images%2F..%2F..", {}, 400),
+    ],
+)
+def test_what_cannot_be_shown_is_an_error(
+    here: ServiceHere, path: str, query: dict[str, Any], status: int
+) -> None:
+    torn = here.service.config.run.root / "images" / "torn.tar"
+    torn.write_bytes(tar_of(RECORDS)[:700])
+    try:
+        answer = here.client.get(f"/v1/{path}", params=query)
+    finally:
+        torn.unlink()
+    assert (answer.status_code, bool(answer.json()["detail"])) == (status, True), answer.text
+
+
+def test_a_transform_is_tried_on_one_record(here: ServiceHere) -> None:
+    steps = [{"fields": {"drop": ["json"]}}]
+    here.service.transforms.put("pictures", {"steps": steps}, "ada")
+    tried = ask(here, "/v1/changed/images/s-0.tar", number=0, transform="pictures")
+    assert [each["name"] for each in tried["before"]["members"]] == ["0001.png", "0001.json"]
+    (after,) = tried["after"]
+    assert [each["name"] for each in after["members"]] == ["0001.png"]
+    here.service.transforms.put("none", {"steps": [{"filter": 'key == "x"'}]}, "ada")
+    assert ask(here, "/v1/changed/images/s-0.tar", number=0, transform="none")["after"] == []
+    scratch = here.service.config.scratch_dir
+    assert scratch is not None
+    assert list(scratch.iterdir()) == []
+
+
+def test_who_looks_is_written_down_and_held_back(here: ServiceHere, tmp_path: Path) -> None:
+    ask(here, "/v1/samples/images/s-0.tar", number=2)
+    row = here.service.audit.list(limit=1)[0]
+    assert (row.action, row.details) == ("data.show", {"numbers": [2]})
+    assert row.target.endswith("/images/s-0.tar")
+    limits = here.service.limits
+    try:
+        here.service.limits = RequestLimits(10**6, looks_per_minute_max=1)
+        ask(here, "/v1/records/images/s-0.tar")
+        late = here.client.get("/v1/records/images/s-0.tar")
+        assert (late.status_code, int(late.headers["Retry-After"]) > 0) == (429, True)
+    finally:
+        here.service.limits = limits
+
+
+def test_only_who_may_read_a_bucket_looks_into_it(tmp_path: Path) -> None:
+    with service_here(tmp_path, no_auth=False) as here:
+        root = here.service.config.run.root
+        for name in ("images", "secret"):
+            (root / name).mkdir()
+            (root / name / "s.tar").write_bytes(tar_of({"a.txt": b"x"}))
+        (root / "images" / "link.tar").symlink_to(root / "secret" / "s.tar")
+        here.service.tokens = TokenStore(here.service.database, cost_log2=4)
+        token = here.service.tokens.add("vera", VIEWER, [str(root / "images")], [])
+        headers = {"Authorization": f"Bearer {token}"}
+        for path in ("shards/secret", "records/secret/s.tar", "samples/secret/s.tar?number=0"):
+            assert here.client.get(f"/v1/{path}", headers=headers).status_code == 403
+        assert here.client.get("/v1/shards/images").status_code == 401
+        assert here.client.get("/v1/records/images/s.tar", headers=headers).status_code == 200
+        linked = here.client.get("/v1/records/images/link.tar", headers=headers)
+        assert (
+            linked.status_code == 502
+        )  # a link that leads out of the bucket is none of its shards
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "expected"),
+    [
+        ("a.gif", b"GIF89a\x02\0\x03\0", ("image", 2, 3)),
+        ("a.jpg", b"\xff\xd8\xff\xe0\0\x04\0\0\xff\xc0\0\x11\x08\0\x07\0\x09" + b"\0" * 9,
+         ("image", 9, 7)),
+        ("a.webp", b"RIFF\0\0\0\0WEBPVP8X\n\0\0\0\0\0\0\0\x01\0\0\x02\0\0", ("image", 2, 3)),
+        ("a.bmp", b"BM" + b"\0" * 12 + struct.pack("<IIi", 40, 5, -6) + b"\0" * 4,
+         ("image", 5, 6)),
+        ("a.jpg", b"\xff\xd8\xff" + b"\xff" * 400, ("bytes", None, None)),
+        ("a.png", HTML, ("text", None, None)),
+        ("a.mp3", b"\xff\xfb\x90\0", ("audio", None, None)),
+        ("a.txt", "ü".encode()[:1], ("bytes", None, None)),
+        ("a.json", json.dumps({"a": 1}).encode(), ("json", None, None)),
+        ("a.bin", b"", ("text", None, None)),
+    ],
+)  # fmt: skip
+def test_bytes_decide_what_a_member_is(
+    name: str, head: bytes, expected: tuple[str, int | None, int | None]
+) -> None:
+    found = preview_of(name, head, len(head))
+    assert (found.kind, found.width, found.height) == expected
