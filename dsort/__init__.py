@@ -4,7 +4,7 @@
 
     import dsort
 
-    report = dsort.run(dsort.load_spec("spec.json"))
+    report = dsort.read("images/*.tar").shuffle(seed=42).write("out/a-%06d.tar", size="1GB").run()
     for record in dsort.read_shards(report):
         print(record.key, list(record.members))
 
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dsort.api import load_spec, plan, resume, run, verify
+    from dsort.builder import SpecBuilder, read
     from dsort.client import DsortClient as Client
     from dsort.errors import (
         ChangedInputError,
@@ -99,6 +100,7 @@ __all__ = [
     "ShardCommandError",
     "ShardEndError",
     "ShardRecord",
+    "SpecBuilder",
     "SpecError",
     "SpecProblem",
     "StorageAccessError",
@@ -118,6 +120,7 @@ __all__ = [
     "ingest",
     "load_spec",
     "plan",
+    "read",
     "read_shards",
     "resume",
     "run",
@@ -131,10 +134,12 @@ _SOURCES = {
     "PlanReport": ("dsort.job.events", "PlanReport"),
     "RunOptions": ("dsort.options", "RunOptions"),
     "ShardRecord": ("dsort.shard_reader", "ShardRecord"),
+    "SpecBuilder": ("dsort.builder", "SpecBuilder"),
     "VerifyReport": ("dsort.job.events", "VerifyReport"),
     "ingest": ("dsort.staged_samples", "ingest"),
     "load_spec": ("dsort.api", "load_spec"),
     "plan": ("dsort.api", "plan"),
+    "read": ("dsort.builder", "read"),
     "read_shards": ("dsort.shard_reader", "read_shards"),
     "resume": ("dsort.api", "resume"),
     "run": ("dsort.api", "run"),

@@ -21,7 +21,7 @@ ROOMS = (
     {"__main__"},
     {"cli"},
     {"__init__"},
-    {"client", "service", "staged_samples"},
+    {"builder", "client", "service", "staged_samples"},
     {"api"},
     {"web"},
     {"model"},

@@ -15,7 +15,13 @@ __all__ = ["FilesHook", "files_of", "imports_of"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 STARTS = ("dsort", "dsort.__main__", "dsort.client")
-LOADED_LATER = ("dsort.spec.load", "dsort.spec.schema", "dsort.spec.yaml_text", "dsort.version")
+LOADED_LATER = (
+    "dsort.builder",
+    "dsort.spec.load",
+    "dsort.spec.schema",
+    "dsort.spec.yaml_text",
+    "dsort.version",
+)
 OF_CLIENT = "dsort-client.txt"
 """What tells dsort that it is this distribution (``dsort/installation.py``)."""
 

@@ -1,0 +1,226 @@
+"""``SpecBuilder``: all calls, and what is done with what they built."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeVar
+
+from dsort.builder.inputs import InputCalls, input_fields
+from dsort.builder.outputs import OrderCalls, OutputCalls
+from dsort.builder.places import Place
+from dsort.builder.steps import StepCalls
+from dsort.settings.named_transforms import find_transform
+from dsort.sidecars.kinds import SidecarKind
+from dsort.spec.model import JobSpec
+
+if TYPE_CHECKING:
+    from dsort.job.events import JobReport, PlanReport
+
+__all__ = ["SpecBuilder", "read"]
+
+_OF_INPUT: Final = ("input_bck", "input_format", "input_extension")
+Answer = TypeVar("Answer", covariant=True)
+
+
+class Submits(Protocol[Answer]):
+    """A client of a service: ``dsort.Client`` or ``dsort.AsyncClient``."""
+
+    def submit(self, spec: Mapping[str, Any], /, **how: Any) -> Answer:
+        """Put a job into its queue."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
+    """A job spec, one call after the other. Frozen: each call gives a new one. ``dsort.read`` makes
+    the first one, ``SpecBuilder.of`` one of a spec that there is.
+
+    Two are equal if they give the same fields. From ``write`` on, each call checks the whole spec:
+    ``SpecError`` has all of its problems, in the words of the calls.
+    """
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @classmethod
+    def of(cls, spec: JobSpec) -> Self:
+        """The builder that gives ``spec``, and goes on from there."""
+        fields = spec.canonical()
+        for name in ("on_success", "on_failure"):  # which manifests do not keep
+            hook = getattr(spec, name)
+            if hook is not None:
+                fields[name] = hook.called
+        if "inputs" not in fields:
+            own = {name: fields.pop(name) for name in _OF_INPUT}
+            own["input_format"] = {
+                name: it for name, it in own["input_format"].items() if it is not None
+            }
+            fields["inputs"] = [own]
+        where = f"{spec.input_uri} to {spec.output_bck.uri}"
+        calls = (f"SpecBuilder.of({where!r})",)
+        return cls(MappingProxyType(fields), calls, "order", is_whole=True)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SpecBuilder) and self.to_dict() == other.to_dict()
+
+    # --- the rest of a spec ----------------------------------------------------------------------
+
+    def deduplicate(
+        self,
+        by: Literal["key", "content"] | None = None,
+        *,
+        extensions: Sequence[str] | None = None,
+        keep: Literal["first", "last"] | None = None,
+    ) -> Self:
+        """Of records that are the same, one stays. ``extensions``: of the members compared."""
+        listed = None if extensions is None else list(extensions)
+        given = {"by": by, "extensions": listed, "keep": keep}
+        said = {name: value for name, value in given.items() if value is not None}
+        return self._with("deduplicate", {"deduplicate": said or {"by": "key"}}, shown=said)
+
+    def index(self, *kinds: SidecarKind) -> Self:
+        """Files beside the shards for their readers: ``index("wids", "sizes")``."""
+        return self._with("index", {"index": list(kinds)}, shown={"_kinds": kinds})
+
+    def lineage(self, file: Literal["parquet", "jsonl"] = "parquet") -> Self:
+        """Keep a file that says where each record was and is."""
+        return self._with("lineage", {"lineage": file}, shown={"_file": file})
+
+    def checksum(self) -> Self:
+        """Compare checksums of all records, on the way in and on the way out."""
+        return self._with("checksum", {"verify": "content"}, shown={})
+
+    def equalize(self, how: Literal["drop", "repeat"]) -> Self:
+        """All shards get the same number of records: what is too much is left out, or some records
+        come out twice. For a ``count`` of shards."""
+        return self._with("equalize", {"equalize": how}, shown={"_how": how})
+
+    def limits(
+        self,
+        *,
+        memory: str | None = None,
+        extractors: int | None = None,
+        creators: int | None = None,
+        expansion: int | None = None,
+    ) -> Self:
+        """How much of the machine the job may use, and how much larger than its file a compressed
+        shard may be (``expansion``, a factor)."""
+        values = {
+            "max_mem_usage": memory,
+            "extract_concurrency_max_limit": extractors,
+            "create_concurrency_max_limit": creators,
+            "max_expansion": expansion,
+        }
+        given = {"memory": memory, "extractors": extractors, "creators": creators}
+        return self._with("limits", values, shown={**given, "expansion": expansion})
+
+    def reactions(self, **reactions: str) -> Self:
+        """What is done about oddities: ``reactions(duplicate_keys="drop",
+        missing_shards="ignore")``, by the names that a spec has."""
+        return self._with("reactions", reactions)
+
+    def notify(
+        self,
+        *,
+        on_success: Mapping[str, str] | None = None,
+        on_failure: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Who is told how the job ended: ``{"webhook": url}``, ``{"command": name}``."""
+        success, failure = (None if it is None else dict(it) for it in (on_success, on_failure))
+        return self._with("notify", {"on_success": success, "on_failure": failure})
+
+    def on_shard(self, command: Sequence[str], *, timeout: int | str | None = None) -> Self:
+        """A program that is run for each shard, once the result is committed."""
+        given = {"exec": list(command), "timeout": timeout}
+        said = {name: value for name, value in given.items() if value is not None}
+        shown = {"_command": list(command), "timeout": timeout}
+        return self._with("on_shard", {"on_shard": said}, shown=shown)
+
+    def describe(self, text: str) -> Self:
+        """A free text, which the manifest keeps."""
+        return self._with("describe", {"description": text}, shown={"_text": text})
+
+    def set(self, **fields: Any) -> Self:
+        """Fields of the spec by their own names: ``set(compatibility="aistore")``."""
+        return self._with("set", fields)
+
+    # --- what comes of it ------------------------------------------------------------------------
+
+    def spec(self) -> JobSpec:
+        """The spec. ``SpecError`` lists all problems, in the words of the calls; what has no effect
+        gives a ``UserWarning``."""
+        loaded = self._load(find_transform)
+        for text in loaded.warnings:
+            warnings.warn(text, UserWarning, stacklevel=2)
+        return loaded.spec
+
+    def to_yaml(self) -> str:
+        """The fields as a spec file in YAML, for ``dsort start -f``."""
+        import yaml
+
+        text: str = yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
+        return text
+
+    def plan(self, **how: Any) -> PlanReport:
+        """What the job would do, as :func:`dsort.plan`, which takes the same arguments."""
+        from dsort import api
+
+        return api.plan(self.spec(), **how)
+
+    def run(self, **how: Any) -> JobReport:
+        """Run the job, as :func:`dsort.run`, which takes the same arguments."""
+        from dsort import api
+
+        return api.run(self.spec(), **how)
+
+    def submit(self, client: Submits[Answer], **how: Any) -> Answer:
+        """Put the job into the queue of a service. ``how``: as for its ``submit``. Names of
+        transforms are those of the service. Of an ``AsyncClient``: to be awaited."""
+        self._checked()
+        if not self.is_whole:
+            self.spec()  # says what is missing
+        return client.submit(self.to_dict(), **how)
+
+
+def read(
+    where: Place,
+    *,
+    name: str | None = None,
+    template: str | None = None,
+    shards: Sequence[str] | None = None,
+    prefix: str | None = None,
+    glob: str | None = None,
+    container: str | None = None,
+    key_field: str | None = None,
+    weight: float | None = None,
+    repeat: int | None = None,
+    records: int | None = None,
+    own_by: str | None = None,
+    own_nonmatch: Literal["error", "skip", "none"] | None = None,
+) -> SpecBuilder:
+    """Begin a job spec with what is read::
+
+        dsort.read("s3://raw/**/*.tar").shuffle(seed=42).write("s3://out/x-%06d.tar", size="1GB")
+
+    ``where``: a bucket (``"images"``, ``"s3://raw/web"``, a ``Path``, an object as in a spec), a
+    shard, a range of names (``"images/a-{00..18}.tar"``) or a pattern (``"images/**/*.tar"``). Or
+    a bucket with ``template``, ``shards`` (names), ``prefix`` or ``glob``. ``container``: a suffix.
+    ``key_field``: where the key of a record is, in containers whose records have no names. Where
+    other inputs follow: ``name``, ``weight``, ``repeat`` and ``records`` as for ``union``,
+    ``own_by`` and ``own_nonmatch`` as for ``join``.
+    """
+    made = input_fields(
+        where, template=template, shards=shards, prefix=prefix, glob=glob, container=container
+    )
+    joined = {"by": own_by, "nonmatch": own_nonmatch}
+    own = {
+        "name": name,
+        "weight": weight,
+        "repeat": repeat,
+        "records": records,
+        "join": {key: value for key, value in joined.items() if value is not None} or None,
+    }
+    made |= {key: value for key, value in own.items() if value is not None}
+    shown = {"_where": where, "template": template, "prefix": prefix, "glob": glob}
+    return SpecBuilder()._with("read", {"inputs": [made], "key_field": key_field}, shown=shown)

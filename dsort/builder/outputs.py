@@ -1,0 +1,268 @@
+"""Calls that say in which order records come out, and where, in which shards they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final, Literal, Self
+
+from dsort.builder.fields import BuilderFields
+from dsort.builder.places import Place, output_place
+
+__all__ = ["OrderCalls", "OutputCalls"]
+
+_ENDS: Final = ("output_shard_size", "output_shard_records", "output_shard_count")
+_SPLIT: Final = ("split", "outputs", "split_by", "exact", "stratify")
+Codec = Literal["gzip", "zstd", "lz4", "snappy", "brotli", "none"]
+
+
+class OrderCalls(BuilderFields):
+    """The order. What is called last counts."""
+
+    def shuffle(
+        self,
+        *,
+        seed: int | str | None = None,
+        interleave: str | Mapping[str, Any] | None = None,
+        batches: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """A random order: the same for the same seed, whatever the workers. ``interleave``: what
+        says the class of a record (``cls``), so that all stretches have the same proportions;
+        ``batches``: ``{"records": 64, "similar": "json.length"}``."""
+        by = {"by": interleave} if isinstance(interleave, str) else interleave
+        options = {"seed": seed, "interleave": by, "batches": batches}
+        shown = {"seed": seed, "interleave": interleave, "batches": batches}
+        return self._with_order("shuffle", "shuffle", options, shown)
+
+    def sort(
+        self,
+        by: str | Sequence[Mapping[str, Any]] = "key",
+        *,
+        type: Literal["int", "float", "string"] | None = None,  # the field's word
+        field: str | None = None,
+        missing: Literal["abort", "first", "last"] | None = None,
+        decreasing: bool | None = None,
+        natural: bool | None = None,
+        strip: bool | None = None,
+        bins: Sequence[float] | None = None,
+        compare: Literal["key", "name"] | None = None,
+        seed: int | str | None = None,
+    ) -> Self:
+        """A sorted order. ``by``: ``"key"``; ``"md5"``, the digest of the key; a member with its
+        dot (``".cls"``, with ``type``, and ``field`` of a JSON member); or several sort keys, each
+        as ``algorithm`` of a spec (``[{"kind": "md5"}, ...]``)."""
+        options: dict[str, Any] = {
+            "content_key_type": type,
+            "json_field": field,
+            "content_key_missing": missing,
+            "decreasing": decreasing,
+            "natural": natural,
+            "strip": strip,
+            "bins": None if bins is None else list(bins),
+            "compare": compare,
+            "seed": seed,
+        }
+        shown = {"_by": by, "type": type, "field": field, "decreasing": decreasing}
+        if not isinstance(by, str):
+            options["keys"] = [dict(each) for each in by]
+            return self._with_order("sort", "keys", options, shown)
+        kind = {"key": "alphanumeric"}.get(by, by)
+        if by.startswith("."):
+            kind, options["extension"] = "content", by
+        return self._with_order("sort", kind, options, shown)
+
+    def keep_order(self) -> Self:
+        """Records stay in the order of the inputs."""
+        return self._with_order("keep_order", "none", {}, {})
+
+    def order(self, kind: str, **options: Any) -> Self:
+        """An algorithm of any kind with its options, also one that another package has added."""
+        return self._with_order("order", kind, options, {"_kind": kind, **options})
+
+    def _with_order(
+        self, call: str, kind: str, options: Mapping[str, Any], shown: Mapping[str, Any]
+    ) -> Self:
+        given = {name: value for name, value in options.items() if value is not None}
+        named = replace(self, order_call=call)
+        return named._with(call, {"algorithm": {"kind": kind, **given}}, shown=shown)
+
+
+class OutputCalls(BuilderFields):
+    """Outputs and their shards."""
+
+    def split(
+        self,
+        fractions: Mapping[str, float] | str | None = None,
+        *,
+        by: str | None = None,
+        exact: bool | None = None,
+        stratify: str | None = None,
+        **more: float,
+    ) -> Self:
+        """Several outputs, each with a fraction of the records: ``split(train=.98, val=.02)``, or a
+        mapping. ``by``: what stays together; ``exact``: to the record; ``stratify``: in each class.
+        With one name alone (``split("train")``): what the only output is called."""
+        if isinstance(fractions, str):
+            given: dict[str, Any] = {"split": fractions}
+        else:
+            named = {**(fractions or {}), **more}
+            given = {"outputs": [{"name": name, "fraction": it} for name, it in named.items()]}
+        given |= {"split_by": by, "exact": exact, "stratify": stratify}
+        shown = {"_fractions": fractions, **more, "by": by, "exact": exact, "stratify": stratify}
+        return self._without(_SPLIT)._with("split", given, shown=shown)
+
+    def route(
+        self, conditions: Mapping[str, str | bool] | None = None, /, **more: str | bool
+    ) -> Self:
+        """Several outputs, each with those records of which its expression is true and none before
+        it: ``route(large='size("jpg") > 1_000_000', rest=True)``."""
+        named = {**(conditions or {}), **more}
+        outputs = [{"name": name, "when": it} for name, it in named.items()]
+        return self._without(_SPLIT)._with("route", {"outputs": outputs}, shown=named)
+
+    def output(
+        self,
+        name: str,
+        where: Place | None = None,
+        *,
+        names: str | None = None,
+        size: int | str | None = None,
+        records: int | None = None,
+        count: int | Mapping[str, int] | None = None,
+        size_is: Literal["at_least", "at_most"] | None = None,
+        size_counts: Literal["payload", "file"] | None = None,
+        container: str | None = None,
+        level: int | None = None,
+    ) -> Self:
+        """What is different for one of several outputs: its bucket (with the range of names, as for
+        ``write``), its ``names`` in the bucket of all, its shards, its container."""
+        own: dict[str, Any] = _ends(size, records, count) | {
+            "output_shard_size_is": size_is,
+            "output_shard_size_counts": size_counts,
+            "output_extension": container,
+            "output_compression_level": level,
+        }
+        if where is not None:
+            own["output_bck"], own["output_format"] = output_place(where)
+        own["output_format"] = names or own.get("output_format")
+        return self._with("output", self._with_own({name: own}), shown={"_name": name, **own})
+
+    def write(
+        self,
+        where: Place,
+        *,
+        names: str | None = None,
+        records: int | None = None,
+        size: int | str | None = None,
+        count: int | Mapping[str, int] | None = None,
+        multiple_of: int | None = None,
+        size_is: Literal["at_least", "at_most"] | None = None,
+        size_counts: Literal["payload", "file"] | None = None,
+        container: str | None = None,
+        overwrite: bool | None = None,
+        remove_stale: bool | None = None,
+    ) -> Self:
+        """Where to, under which names, and when a shard ends. With it the spec is whole, and all of
+        it is checked; other calls may follow.
+
+        ``where``: a bucket and the range of names, ``"s3://out/{split}-{n:06d}.tar"``; or a bucket,
+        with a template of ``names`` in it. ``records`` in each shard,
+        ``size`` of its payload (``"1GB"``), ``count`` of shards, or a count that is a
+        ``multiple_of``. ``container``: a suffix, ``".parquet"``.
+        """
+        bucket, template = output_place(where)
+        ends = _ends(size, records, {"multiple_of": multiple_of} if multiple_of else count)
+        own = {"_where": where, "names": names, "records": records, "size": size, "count": count}
+        shown = {**own, "multiple_of": multiple_of, "container": container, "overwrite": overwrite}
+        values = ends | {
+            "output_bck": bucket,
+            "output_format": names or template,
+            "output_shard_size_is": size_is,
+            "output_shard_size_counts": size_counts,
+            "output_extension": container,
+            "overwrite": overwrite,
+            "remove_stale": remove_stale,
+        }
+        said = any(value is not None for value in ends.values())
+        start = self._without(_ENDS) if said else self
+        return replace(start, is_whole=True)._with("write", values, shown=shown)
+
+    def keep_shards(self) -> Self:
+        """Each input shard becomes one output shard, which keeps its name."""
+        return self._with("keep_shards", {"keep_shards": True}, shown={})
+
+    def key_map(
+        self,
+        keys: Mapping[str, Sequence[str]] | None = None,
+        *,
+        file: str | None = None,
+        separator: str | None = None,
+        default: str | None = None,
+    ) -> Self:
+        """An external key map: which output template each record goes to, ``{template: [key]}`` or
+        in a file. ``default``: the template of all others."""
+        listed = None if keys is None else {name: list(it) for name, it in keys.items()}
+        values = {
+            "ekm": listed,
+            "ekm_file": file,
+            "ekm_file_sep": separator,
+            "ekm_default": default,
+        }
+        shown = {"_keys": listed, "file": file, "separator": separator, "default": default}
+        return self._with("key_map", values, shown=shown)
+
+    def convert(
+        self,
+        container: str,
+        *,
+        row_group_rows: int | None = None,
+        row_group_bytes: int | str | None = None,
+        compression: Codec | None = None,
+        member_defaults: Mapping[str, str] | None = None,
+        strip_final_newline: bool | None = None,
+    ) -> Self:
+        """Shards of another container: ``".parquet"``, ``".mds"``, ``".tfrecord"``, ``".jsonl"``.
+        The rest is for containers that have it: rows of a group, ``compression`` of columns,
+        members that samples get in the place of those that they lack."""
+        own = {
+            "row_group_rows": row_group_rows,
+            "row_group_bytes": row_group_bytes,
+            "output_compression": compression,
+            "member_defaults": None if member_defaults is None else dict(member_defaults),
+            "strip_final_newline": strip_final_newline,
+        }
+        shown = {"_container": container, **own}
+        return self._with("convert", {"output_extension": container, **own}, shown=shown)
+
+    def compress(self, codec: Codec, *, level: int | None = None) -> Self:
+        """A codec around each shard (gzip, zstd, lz4); in tables, that of their columns."""
+        values = {"codec": codec, "output_compression_level": level}
+        return self._with("compress", values, shown={"_codec": codec, "level": level})
+
+    def _without(self, names: Sequence[str]) -> Self:
+        left = {name: value for name, value in self.given.items() if name not in names}
+        return replace(self, given=MappingProxyType(left))
+
+    def _with_own(self, own: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """``outputs`` with what some of them have for themselves."""
+        outputs = [dict(each) for each in self.given.get("outputs", ())]
+        for name, fields in own.items():
+            given = {key: value for key, value in fields.items() if value is not None}
+            named = [each for each in outputs if each.get("name") == name]
+            for each in named:
+                each |= given
+            if not named:
+                outputs.append({"name": name, **given})
+        return {"outputs": outputs}
+
+
+def _ends(
+    size: int | str | None, records: int | None, count: int | Mapping[str, int] | None
+) -> dict[str, Any]:
+    whole = dict(count) if isinstance(count, Mapping) else count
+    return {
+        "output_shard_size": size,
+        "output_shard_records": records,
+        "output_shard_count": whole,
+    }
