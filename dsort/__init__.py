@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     )
     from dsort.job.events import JobReport, PlanReport, VerifyReport
     from dsort.options import RunOptions
-    from dsort.shard_reader import ShardRecord, read_shards
+    from dsort.reading.in_order import ShardRecord, read_shards
     from dsort.spec.model import JobSpec
     from dsort.staged_samples import ingest
 
@@ -133,14 +133,14 @@ _SOURCES = {
     "JobSpec": ("dsort.spec.model", "JobSpec"),
     "PlanReport": ("dsort.job.events", "PlanReport"),
     "RunOptions": ("dsort.options", "RunOptions"),
-    "ShardRecord": ("dsort.shard_reader", "ShardRecord"),
+    "ShardRecord": ("dsort.reading.in_order", "ShardRecord"),
     "SpecBuilder": ("dsort.builder", "SpecBuilder"),
     "VerifyReport": ("dsort.job.events", "VerifyReport"),
     "ingest": ("dsort.staged_samples", "ingest"),
     "load_spec": ("dsort.api", "load_spec"),
     "plan": ("dsort.api", "plan"),
     "read": ("dsort.builder", "read"),
-    "read_shards": ("dsort.shard_reader", "read_shards"),
+    "read_shards": ("dsort.reading.in_order", "read_shards"),
     "resume": ("dsort.api", "resume"),
     "run": ("dsort.api", "run"),
     "verify": ("dsort.api", "verify"),

@@ -17,7 +17,7 @@ from dsort.job.events import JobReport
 from dsort.job.manifest import StoredManifest
 from dsort.naming.names import readable
 from dsort.naming.templates import ShardTemplate, parse_template
-from dsort.shard_reader import ShardReader
+from dsort.reading.shard_reader import ShardReader
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.output_buckets import place_of

@@ -24,7 +24,7 @@ from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import FormedRecords, form_records
 from dsort.errors import InputError
 from dsort.naming.names import readable
-from dsort.shard_reader import ShardReader
+from dsort.reading.shard_reader import ShardReader
 from dsort.storage.bucket import Bucket
 from dsort.workers.decoded import DecodingRules
 from dsort.workers.source import ShardBytes

@@ -27,7 +27,7 @@ ROOMS = (
     {"model"},
     {"verification"},
     {"amendments", "shard_contents"},
-    {"shard_reader"},
+    {"reading"},
     {"job"},
     {"runtime"},
     {"workers"},

@@ -41,6 +41,7 @@ __all__ = [
     "repeated_names",
     "split_name",
     "split_names",
+    "starts_record",
     "stored_bytes_of",
 ]
 
@@ -228,16 +229,16 @@ def form_records(members: MemberTable, stray_members: str) -> FormedRecords:
     stray, kept = _sort_out_strays(members, split.stray, stray_members)
     rows = np.flatnonzero(kept)
     key_bytes = np.where(stray, members.names.lengths, split.key_bytes)
-    starts_record = _starts_record(members.names, rows, key_bytes, stray)
-    record_of = np.cumsum(starts_record) - 1
-    first_rows = rows[starts_record]
+    starts = starts_record(members.names, rows, key_bytes, stray)
+    record_of = np.cumsum(starts) - 1
+    first_rows = rows[starts]
     keys = _key_column(members.names, first_rows, key_bytes)
     key_hash = hash_column(keys)
     key_hash = np.where(stray[first_rows], key_hash ^ STRAY_SALT, key_hash)
 
     non_adjacent = 0
     if _any_twice(key_hash):
-        members_of = np.append(np.flatnonzero(starts_record), len(rows))
+        members_of = np.append(np.flatnonzero(starts), len(rows))
         merged = _merge_by_key(members.names, rows, members_of, stray[first_rows], keys, key_hash)
         non_adjacent = len(keys) - len(merged.first)
         record_of = merged.record_of[record_of]
@@ -304,7 +305,7 @@ def _sort_out_strays(members: MemberTable, nameless: Bools, policy: str) -> tupl
     return alone, ~special
 
 
-def _starts_record(names: BytesColumn, rows: Int64s, key_bytes: Int64s, stray: Bools) -> Bools:
+def starts_record(names: BytesColumn, rows: Int64s, key_bytes: Int64s, stray: Bools) -> Bools:
     """Which of the kept rows has another key than the kept row before it."""
     starts = np.ones(len(rows), np.bool_)
     if len(rows) < 2:

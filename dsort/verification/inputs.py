@@ -26,7 +26,7 @@ from dsort.order.base import Algorithm
 from dsort.order.duplicates import repeated_hashes
 from dsort.order.sort import stable_argsort
 from dsort.order.table import RecordTable
-from dsort.shard_reader import ShardReader
+from dsort.reading.shard_reader import ShardReader
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.storage.several import input_of

@@ -23,7 +23,7 @@ from dsort.job.manifest import ManifestOutput, StoredManifest
 from dsort.job.output_names import OutputNames
 from dsort.naming.names import readable
 from dsort.naming.patterns import LinearRegex
-from dsort.shard_reader import ShardReader
+from dsort.reading.shard_reader import ShardReader
 from dsort.spec.model import JobSpec
 from dsort.spec.outputs import Target
 from dsort.storage.bucket import Bucket

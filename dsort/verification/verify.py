@@ -58,7 +58,7 @@ from dsort.loose_files.bucket import FilesBucket
 from dsort.loose_files.listing import Listing
 from dsort.naming.names import first_few
 from dsort.options import RunOptions, default_options, open_result, open_with_settings
-from dsort.shard_reader import ShardReader
+from dsort.reading.shard_reader import ShardReader
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.open import open_inputs

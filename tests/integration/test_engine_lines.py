@@ -22,7 +22,7 @@ from dsort.errors import (
 )
 from dsort.options import RunOptions
 from dsort.shard_contents import inspect_object
-from dsort.shard_reader import read_shards
+from dsort.reading.in_order import read_shards
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards

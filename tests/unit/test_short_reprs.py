@@ -9,7 +9,7 @@ import pytest
 from dsort.client import DsortClient, Job, Schedule, Validation
 from dsort.job.events import JobReport, PlannedShard, PlanReport, VerifyProblem, VerifyReport
 from dsort.order.mixing import Mixing
-from dsort.shard_reader import ShardRecord
+from dsort.reading.in_order import ShardRecord
 from dsort.spec import parse_spec
 
 SPEC = {

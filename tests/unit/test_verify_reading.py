@@ -14,7 +14,7 @@ import xxhash
 
 from dsort.containers.tar.scan import scan
 from dsort.errors import JobStoppedError
-from dsort.shard_reader import ShardReader
+from dsort.reading.shard_reader import ShardReader
 from dsort.stop_flag import StopFlag
 from dsort.verification.read import Checksums, digest_of, joined_digests, member_digests
 from tests.support.commands import ROOT

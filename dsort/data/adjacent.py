@@ -1,0 +1,56 @@
+"""Records as readers of shards see them: neighbours with one key, in the order of the shard.
+
+A job brings members of one key together wherever they are in a shard (``records``). Who reads a
+shard from its first byte to its last cannot: to webdataset, and here, another key begins another
+record, and so does a name that comes again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dsort.data.columns import Int64s
+from dsort.data.members import MemberKind, MemberTable
+from dsort.data.records import repeated_names, split_names, starts_record
+
+__all__ = ["AdjacentRecords", "adjacent_records"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AdjacentRecords:
+    """The records of a shard, in its order. ``rows``: of the member table, those that are files,
+    shape ``(m,)``. Record ``i`` has ``rows[offsets[i]:offsets[i + 1]]``; of the name of its first
+    member, ``key_bytes[i]`` bytes are the key. ``offsets``: shape ``(n + 1,)``."""
+
+    rows: Int64s
+    offsets: Int64s
+    key_bytes: Int64s
+
+
+def adjacent_records(members: MemberTable) -> AdjacentRecords:
+    """The records of ``members``. Directories, links and devices have no content and are left out;
+    a file without an extension is a record of its own."""
+    rows = np.flatnonzero(members.kind == MemberKind.FILE)
+    if members.key_bytes is not None and members.record_of is not None:
+        key_bytes, record_of = members.key_bytes[rows], members.record_of[rows]
+        starts = np.diff(record_of, prepend=-1) != 0
+    else:
+        names = members.names.take(rows)
+        split = split_names(names)
+        key_bytes = np.where(split.stray, names.lengths, split.key_bytes)
+        every = np.arange(len(rows))
+        starts = starts_record(names, every, key_bytes, split.stray)
+        record_of = np.cumsum(starts) - 1
+        repeated = repeated_names(names, every, record_of, key_bytes)
+        for record in np.unique(record_of[repeated]).tolist():  # hardly any shard has one
+            seen: set[bytes] = set()
+            first_row, stop = np.searchsorted(record_of, [record, record + 1]).tolist()
+            for row in range(first_row, stop):
+                if (name := names[row]) in seen:
+                    starts[row] = True
+                    seen.clear()
+                seen.add(name)
+    first = np.flatnonzero(starts)
+    return AdjacentRecords(rows, np.append(first, len(rows)).astype(np.int64), key_bytes[first])

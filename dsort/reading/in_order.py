@@ -1,0 +1,155 @@
+"""Read shards: the records of a result, of a bucket, or of any shards, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
+from dsort.data.adjacent import adjacent_records
+from dsort.data.columns import Int64s
+from dsort.data.index import Segments
+from dsort.data.members import MemberTable
+from dsort.errors import ChangedInputError, ShardEndError
+from dsort.job.events import JobReport
+from dsort.options import RunOptions, default_options
+from dsort.reading.places import ShardPlace, find_shards
+from dsort.reading.shard_reader import ShardReader
+from dsort.sizes import format_bytes
+from dsort.stop_flag import StopFlag
+from dsort.workers.conversion import payload_table
+from dsort.workers.decoded import DecodingRules
+from dsort.workers.source import ShardBytes
+
+__all__ = ["ShardRecord", "read_shards"]
+
+BUFFER_BYTES: Final = 64 << 20
+"""A shard that is no larger is read in one piece; of a larger one the headers are read first."""
+_SHOWN_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRecord:
+    """One record. ``key``: what its members' names have in common, without their extensions.
+
+    ``members``: content by name (``0001.jpg``), in the order of the shard. ``shard``: the name of
+    the shard that it is in. A name that is not UTF-8 carries surrogate escapes.
+    """
+
+    key: str
+    members: dict[str, bytes]
+    shard: str
+
+    def __repr__(self) -> str:
+        shown = islice(self.members.items(), _SHOWN_MAX)
+        members = [f"{name} {format_bytes(len(content))}" for name, content in shown]
+        members += ["…"] * (len(self.members) > _SHOWN_MAX)
+        return f"<ShardRecord {self.key!r} of {self.shard}: {', '.join(members)}>"
+
+
+def read_shards(
+    where: str | Path | JobReport | Sequence[str | Path],
+    *,
+    job_id: str | None = None,
+    options: RunOptions | None = None,
+    stop: StopFlag | None = None,
+    max_expansion: float = EXPANSION_MAX_DEFAULT,
+) -> Iterator[ShardRecord]:
+    """The records of ``where``, shard by shard in order, and in the order of each shard.
+
+    ``where`` is one of
+
+    - what :func:`dsort.run` returned, or the path or URI of a manifest (``.../manifest.json``): the
+      shards of that result, in its order;
+    - a bucket, with ``job_id``: the result of that job there;
+    - a bucket (a directory or a URI): all its shards, sorted by name;
+    - a shard, or a template of shards: ``s3://bucket/train-{000000..000099}.tar``;
+    - a list of shards.
+
+    Paths are relative to the data root: the current directory, unless settings or ``options`` say
+    otherwise. Of ``options`` only ``root`` and ``settings`` matter.
+
+    ::
+
+        report = dsort.run(dsort.load_spec("shuffle.yaml"))
+        for record in dsort.read_shards(report):
+            print(record.key, record.members[f"{record.key}.jpg"][:4], record.shard)
+
+    Neighbours with one key are one record, as webdataset reads them; a name that comes again begins
+    another one. A file without an extension is a record of its own. Directories, links and devices
+    have no content and are left out. One record is in memory at a time, with a buffer of 64 MiB and
+    the headers of one shard; a shard that is larger than the buffer is read twice. A compressed
+    shard may hold ``max_expansion`` times its length: what holds more may be made to fill memory
+    and disk, and is refused.
+
+    What is asked for is looked up at once, the shards are read as the iterator goes on. Raises
+    ``InputError`` and its children (no manifest, a shard that is missing or corrupt, that is not
+    whole, or not as long as the manifest says), ``StorageError``, ``SpecError`` for what is no
+    bucket, and ``JobStoppedError`` once ``stop`` is requested.
+    """
+    options = options or default_options()
+    shards = find_shards(where, job_id, options)
+    return _records(shards, stop, DecodingRules(max_expansion))
+
+
+def _records(
+    shards: Iterator[ShardPlace], stop: StopFlag | None, decoding: DecodingRules
+) -> Iterator[ShardRecord]:
+    reader = ShardReader(BUFFER_BYTES, stop)
+    for shard in shards:
+        with reader.open(shard.bucket, shard.name, decoding) as opened:
+            if shard.size_bytes is not None and opened.file_bytes != shard.size_bytes:
+                raise ChangedInputError(
+                    f"shard {shard.name} in {shard.bucket.uri} has {opened.file_bytes:,} bytes, "
+                    f"its manifest says {shard.size_bytes:,}",
+                    hint="fetch or make it again; `dsort verify` compares all of the result",
+                )
+            members = opened.members()
+            if members.notes.shortfall:
+                raise ShardEndError(
+                    f"shard {shard.name} may not be whole: {members.notes.shortfall}",
+                    hint="fetch or make it again",
+                )
+            yield from _of_shard(opened, payload_table(opened, members))
+
+
+def _of_shard(shard: ShardBytes, members: MemberTable) -> Iterator[ShardRecord]:
+    records = adjacent_records(members)
+    names = members.names.take(records.rows).tolist()
+    contents = _contents(shard, members, records.rows)
+    bounds = pairwise(records.offsets.tolist())
+    for (first, stop), key_bytes in zip(bounds, records.key_bytes.tolist(), strict=True):
+        own = [_text(name) for name in names[first:stop]]
+        key = _text(names[first][:key_bytes])
+        yield ShardRecord(
+            key, dict(zip(own, islice(contents, stop - first), strict=True)), shard.name
+        )
+
+
+def _contents(shard: ShardBytes, members: MemberTable, rows: Int64s) -> Iterator[bytes]:
+    """The content of each of ``rows`` of a bare table, in their order."""
+    start, length = members.payload_start[rows], members.payload_bytes[rows]
+    offsets = np.arange(len(rows) + 1, dtype=np.int64)
+    payload = Segments(offsets, start, length, np.zeros(0, np.uint8))
+    for window in shard.windows(payload):
+        if window.stop == window.row and start[window.row] >= 0:  # larger than the buffer
+            content = bytearray()
+            for piece in shard.stream(payload, window.row):
+                content += piece
+            yield bytes(content)
+            continue
+        for row in range(window.row, max(window.stop, window.row + 1)):
+            if start[row] < 0:
+                yield members.literals[int(rows[row])]
+                continue
+            first = int(start[row]) - window.base
+            yield bytes(window.view[first : first + int(length[row])])
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")

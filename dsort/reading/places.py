@@ -1,0 +1,176 @@
+"""Which shards a user means: of a result, of a bucket, one of them, or several."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from dsort.containers.registry import DEFAULT_EXTENSION, check_supported, is_supported
+from dsort.errors import InputError, MissingShardError, ObjectNotFoundError, SpecError
+from dsort.job.events import JobReport
+from dsort.job.layout import MANIFEST, manifest_name
+from dsort.job.manifest import StoredManifest, parse_manifest
+from dsort.naming.inputs import expand_inputs
+from dsort.naming.names import INTERNAL_PART, archive_extension, first_few, is_internal
+from dsort.options import RunOptions, open_result, open_with_settings
+from dsort.storage.bucket import Bucket, ObjectInfo
+from dsort.storage.open import parse_address
+from dsort.storage.ref import BucketRef
+from dsort.storage.small_objects import read_small
+
+__all__ = ["ShardPlace", "find_shard", "find_shards"]
+
+MANIFEST_BYTES_MAX: Final = 4 << 30
+NAMES_A_BATCH: Final = 10_000
+_SHOWN_MAX: Final = 3
+_MANIFEST: Final = re.compile(
+    rf"(?:(.*)/)?{re.escape(INTERNAL_PART)}/([^/]+)/{re.escape(MANIFEST)}", re.DOTALL
+)
+_TEMPLATE: Final = re.compile(r"[{@]|%[0-9]*d")
+
+Where = str | Path | JobReport | Sequence[str | Path]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlace:
+    """A shard to be read. ``size_bytes``, ``records``, ``xxh3`` (of the file): what a manifest
+    says, None where none says anything. ``info``: how it was listed, if it was."""
+
+    bucket: Bucket
+    name: str
+    size_bytes: int | None = None
+    records: int | None = None
+    xxh3: str | None = None
+    info: ObjectInfo | None = None
+
+
+def find_shards(where: Where, job_id: str | None, options: RunOptions) -> Iterator[ShardPlace]:
+    """The shards of ``where``, which is as :func:`dsort.read_shards` takes it. ``InputError`` and
+    its children, ``SpecError``, ``StorageError``."""
+    if isinstance(where, JobReport):
+        if where.manifest_name is None:
+            raise InputError(f"job {where.job_id} has no result: it is {where.state}")
+        return _result(where.output_uri, where.manifest_name, options)
+    if isinstance(where, (str, Path)):
+        return _one_place(str(where), job_id, options)
+    return _listed(where, options)
+
+
+def find_shard(where: str | Path, options: RunOptions) -> ShardPlace:
+    """The one shard that ``where`` names. ``SpecError`` if it names none."""
+    return next(_listed([where], options))
+
+
+def _listed(where: Sequence[str | Path], options: RunOptions) -> Iterator[ShardPlace]:
+    places = [_object(str(each), options) for each in where]
+    buckets = {ref: _open(ref, options) for ref, _ in places}
+    return (ShardPlace(buckets[ref], name) for ref, name in places)
+
+
+def _one_place(text: str, job_id: str | None, options: RunOptions) -> Iterator[ShardPlace]:
+    if job_id is not None:
+        return _result(text, manifest_name(job_id), options)
+    in_place = _MANIFEST.fullmatch(text)
+    if in_place is not None:
+        return _result(in_place[1] or ".", manifest_name(in_place[2]), options)
+    if text.endswith(".json"):
+        ref, name = _object(text, options)
+        manifest = _manifest(_open(ref, options), name)
+        bucket = _open(manifest.spec.output_bck, options)
+        return _of_manifest(manifest, open_result(manifest.spec, bucket, options))
+    head, slash, tail = text.rpartition("/")
+    at = _TEMPLATE.search(text)
+    if at is not None:
+        head, slash, tail = text[: at.start()].rpartition("/")
+        return _of_template(head if slash else ".", tail + text[at.start() :], options)
+    if archive_extension(tail if slash else text):
+        return _listed([text], options)
+    return _of_bucket(_open(text, options))
+
+
+def _result(where: str | BucketRef, name: str, options: RunOptions) -> Iterator[ShardPlace]:
+    bucket = _open(where, options)
+    manifest = _manifest(bucket, name)
+    return _of_manifest(manifest, open_result(manifest.spec, bucket, options))
+
+
+def _manifest(bucket: Bucket, name: str) -> StoredManifest:
+    try:
+        return parse_manifest(read_small(bucket, name, bytes_max=MANIFEST_BYTES_MAX))
+    except ObjectNotFoundError:
+        raise InputError(
+            f"there is no manifest {name} in {bucket.uri}",
+            hint="only a finished job has one; `dsort ls` shows the jobs of a bucket",
+        ) from None
+
+
+def _of_manifest(manifest: StoredManifest, bucket: Bucket) -> Iterator[ShardPlace]:
+    return (
+        ShardPlace(bucket, shard.name, shard.file_bytes, shard.records, shard.xxh3)
+        for shard in manifest.outputs
+    )
+
+
+def _of_bucket(bucket: Bucket) -> Iterator[ShardPlace]:
+    if not bucket.exists():
+        raise MissingShardError(f"there is no bucket {bucket.uri}")
+    found = [info for info in bucket.list("") if _is_shard(info.name)]
+    if not found:
+        raise MissingShardError(f"there is no shard in {bucket.uri}")
+    found.sort(key=lambda info: info.name)
+    return (ShardPlace(bucket, info.name, info=info) for info in found)
+
+
+def _is_shard(name: str) -> bool:
+    return is_supported(name) and not is_internal(name)
+
+
+def _of_template(holder: str, template: str, options: RunOptions) -> Iterator[ShardPlace]:
+    bucket = _open(holder, options)
+    try:
+        names = expand_inputs(template, DEFAULT_EXTENSION)
+    except ValueError as error:
+        raise SpecError(str(error)) from None
+    wanted: list[str] = []
+    missing: list[str] = []
+    while batch := [*islice(names, NAMES_A_BATCH)]:
+        there = bucket.stat_many(batch)
+        wanted += [name for name in batch if name in there]
+        missing += [name for name in batch if name not in there]
+    if missing:
+        shown = first_few(missing, _SHOWN_MAX)
+        raise MissingShardError(f"{len(missing):,} shards are missing from {bucket.uri}: {shown}")
+    return (ShardPlace(bucket, name) for name in wanted)
+
+
+def _object(text: str, options: RunOptions) -> tuple[BucketRef, str]:
+    """(bucket, name) of the object that ``text`` means. ``SpecError`` if it means none."""
+    extension = archive_extension(text)
+    if extension is not None:
+        try:
+            check_supported(extension)
+        except ValueError as error:
+            raise SpecError(f"{text}: {error}") from None
+    ref = _place(text, options)
+    holder, slash, name = ref.path.rpartition("/")
+    if not slash or not name:
+        raise SpecError(f"{text} names no shard", hint="write BUCKET/NAME.tar")
+    return replace(ref, path=holder or "/"), name
+
+
+def _open(where: str | BucketRef, options: RunOptions) -> Bucket:
+    ref = _place(where, options) if isinstance(where, str) else where
+    return open_with_settings(ref, root=options.root, settings=options.settings)
+
+
+def _place(text: str, options: RunOptions) -> BucketRef:
+    """A path or a URI; a path may lead out of the data root, unlike a bucket's name in a spec."""
+    if "://" in text:
+        return parse_address(text)
+    # Not resolved: a link to a shard is called as the link.
+    return BucketRef("file", os.path.abspath(options.root / text))  # noqa: PTH100
