@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from dsort.job.events import JobReport, PlanReport, VerifyReport
     from dsort.options import RunOptions
     from dsort.reading.in_order import ShardRecord, read_shards
+    from dsort.reading.shard import Record, Shard
+    from dsort.reading.shard import open_shard as open
     from dsort.spec.model import JobSpec
     from dsort.staged_samples import ingest
 
@@ -93,10 +95,12 @@ __all__ = [
     "NotSupportedError",
     "ObjectNotFoundError",
     "PlanReport",
+    "Record",
     "RunOptions",
     "SchemaError",
     "ScratchLostError",
     "ServiceError",
+    "Shard",
     "ShardCommandError",
     "ShardEndError",
     "ShardRecord",
@@ -119,6 +123,7 @@ __all__ = [
     "WorkerLostError",
     "ingest",
     "load_spec",
+    "open",
     "plan",
     "read",
     "read_shards",
@@ -132,12 +137,15 @@ _SOURCES = {
     "JobReport": ("dsort.job.events", "JobReport"),
     "JobSpec": ("dsort.spec.model", "JobSpec"),
     "PlanReport": ("dsort.job.events", "PlanReport"),
+    "Record": ("dsort.reading.shard", "Record"),
     "RunOptions": ("dsort.options", "RunOptions"),
+    "Shard": ("dsort.reading.shard", "Shard"),
     "ShardRecord": ("dsort.reading.in_order", "ShardRecord"),
     "SpecBuilder": ("dsort.builder", "SpecBuilder"),
     "VerifyReport": ("dsort.job.events", "VerifyReport"),
     "ingest": ("dsort.staged_samples", "ingest"),
     "load_spec": ("dsort.api", "load_spec"),
+    "open": ("dsort.reading.shard", "open_shard"),
     "plan": ("dsort.api", "plan"),
     "read": ("dsort.builder", "read"),
     "read_shards": ("dsort.reading.in_order", "read_shards"),

@@ -21,8 +21,8 @@ from dsort.errors import (
     SpecError,
 )
 from dsort.options import RunOptions
-from dsort.shard_contents import inspect_object
 from dsort.reading.in_order import read_shards
+from dsort.shard_contents import inspect_object
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards

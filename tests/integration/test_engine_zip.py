@@ -16,8 +16,8 @@ import pytest
 from dsort import api
 from dsort.errors import CorruptShardError, InputError
 from dsort.options import RunOptions
-from dsort.shard_contents import inspect_object
 from dsort.reading.in_order import read_shards
+from dsort.shard_contents import inspect_object
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.engine import count_of, refused, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline

@@ -1,0 +1,387 @@
+"""One shard, whose records are read in any order: what :func:`dsort.open` gives.
+
+What its members are is found once, when it is first asked for: from the headers alone where
+payload lies between them. After that a record is one read of its own bytes, from a disk or a store.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, overload
+
+import numpy as np
+from isal import isal_zlib
+
+from dsort.closing import ClosesOnExit
+from dsort.containers.base import Container
+from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
+from dsort.containers.registry import codec_of, container_of
+from dsort.data.adjacent import AdjacentRecords, adjacent_records
+from dsort.data.members import MemberTable
+from dsort.errors import ChangedInputError, CorruptShardError, InputError, ShardEndError
+from dsort.naming.names import readable
+from dsort.options import RunOptions, default_options
+from dsort.reading.places import ShardPlace, find_shard
+from dsort.reading.shard_reader import ShardReader
+from dsort.sizes import format_bytes
+from dsort.stop_flag import StopFlag
+from dsort.workers.decoded import DecodingRules
+from dsort.workers.source import ShardBytes
+
+__all__ = ["NoSuchRecordError", "Record", "Shard", "extension_of", "open_shard"]
+
+HEADERS_BYTES: Final = 1 << 20
+"""A shard that is no larger is read in one piece, of a larger one the headers are read first."""
+WHOLE_BYTES: Final = 128 << 20
+"""The same of shards that tell where payloads are in many places, or have to be decoded."""
+NEAR_KEYS_MAX: Final = 3
+KEYS_COMPARED_MAX: Final = 20_000
+SPARE_BYTES_MAX: Final = 64 << 10
+"""Members of one record are read at once, if what lies between them is no more than that."""
+_SHOWN_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Contents:
+    """The members of a shard, and its records. ``names`` and ``keys``: see :func:`_text`."""
+
+    members: MemberTable
+    records: AdjacentRecords
+    names: list[str]  # of ``records.rows``
+    keys: list[str]
+
+
+class Record(Mapping[str, bytes]):
+    """A record of a shard: the content of its members by their names or extensions.
+
+    ``shard``: the name of the shard, ``index``: the record's number in it, from 0 on; ``key``: what
+    its members' names have in common; ``sizes``: bytes of each member by its name. Nothing is read
+    before it is asked for, and nothing is kept. As a mapping it has a key for each extension
+    (``"jpg"``, ``"seg.png"``; "" for a member without one), and takes whole names as well.
+    """
+
+    __slots__ = ("_first", "_shard", "index", "key", "shard", "sizes")
+
+    def __init__(self, shard: Shard, index: int, key: str, first: int, sizes: dict[str, int]):
+        self._shard = shard
+        self._first = first
+        self.shard = shard.name
+        self.index = index
+        self.key = key
+        self.sizes = sizes
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all members together."""
+        return sum(self.sizes.values())
+
+    @property
+    def members(self) -> dict[str, bytes]:
+        """The content of all members by name, as :class:`dsort.ShardRecord` has it."""
+        return dict(zip(self.sizes, self._shard._read(self._first, len(self.sizes)), strict=True))
+
+    def read(self, name: str, start: int = 0, bytes_max: int | None = None) -> bytes:
+        """Bytes of a member, from ``start`` on: all of them, or at most ``bytes_max``. ``KeyError``
+        if there is no such member."""
+        return self._shard._read_part(self._first + self._place(name), start, bytes_max)
+
+    def __getitem__(self, name: str) -> bytes:
+        return self.read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._extensions)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.sizes or name in self._extensions
+
+    def __repr__(self) -> str:
+        shown = islice(self.sizes.items(), _SHOWN_MAX)
+        members = [f"{name} {format_bytes(size)}" for name, size in shown]
+        members += ["…"] * (len(self.sizes) > _SHOWN_MAX)
+        return f"<Record {self.index} {self.key!r} of {self.shard}: {', '.join(members)}>"
+
+    @property
+    def _extensions(self) -> list[str]:
+        return [extension_of(name, self.key) for name in self.sizes]
+
+    def _place(self, name: str) -> int:
+        for known in (list(self.sizes), self._extensions):
+            if name in known:
+                return known.index(name)
+        raise KeyError(name)
+
+
+class Shard(ClosesOnExit, Sequence[Record]):
+    """The records of one shard, in its order. For any number of threads.
+
+    ``shard[3]``, ``shard[-1]``, ``shard["a/000017"]`` (the first record with that key),
+    ``shard[10:20]`` (a list), ``len(shard)``, ``"a/000017" in shard``, ``shard.keys``. Neighbours
+    with one key are one record, as in :func:`dsort.read_shards`.
+    """
+
+    def __init__(
+        self,
+        place: ShardPlace,
+        *,
+        max_expansion: float = EXPANSION_MAX_DEFAULT,
+        stop: StopFlag | None = None,
+    ) -> None:
+        self.name = place.name
+        self.uri = f"{place.bucket.uri.rstrip('/')}/{place.name}"
+        self._place = place
+        self._lock = threading.RLock()
+        self._ends = ExitStack()
+        container = container_of(place.name)
+        self._reader = ShardReader(_buffer_bytes(place.name, container), stop)
+        opening = self._reader.open(place.bucket, place.name, DecodingRules(max_expansion))
+        self._bytes: ShardBytes | None = self._ends.enter_context(opening)
+        self.size_bytes = self._bytes.file_bytes
+        try:
+            _refuse_other_size(place, self.size_bytes)
+        except BaseException:
+            self.close()
+            raise
+        # Files are read by several threads at once; an object in a store by one at a time.
+        is_file = place.bucket.local_path(place.name) is not None
+        self._turn = nullcontext() if is_file else self._lock
+
+    def close(self) -> None:
+        """Release the shard. Its records can be read no more. Closing again is harmless."""
+        with self._lock:
+            self._bytes = None
+            self._ends.close()
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The key of each record."""
+        return self._contents.keys
+
+    @property
+    def bytes_read(self) -> int:
+        """How much was read of what is stored, so far."""
+        return self._reader.bytes_read
+
+    def numbers_of(self, key: str) -> tuple[int, ...]:
+        """The numbers of the records with ``key``."""
+        return tuple(self._numbers.get(key, ()))
+
+    def __len__(self) -> int:
+        return len(self._contents.keys)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._numbers
+
+    @overload
+    def __getitem__(self, at: int | str) -> Record: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[Record]: ...
+
+    def __getitem__(self, at: int | str | slice) -> Record | list[Record]:
+        if isinstance(at, slice):
+            return [self._record(index) for index in range(len(self))[at]]
+        if isinstance(at, str):
+            return self._record(self._number_of(at))
+        count = len(self)
+        index = at + count if at < 0 else at
+        if not 0 <= index < count:
+            raise IndexError(f"shard {self.name} has {count:,} records, none is number {at:,}")
+        return self._record(index)
+
+    def __iter__(self) -> Iterator[Record]:
+        return map(self._record, range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<Shard {self.uri}: {format_bytes(self.size_bytes)}>"
+
+    # -- what is in it ---------------------------------------------------------------------------
+
+    @cached_property
+    def _contents(self) -> _Contents:
+        with self._lock:
+            known = self.__dict__.get("_contents")  # by another thread, meanwhile
+            return known if known is not None else self._scanned(self._open_bytes())
+
+    def _scanned(self, shard: ShardBytes) -> _Contents:
+        members = shard.members()
+        if members.notes.shortfall:
+            raise ShardEndError(
+                f"shard {self.name} may not be whole: {members.notes.shortfall}",
+                hint="fetch or make it again",
+            )
+        if members.compressed_bytes is None:
+            members = shard.container.bare(members, shard.at)
+        records = adjacent_records(members)
+        names = members.names.take(records.rows)
+        starts = names.offsets[:-1][records.offsets[:-1]].tolist()
+        blob = names.blob.tobytes()
+        lengths = records.key_bytes.tolist()
+        keys = [_text(blob[at : at + size]) for at, size in zip(starts, lengths, strict=True)]
+        found = _Contents(members, records, [_text(name) for name in names.tolist()], keys)
+        wanted = self._place.records
+        if wanted is not None and wanted != len(keys):
+            raise ChangedInputError(
+                f"shard {self.name} has {len(keys):,} records, its manifest says {wanted:,}",
+                hint="fetch or make it again; `dsort verify` compares all of the result",
+            )
+        return found
+
+    @cached_property
+    def _numbers(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for number, key in enumerate(self._contents.keys):
+            found.setdefault(key, []).append(number)
+        return found
+
+    def _number_of(self, key: str) -> int:
+        numbers = self._numbers.get(key)
+        if numbers:
+            return numbers[0]
+        near = get_close_matches(key, islice(self._numbers, KEYS_COMPARED_MAX), NEAR_KEYS_MAX)
+        hint = f"near: {', '.join(near)}" if near else f"it has {len(self):,} records"
+        raise NoSuchRecordError(f"shard {self.name} has no record {key}", hint=hint)
+
+    def _record(self, index: int) -> Record:
+        contents = self._contents
+        first, stop = contents.records.offsets[index : index + 2].tolist()
+        rows = contents.records.rows[first:stop]
+        sizes = contents.members.payload_bytes[rows].tolist()
+        named = dict(zip(contents.names[first:stop], sizes, strict=True))
+        return Record(self, index, contents.keys[index], first, named)
+
+    # -- bytes -----------------------------------------------------------------------------------
+
+    def _read(self, first: int, count: int) -> list[bytes]:
+        """The content of files ``first`` to ``first + count``, in one read where they are near."""
+        members, rows = self._contents.members, self._contents.records.rows[first : first + count]
+        start, length = members.payload_start[rows], _stored_bytes(members, rows)
+        low, high = int(start.min(initial=0)), int((start + length).max(initial=0))
+        if not count or low < 0 or high - low > int(length.sum()) + SPARE_BYTES_MAX * count:
+            return [self._read_part(first + each, 0, None) for each in range(count)]
+        low = int(start.min())
+        data = self._range(low, high - low)
+        return [
+            self._content(members, row, data[begin - low : begin - low + size])
+            for row, begin, size in zip(rows.tolist(), start.tolist(), length.tolist(), strict=True)
+        ]
+
+    def _read_part(self, at: int, begin: int, bytes_max: int | None) -> bytes:
+        """Bytes of file ``at``; all of it is read where it is compressed or has a checksum."""
+        members, row = self._contents.members, int(self._contents.records.rows[at])
+        total = int(members.payload_bytes[row])
+        begin = min(max(begin, 0), total)
+        stop = total if bytes_max is None else min(total, begin + max(bytes_max, 0))
+        start = int(members.payload_start[row])
+        if start < 0:
+            return members.literals[row][begin:stop]
+        stored = int(_stored_bytes(members, np.array([row]))[0])
+        if _is_compressed(members, row) or (begin, stop) == (0, total):
+            return self._content(members, row, self._range(start, stored))[begin:stop]
+        return bytes(self._range(start + begin, stop - begin))
+
+    def _content(self, members: MemberTable, row: int, stored: memoryview) -> bytes:
+        """The payload of a row whose bytes in the shard are ``stored``. ``CorruptShardError``."""
+        container = self._open_bytes().container
+        start = int(members.payload_start[row])
+        if _is_compressed(members, row):
+            try:
+                return b"".join(container.decompressed(members, row, [stored]))
+            except ValueError as error:
+                text = f"{readable(members.names[row])} {error}"
+                raise CorruptShardError(self.name, start, text) from None
+        reported = container.checksum(members, row) if container.has_checksums else None
+        if reported is not None and isal_zlib.crc32(stored) != reported:
+            text = f"{readable(members.names[row])} has another CRC-32 than its shard says"
+            raise CorruptShardError(self.name, start, text)
+        return bytes(stored)
+
+    def _range(self, start: int, length: int) -> memoryview:
+        view = memoryview(bytearray(length))
+        with self._turn:
+            self._open_bytes().fill(view, start)
+        return view
+
+    def _open_bytes(self) -> ShardBytes:
+        if self._bytes is None:
+            raise InputError(f"shard {self.name} is closed", hint="open it again")
+        return self._bytes
+
+
+class NoSuchRecordError(InputError, KeyError):
+    """There is no record with that key."""
+
+    __str__ = InputError.__str__
+
+
+def open_shard(
+    where: str | Path,
+    *,
+    options: RunOptions | None = None,
+    max_expansion: float = EXPANSION_MAX_DEFAULT,
+) -> Shard:
+    """Open the shard ``where``, a path or a URI, for reading its records in any order.
+
+    ::
+
+        with dsort.open("s3://bucket/train-000017.tar") as shard:
+            print(len(shard), shard.keys[:3])
+            record = shard[0]  # or shard["a/000017"]
+            print(record.sizes)
+            picture = record["jpg"]
+
+    Any container, any codec, any store. Of a tar in a store that is larger than 1 MiB no more is
+    read than its headers, with what is near them, and the records that are asked for. Shards with a
+    codec around them are decoded once, to memory or to a file without a name; they may hold
+    ``max_expansion`` times their length. Rows of tables (Parquet, Arrow) are decoded together.
+
+    ``ObjectNotFoundError``, ``CorruptShardError``, ``ShardEndError`` and ``StorageError`` name the
+    shard; the first call that needs to know what is in it may raise them.
+    """
+    place = find_shard(where, options or default_options())
+    return Shard(place, max_expansion=max_expansion)
+
+
+def extension_of(name: str, key: str) -> str:
+    """What a member's name has behind the record's key and a dot; "" if that is nothing."""
+    return name[len(key) + 1 :]
+
+
+def _buffer_bytes(name: str, container: Container) -> int:
+    tells_where = type(container).bare is Container.bare or container.is_columnar
+    return HEADERS_BYTES if codec_of(name) is None and tells_where else WHOLE_BYTES
+
+
+def _refuse_other_size(place: ShardPlace, size_bytes: int) -> None:
+    if place.size_bytes is not None and place.size_bytes != size_bytes:
+        raise ChangedInputError(
+            f"shard {place.name} in {place.bucket.uri} has {size_bytes:,} bytes, its manifest says "
+            f"{place.size_bytes:,}",
+            hint="fetch or make it again; `dsort verify` compares all of the result",
+        )
+
+
+def _is_compressed(members: MemberTable, row: int) -> bool:
+    return members.compressed_bytes is not None and int(members.compressed_bytes[row]) >= 0
+
+
+def _stored_bytes(members: MemberTable, rows: Any) -> Any:
+    """How long the payloads of ``rows`` are in the shard, shape ``(n,)``."""
+    length = members.payload_bytes[rows]
+    if members.compressed_bytes is None:
+        return length
+    packed = members.compressed_bytes[rows]
+    return np.where(packed >= 0, packed, length)
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
