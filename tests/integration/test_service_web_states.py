@@ -18,6 +18,7 @@ from dsort.web.job_page import html
 from tests.support.axe import axe_findings
 from tests.support.chromium import chromium
 from tests.support.service_process import await_that
+from tests.support.web_data import HOSTILE_KEY, write_data
 from tests.support.web_gallery import Gallery, gallery
 from tests.support.web_page import (
     PHONE,
@@ -66,6 +67,10 @@ PAGES = {
     "schedule-form": ("#/schedules/nightly?edit=1", "form"),
     "transforms": ("#/transforms", "[data-transform]"),
     "submit": ("#/submit", ".state.ok"),
+    "data": ("#/data", ".buckets a"),
+    "data-bucket": ("#/data/photos", "[data-shard]"),
+    "data-record": ("#/data/photos?shard=train-0.tar&record=1", ".record canvas"),
+    "data-hostile": ("#/data/photos?shard=odd/hostile.tar&record=0", ".record"),
     "no-such-job": ("#/jobs/no-such-job", ".problem"),
     "no-such-page": ("#/nowhere", "h1"),
 }
@@ -75,7 +80,9 @@ PAGES = {
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gallery]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dsort.api.LocalRuntime", WorkersHere)
-        with gallery(tmp_path_factory.mktemp("states")) as found:
+        root = tmp_path_factory.mktemp("states")
+        write_data(root / "photos")
+        with gallery(root) as found:
             yield found
 
 
@@ -321,6 +328,53 @@ def test_a_part_of_a_page_has_an_address(place: Gallery, page: Page) -> None:
     page.locator(".tiles a", has_text="even").click()
     page.locator(".mixing canvas").first.wait_for()
     await_that(lambda: 0 <= top_of(page, ".place-mixing") < WIDE[1] / 2 or None, why="not there")
+
+
+# --- data
+
+
+def test_records_are_found_shown_and_drawn_at_random(place: Gallery, page: Page) -> None:
+    show(page, "#/data", ".buckets a").get_by_role("link", name="photos", exact=True).press("Enter")
+    page.locator("[data-shard]").first.wait_for()
+    page.get_by_role("searchbox").fill("train-1")
+    await_text(page, ".filters [role=status]", "1 shard")
+    page.get_by_role("link", name="train-1.tar").press("Enter")
+    page.locator("[data-record='49']").wait_for()
+    page.get_by_role("button", name="Next →").click()
+    page.locator("[data-record='69']").wait_for()
+    page.get_by_role("link", name="10069").press("Enter")
+    record = page.locator(".record")
+    record.get_by_role("img", name="10069.png").wait_for()
+    assert "label: 4" in record.locator(".kind-json").inner_text()
+    record.get_by_role("button", name="Enlarge 10069.png").press("Enter")
+    page.locator("dialog canvas").wait_for()
+    page.keyboard.press("Escape")
+    record.get_by_role("button", name="Load the sound").press("Enter")
+    length = (
+        "a => new Promise((tell) => { a.onloadedmetadata = () => tell(a.duration); a.load(); })"
+    )
+    assert record.locator("audio").evaluate(length) == pytest.approx(0.1, abs=0.05)
+    page.get_by_role("button", name="Show before and after").press("Enter")
+    page.get_by_role("heading", name="After").wait_for()
+    page.get_by_role("button", name="Ten random records").press("Enter")
+    page.get_by_role("heading", name="10 random records").wait_for()
+    assert page.locator(".drawn .record").count() == 10
+
+
+def test_what_a_shard_holds_is_never_a_page(place: Gallery, page: Page) -> None:
+    show(page, "#/data/photos?shard=odd/hostile.tar&record=0", ".record")
+    assert page.locator(".record h3").inner_text() == HOSTILE_KEY
+    texts = page.locator(".record .member").all_inner_texts()
+    assert "<script>document.title='owned'</script>" in texts[0]
+    assert all("<svg" in text for text in texts[1:])
+    assert page.locator("main img, main svg, main iframe").count() == 0
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save").first.click()
+    assert saved.value.suggested_filename.endswith(".html")
+    for words in ("Bytes: 89 50", "The browser cannot decode it."):
+        page.get_by_role("button", name="Next →").first.click()
+        await_text(page, ".record", words)
+    assert page.title() == "Data · dsort"
 
 
 # --- the list

@@ -101,6 +101,12 @@
     get: (path, query, signal) => json(withQuery(path, query), { signal }),
     text: async (path, signal) =>
       (await request(path, { signal, headers: { Accept: "text/plain" } })).text(),
+    /** Bytes, as a blob of this type: only of what the browser decodes, never of a document. */
+    blob: async (path, query, type, signal) => {
+      const headers = { Accept: "application/octet-stream" };
+      const answer = await request(withQuery(path, query), { signal, headers });
+      return new Blob([await answer.arrayBuffer()], { type });
+    },
     post: (path, value, query) =>
       json(withQuery(path, query), {
         method: "POST",

@@ -14,6 +14,8 @@
     [/^\/schedules\/([^/]+)$/, "schedule", "Schedule"],
     [/^\/transforms$/, "transforms", "Transforms"],
     [/^\/submit$/, "submit", "Submit"],
+    [/^\/data$/, "data", "Data"],
+    [/^\/data\/([^/]+)$/, "bucket", "Data"],
   ];
 
   function decoded(text) {
