@@ -6,12 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dsort.cli import output
-from dsort.job.events import JobReport, OutputCount, PlanReport, ReactionCount, VerifyReport
+from dsort.job.events import (
+    JobReport,
+    OutputCount,
+    PlanEstimate,
+    PlanReport,
+    ReactionCount,
+    VerifyReport,
+)
 from dsort.order.algorithms import is_random
 from dsort.order.mixing import mixing_line
 
 __all__ = [
     "bytes_line",
+    "estimate_lines",
     "job",
     "job_lines",
     "mixing",
@@ -25,6 +33,7 @@ __all__ = [
 ]
 
 SHARDS_SHOWN = 10
+KINDS_A_ROW, MOVES_A_ROW = 3, 2
 SAMPLES_SHOWN = 3
 
 
@@ -80,10 +89,59 @@ def plan_lines(report: PlanReport) -> list[tuple[str, str]]:
         ("workers", output.number(report.workers)),
         ("memory", output.size(report.memory_bytes)),
         ("scratch", output.size(report.scratch_bytes)),
+        *estimate_lines(report.estimate),
         ("seed", report.seed or ""),
         *reaction_lines(report.reactions),
         ("warnings", _warnings(report.warnings)),
     ]
+
+
+def estimate_lines(estimate: PlanEstimate | None) -> list[tuple[str, str]]:
+    """What a job would move, how long about that takes, and what it costs."""
+    if estimate is None:
+        return []
+    moved = [
+        f"{what} {output.size(size_bytes)}"
+        for what, size_bytes in (
+            ("disks read", estimate.disk_read_bytes),
+            ("disks write", estimate.disk_written_bytes),
+            ("stores send", estimate.store_read_bytes),
+            ("stores take", estimate.store_written_bytes),
+            ("nodes exchange", estimate.exchanged_bytes),
+        )
+        if size_bytes
+    ]
+    kinds = [f"{count:,} {kind}" for kind, count in estimate.requests.items() if count]
+    asked = f"{sum(estimate.requests.values()):,} to stores" if kinds else ""
+    time = ""
+    if estimate.seconds is not None:
+        time = f"about {output.duration(estimate.seconds)}, an estimate"
+    speeds = [
+        f"{what} {output.rate(rate, 1)}"
+        for what, rate in (
+            ("reads", estimate.read_bytes_per_s),
+            ("writes", estimate.write_bytes_per_s),
+        )
+        if rate
+    ]
+    dollars = estimate.dollars
+    return [
+        *_in_rows("moves", moved, MOVES_A_ROW),
+        ("requests", asked),
+        *_in_rows(" ", kinds, KINDS_A_ROW),
+        ("time", time),
+        ("probe", f"{', '.join(speeds)}, in {estimate.probe_s:.1f} s" if speeds else ""),
+        (
+            "price",
+            "" if dollars is None else f"about ${dollars:,.2f}, by the prices in the settings",
+        ),
+    ]
+
+
+def _in_rows(name: str, words: Sequence[str], count: int) -> Iterable[tuple[str, str]]:
+    """``words`` as lists below each other, ``count`` in each; only the first has the name."""
+    for at in range(0, len(words), count):
+        yield " " if at else name, ", ".join(words[at : at + count])
 
 
 def verification(report: VerifyReport) -> str:

@@ -22,7 +22,14 @@ from pydantic import (
 
 from dsort.client.problems import SIGNALS_FROM, error_of
 from dsort.errors import DsortError, JobStoppedError, ServiceError
-from dsort.job.events import JobReport, OutputCount, PlannedShard, PlanReport, ReactionCount
+from dsort.job.events import (
+    JobReport,
+    OutputCount,
+    PlanEstimate,
+    PlannedShard,
+    PlanReport,
+    ReactionCount,
+)
 from dsort.model.access import Me, ValidationView
 from dsort.model.base import Model
 from dsort.model.job import ProgressView, WholeJobView
@@ -218,7 +225,11 @@ def report_of(document: Json) -> JobReport | PlanReport:
     }
     if "move_reason" in document:
         shards = tuple(known(PlannedShard, each) for each in _list(document, "shards"))
-        return known(PlanReport, document, shards=shards, **more)
+        estimate = document.get("estimate")
+        if estimate is not None:
+            requests = {str(kind): int(count) for kind, count in estimate["requests"].items()}
+            estimate = known(PlanEstimate, estimate, requests=requests)
+        return known(PlanReport, document, shards=shards, estimate=estimate, **more)
     return known(JobReport, document, **more)
 
 

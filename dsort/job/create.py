@@ -27,7 +27,7 @@ from dsort.workers.tasks import (
     StagedShard,
 )
 
-__all__ = ["Created", "create", "keep_sealed", "seal", "shard_created"]
+__all__ = ["RUNS_A_WORKER", "Created", "create", "keep_sealed", "seal", "shard_created"]
 
 SEALED_FILE = "sealed.json"
 RUNS_A_WORKER = 4

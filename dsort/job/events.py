@@ -21,6 +21,7 @@ __all__ = [
     "JobWarning",
     "OutputCount",
     "PhaseDone",
+    "PlanEstimate",
     "PlanReport",
     "PlannedShard",
     "Progress",
@@ -245,6 +246,31 @@ class PlannedShard:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanEstimate:
+    """What a job would move, and about how long that takes. ``disk_*``: files, those of scratch
+    included, whether or not the page cache has them; ``store_*``: of object stores, over the
+    network; ``exchanged_bytes``: between nodes.
+
+    ``requests``: to object stores, by kind (see ``storage.request_counts``). ``seconds``: None
+    where nothing could be measured; ``read_bytes_per_s``, ``write_bytes_per_s``: what a probe of
+    ``probe_s`` seconds found, 0 for nothing. ``dollars``: at the prices in the settings, None
+    where there are none.
+    """
+
+    disk_read_bytes: int
+    disk_written_bytes: int
+    store_read_bytes: int
+    store_written_bytes: int
+    exchanged_bytes: int
+    requests: dict[str, int]
+    seconds: float | None
+    read_bytes_per_s: float
+    write_bytes_per_s: float
+    probe_s: float
+    dollars: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PlanReport:
     """What a job would do; nothing was written."""
 
@@ -266,6 +292,7 @@ class PlanReport:
     mixing: Mixing | None = None  # None where there are no records
     algorithm: str = ""  # in words
     outputs: tuple[OutputCount, ...] = ()  # empty where there is only one
+    estimate: PlanEstimate | None = None  # None in plans of older versions
 
     def __repr__(self) -> str:
         figures = _figures(self.input_shards, len(self.shards), self.records, self.file_bytes)

@@ -35,7 +35,13 @@ from dsort.workers.decoded import DecodingRules
 from dsort.workers.encoded import ENCODING_BYTES
 from dsort.workers.tasks import ReactionRules, TransformRules, WorkerSetup
 
-__all__ = ["check_directories", "movement_for", "start_workers"]
+__all__ = [
+    "check_directories",
+    "movement_for",
+    "output_limits",
+    "spills_to_disk",
+    "start_workers",
+]
 
 WORKERS_PER_ATTEMPT = 1_000_000
 OUTPUT_PARTITIONS_MAX = 1024
@@ -212,6 +218,12 @@ def check_directories(job: Job, *, dry: bool) -> None:
         job.warn("node_lost", f"node {node} is lost: the job begins without it")
 
 
+def spills_to_disk(job: Job) -> bool:
+    """Whether scratch is more than stays in memory until it goes."""
+    room = job.movement.memory_bytes * job.runtime.nodes()
+    return job.movement.scratch_bytes * SCRATCH_SHARE > room
+
+
 def start_workers(job: Job, *, dry: bool) -> None:
     """Start the job's workers, for the movement that was chosen."""
     movement = job.movement
@@ -230,7 +242,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
             for place in job.input_places
         ),
         outputs=tuple(
-            replace(place, limits=_output_limits(job, place.ref, workers=movement.workers))
+            replace(place, limits=output_limits(job, place.ref, workers=movement.workers))
             for place in job.output_places
         ),
         output_uri=job.outputs_bucket.uri,
@@ -247,8 +259,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
         keymap=job.keymap,
         partitions=movement.partitions,
         buffer_bytes=movement.buffer_bytes,
-        spill_to_disk=movement.scratch_bytes * SCRATCH_SHARE
-        > movement.memory_bytes * job.runtime.nodes(),
+        spill_to_disk=spills_to_disk(job),
         verify_content=job.spec.verify == "content",
         decoding=DecodingRules(job.spec.max_expansion, job.spec.input_codec),
         codecs=tuple((target.codec, target.codec_level) for target in job.spec.targets),
@@ -285,14 +296,14 @@ def _upload_bytes(job: Job) -> int:
     """What a worker takes for its uploads: to one bucket at a time."""
     names = [placed_at(place.name, "x") for place in job.output_places]
     return max(
-        _output_limits(job, place.ref).upload_bytes
+        output_limits(job, place.ref).upload_bytes
         if bucket_for(job.outputs_bucket, name).seals_on_finish
         else 0
         for place, name in zip(job.output_places, names, strict=True)
     )
 
 
-def _output_limits(job: Job, ref: BucketRef, *, workers: int = 1) -> StoreLimits:
+def output_limits(job: Job, ref: BucketRef, *, workers: int = 1) -> StoreLimits:
     """What each of ``workers`` may take for its uploads to a bucket."""
     return with_part_sizes(
         store_limits(ref, job.options, workers=workers),

@@ -22,6 +22,7 @@ __all__ = [
     "OutputCountView",
     "OutputShardView",
     "PhaseView",
+    "PlanEstimateView",
     "PlanReportView",
     "PlannedShardView",
     "ReactionView",
@@ -306,10 +307,39 @@ class RunReportView(Model):
     )
 
 
+class PlanEstimateView(Model):
+    """What a job would move, and about how long that takes."""
+
+    disk_read_bytes: int = Field(
+        description="Of files, those of scratch included, in the page cache or not.",
+        examples=[1912340480],
+    )
+    disk_written_bytes: int = Field(examples=[1912340480])
+    store_read_bytes: int = Field(description="Of object stores.", examples=[0])
+    store_written_bytes: int = Field(examples=[0])
+    exchanged_bytes: int = Field(description="Between nodes.", examples=[0])
+    requests: dict[str, int] = Field(
+        description="To object stores, by kind: get, head, list, put, create, part, complete, "
+        "delete.",
+        examples=[{}],
+    )
+    seconds: float | None = Field(
+        description="An estimate; null where no speed could be measured.", examples=[4.2]
+    )
+    read_bytes_per_s: float = Field(
+        description="What a short probe found; 0 for nothing.", examples=[812000000.0]
+    )
+    write_bytes_per_s: float = Field(examples=[604000000.0])
+    probe_s: float = Field(description="How long the probe took.", examples=[0.4])
+    dollars: float | None = Field(
+        description="At the prices in the settings; null without any.", examples=[None]
+    )
+
+
 class PlanReportView(Model):
     """What a job would do: the report of a dry run."""
 
-    sent_sometimes = frozenset(("mixing", "algorithm", "outputs"))
+    sent_sometimes = frozenset(("mixing", "algorithm", "outputs", "estimate"))
 
     job_id: str = Field(examples=["20260131-015500-0b77e1"])
     input_shards: int = Field(examples=[19])
@@ -340,3 +370,4 @@ class PlanReportView(Model):
     outputs: list[OutputCountView] = Field(
         default_factory=list, description="What each of several outputs got; empty for one."
     )
+    estimate: PlanEstimateView | None = Field(default=None, examples=[example_of(PlanEstimateView)])

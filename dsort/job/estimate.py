@@ -1,0 +1,188 @@
+"""What a job is going to move, how long that takes, and what it costs: for whoever only plans it.
+
+Bytes and requests are arithmetic over the plan. Seconds are an estimate: those bytes at the speed
+of a probe, or the processor time that such jobs took where they were measured, whichever is more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dsort.data.columns import Int64s
+from dsort.job.create import RUNS_A_WORKER
+from dsort.job.events import PlanEstimate
+from dsort.job.job import Job
+from dsort.job.plan import Plan
+from dsort.job.resources import cores
+from dsort.job.speed_probe import Speeds
+from dsort.job.worker_setup import output_limits, spills_to_disk
+from dsort.storage.output_buckets import place_of
+from dsort.storage.request_counts import (
+    requests_of_lookups,
+    requests_of_reads,
+    requests_of_uploads,
+)
+from dsort.storage.several import BucketPlace, input_of
+
+__all__ = ["estimate_of"]
+
+GIB = 1 << 30
+CPU_S_A_GIB = {"map": 1.3, "range": 1.4, "spill": 2.2}
+STORE_CPU_S_A_GIB = 2.5
+CPU_S_A_RECORD = 3e-6
+START_S, STORE_START_S = 0.8, 1.6
+"""Measured on 2 cores: see docs/performance.md."""
+HEADER_READ_BYTES = 4096
+"""What is read of a member to find its header, where headers are far apart."""
+OWN_REQUESTS = Counter(get=1, head=12, list=20, put=12, create=1, part=1, complete=1, delete=4)
+"""Of a job itself in the store of its outputs: lease, journal, manifest, and to tidy up."""
+INPUT_REQUESTS = Counter(head=2, list=1)
+"""To find a bucket of inputs, and the manifests in it."""
+
+
+@dataclass(slots=True)
+class _Moved:
+    """Bytes and requests so far."""
+
+    disk_read: int = 0
+    disk_written: int = 0
+    store_read: int = 0
+    store_written: int = 0
+    exchanged: int = 0
+    requests: Counter[str] = field(default_factory=Counter)
+    dollars: float = 0.0
+    has_prices: bool = False
+
+    def pay(self, job: Job, place: BucketPlace, requests: Counter[str], read_bytes: int) -> None:
+        """Requests to the store that ``place`` is in."""
+        self.requests.update(requests)
+        if prices := job.options.settings.prices(place.ref):
+            self.has_prices = True
+            self.dollars += prices.dollars(requests, read_bytes)
+
+
+def estimate_of(job: Job, plan: Plan, speeds: Speeds) -> PlanEstimate:
+    """What ``job`` is going to move by ``plan``, of what was extracted for it just now."""
+    moved = _Moved()
+    _add_inputs(job, plan, moved)
+    _add_spill(job, plan, moved)
+    _add_outputs(job, plan, moved)
+    seconds = _seconds(job, plan, moved, speeds)
+    return PlanEstimate(
+        disk_read_bytes=moved.disk_read,
+        disk_written_bytes=moved.disk_written,
+        store_read_bytes=moved.store_read,
+        store_written_bytes=moved.store_written,
+        exchanged_bytes=moved.exchanged,
+        requests=dict(moved.requests),
+        seconds=seconds,
+        read_bytes_per_s=speeds.read_bytes_per_s,
+        write_bytes_per_s=speeds.write_bytes_per_s,
+        probe_s=speeds.probe_s,
+        dollars=moved.dollars if moved.has_prices else None,
+    )
+
+
+def _add_inputs(job: Job, plan: Plan, moved: _Moved) -> None:
+    """Inputs are read once for each pass over them; under ``range`` once more, for payload. What is
+    looked at twice in one pass stays in the page cache."""
+    kind, buffer_bytes = job.movement.kind, job.movement.buffer_bytes
+    passes = _passes(job)
+    if job.spec.ingest is not None:  # shards are made of files of this machine
+        moved.disk_read += sum(shard.size_bytes for shard in job.inputs) * passes
+        return
+    for place, sizes in _sizes_by_place(job.input_places, _inputs(job)):
+        total = int(sizes.sum())
+        large = int(sizes[sizes > buffer_bytes].sum())
+        if place.ref.is_directory and kind == "map":
+            moved.disk_read += total
+        elif place.ref.is_directory and kind == "range":
+            headers = plan.members * HEADER_READ_BYTES if job.movement.hops else total
+            moved.disk_read += min(headers, total) * passes + total
+        elif place.ref.is_directory:
+            moved.disk_read += total * passes
+        else:
+            requests = Counter(INPUT_REQUESTS)
+            reads = requests_of_reads(sizes, place.limits, buffer_bytes=buffer_bytes)
+            for _ in range(passes):
+                requests.update(reads)
+            requests.update(requests_of_lookups(len(sizes)))  # named at first, checked at the end
+            requests.update(requests_of_lookups(len(sizes)))
+            moved.store_read += total * passes
+            moved.disk_written += large * passes  # to be read again without a request
+            moved.pay(job, place, requests, total * passes)
+
+
+def _passes(job: Job) -> int:
+    """How often inputs were read to plan: so they are by the job."""
+    total = sum(shard.size_bytes for shard in job.inputs)
+    return max(round(job.state.phases["extract"].bytes_total / total), 1) if total else 1
+
+
+def _add_spill(job: Job, plan: Plan, moved: _Moved) -> None:
+    nodes = job.runtime.nodes()
+    if job.movement.kind != "spill":
+        return
+    if nodes > 1:  # each has but its own part of a partition
+        moved.exchanged += plan.stored_bytes * (nodes - 1) // nodes
+    if spills_to_disk(job):
+        runs = min(job.movement.workers * RUNS_A_WORKER, len(plan.shards))
+        twice = min(max(runs - 1, 0) / job.movement.partitions, 1.0)  # lie across two runs
+        moved.disk_written += plan.stored_bytes
+        moved.disk_read += int(plan.stored_bytes * (1 + twice))
+
+
+def _add_outputs(job: Job, plan: Plan, moved: _Moved) -> None:
+    outputs = (
+        (place_of(name)[0], shard.file_bytes)
+        for name, shard in zip(plan.names, plan.shards, strict=True)
+    )
+    for place, sizes in _sizes_by_place(job.output_places, outputs):
+        total = int(sizes.sum())
+        if place.ref.is_directory:
+            moved.disk_written += total
+            continue
+        limits = output_limits(job, place.ref, workers=job.movement.workers)
+        requests = requests_of_uploads(sizes, limits)
+        requests.update(requests_of_lookups(len(sizes)))
+        if not place.name:
+            requests.update(OWN_REQUESTS)
+        moved.store_written += total
+        moved.pay(job, place, requests, 0)
+
+
+def _inputs(job: Job) -> Iterator[tuple[str, int]]:
+    names = [place.name for place in job.input_places]
+    for shard in job.inputs:
+        yield input_of(shard.name, names), shard.size_bytes
+
+
+def _sizes_by_place(
+    places: Iterable[BucketPlace], found: Iterable[tuple[str, int]]
+) -> Iterator[tuple[BucketPlace, Int64s]]:
+    """Each bucket with the sizes of what is in it."""
+    sizes: dict[str, list[int]] = {place.name: [] for place in places}
+    by_name = {place.name: place for place in places}
+    for name, size in found:
+        sizes[name].append(size)
+    for name, own in sizes.items():
+        yield by_name[name], np.array(own, np.int64)
+
+
+def _seconds(job: Job, plan: Plan, moved: _Moved, speeds: Speeds) -> float | None:
+    """None where a speed is not known, and something moves at it."""
+    read, written = moved.disk_read + moved.store_read, moved.disk_written + moved.store_written
+    if (read and not speeds.read_bytes_per_s) or (written and not speeds.write_bytes_per_s):
+        return None
+    nodes, workers = job.runtime.nodes(), job.movement.workers
+    moving = read / max(speeds.read_bytes_per_s, 1) + written / max(speeds.write_bytes_per_s, 1)
+    of_stores = moved.store_read or moved.store_written
+    a_gib = STORE_CPU_S_A_GIB if of_stores else CPU_S_A_GIB[job.movement.kind]
+    busy = plan.stored_bytes / GIB * a_gib + plan.records * CPU_S_A_RECORD
+    at_once = workers if nodes > 1 else min(workers, cores())
+    start = STORE_START_S if of_stores else START_S
+    return start + max(moving / nodes, busy / at_once)

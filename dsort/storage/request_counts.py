@@ -1,0 +1,98 @@
+"""How many requests a store is asked for shards, and what they cost. Pure arithmetic.
+
+What is counted is what an S3 store bills: each part of an upload is a request, and so is each page
+of a listing. Requests that are tried again are not counted: nobody knows them beforehand.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from dsort.data.columns import Int64s
+from dsort.storage.limit import StoreLimits
+
+__all__ = [
+    "REQUEST_KINDS",
+    "StorePrices",
+    "requests_of_lookups",
+    "requests_of_reads",
+    "requests_of_uploads",
+]
+
+REQUEST_KINDS = ("get", "head", "list", "put", "create", "part", "complete", "delete")
+"""``create``, ``part`` and ``complete`` are those of a multipart upload."""
+_READ_KINDS = frozenset(("get", "head"))
+_FREE_KINDS = frozenset(("delete",))
+LISTED_MIN = 100
+"""So many names are looked for in a listing, fewer one by one."""
+PAGE_NAMES = 1000
+PARTS_MAX = 10_000
+PARTS_WANTED_MAX = 64
+ETAGS_KEPT_MAX = 16
+"""The parts of uploads that have more are listed before those are completed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorePrices:
+    """Dollars; 0 where nothing is set. ``per_1000_puts``: of PUT, COPY, POST and LIST requests;
+    ``per_1000_gets``: of GET and HEAD. ``per_gb_read``: of each 10^9 bytes that leave the store."""
+
+    per_1000_puts: float = 0.0
+    per_1000_gets: float = 0.0
+    per_gb_read: float = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self.per_1000_puts or self.per_1000_gets or self.per_gb_read)
+
+    def dollars(self, requests: Counter[str], read_bytes: int) -> float:
+        """What ``requests`` and the bytes that were read cost together."""
+        gets = sum(count for kind, count in requests.items() if kind in _READ_KINDS)
+        free = sum(count for kind, count in requests.items() if kind in _FREE_KINDS)
+        puts = requests.total() - gets - free
+        asked = puts * self.per_1000_puts + gets * self.per_1000_gets
+        return asked / 1000 + read_bytes / 1e9 * self.per_gb_read
+
+
+def requests_of_reads(sizes: Int64s, limits: StoreLimits, *, buffer_bytes: int) -> Counter[str]:
+    """To read objects of ``sizes`` once, shape ``(n,)``: one that fits in the buffer in ranges at
+    once, a larger one by one request, in order."""
+    ranges = -(-sizes // limits.range_bytes)
+    ranges = np.where(sizes > buffer_bytes, 1, np.maximum(ranges, 1))
+    return Counter(get=int(ranges.sum()))
+
+
+def requests_of_uploads(sizes: Int64s, limits: StoreLimits) -> Counter[str]:
+    """To store objects of ``sizes`` under new names: each is looked for before its upload is
+    completed, and looked at after it."""
+    parts = -(-sizes // _part_bytes(sizes, limits))
+    parts = np.maximum(parts, 1)
+    listed = np.where(parts > ETAGS_KEPT_MAX, -(-parts // PAGE_NAMES), 0)
+    count = len(sizes)
+    return Counter(
+        create=count,
+        part=int(parts.sum()),
+        complete=count,
+        head=2 * count,
+        list=int(listed.sum()),
+    )
+
+
+def requests_of_lookups(names: int) -> Counter[str]:
+    """To find out which of so many names are taken."""
+    if names < LISTED_MIN:
+        return Counter(head=names)
+    return Counter(list=-(-names // PAGE_NAMES))
+
+
+def _part_bytes(sizes: Int64s, limits: StoreLimits) -> Int64s:
+    """As :func:`~dsort.storage.s3.upload.part_bytes_for`, which loads the client."""
+    many = sizes > PARTS_WANTED_MAX * limits.part_bytes
+    large = max(limits.part_bytes, limits.part_bytes_max)
+    wanted = np.where(many, large, limits.part_bytes)
+    needed = -(-sizes // PARTS_MAX)
+    needed = -(-needed // (1 << 20)) * (1 << 20)
+    most: Int64s = np.maximum(wanted, needed)
+    return most

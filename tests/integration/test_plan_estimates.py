@@ -1,0 +1,221 @@
+"""What a plan says that a job moves is what the job then moves; and what it says of time."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsort.cli import summary
+from dsort.job import speed_probe, worker_setup
+from dsort.job.events import PlanEstimate
+from dsort.settings.values import Settings, StoreSettings
+from dsort.storage.ref import BucketRef
+from dsort.storage.s3.client import S3Client
+from tests.support.datasets import Member, Shard, write_shards
+from tests.support.disks import really_written
+from tests.support.engine import spec_of
+from tests.support.inline_runtime import Moved, plan_inline, run_inline
+from tests.support.seaweedfs import S3Server
+
+KIB = 1 << 10
+ABOUT = 0.03
+"""So much may be read and written besides: index, journal, manifest."""
+SHUFFLE = {"kind": "shuffle", "seed": 4}
+
+
+def make_inputs(root: Path, *, shards: int, records: int, payload_bytes: int) -> None:
+    rng = random.Random(7)
+    write_shards(
+        root / "in",
+        {
+            f"in-{number}.tar": Shard(
+                tuple(
+                    Member(f"{number}-{key:03}.jpg", rng.randbytes(payload_bytes))
+                    for key in range(records)
+                )
+            )
+            for number in range(shards)
+        },
+    )
+
+
+def io_of_this_process() -> Counter[str]:
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return Counter({name: int(value) for name, value in (line.split(": ") for line in lines)})
+
+
+def bytes_of(run: Callable[[], object]) -> Counter[str]:
+    """What this process read and wrote meanwhile, by calls and from disks."""
+    before = io_of_this_process()
+    run()
+    now = io_of_this_process()
+    return Counter({name: now[name] - before[name] for name in now})
+
+
+def forget_pages(directory: Path) -> None:
+    """So that the disk is read."""
+    for path in directory.iterdir():
+        with path.open("rb") as file:
+            really_written(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def estimate(spec: dict[str, Any], root: Path, moved: Moved) -> PlanEstimate:
+    found = plan_inline(spec, root, moved).estimate
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [Moved("range"), Moved("spill", partitions=3, buffer_bytes=8 << 20)],
+    ids=["range", "spill"],
+)
+def test_bytes_of_files_are_those_that_a_job_then_reads_and_writes(
+    moved: Moved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_setup, "SCRATCH_SHARE", 1 << 40)  # none of it stays in memory
+    make_inputs(tmp_path, shards=3, records=20, payload_bytes=100 * KIB)
+    spec = spec_of(algorithm=SHUFFLE)
+    planned = estimate(spec, tmp_path, moved)
+    found = bytes_of(lambda: run_inline(spec, tmp_path, moved))
+    assert found["rchar"] == pytest.approx(planned.disk_read_bytes, rel=3 * ABOUT)
+    assert found["wchar"] == pytest.approx(planned.disk_written_bytes, rel=ABOUT)
+    assert planned.requests == {}
+
+
+def test_what_is_mapped_is_read_from_the_disk_once(tmp_path: Path) -> None:
+    make_inputs(tmp_path, shards=3, records=20, payload_bytes=100 * KIB)
+    spec = spec_of(algorithm=SHUFFLE)
+    forget_pages(tmp_path / "in")
+    found = bytes_of(lambda: run_inline(spec, tmp_path, Moved("map")))
+    planned = estimate({**spec, "output_bck": "again"}, tmp_path, Moved("map"))
+    if not found["read_bytes"]:
+        pytest.skip("this file system reads from no disk")
+    assert found["read_bytes"] == pytest.approx(planned.disk_read_bytes, rel=2 * ABOUT)
+    assert found["wchar"] == pytest.approx(planned.disk_written_bytes, rel=ABOUT)
+
+
+def test_a_survey_is_one_more_pass(tmp_path: Path) -> None:
+    make_inputs(tmp_path, shards=2, records=8, payload_bytes=20 * KIB)
+    moved = Moved("spill", partitions=4)
+    once = estimate(spec_of(algorithm=SHUFFLE), tmp_path, moved)
+    twice = estimate(spec_of(algorithm={"kind": "alphanumeric"}), tmp_path, moved)
+    size = sum(path.stat().st_size for path in (tmp_path / "in").iterdir())
+    assert twice.disk_read_bytes - once.disk_read_bytes == size
+
+
+KINDS = {
+    "GetObject": "get",
+    "HeadObject": "head",
+    "HeadBucket": "head",
+    "ListObjectsV2": "list",
+    "ListMultipartUploads": "list",
+    "PutObject": "put",
+    "CreateMultipartUpload": "create",
+    "UploadPart": "part",
+    "CompleteMultipartUpload": "complete",
+    "DeleteObject": "delete",
+    "DeleteObjects": "delete",
+}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """The requests that clients of this process make, by kind."""
+    made: Counter[str] = Counter()
+    begin = S3Client.__init__
+
+    def watched(self: S3Client, *args: Any, **more: Any) -> None:
+        begin(self, *args, **more)
+
+        def before_send(event_name: str, **_: object) -> None:
+            made[KINDS[event_name.rpartition(".")[2]]] += 1
+
+        self.api.meta.events.register("before-send.s3", before_send)
+
+    monkeypatch.setattr(S3Client, "__init__", watched)
+    return made
+
+
+def test_requests_to_stores_are_those_that_a_job_then_makes(
+    s3: S3Server, asked: Counter[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint_url)
+    make_inputs(tmp_path, shards=6, records=10, payload_bytes=20 * KIB)
+    bucket, client = s3.new_bucket_name(), s3.client()
+    client.create_bucket(Bucket=bucket)
+    for path in (tmp_path / "in").iterdir():
+        client.put_object(Bucket=bucket, Key=f"in/{path.name}", Body=path.read_bytes())
+    spec = spec_of(
+        algorithm=SHUFFLE,
+        input_bck=f"s3://{bucket}/in",
+        output_bck=f"s3://{bucket}/out",
+        output_shard_records=3,
+    )
+    moved = Moved("spill", partitions=3)
+    planned = estimate(spec, tmp_path, moved)
+    asked.clear()
+    report = run_inline(spec, tmp_path, moved)
+    assert planned.store_written_bytes == report.file_bytes
+    assert planned.disk_read_bytes == 0
+    for kind in ("get", "create", "part", "complete"):
+        assert planned.requests[kind] == asked[kind]
+    assert set(planned.requests) == set(asked)
+    assert sum(planned.requests.values()) == pytest.approx(asked.total(), rel=0.15)
+
+
+def test_prices_are_those_of_the_bucket_in_the_settings() -> None:
+    settings = Settings(
+        stores=(
+            ("s3", StoreSettings(dollars_per_1000_puts=5.0, dollars_per_1000_gets=0.4)),
+            ("s3://far", StoreSettings(dollars_per_gb_read=90.0)),
+        )
+    )
+    here = settings.prices(BucketRef("s3", "near/in"))
+    assert here.dollars(Counter(put=100, part=100, list=200, get=1000, head=1500), 10**9) == 3.0
+    far = settings.prices(BucketRef("s3", "far/in"))
+    assert far.dollars(Counter(delete=1000), 2 * 10**9) == 180.0
+    assert not settings.prices(BucketRef("gs", "near"))
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_probe_of_a_directory_leaves_no_file(is_there: bool, tmp_path: Path) -> None:
+    directory = tmp_path if is_there else tmp_path / "not" / "yet"
+    assert speed_probe._write_speed(directory, 1 << 20) > 0
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_the_probe_ends_in_time_on_a_disk_that_takes_forever(tmp_path: Path) -> None:
+    ticks = iter(range(100))
+    speed_probe._write_speed(tmp_path, 1 << 40, clock=lambda: float(next(ticks)))
+    assert next(ticks) < 6
+
+
+def test_an_estimate_is_said_in_80_columns() -> None:
+    large = PlanEstimate(
+        disk_read_bytes=10**15,
+        disk_written_bytes=10**15,
+        store_read_bytes=0,
+        store_written_bytes=0,
+        exchanged_bytes=10**15,
+        requests=dict.fromkeys(KINDS.values(), 10**8),
+        seconds=40_000.0,
+        read_bytes_per_s=1e9,
+        write_bytes_per_s=5e8,
+        probe_s=1.84,
+        dollars=12345.678,
+    )
+    lines = summary.estimate_lines(large)
+    assert len(lines) == 9
+    assert max(len(f"{'algorithm':11}{value}") for _, value in lines) <= 80
+    words = dict(lines)
+    assert words["time"] == "about 11 h 06 min, an estimate"
+    assert words["price"] == "about $12,345.68, by the prices in the settings"
+    assert summary.estimate_lines(None) == []
