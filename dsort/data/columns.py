@@ -114,9 +114,10 @@ class BytesColumn:
         """The rows ``rows`` in that order."""
         width = self.width
         if width is not None:
-            table = self.blob.reshape(len(self), width)[rows]
-            ends = np.arange(0, (len(table) + 1) * width, width, dtype=np.int64)
-            return BytesColumn(ends, table.reshape(-1))
+            texts: NDArray[np.void] = np.ascontiguousarray(self.blob).view(f"V{width}")
+            table = texts[rows].view(np.uint8)
+            ends = np.arange(0, len(table) + width, width, dtype=np.int64)
+            return BytesColumn(ends, table)
         return cut_rows(self.blob, self.offsets[:-1][rows], self.lengths[rows])
 
 
@@ -134,13 +135,15 @@ def cut_rows(blob: UInt8s, starts: Int64s, lengths: Int64s) -> BytesColumn:
         rows = _rows_from(blob, starts[lengths > 0], width)
         return BytesColumn(offsets, rows.reshape(-1))
     if total > _LONG_BYTES * len(starts):
-        data = blob.tobytes()
+        data = np.ascontiguousarray(blob).data
         bounds = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
         joined = b"".join([data[a:b] for a, b in bounds])
         return BytesColumn(offsets, np.frombuffer(joined, np.uint8))
     if width * len(starts) <= _SPARE_SHARE * total:
-        padded = np.zeros(len(blob) + width, np.uint8)
-        padded[: len(blob)] = blob
+        padded = blob  # which may be a whole shard: it is copied only if a row needs what follows
+        if int(starts.max()) + width > len(blob):
+            padded = np.zeros(len(blob) + width, np.uint8)
+            padded[: len(blob)] = blob
         inside = np.arange(width, dtype=np.int64) < lengths[:, np.newaxis]
         return BytesColumn(offsets, _rows_from(padded, starts, width)[inside])
     # Byte k of output row i comes from its start + k: one arange, shifted by row.

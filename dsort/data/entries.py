@@ -13,8 +13,9 @@ from itertools import pairwise
 from typing import overload
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dsort.data.columns import BytesColumn, Int32s, Int64s
+from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt8s
 from dsort.data.row_bytes import side_by_side
 
 __all__ = ["PlacedEntries", "PlacedEntry", "entries_bytes", "packed_entries", "placed_entries"]
@@ -102,15 +103,25 @@ def placed_entries(
 ) -> PlacedEntries:
     """The entries of records that lie side by side from ``offset`` of an output shard on, with
     their members' places. ``members`` and ``stored_bytes``: of each record."""
-    blob = packed.blob.tobytes()
-    ends = packed.offsets.tolist()
-    head_stops = (packed.offsets[:-1] + _HEAD.itemsize * members.astype(np.int64)).tolist()
-    heads: np.ndarray[tuple[int], np.dtype[np.void]] = np.frombuffer(
-        b"".join([blob[a:b] for a, b in zip(ends, head_stops, strict=False)]), _HEAD
-    )
-    entries = b"".join([blob[a:b] for a, b in zip(head_stops, ends[1:], strict=True)])
+    width, count = packed.width, int(members[0]) if len(members) else 0
+    if width is not None and bool((members == count).all()):  # a table: 0.02 µs a member, not 0.3
+        table = packed.blob.reshape(len(packed), width)
+        heads = np.ascontiguousarray(table[:, : count * _HEAD.itemsize]).view(_HEAD).reshape(-1)
+        entries = np.ascontiguousarray(table[:, count * _HEAD.itemsize :]).reshape(-1)
+    else:
+        heads, entries = _cut_apart(packed, members)
     bounds = np.zeros(len(heads) + 1, np.int64)
     np.cumsum(heads["length"], out=bounds[1:])
     begins = offset + np.cumsum(stored_bytes) - stored_bytes
     at = np.repeat(begins, members) + heads["at"].astype(np.int64)
-    return PlacedEntries(BytesColumn(bounds, np.frombuffer(entries, np.uint8)), at)
+    return PlacedEntries(BytesColumn(bounds, entries), at)
+
+
+def _cut_apart(packed: BytesColumn, members: Int32s) -> tuple[NDArray[np.void], UInt8s]:
+    """(the heads of all entries; the entries behind one another)."""
+    blob = packed.blob.tobytes()
+    ends = packed.offsets.tolist()
+    head_stops = (packed.offsets[:-1] + _HEAD.itemsize * members.astype(np.int64)).tolist()
+    heads = b"".join([blob[a:b] for a, b in zip(ends, head_stops, strict=False)])
+    entries = b"".join([blob[a:b] for a, b in zip(head_stops, ends[1:], strict=True)])
+    return np.frombuffer(heads, _HEAD), np.frombuffer(entries, np.uint8)

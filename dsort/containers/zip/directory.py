@@ -23,9 +23,8 @@ from dsort.containers.zip.layout import (
     Records,
     name_text,
     records_at,
-    slices_at,
 )
-from dsort.data.columns import BytesColumn, Int64s, UInt8s
+from dsort.data.columns import BytesColumn, Int64s, UInt8s, cut_rows
 from dsort.data.members import MemberKind
 from dsort.errors import CorruptShardError
 from dsort.naming.names import readable
@@ -182,7 +181,7 @@ class DirectoryReader:
             )
         bounds = np.zeros(len(heads) + 1, np.int64)
         np.cumsum(_entry_lengths(heads), out=bounds[1:])
-        names = slices_at(blob, bounds[:-1] + ENTRY.size, heads["name_bytes"].astype(np.int64))
+        names = cut_rows(blob, bounds[:-1] + ENTRY.size, heads["name_bytes"].astype(np.int64))
         columns = {name: heads[name].astype(np.int64) for name in ("stored", "size", "offset")}
         large_at = _large_fields(heads, blob, bounds)
         directory = Directory(

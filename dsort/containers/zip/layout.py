@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dsort.data.columns import BytesColumn, Int64s, UInt8s
+from dsort.data.columns import Int64s, UInt8s
 
 __all__ = [
     "CRC_OFFSET",
@@ -40,7 +40,7 @@ __all__ = [
     "extra_fields",
     "name_text",
     "records_at",
-    "slices_at",
+    "records_of",
     "without_extras",
 ]
 
@@ -110,16 +110,16 @@ def records_at(view: UInt8s, starts: Int64s, kind: np.dtype[np.void]) -> Records
     if len(starts) == 0:
         return np.zeros(0, kind)
     count = len(view) - kind.itemsize + 1
-    everywhere: Records = np.ndarray((count,), kind, view, strides=(1,))
-    return everywhere[starts]
+    # Without fields, records are copied whole: 9 ns each, and not 100.
+    everywhere: Records = np.ndarray((count,), f"V{kind.itemsize}", view, strides=(1,))
+    records: Records = everywhere[starts].view(kind)
+    return records
 
 
-def slices_at(view: UInt8s, starts: Int64s, lengths: Int64s) -> BytesColumn:
-    """The column of ``view[starts[i] : starts[i] + lengths[i]]``."""
-    offsets = np.zeros(len(starts) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    shift = np.repeat(starts - offsets[:-1], lengths)
-    return BytesColumn(offsets, view[np.arange(offsets[-1]) + shift])
+def records_of(records: Records, rows: Int64s) -> Records:
+    """The records ``rows``, in that order, as ``records_at`` takes them."""
+    taken: Records = records.view(f"V{records.dtype.itemsize}")[rows].view(records.dtype)
+    return taken
 
 
 def extra_fields(extra: bytes) -> Iterator[tuple[int, int, bytes]]:

@@ -23,9 +23,9 @@ from dsort.containers.zip.layout import (
     Records,
     extra_fields,
     records_at,
-    slices_at,
+    records_of,
 )
-from dsort.data.columns import Bools, Int64s, UInt8s
+from dsort.data.columns import Bools, Int64s, UInt8s, cut_rows
 
 __all__ = ["LocalReader"]
 
@@ -136,11 +136,11 @@ class LocalReader:
     def _compare(self, some: slice, heads: Records, window: UInt8s, offset: int) -> None:
         """Refuse local headers that contradict the directory; note those that say less."""
         directory, rows = self.directory, self.order[some]
-        entries = directory.heads[rows]
+        entries = records_of(directory.heads, rows)
         text = "has another {} in its local header than in the central directory"
         lengths = heads["name_bytes"].astype(np.int64)
         self._fail_where(some, heads["name_bytes"] != entries["name_bytes"], text.format("name"))
-        names = slices_at(window, self._start[some] + LOCAL.size - offset, lengths)
+        names = cut_rows(window, self._start[some] + LOCAL.size - offset, lengths)
         unlike = names.blob != directory.names.take(rows).blob
         if unlike.any():
             place = int(np.searchsorted(names.offsets, np.argmax(unlike), side="right")) - 1
