@@ -1,5 +1,6 @@
 """The pages of docs/reference/, written from what the program says of itself: the JSON Schema of a
-spec, the options of the command line, the OpenAPI document of the service."""
+spec, the options of the command line, the OpenAPI document of the service. And the specs that the
+service's page begins with, from specs/."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ from docs.generate.cli_page import cli_page
 from docs.generate.rest_page import rest_page, schedule_page
 from docs.generate.sources import command_line, exit_codes, openapi_document, spec_schema
 from docs.generate.spec_page import spec_page
+from docs.generate.templates_script import TEMPLATES_SCRIPT, templates_script
 
-__all__ = ["pages"]
+__all__ = ["pages", "scripts"]
 
 
 def pages() -> dict[str, str]:
@@ -20,3 +22,8 @@ def pages() -> dict[str, str]:
         "reference/cli.md": cli_page(command_line(), exit_codes()),
         "reference/rest.md": rest_page(document),
     }
+
+
+def scripts() -> dict[str, str]:
+    """Every generated script: its path in the repository, and its text."""
+    return {TEMPLATES_SCRIPT: templates_script()}

@@ -1,18 +1,19 @@
-"""``python -m docs.generate``: write the pages of docs/reference/ again."""
+"""``python -m docs.generate``: write the reference pages again, and the page's examples."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from docs.generate import pages
+from docs.generate import pages, scripts
 
 __all__: list[str] = []
 
-DOCS = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 if __name__ == "__main__":
-    for name, text in pages().items():
-        path = DOCS / name
+    written = {f"docs/{name}": text for name, text in pages().items()} | scripts()
+    for name, text in written.items():
+        path = ROOT / name
         if not path.is_file() or path.read_text("utf-8") != text:
             path.write_text(text, "utf-8")
-            print(f"wrote docs/{name}")
+            print(f"wrote {name}")

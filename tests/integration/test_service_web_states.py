@@ -7,6 +7,7 @@ has nothing to complain about. What the page says of each state has tests of its
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,6 +57,7 @@ LOOKS: dict[str, tuple[str, ...]] = {
     "phone": ("color-contrast", "scrollable-region-focusable", "target-size"),
 }
 """And the rules of axe-core that may find something there and not elsewhere; none: all."""
+TEMPLATE = "shuffle-seed: shuffle with a seed"
 NOT_PLAIN = re.compile(r"[Cc]ame of|[Mm]oves by|[Pp]lans, too| --[a-z]+|NaN|undefined|\[object")
 """Words that puzzled readers, and what belongs to the command line."""
 PAGES = {
@@ -71,6 +73,7 @@ PAGES = {
     "data-bucket": ("#/data/photos", "[data-shard]"),
     "data-record": ("#/data/photos?shard=train-0.tar&record=1", ".record canvas"),
     "data-hostile": ("#/data/photos?shard=odd/hostile.tar&record=0", ".record"),
+    "submit-form": ("#/submit?as=Form", ".spec-form fieldset"),
     "no-such-job": ("#/jobs/no-such-job", ".problem"),
     "no-such-page": ("#/nowhere", "h1"),
 }
@@ -375,6 +378,36 @@ def test_what_a_shard_holds_is_never_a_page(place: Gallery, page: Page) -> None:
         page.get_by_role("button", name="Next →").first.click()
         await_text(page, ".record", words)
     assert page.title() == "Data · dsort"
+
+
+# --- a new job
+
+
+def test_a_spec_is_written_in_a_form_that_says_what_is_wrong_at_the_field(page: Page) -> None:
+    show(page, "#/submit?as=Form", ".spec-form fieldset")
+    page.get_by_label("Start from an example").select_option(label=TEMPLATE)
+    page.locator("#form-output_shard_records").fill("30")
+    page.get_by_label("kind", exact=True).select_option("content")
+    wrong = page.locator(".bad-field", has_text="extension").first
+    wrong.get_by_text("required for content").wait_for()
+    assert page.get_by_label("seed", exact=True).is_visible()  # for it has a value
+    page.get_by_role("button", name="Go to the field").first.press("Enter")
+    page.keyboard.type(".cls")
+    page.get_by_label("content_key_type").select_option("int")
+    page.get_by_label("seed", exact=True).fill("")
+    await_text(page, "#spec-state", "✓ Valid")
+    assert page.get_by_label("seed", exact=True).is_hidden()
+    page.get_by_label("outputs", exact=True).fill("[{")
+    page.get_by_text("This is to be JSON.").wait_for()
+    page.get_by_label("outputs", exact=True).fill("")
+    page.get_by_role("button", name="Text", exact=True).press("Enter")
+    spec = json.loads(page.get_by_label("Spec, JSON or YAML").input_value())
+    assert spec["output_shard_records"] == 30
+    assert spec["algorithm"] == {"kind": "content", "extension": ".cls", "content_key_type": "int"}
+    page.get_by_label("Spec, JSON or YAML").fill("input_bck: [")
+    page.get_by_role("button", name="Form", exact=True).press("Enter")
+    page.get_by_text("put right what is wrong first").wait_for()
+    page.get_by_label("Start from an example").select_option(label=TEMPLATE)  # for the next test
 
 
 # --- the list

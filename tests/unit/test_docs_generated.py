@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from docs.generate import pages
+from docs.generate import pages, scripts
 from docs.generate.sources import command_line, openapi_document, spec_schema
 from docs.generate.words import escaped, paragraphs, type_of
+from dsort.spec.load import parse_spec
 from tests.support.commands import ROOT
 
 GENERATED = ROOT / "docs" / "reference"
@@ -23,6 +24,15 @@ def test_the_reference_is_not_stale(fresh: dict[str, str]) -> None:
     stale = [name for name, text in fresh.items() if (ROOT / "docs" / name).read_text() != text]
     assert not stale, "make docs, and commit what it writes"
     assert {ROOT / "docs" / name for name in fresh} == set(GENERATED.iterdir())
+
+
+def test_the_examples_of_the_page_are_those_of_the_repository() -> None:
+    (name, text), *_ = scripts().items()
+    assert (ROOT / name).read_text("utf-8") == text, "make docs, and commit what it writes"
+    examples = [json.loads(line.strip(" ,")) for line in text.splitlines() if line[:5] == "    ["]
+    assert len(examples) > 15
+    for title, _, fields in examples:
+        assert parse_spec(fields).spec.output_bck is not None, title
 
 
 def test_every_field_of_a_spec_is_in_the_reference(fresh: dict[str, str]) -> None:

@@ -1,113 +1,37 @@
 "use strict";
-/* Specs to start from. */
+/* Specs to start from: those of specs/, written by `make docs`. Each has a title, its text, and its
+   fields. */
 (() => {
   const dsort = (window.dsort = window.dsort || {});
 
   dsort.EXAMPLES = [
-    [
-      "Shuffle, with a seed",
-      `description: Shuffle all records; the same seed gives the same bytes again
-input_bck: samples
-output_bck: shuffled
-input_format:
-  prefix: samples-
-output_format: shuffled-%06d
-output_shard_size: 64MB
-algorithm:
-  kind: shuffle
-  seed: 42
-`,
-    ],
-    [
-      "Shards of another size, order kept",
-      `description: The same records in the same order, in shards of 1 GB
-input_bck: samples
-output_bck: resized
-output_format: resized-%06d
-output_shard_size: 1GB
-algorithm: {kind: none}
-`,
-    ],
-    [
-      "A fixed number of records in each shard",
-      `description: A thousand records in every shard, the last one fewer; by record key
-input_bck: samples
-output_bck: thousands
-output_format: thousands-%05d
-output_shard_records: 1000
-algorithm:
-  kind: alphanumeric
-`,
-    ],
-    [
-      "Sort by what a member says",
-      `description: Largest class first, as each record's .cls says
-input_bck: samples
-output_bck: by-class
-output_format: by-class-%04d
-output_shard_size: 256MB
-algorithm:
-  kind: content
-  extension: .cls
-  content_key_type: int
-  decreasing: true
-`,
-    ],
-    [
-      "Sort by a field of a JSON member",
-      `description: By a field of each record's JSON; records without a .json come last
-input_bck: samples
-output_bck: by-score
-output_format: by-score-%04d
-output_shard_size: 256MB
-algorithm:
-  kind: content
-  extension: .json
-  json_field: meta.score
-  content_key_type: float
-  content_key_missing: last
-`,
-    ],
-    [
-      "Split by an external key map",
-      `description: Regular expressions say which records go where, and a place for the rest
-input_bck: samples
-output_bck: split
-ekm:
-  train-%04d: ['^[0-9]*[0-8](\\.|$)']
-  validation-%04d: ['^[0-9]*9(\\.|$)']
-ekm_default: rest-%03d
-output_shard_records: 1000
-algorithm: {kind: alphanumeric}
-ekm_missing_key: ignore
-`,
-    ],
-    [
-      "Make the best of damaged data",
-      `description: Skip what is broken, keep the rest, and say what was done
-input_bck: samples
-output_bck: mended
-output_format: mended-%04d
-output_shard_size: 64MB
-algorithm: {kind: none}
-missing_shards: ignore
-corrupt_shards: skip
-duplicate_keys: rename
-stray_members: drop
-`,
-    ],
-    [
-      "From bucket to bucket of an object store (JSON)",
-      `{
-  "description": "Credentials come from the service's environment, never from a spec",
-  "input_bck": "s3://training-data/train",
-  "output_bck": "s3://training-data/train-shuffled",
-  "output_format": "shuffled-%06d",
-  "output_shard_size": "1GB",
-  "algorithm": {"kind": "shuffle", "seed": "epoch-1"},
-  "verify": "content"
-}
-`,
-    ],
+    ["shuffle-seed: shuffle with a seed", "description: Shuffle all records; the same seed gives the same bytes again\ninput_bck: samples\noutput_bck: shuffled\ninput_format:\n  template: samples-{000..007}\noutput_format: shuffled-%06d\noutput_shard_size: 64KB\nalgorithm:\n  kind: shuffle\n  seed: 42\n", {"description": "Shuffle all records; the same seed gives the same bytes again", "input_bck": "samples", "output_bck": "shuffled", "input_format": {"template": "samples-{000..007}"}, "output_format": "shuffled-%06d", "output_shard_size": "64KB", "algorithm": {"kind": "shuffle", "seed": 42}}],
+    ["resize: order kept (none), shards of another size", "{\n  \"description\": \"Keep the order, change the size of the shards: every .tar of the bucket goes in\",\n  \"input_bck\": {\"name\": \"samples\", \"provider\": \"ais\"},\n  \"output_bck\": {\"name\": \"resized\", \"provider\": \"ais\"},\n  \"input_extension\": \".tar\",\n  \"output_format\": \"resized-{0000..9999}\",\n  \"output_shard_size\": \"0.25MB\",\n  \"algorithm\": {\"kind\": \"none\"}\n}\n", {"description": "Keep the order, change the size of the shards: every .tar of the bucket goes in", "input_bck": {"name": "samples", "provider": "ais"}, "output_bck": {"name": "resized", "provider": "ais"}, "input_extension": ".tar", "output_format": "resized-{0000..9999}", "output_shard_size": "0.25MB", "algorithm": {"kind": "none"}}],
+    ["exact-records: exactly ten records a shard", "description: Ten records in every shard, the last one fewer; ordered by record key, backwards\ninput_bck: samples\noutput_bck: tens\ninput_format:\n  prefix: samples-\noutput_format: tens-%05d.tar\noutput_shard_records: 10\nalgorithm:\n  kind: alphanumeric\n  decreasing: true\n", {"description": "Ten records in every shard, the last one fewer; ordered by record key, backwards", "input_bck": "samples", "output_bck": "tens", "input_format": {"prefix": "samples-"}, "output_format": "tens-%05d.tar", "output_shard_records": 10, "algorithm": {"kind": "alphanumeric", "decreasing": true}}],
+    ["exact-count: exactly four shards", "{\n  \"description\": \"Exactly four shards, one a worker, whose record counts differ by at most one\",\n  \"input_bck\": \"samples\",\n  \"output_bck\": \"four\",\n  \"input_format\": {\"template\": \"samples-@007\"},\n  \"output_format\": \"part-@3\",\n  \"output_shard_count\": 4,\n  \"algorithm\": {\"kind\": \"shuffle\", \"seed\": \"epoch 1\"}\n}\n", {"description": "Exactly four shards, one a worker, whose record counts differ by at most one", "input_bck": "samples", "output_bck": "four", "input_format": {"template": "samples-@007"}, "output_format": "part-@3", "output_shard_count": 4, "algorithm": {"kind": "shuffle", "seed": "epoch 1"}}],
+    ["for-readers: names with {split}, {n} and {total}", "description: Shards named as Hugging Face names them, no larger than 20 KB, with files for their readers\ninput_bck: samples\noutput_bck: for-readers\noutput_format: \"data/{split}-{n:05d}-of-{total:05d}\"\nsplit: train\noutput_shard_size: 20KB\noutput_shard_size_is: at_most\noutput_shard_size_counts: file\noutput_shard_records: 1000\nalgorithm: {kind: shuffle, seed: 1}\nindex: [dali, energon, huggingface, sizes]\n", {"description": "Shards named as Hugging Face names them, no larger than 20 KB, with files for their readers", "input_bck": "samples", "output_bck": "for-readers", "output_format": "data/{split}-{n:05d}-of-{total:05d}", "split": "train", "output_shard_size": "20KB", "output_shard_size_is": "at_most", "output_shard_size_counts": "file", "output_shard_records": 1000, "algorithm": {"kind": "shuffle", "seed": 1}, "index": ["dali", "energon", "huggingface", "sizes"]}],
+    ["sort-by-class: sort by what a member says, as a whole number", "description: Largest class first, as each record's .cls says\ninput_bck: samples\noutput_bck: by-class\noutput_format: by-class-%04d\noutput_shard_size: 64KiB\nalgorithm:\n  kind: content\n  extension: .cls\n  content_key_type: int\n  decreasing: true\n", {"description": "Largest class first, as each record's .cls says", "input_bck": "samples", "output_bck": "by-class", "output_format": "by-class-%04d", "output_shard_size": "64KiB", "algorithm": {"kind": "content", "extension": ".cls", "content_key_type": "int", "decreasing": true}}],
+    ["sort-by-score: sort by a field of a JSON member", "description: By a field of each record's JSON; records without a .json come last\ninput_bck: samples\noutput_bck: by-score\noutput_format: by-score-%04d\noutput_shard_records: 25\nalgorithm:\n  kind: content\n  extension: .json\n  json_field: meta.score\n  content_key_type: float\n  content_key_missing: last\n", {"description": "By a field of each record's JSON; records without a .json come last", "input_bck": "samples", "output_bck": "by-score", "output_format": "by-score-%04d", "output_shard_records": 25, "algorithm": {"kind": "content", "extension": ".json", "json_field": "meta.score", "content_key_type": "float", "content_key_missing": "last"}}],
+    ["curriculum: several sort keys: bins of a score, then class, then shuffled", "description: Easy records first, in three stages; within a stage hard classes last, then shuffled\ninput_bck: samples\noutput_bck: curriculum\noutput_format: curriculum-%04d\noutput_shard_records: 25\nalgorithm:\n  seed: 42\n  keys:\n  - kind: content\n    extension: .json\n    json_field: meta.score\n    content_key_type: float\n    bins: [0.3, 0.6]\n    content_key_missing: last\n  - kind: content\n    extension: .cls\n    content_key_type: int\n    decreasing: true\n  - kind: shuffle\n", {"description": "Easy records first, in three stages; within a stage hard classes last, then shuffled", "input_bck": "samples", "output_bck": "curriculum", "output_format": "curriculum-%04d", "output_shard_records": 25, "algorithm": {"seed": 42, "keys": [{"kind": "content", "extension": ".json", "json_field": "meta.score", "content_key_type": "float", "bins": [0.3, 0.6], "content_key_missing": "last"}, {"kind": "content", "extension": ".cls", "content_key_type": "int", "decreasing": true}, {"kind": "shuffle"}]}}],
+    ["interleave: a shuffle with the classes in proportion everywhere", "description: A shuffle in which every stretch of records has the classes in proportion\ninput_bck: samples\noutput_bck: interleaved\noutput_format: interleaved-%04d\noutput_shard_records: 25\nalgorithm:\n  kind: shuffle\n  seed: 42\n  interleave: {by: cls}\n", {"description": "A shuffle in which every stretch of records has the classes in proportion", "input_bck": "samples", "output_bck": "interleaved", "output_format": "interleaved-%04d", "output_shard_records": 25, "algorithm": {"kind": "shuffle", "seed": 42, "interleave": {"by": "cls"}}}],
+    ["length-batches: a shuffle of batches, each of records that are alike", "description: Batches of five records with about the same score, in random order\ninput_bck: samples\noutput_bck: length-batches\noutput_format: batches-%04d\noutput_shard_records: 10\nalgorithm:\n  kind: shuffle\n  seed: 42\n  batches: {records: 5, similar: json.meta.score, window: 40, missing: last}\n", {"description": "Batches of five records with about the same score, in random order", "input_bck": "samples", "output_bck": "length-batches", "output_format": "batches-%04d", "output_shard_records": 10, "algorithm": {"kind": "shuffle", "seed": 42, "batches": {"records": 5, "similar": "json.meta.score", "window": 40, "missing": "last"}}}],
+    ["natural-order: natural order", "{\n  \"description\": \"Numbers in record keys compare as numbers: a9 comes before a10\",\n  \"input_bck\": \"samples\",\n  \"output_bck\": \"natural\",\n  \"input_format\": {\"objnames\": [\"samples-001.tar\", \"samples-000.tar\"]},\n  \"output_format\": \"natural-%03d\",\n  \"output_shard_size\": 65536,\n  \"algorithm\": {\"kind\": \"alphanumeric\", \"natural\": true}\n}\n", {"description": "Numbers in record keys compare as numbers: a9 comes before a10", "input_bck": "samples", "output_bck": "natural", "input_format": {"objnames": ["samples-001.tar", "samples-000.tar"]}, "output_format": "natural-%03d", "output_shard_size": 65536, "algorithm": {"kind": "alphanumeric", "natural": true}}],
+    ["md5-order: order by digest", "description: By the MD5 digest of the record key - random enough, and no seed to remember\ninput_bck: samples\noutput_bck: by-digest\ninput_format:\n  glob: samples-00[0-3].tar\noutput_format: by-digest-%04d\noutput_shard_size: 64KB\nalgorithm: {kind: md5}\n", {"description": "By the MD5 digest of the record key - random enough, and no seed to remember", "input_bck": "samples", "output_bck": "by-digest", "input_format": {"glob": "samples-00[0-3].tar"}, "output_format": "by-digest-%04d", "output_shard_size": "64KB", "algorithm": {"kind": "md5"}}],
+    ["split-by-map: external key map in the spec: record keys, member names, regular expressions", "description: An external key map in the spec itself, and a place for what it does not name\ninput_bck: samples\noutput_bck: split\nekm:\n  chosen-%03d: [\"000000\", \"000001\", 000002.jpg]\n  even-%03d: ['^[0-9]*[02468](\\.|$)']\nekm_default: rest-%03d\noutput_shard_records: 10\nalgorithm: {kind: alphanumeric}\nekm_missing_key: ignore\n", {"description": "An external key map in the spec itself, and a place for what it does not name", "input_bck": "samples", "output_bck": "split", "ekm": {"chosen-%03d": ["000000", "000001", "000002.jpg"], "even-%03d": ["^[0-9]*[02468](\\.|$)"]}, "ekm_default": "rest-%03d", "output_shard_records": 10, "algorithm": {"kind": "alphanumeric"}, "ekm_missing_key": "ignore"}],
+    ["mend: reactions", "description: Make the best of damaged data, and say what was done\ninput_bck: samples\noutput_bck: mended\ninput_format:\n  template: samples-{000..005..2}::samples-{001..005..2}::{samples,extra}-{006..007}\noutput_format: mended-%04d\noutput_shard_size: 64KB\nalgorithm: {kind: none}\nmissing_shards: ignore\ncorrupt_shards: skip\nincomplete_shards: warn\nduplicate_keys: rename\nstray_members: drop\nduplicated_records: ignore\nunsafe_names: rename\n", {"description": "Make the best of damaged data, and say what was done", "input_bck": "samples", "output_bck": "mended", "input_format": {"template": "samples-{000..005..2}::samples-{001..005..2}::{samples,extra}-{006..007}"}, "output_format": "mended-%04d", "output_shard_size": "64KB", "algorithm": {"kind": "none"}, "missing_shards": "ignore", "corrupt_shards": "skip", "incomplete_shards": "warn", "duplicate_keys": "rename", "stray_members": "drop", "duplicated_records": "ignore", "unsafe_names": "rename"}],
+    ["several-inputs: several inputs, each with its bucket and its shards", "description: Two buckets shuffled together; keys that both have get numbers\ninputs:                                   # in this order, where the order is that of the inputs\n- name: web                               # its shards are called web/samples-000.tar\n  input_bck: samples\n- name: photos\n  input_bck: images                       # of any store, each with its own\n  input_format:\n    template: samples-{00..18}\noutput_bck: together\noutput_format: together-%04d\noutput_shard_records: 20\nalgorithm: {kind: shuffle, seed: 42}\nduplicate_keys: rename\n", {"description": "Two buckets shuffled together; keys that both have get numbers", "inputs": [{"name": "web", "input_bck": "samples"}, {"name": "photos", "input_bck": "images", "input_format": {"template": "samples-{00..18}"}}], "output_bck": "together", "output_format": "together-%04d", "output_shard_records": 20, "algorithm": {"kind": "shuffle", "seed": 42}, "duplicate_keys": "rename"}],
+    ["filter: expressions in CEL: over the index, and over what members say", "description: The records of which an expression is true, in CEL\ninput_bck: samples\ninput_format:\n  template: samples-{000..007}\noutput_bck: filtered\noutput_format: filtered-%04d\noutput_shard_records: 10\nalgorithm: {kind: shuffle, seed: 42}\ntransform:\n  steps:\n  - filter: 'has(\"jpg\") && size(\"jpg\") < 5_000_000'   # over the index alone: nothing is read\n  - filter: 'ext(\"cls\") < 8 && has(ext(\"json\").meta.score) && ext(\"json\").meta.score > 0.25'\n", {"description": "The records of which an expression is true, in CEL", "input_bck": "samples", "input_format": {"template": "samples-{000..007}"}, "output_bck": "filtered", "output_format": "filtered-%04d", "output_shard_records": 10, "algorithm": {"kind": "shuffle", "seed": 42}, "transform": {"steps": [{"filter": "has(\"jpg\") && size(\"jpg\") < 5_000_000"}, {"filter": "ext(\"cls\") < 8 && has(ext(\"json\").meta.score) && ext(\"json\").meta.score > 0.25"}]}}],
+    ["mix: exact numbers of records of several inputs, in proportion", "description: 60 records, three quarters of them from one bucket\ninputs:\n- name: web\n  input_bck: samples\n  weight: 0.75                            # proportions, for there is a mix\n- name: photos\n  input_bck: images\n  weight: 0.25\nmix:\n  records: 60                             # exactly; or stop: first_exhausted | all_exhausted\noutput_bck: mixed\noutput_format: mixed-%04d\noutput_shard_records: 20\nalgorithm: {kind: shuffle, seed: 42}\nduplicate_keys: rename\n", {"description": "60 records, three quarters of them from one bucket", "inputs": [{"name": "web", "input_bck": "samples", "weight": 0.75}, {"name": "photos", "input_bck": "images", "weight": 0.25}], "mix": {"records": 60}, "output_bck": "mixed", "output_format": "mixed-%04d", "output_shard_records": 20, "algorithm": {"kind": "shuffle", "seed": 42}, "duplicate_keys": "rename"}],
+    ["join: records of two inputs with one key become one record", "description: images with the captions that somebody else wrote, one record each\ninputs:\n- name: images\n  input_bck: samples\n- name: captions\n  input_bck: captions\n  join: {nonmatch: none}                  # an image without a caption stays\njoin:\n  by: key                                 # or stem, or json.image_id, or any expression\n  nonmatch: skip                          # a caption without an image is left out, and counted\noutput_bck: captioned\noutput_format: captioned-%04d\noutput_shard_records: 20\nalgorithm: {kind: shuffle, seed: 42}\n", {"description": "images with the captions that somebody else wrote, one record each", "inputs": [{"name": "images", "input_bck": "samples"}, {"name": "captions", "input_bck": "captions", "join": {"nonmatch": "none"}}], "join": {"by": "key", "nonmatch": "skip"}, "output_bck": "captioned", "output_format": "captioned-%04d", "output_shard_records": 20, "algorithm": {"kind": "shuffle", "seed": 42}}],
+    ["train-val: two outputs in one job, by fractions", "description: Two outputs in one job, by a hash of the key; a record never changes sides as the data grow\ninput_bck: samples\ninput_format:\n  template: samples-{000..007}\noutput_bck: divided\noutput_format: \"{split}/{split}-{n:05d}\"\noutput_shard_records: 10\nalgorithm: {kind: shuffle, seed: 42}\noutputs:\n- {name: train, fraction: 0.75}\n- {name: val, fraction: 0.25, output_shard_count: 1}\n# split_by: 'ext(\"json\").speaker'       # records of one speaker stay together\n", {"description": "Two outputs in one job, by a hash of the key; a record never changes sides as the data grow", "input_bck": "samples", "input_format": {"template": "samples-{000..007}"}, "output_bck": "divided", "output_format": "{split}/{split}-{n:05d}", "output_shard_records": 10, "algorithm": {"kind": "shuffle", "seed": 42}, "outputs": [{"name": "train", "fraction": 0.75}, {"name": "val", "fraction": 0.25, "output_shard_count": 1}]}],
+    ["two-buckets: two outputs in two buckets, one of them compressed", "description: Training data in one bucket, validation data in another one, compressed\ninput_bck: samples\ninput_format:\n  template: samples-{000..007}\noutput_bck: training                    # and the job itself: its manifest lists the shards of both\noutput_format: \"shard-{n:05d}\"\noutput_shard_records: 10\nalgorithm: {kind: shuffle, seed: 42}\noutputs:\n- {name: train, fraction: 0.75}\n- {name: val, fraction: 0.25, output_bck: validation, output_extension: .tar.zst}\n", {"description": "Training data in one bucket, validation data in another one, compressed", "input_bck": "samples", "input_format": {"template": "samples-{000..007}"}, "output_bck": "training", "output_format": "shard-{n:05d}", "output_shard_records": 10, "algorithm": {"kind": "shuffle", "seed": 42}, "outputs": [{"name": "train", "fraction": 0.75}, {"name": "val", "fraction": 0.25, "output_bck": "validation", "output_extension": ".tar.zst"}]}],
+    ["two-containers: two outputs in one job: tars for training, Parquet for those who look at the data", "description: Tars for training, and a small part as Parquet for those who look at the data\ninput_bck: samples\ninput_format:\n  template: samples-{000..007}\noutput_bck: prepared\noutput_format: \"{split}/{n:05d}\"\noutput_shard_records: 10\nalgorithm: {kind: shuffle, seed: 42}\noutputs:\n- {name: train, fraction: 0.9}\n- {name: look, fraction: 0.1, output_extension: .parquet}\n", {"description": "Tars for training, and a small part as Parquet for those who look at the data", "input_bck": "samples", "input_format": {"template": "samples-{000..007}"}, "output_bck": "prepared", "output_format": "{split}/{n:05d}", "output_shard_records": 10, "algorithm": {"kind": "shuffle", "seed": 42}, "outputs": [{"name": "train", "fraction": 0.9}, {"name": "look", "fraction": 0.1, "output_extension": ".parquet"}]}],
+    ["exact-split: three outputs with exact numbers, also of each class", "description: Three outputs with exact numbers of records, in all and in each class\ninput_bck: samples\ninput_format:\n  template: samples-{000..007}\noutput_bck: divided-exactly\noutput_format: \"{split}/{split}-{n:05d}\"\noutput_shard_records: 10\nalgorithm: {kind: shuffle, seed: 42}\noutputs:\n- {name: train, fraction: 0.8}\n- {name: val, fraction: 0.1}\n- {name: test, fraction: 0.1}\nexact: true\nstratify: cls                           # or json.meta.label, a column, or an expression\n", {"description": "Three outputs with exact numbers of records, in all and in each class", "input_bck": "samples", "input_format": {"template": "samples-{000..007}"}, "output_bck": "divided-exactly", "output_format": "{split}/{split}-{n:05d}", "output_shard_records": 10, "algorithm": {"kind": "shuffle", "seed": 42}, "outputs": [{"name": "train", "fraction": 0.8}, {"name": "val", "fraction": 0.1}, {"name": "test", "fraction": 0.1}], "exact": true, "stratify": "cls"}],
+    ["routes: three outputs by conditions, each with its names", "description: Several outputs by what records say; the first condition that is true decides\ninput_bck: samples\ninput_format:\n  template: samples-{000..007}\noutput_bck: routed\noutput_format: \"{split}-{n:04d}\"\noutput_shard_records: 10\nalgorithm: {kind: shuffle, seed: 42}\noutputs:\n- {name: unscored, when: '!has(ext(\"json\").meta.score)'}\n- {name: good, when: 'ext(\"json\").meta.score >= 0.5', output_format: \"good/{n:04d}\"}\n- {name: rest, when: true}\n", {"description": "Several outputs by what records say; the first condition that is true decides", "input_bck": "samples", "input_format": {"template": "samples-{000..007}"}, "output_bck": "routed", "output_format": "{split}-{n:04d}", "output_shard_records": 10, "algorithm": {"kind": "shuffle", "seed": 42}, "outputs": [{"name": "unscored", "when": "!has(ext(\"json\").meta.score)"}, {"name": "good", "when": "ext(\"json\").meta.score >= 0.5", "output_format": "good/{n:04d}"}, {"name": "rest", "when": true}]}],
+    ["deduplicate: records left out whose content another one has", "description: One of each record that has the same image, whatever it is called\ninput_bck: samples\noutput_bck: unique\noutput_format: unique-%04d\noutput_shard_records: 10\nalgorithm: {kind: shuffle, seed: 42}\ndeduplicate:\n  by: content                             # or key\n  extensions: [txt, jpg]                  # what is compared; nothing: all members\n  keep: first                             # or last, in the order of the inputs\n", {"description": "One of each record that has the same image, whatever it is called", "input_bck": "samples", "output_bck": "unique", "output_format": "unique-%04d", "output_shard_records": 10, "algorithm": {"kind": "shuffle", "seed": 42}, "deduplicate": {"by": "content", "extensions": ["txt", "jpg"], "keep": "first"}}],
+    ["s3-shuffle: from bucket to bucket of an object store, by URIs", "{\n  \"description\": \"Shuffle from one bucket of an object store into another; gs:// and az:// likewise\",\n  \"input_bck\": \"s3://samples/train\",\n  \"output_bck\": \"s3://shuffled/train\",\n  \"input_format\": {\"template\": \"samples-{000..007}\"},\n  \"output_format\": \"shuffled-%06d\",\n  \"output_shard_size\": \"64KB\",\n  \"algorithm\": {\"kind\": \"shuffle\", \"seed\": 42}\n}\n", {"description": "Shuffle from one bucket of an object store into another; gs:// and az:// likewise", "input_bck": "s3://samples/train", "output_bck": "s3://shuffled/train", "input_format": {"template": "samples-{000..007}"}, "output_format": "shuffled-%06d", "output_shard_size": "64KB", "algorithm": {"kind": "shuffle", "seed": 42}}],
+    ["s3-endpoint: a bucket as an object with endpoint_url and region", "description: Buckets of a server with an address of its own, from one to a directory\n# Credentials are no part of a spec: they come from the environment, a profile or a role.\ninput_bck:\n  name: samples\n  provider: aws\n  prefix: train\n  endpoint_url: http://127.0.0.1:8333\n  region: us-east-1\noutput_bck: from-s3\ninput_format:\n  prefix: samples-\noutput_format: from-s3-%04d\noutput_shard_records: 16\nalgorithm: {kind: alphanumeric}\n", {"description": "Buckets of a server with an address of its own, from one to a directory", "input_bck": {"name": "samples", "provider": "aws", "prefix": "train", "endpoint_url": "http://127.0.0.1:8333", "region": "us-east-1"}, "output_bck": "from-s3", "input_format": {"prefix": "samples-"}, "output_format": "from-s3-%04d", "output_shard_records": 16, "algorithm": {"kind": "alphanumeric"}}],
+    ["dry-run: a plan only", "{\n  \"description\": \"Show the plan, write nothing; five names and no size: a fifth of the data each\",\n  \"input_bck\": \"samples\",\n  \"output_bck\": \"planned\",\n  \"input_format\": {\"template\": \"samples-{000..007}.tar\"},\n  \"output_format\": \"planned-{1..5}\",\n  \"algorithm\": {\"kind\": \"shuffle\", \"seed\": 1},\n  \"max_mem_usage\": \"50%\",\n  \"extract_concurrency_max_limit\": 2,\n  \"create_concurrency_max_limit\": 2,\n  \"dry_run\": true\n}\n", {"description": "Show the plan, write nothing; five names and no size: a fifth of the data each", "input_bck": "samples", "output_bck": "planned", "input_format": {"template": "samples-{000..007}.tar"}, "output_format": "planned-{1..5}", "algorithm": {"kind": "shuffle", "seed": 1}, "max_mem_usage": "50%", "extract_concurrency_max_limit": 2, "create_concurrency_max_limit": 2, "dry_run": true}],
+    ["careful: checksums, index, overwrite", "description: Checksums from end to end, an index for wids, and any surprise ends the job\ninput_bck: samples\noutput_bck: careful\ninput_format:\n  template: samples-{000..007}\noutput_format: careful-%06d\noutput_shard_size: 64KB\nalgorithm: {kind: shuffle, seed: 42}\nverify: content\nindex: wids\noverwrite: true\nmax_mem_usage: 2GB\nmissing_shards: abort\nduplicated_records: abort\nduplicate_keys: abort\ncorrupt_shards: abort\nincomplete_shards: abort\nconcatenated_shards: abort\nstray_members: abort\n", {"description": "Checksums from end to end, an index for wids, and any surprise ends the job", "input_bck": "samples", "output_bck": "careful", "input_format": {"template": "samples-{000..007}"}, "output_format": "careful-%06d", "output_shard_size": "64KB", "algorithm": {"kind": "shuffle", "seed": 42}, "verify": "content", "index": "wids", "overwrite": true, "max_mem_usage": "2GB", "missing_shards": "abort", "duplicated_records": "abort", "duplicate_keys": "abort", "corrupt_shards": "abort", "incomplete_shards": "abort", "concatenated_shards": "abort", "stray_members": "abort"}],
   ];
 })();

@@ -89,6 +89,7 @@
     ["mixing", (page) => [page.mixing, page.job.state], mixing],
     ["phases", dsort.allPhases, phases],
     ["throughput", (page) => page.timeline, throughput],
+    ["outputs", (page) => page.job.result?.outputs, outputs],
     ["shards", (page) => page.shards, shards],
     [
       "facts",
@@ -305,6 +306,36 @@
     );
   }
 
+  /** What each of several outputs gets. */
+  function outputs(page) {
+    const all = page.job.result?.outputs || [];
+    if (!all.length) return null;
+    const heads = ["Output", "Shards", "Records", "Share", "Size", "A shard, on average"];
+    const records = all.reduce((sum, each) => sum + each.records, 0);
+    const number = (text) => el("td", { class: "num" }, text);
+    const row = (each) =>
+      el(
+        "tr",
+        null,
+        el("th", { scope: "row" }, each.name),
+        number(dsort.number(each.shards)),
+        number(dsort.number(each.records)),
+        number(records ? `${((100 * each.records) / records).toFixed(1)} %` : "–"),
+        number(dsort.bytes(each.file_bytes)),
+        number(each.shards ? dsort.bytes(each.file_bytes / each.shards) : "–"),
+      );
+    const head = (name, i) => el("th", { scope: "col", class: i ? "num" : "" }, name);
+    const table = el(
+      "table",
+      { class: "figures" },
+      el("caption", { class: "sr" }, "Outputs: shards, records and bytes of each"),
+      el("thead", null, el("tr", null, heads.map(head))),
+      el("tbody", null, all.map(row)),
+    );
+    const box = { class: "scroll", tabindex: 0, role: "region", "aria-label": "outputs" };
+    return section("outputs", "Outputs", el("div", box, table));
+  }
+
   function shards(page) {
     if (!page.shards.rows.length) return null;
     const title = page.job.kind === "plan" ? "Output shards as planned" : "Output shards";
@@ -345,12 +376,6 @@
         row("Priority", job.priority),
         row("Attempt", job.attempt > 1 ? dsort.number(job.attempt) : null),
         row("Host", job.host),
-        (result.outputs || []).map((each) =>
-          row(
-            `Output ${each.name}`,
-            `${dsort.count(each.records, "record")} in ${dsort.count(each.shards, "shard")}`,
-          ),
-        ),
         row("Workers", result.workers),
         row("Algorithm", result.algorithm || kindOf(page)),
         row("Seed", result.seed && el("code", null, result.seed)),

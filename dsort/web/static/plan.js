@@ -3,7 +3,7 @@
 (() => {
   const dsort = (window.dsort = window.dsort || {});
   const { el } = dsort;
-  const PARTS = ["error", "progress", "tiles", "mixing", "warnings", "shards"];
+  const PARTS = ["error", "progress", "tiles", "mixing", "warnings", "outputs", "shards"];
   const NOTHING_YET = {
     title: "",
     phases: [],

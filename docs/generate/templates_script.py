@@ -1,0 +1,51 @@
+"""``dsort/web/static/examples.js``: the specs of ``specs/`` as what the page's form begins with."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+__all__ = ["TEMPLATES_SCRIPT", "templates_script"]
+
+TEMPLATES_SCRIPT: Final = "dsort/web/static/examples.js"
+SPECS: Final = Path(__file__).resolve().parents[2] / "specs"
+_ROW: Final = re.compile(r"^\| \[([^]/]+)\]\(\1\) \| (.*?) \| (.*?) ?\|$", re.MULTILINE)
+_LEFT_OUT: Final = ("annotate", "image-folder", "blog-post")
+"""They run a program, or read loose files, of this machine: no service takes them. And one shows
+names of older versions."""
+_HEAD: Final = """\
+"use strict";
+/* Specs to start from: those of specs/, written by `make docs`. Each has a title, its text, and its
+   fields. */
+(() => {
+  const dsort = (window.dsort = window.dsort || {});
+
+  dsort.EXAMPLES = [
+"""
+
+
+def templates_script() -> str:
+    """The script: [title, text, fields] of each spec that needs no file beside it."""
+    beside = [
+        each.name
+        for each in SPECS.iterdir()
+        if each.suffix not in (".json", ".yaml") and each.is_file()
+    ]
+    lines = []
+    for name, shows, _ in _ROW.findall((SPECS / "README.md").read_text("utf-8")):
+        text = (SPECS / name).read_text("utf-8")
+        if name.startswith(_LEFT_OUT) or any(other in text for other in beside):
+            continue
+        fields = json.loads(text) if name.endswith(".json") else yaml.safe_load(text)
+        title = f"{name.partition('.')[0]}: {_title(shows)}"
+        lines.append(f"    {json.dumps([title, text, fields], ensure_ascii=False)},\n")
+    return f"{_HEAD}{''.join(lines)}  ];\n}})();\n"
+
+
+def _title(shows: str) -> str:
+    """What the table says of a spec, up to the first semicolon, as plain text."""
+    return re.sub(r"[`*]", "", shows.partition(";")[0]).strip()
