@@ -70,8 +70,9 @@ wheels: $(INSTALLED)
 	cd packages/dsort-client && $(CURDIR)/$(BIN)/python -m hatchling build -t wheel -d $(CURDIR)/dist
 
 bench: $(BENCH_INSTALLED)
-	$(BIN)/python -m benchmarks --results benchmarks/results
+	$(BIN)/python -m benchmarks --results benchmarks/results $(BENCH)
 	$(BIN)/python -m benchmarks.plots
+	$(BIN)/python -m benchmarks.pages
 
 lock:
 	uv pip compile --upgrade --generate-hashes --universal --python-version 3.11 \

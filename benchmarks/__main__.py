@@ -6,6 +6,7 @@ import argparse
 import json
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from fnmatch import fnmatchcase
@@ -18,15 +19,17 @@ from benchmarks.data import PROFILES, NoRoomError
 from benchmarks.measure import REPOSITORY, Bench
 from benchmarks.results import Run, Skip, to_json
 from benchmarks.settings import Settings
-from benchmarks.suites import SUITES
+from benchmarks.suites import MAIN_SUITES, QUICK_SUITES, SUITES
 from benchmarks.tables import render
 from benchmarks.targets import targets_of
 
 __all__ = ["main", "settings_of", "size_bytes"]
 
 SIZE_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
-FULL = {"total": 1_100_000_000, "shards": 16, "rounds": 5, "slow_rounds": 3, "timeout": 900.0}
+FULL = {"total": 1_100_000_000, "shards": 16, "rounds": 3, "slow_rounds": 2, "timeout": 900.0}
 QUICK = {"total": 300_000_000, "shards": 6, "rounds": 3, "slow_rounds": 1, "timeout": 120.0}
+FULL_MINUTES, QUICK_MINUTES = 16.0, 2.5
+"""First rounds, and what is measured alone, come on top."""
 
 
 def size_bytes(text: str) -> int:
@@ -80,7 +83,9 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
         help="as in tables,containers/3k,warm/*/cp: a suite, a profile of it, a contender of that",
     )
     add("--require-quiet", action="store_true", help="measure nothing while others are busy")
-    add("--suites", type=_names_of(SUITES), default=tuple(SUITES), help=", ".join(SUITES))
+    add("--suites", type=_names_of(SUITES), default=(), help=", ".join(SUITES))
+    add("--all", action="store_true", help="all suites; else " + ", ".join(MAIN_SUITES))
+    add("--minutes", type=float, help="begin no second round of anything after so many")
     add("--profiles", type=_names_of(PROFILES), default=tuple(PROFILES), help=", ".join(PROFILES))
     add("--contenders", type=_names_of(CONTENDERS), default=(), help=", ".join(CONTENDERS))
     add("--rounds", type=int, help="rounds of every contender")
@@ -97,6 +102,7 @@ def settings_of(
     parsed = _arguments(arguments)
     default = QUICK if parsed.quick else FULL
     total_bytes = parsed.total or int(default["total"])
+    usual_minutes = QUICK_MINUTES if parsed.quick else FULL_MINUTES
     settings = Settings(
         directory=parsed.data.resolve(),
         is_quick=parsed.quick,
@@ -113,8 +119,11 @@ def settings_of(
         contenders=parsed.contenders,
         is_full=parsed.full,
         only=parsed.only,
+        until_s=time.monotonic() + 60 * (parsed.minutes or usual_minutes),
     )
-    suites = tuple(suite for suite in parsed.suites if settings.wants(suite))
+    usual = QUICK_SUITES if parsed.quick else MAIN_SUITES
+    asked = tuple(SUITES) if parsed.all or parsed.only else parsed.suites or usual
+    suites = tuple(suite for suite in asked if settings.wants(suite))
     return settings, suites, parsed
 
 
@@ -133,6 +142,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 3
     settings.directory.mkdir(parents=True, exist_ok=True)
     header = machine.describe(settings.directory) | {"busy cores before": f"{busy_cores:.2f}"}
+    header["date"] = time.strftime("%Y-%m-%d")
     cp = tuple(machine.cp_command(settings.directory))
     bench = Bench(settings.workers, settings.timeout_seconds, cp)
     runs: list[Run] = []
@@ -148,11 +158,13 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     targets = targets_of(runs)
-    if settings.only:  # what is not in these rows is not missed
+    if not parsed.all:  # what was not asked for is not missed
         targets = [target for target in targets if target.reached is not None]
     print(render(header, runs, skips, targets))
     # The directory is left out: it says where this machine keeps things, not what it does.
-    kept = {name: value for name, value in asdict(settings).items() if name != "directory"}
+    kept = asdict(settings)
+    for name in ("directory", "until_s"):
+        del kept[name]
     if parsed.json is not None:
         _write(parsed.json, to_json(header, kept, runs, skips, targets))
     if parsed.results is not None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import shlex
+import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -73,11 +74,14 @@ class Contender:
     modules: tuple[str, ...] = ()
     output_suffix: str = ""
     is_part: bool = False
+    program: str = ""
 
     @property
     def missing(self) -> str:
         """Why it cannot run here; empty when it can."""
         lost = [module for module in self.modules if find_spec(module) is None]
+        if self.program and shutil.which(self.program) is None:
+            lost.append(self.program)
         return f"not installed: {', '.join(lost)}" if lost else ""
 
 
@@ -141,13 +145,14 @@ def dsort_account(finished: Finished) -> Account:
     return Account(sum(phases[phase] for phase in PHASES), details)
 
 
-def cp_script(task: Task) -> str:
-    """Shell text that deals the shards out to as many ``cp`` as dsort has workers."""
+def cp_script(task: Task, program: Sequence[str] = ()) -> str:
+    """Shell text that deals the shards out to as many ``cp`` (or ``program``) as dsort has
+    workers."""
     shards = [str(path) for path in task.data.paths]
     count = min(task.workers, len(shards))
     lines = []
     for worker in range(count):
-        copy = shlex.join([*task.cp, "--", *shards[worker::count], str(task.output)])
+        copy = shlex.join([*(program or task.cp), "--", *shards[worker::count], str(task.output)])
         lines.append(f"{copy} & p{worker}=$!")
     waits = [f"wait $p{worker} || failed=1" for worker in range(count)]
     return "\n".join(["failed=0", *lines, *waits, "exit $failed"])
@@ -155,6 +160,10 @@ def cp_script(task: Task) -> str:
 
 def _cp(task: Task) -> list[str]:
     return ["/bin/sh", "-c", cp_script(task)]
+
+
+def _rsync(task: Task) -> list[str]:
+    return ["/bin/sh", "-c", cp_script(task, ["rsync", "--archive", "--whole-file"])]
 
 
 def script_command(name: str, task: Task, *options: str) -> list[str]:
@@ -199,6 +208,7 @@ CONTENDERS = {
     contender.name: contender
     for contender in (
         Contender("cp", _cp, _whole_account),
+        Contender("rsync", _rsync, _whole_account, program="rsync"),
         Contender("dsort", dsort_command(None), dsort_account),
         Contender("dsort-map", dsort_command("map"), dsort_account),
         Contender("dsort-range", dsort_command("range"), dsort_account),

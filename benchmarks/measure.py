@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -151,14 +152,20 @@ def _reason_in(stderr: str) -> str:
 
 
 def round_robin(
-    entries: Sequence[tuple[Contender, int]], one: Callable[[Contender, int], Run]
+    entries: Sequence[tuple[Contender, int]],
+    one: Callable[[Contender, int], Run],
+    *,
+    until_s: float = math.inf,
 ) -> Iterator[Run]:
     """Each contender in turn, round after round, as many as it has; one that failed is left out.
+    But for the first, no round begins after ``until_s`` of ``time.monotonic``.
 
     Slow drifts of the machine then meet all contenders alike.
     """
     failed: set[str] = set()
     for number in range(max((rounds for _, rounds in entries), default=0)):
+        if number and time.monotonic() > until_s:
+            return
         for contender, rounds in entries:
             if number < rounds and contender.name not in failed:
                 run = one(contender, number)

@@ -15,19 +15,27 @@ from typing import Any
 
 from benchmarks.measure import REPOSITORY
 
-__all__ = ["bars_of", "draw", "main"]
+__all__ = ["SUITES", "bars_of", "draw", "main"]
 
 RESULTS, PLOTS = REPOSITORY / "benchmarks" / "results", REPOSITORY / "docs" / "performance"
-SUITES = ("warm", "limited", "containers", "codecs", "tables", "tables-limited", "s3", "nodes")
+SUITES = (
+    *("warm", "limited", "limited-tenth", "tables", "tables-limited"),
+    *("s3", "nodes", "containers", "codecs"),
+)
 OTHERS = {
-    *("cp", "floor", "tarfile", "webdataset", "ray", "ray-tuned"),
+    *("cp", "rsync", "floor", "tarfile", "webdataset", "ray", "ray-tuned"),
     *("duckdb", "polars", "python", "terashuf"),
 }
 PARTS = {"decode", "encode"}
 """They do other work, so their rates say nothing beside the rest."""
 WIDTH, NAME_WIDTH, VALUE_WIDTH = 720, 150, 150
 LINE, BAR, TITLE = 26, 16, 34
-OURS_COLOUR, OTHERS_COLOUR, TEXT_COLOUR = "#2f6fd0", "#9aa4b0", "#777777"
+STYLE = (
+    "text{fill:#333}.ours{fill:#2f6fd0}.others{fill:#9aa4b0}.range{stroke:#333}"
+    "@media(prefers-color-scheme:dark)"
+    "{text{fill:#ddd}.ours{fill:#6ea4f5}.others{fill:#7b8591}.range{stroke:#ddd}}"
+)
+"""Pages show plots as images, which follow the reader's light or dark scheme by themselves."""
 
 Row = Mapping[str, Any]
 
@@ -57,7 +65,8 @@ def draw(title: str, profiles: Mapping[str, Sequence[Row]]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{top}" '
         f'viewBox="0 0 {WIDTH} {top}" font-family="sans-serif" font-size="13">'
     )
-    return "\n".join([head, f"<title>{escape(title)}</title>", *parts, "</svg>"]) + "\n"
+    beginning = [head, f"<title>{escape(title)}</title>", f"<style>{STYLE}</style>"]
+    return "\n".join([*beginning, *parts, "</svg>"]) + "\n"
 
 
 def _bar(row: Row, top: int, scale: float) -> list[str]:
@@ -68,15 +77,15 @@ def _bar(row: Row, top: int, scale: float) -> list[str]:
     parts = [_text(NAME_WIDTH - 8, baseline, name, anchor="end")]
     if row["rounds"] == 0:
         return [*parts, _text(NAME_WIDTH, baseline, "failed")]
-    colour = OTHERS_COLOUR if name in OTHERS else OURS_COLOUR
+    whose = "others" if name in OTHERS else "ours"
     parts.append(
         f'<rect x="{NAME_WIDTH}" y="{top}" width="{rate * scale:.1f}" height="{BAR}" '
-        f'fill="{colour}"/>'
+        f'class="{whose}"/>'
     )
     middle = top + BAR / 2
     parts.append(
         f'<path d="M{NAME_WIDTH + least * scale:.1f} {middle}H{NAME_WIDTH + most * scale:.1f}" '
-        f'stroke="{TEXT_COLOUR}"/>'
+        f'class="range"/>'
     )
     told = f"{rate:.0f}" if rate >= 10 else f"{rate:.1f}"
     parts.append(_text(NAME_WIDTH + most * scale + 6, baseline, told))
@@ -85,7 +94,7 @@ def _bar(row: Row, top: int, scale: float) -> list[str]:
 
 def _text(x: float, y: float, text: str, *, anchor: str = "start", weight: str = "normal") -> str:
     return (
-        f'<text x="{x:.1f}" y="{y:.1f}" fill="{TEXT_COLOUR}" text-anchor="{anchor}" '
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" '
         f'font-weight="{weight}">{escape(text)}</text>'
     )
 

@@ -82,6 +82,14 @@ class Row:
     sync_seconds: float
     cpu_seconds: float
     failure: str = ""
+    input_bytes: int = 0
+    cpu_per_gib: float = 0.0
+    """CPU seconds of the whole tree, start included, for each 2^30 bytes."""
+    read_ratio: float | None = None
+    """Bytes read from disks over those of the inputs, as ``/proc/<pid>/io`` counts the tree."""
+    written_ratio: float | None = None
+    peak_bytes: int = 0
+    """The most anonymous and shared memory that the tree had at one time; 0: nobody looked."""
 
 
 def summarise(runs: Sequence[Run]) -> list[Row]:
@@ -115,7 +123,17 @@ def _row(group: Sequence[Run], runs: Sequence[Run]) -> Row:
         middle(lambda run: run.sync_seconds),
         middle(lambda run: run.cpu_seconds),
         failures[0] if failures else "",
+        input_bytes=first.input_bytes,
+        cpu_per_gib=middle(lambda run: run.cpu_seconds / max(run.input_bytes, 1) * GIB),
+        read_ratio=_moved(good, "read_bytes"),
+        written_ratio=_moved(good, "written_bytes"),
+        peak_bytes=max((run.details.get("peak_bytes", 0) for run in good), default=0),
     )
+
+
+def _moved(runs: Sequence[Run], what: str) -> float | None:
+    found = [run.details[what] / run.input_bytes for run in runs if run.details.get(what)]
+    return median(found) if found and all(run.input_bytes for run in runs) else None
 
 
 def ratio_of(

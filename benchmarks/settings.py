@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ class Settings:
     contenders: tuple[str, ...] = ()
     is_full: bool = False
     only: tuple[str, ...] = ()
+    until_s: float = math.inf
+    """No second round of anything begins after this ``time.monotonic``."""
 
     def wants(self, *row: str) -> bool:
         """Whether a row is to be measured: a suite, perhaps a profile, perhaps a contender."""

@@ -6,7 +6,7 @@ Each suite gives a list of runs, and of what had to be left out.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from benchmarks.container_suites import codecs, containers, tables, tables_limited
@@ -21,9 +21,11 @@ from benchmarks.settings import Measured, Settings, data_of
 from benchmarks.step_suites import steps
 from benchmarks.store_suites import control, nodes, s3, s3_flat
 
-__all__ = ["SUITES", "warm_entries"]
+__all__ = ["MAIN_SUITES", "QUICK_SUITES", "SUITES", "warm_entries"]
 
-LIMITED_DATA_FACTOR = 3
+LIMITED_FACTORS = {"limited": 3, "limited-tenth": 10}
+"""How many times the memory the data are."""
+SAMPLE_SECONDS = 0.1
 FLATNESS_SCALES = (1, 4)
 FLATNESS_MEMORY_BYTES_MAX = 512 * 1024**2
 SLOW = tuple(name for name, contender in CONTENDERS.items() if contender.is_slow)
@@ -45,9 +47,9 @@ def warm_entries(settings: Settings, profile: str) -> list[tuple[Contender, int]
 
     The slow ones only meet 100 KB records unless they are asked for by name.
     """
-    names: tuple[str, ...] = ("cp", "dsort-map")
+    names: tuple[str, ...] = ("cp", "rsync", "dsort-map")
     if not settings.is_quick:
-        names += ("dsort-spill",)
+        names += ("dsort-range", "dsort-spill")
     if profile == "100k":
         names += ("tarfile", "webdataset", "ray") if settings.is_quick else SLOW
     return [
@@ -80,42 +82,72 @@ def warm(bench: Bench, settings: Settings) -> Measured:
         measured.skips.extend(skips)
 
         def one(contender: Contender, number: int, data: DataSet = data) -> Run:
-            return bench.run(contender, data, suite="warm", number=number)
+            sampler = TreeSampler(SAMPLE_SECONDS)
+            return bench.run(contender, data, suite="warm", number=number, sampler=sampler)
 
-        measured.runs.extend(round_robin(entries, one))
+        measured.runs.extend(round_robin(entries, one, until_s=settings.until_s))
     return measured
 
 
 def limited(bench: Bench, settings: Settings) -> Measured:
     """Data three times as large as the memory that the whole tree may use, caches dropped."""
+    quick_rounds = {"100k": 2}
+    return _limited_suite(bench, settings, "limited", quick_rounds, rounds_max=3, without=())
+
+
+def limited_tenth(bench: Bench, settings: Settings) -> Measured:
+    """Data ten times as large as the memory, which is as much as for ``limited``."""
+    if settings.is_quick and not settings.only:
+        return Measured([], [Skip("limited-tenth", "all", "left out of --quick")])
+    return _limited_suite(bench, settings, "limited-tenth", {}, rounds_max=2, without=LIMITED_ONLY)
+
+
+def _limited_suite(
+    bench: Bench,
+    settings: Settings,
+    suite: str,
+    quick_rounds: Mapping[str, int],
+    *,
+    rounds_max: int,
+    without: Sequence[str],
+) -> Measured:
     names = ("cp", "dsort", "dsort-spill")
-    chosen = [(each, settings.slow_rounds) for each in _chosen(settings, names)]
-    able, skips = _able("limited", chosen)
-    measured = Measured([], skips)
-    total_bytes = settings.limited_total_bytes
-    profiles = settings.profiles_of("limited")
-    for profile in profiles[:1] if settings.is_quick else profiles:
-        entries = [each for each in able if settings.wants("limited", profile, each[0].name)]
+    measured = Measured([], [])
+    factor = LIMITED_FACTORS[suite]
+    total_bytes = settings.limited_total_bytes * factor // LIMITED_FACTORS["limited"]
+    skipped = (*without, *(LIMITED_ONLY if settings.is_quick else ()))
+    for profile in settings.profiles_of(suite):
+        if profile in skipped and not settings.contenders:
+            continue
+        rounds = quick_rounds.get(profile, 1) if settings.is_quick else rounds_max
+        rounds = min(rounds, settings.rounds)
+        chosen = [
+            (each, rounds)
+            for each in _chosen(settings, names)
+            if settings.wants(suite, profile, each.name)
+        ]
+        entries, skips = _able(suite, chosen)
+        measured.skips.extend(skips)
         data = data_of(settings, profile, total_bytes, _shards_for(settings, total_bytes))
 
         def one(contender: Contender, number: int, data: DataSet = data) -> Run:
-            return _limited_run(bench, contender, data, number)
+            return _limited_run(bench, contender, data, number, suite)
 
         try:
-            measured.runs.extend(round_robin(entries, one))
+            measured.runs.extend(round_robin(entries, one, until_s=settings.until_s))
         except NotPermittedError as error:
-            measured.skips.append(Skip("limited", profile, str(error)))
+            measured.skips.append(Skip(suite, profile, str(error)))
     return measured
 
 
-def _limited_run(bench: Bench, contender: Contender, data: DataSet, number: int) -> Run:
-    limit_bytes = data.total_bytes // LIMITED_DATA_FACTOR
+def _limited_run(bench: Bench, contender: Contender, data: DataSet, number: int, suite: str) -> Run:
+    limit_bytes = data.total_bytes // LIMITED_FACTORS[suite]
     with MemoryLimit(limit_bytes) as limit:
         sampler = LimitedSampler(limit)
         run = bench.run(
             contender,
             data,
-            suite="limited",
+            suite=suite,
             number=number,
             is_cold=True,
             limit=limit,
@@ -145,7 +177,7 @@ def flatness(bench: Bench, settings: Settings) -> Measured:
                 return _sampled_run(bench, contender, data, number, scale)
 
             entries = [(CONTENDERS[name], 1) for name in names]
-            measured.runs.extend(round_robin(entries, one))
+            measured.runs.extend(round_robin(entries, one, until_s=settings.until_s))
     return measured
 
 
@@ -175,7 +207,7 @@ def small(bench: Bench, settings: Settings) -> Measured:
     def one(contender: Contender, number: int) -> Run:
         return bench.run(contender, data, suite="small", number=number)
 
-    return Measured(list(round_robin(able, one)), skips)
+    return Measured(list(round_robin(able, one, until_s=settings.until_s)), skips)
 
 
 def planning(bench: Bench, settings: Settings) -> Measured:
@@ -233,6 +265,7 @@ def _alone(settings: Settings, suite: str, profile: str, command: Sequence[str])
 SUITES: dict[str, Callable[[Bench, Settings], Measured]] = {
     "warm": warm,
     "limited": limited,
+    "limited-tenth": limited_tenth,
     "small": small,
     "planning": planning,
     "flatness": flatness,
@@ -249,3 +282,10 @@ SUITES: dict[str, Callable[[Bench, Settings], Measured]] = {
     "steps": steps,
     "ingest": ingest,
 }
+
+QUICK_SUITES = ("warm", "limited", "small", "control")
+MAIN_SUITES = (
+    *("warm", "limited", "small", "limited-tenth"),
+    *("tables", "tables-limited", "s3", "control"),
+)
+"""What is measured where nobody says what: beside others, in memory and beyond it."""

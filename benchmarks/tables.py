@@ -27,6 +27,7 @@ COST_HEAD = (
 TITLES = {
     "warm": "warm page cache",
     "limited": "memory limited to a third of the data, caches dropped",
+    "limited-tenth": "memory limited to a tenth of the data, caches dropped",
     "small": "small job, 10 MB",
     "nodes": "Ray nodes on this machine",
 }
@@ -45,7 +46,7 @@ def render(
             size = group[0].input_bytes / 1e9
             parts.append(f"{title}: {profile} records, {size:.2f} GB\n" + _rates(chosen))
             parts.extend(_phases(group))
-            if suite == "limited":
+            if suite.startswith("limited"):
                 parts.append(_limited(group))
     parts.extend(_flatness(runs))
     parts.extend(_store(runs))
@@ -79,7 +80,10 @@ def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 def _rates(rows: Sequence[Row]) -> str:
-    head = ("contender", "rounds", "MB/s", "min", "max", "x cp", "work s", "sync s", "whole s")
+    head = (
+        *("contender", "n", "MB/s", "min", "max", "x cp", "work s", "sync s", "whole s"),
+        *("CPU/GiB", "read x", "wrote", "peak MB"),
+    )
     body = []
     for row in rows:
         ratio = "-" if row.cp_ratio is None else f"{row.cp_ratio:.2f}"
@@ -87,10 +91,16 @@ def _rates(rows: Sequence[Row]) -> str:
         seconds = (row.work_seconds, row.sync_seconds, row.whole_seconds)
         cells = [f"{rate:.0f}" for rate in (*rates, row.megabytes_per_second_max)]
         if row.rounds == 0:
-            body.append([row.contender, "failed", *["-"] * 7])
+            body.append([row.contender, "failed", *["-"] * (len(head) - 2)])
             continue
+        moved = (row.read_ratio, row.written_ratio)
         body.append(
-            [row.contender, str(row.rounds), *cells, ratio, *(f"{each:.2f}" for each in seconds)]
+            [
+                *(row.contender, str(row.rounds), *cells, ratio),
+                *(f"{each:.2f}" for each in (*seconds, row.cpu_per_gib)),
+                *("-" if each is None else f"{each:.2f}" for each in moved),
+                f"{row.peak_bytes / 1e6:.0f}" if row.peak_bytes else "-",
+            ]
         )
     return _table(head, body)
 

@@ -73,11 +73,21 @@ def test_contenders_take_turns_and_one_that_failed_is_left_out() -> None:
     assert names == ["cp0", "ray0", "dsort0", "cp1", "dsort1", "cp2"]
 
 
+def test_no_further_round_begins_when_time_is_over() -> None:
+    def one(contender: Contender, number: int) -> Run:
+        return Run("warm", "100k", contender.name, number, 10**8, 1.0)
+
+    entries = [(CONTENDERS["cp"], 3), (CONTENDERS["dsort"], 3)]
+    found = list(round_robin(entries, one, until_s=0.0))
+    assert [(run.contender, run.round) for run in found] == [("cp", 0), ("dsort", 0)]
+
+
 def test_slow_contenders_only_meet_100_kb_records(tmp_path: Path) -> None:
     settings, _, _ = settings_of(["--data", str(tmp_path)])
     names = {p: [each.name for each, _ in warm_entries(settings, p)] for p in PROFILES}
-    assert names["1k"] == names["4m"] == ["cp", "dsort-map", "dsort-spill"]
-    assert names["100k"][3:] == ["tarfile", "webdataset", "ray", "ray-tuned"]
+    ours = ["dsort-map", "dsort-range", "dsort-spill"]
+    assert names["1k"] == names["4m"] == ["cp", "rsync", *ours]
+    assert names["100k"][5:] == ["tarfile", "webdataset", "ray", "ray-tuned"]
 
 
 def test_the_command_line_measures_and_writes_json(
@@ -101,7 +111,7 @@ def test_only_the_rows_asked_for_are_measured(tmp_path: Path) -> None:
     settings, suites, _ = settings_of(["--data", str(tmp_path), "--only", rows])
     assert suites == ("warm", "small")
     names = {p: [each.name for each, _ in warm_entries(settings, p)] for p in PROFILES}
-    one_k = ["cp", "dsort-map", "dsort-spill"]
+    one_k = ["cp", "rsync", "dsort-map", "dsort-range", "dsort-spill"]
     assert names == {"100k": ["cp"], "1k": one_k, "4m": [], "32k": []}
     with pytest.raises(SystemExit):
         settings_of(["--only", "warm,hot/1k"])
