@@ -206,11 +206,11 @@ def _framed(
     head_lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     machine = result["machine"]
     rounds = sorted({row["rounds"] for row in result["rows"] if row["rounds"]}) or [1]
-    several = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
+    several = f"rounds: {rounds[0]}" + (f" to {rounds[-1]}" if len(rounds) > 1 else "")
     said = (
         f"Measured {machine.get('date', 'on a day unknown')}, {machine['cpu']}, "
-        f"{machine['memory']}, {machine['kernel']}, {machine['file system']}; medians of {several} "
-        f"rounds; others kept {machine.get('busy cores before', '?')} cores busy before."
+        f"{machine['memory']}, {machine['kernel']}, {machine['file system']}; medians, {several}; "
+        f"others kept {machine.get('busy cores before', '?')} cores busy before."
     )
     return "\n" + "\n".join([*head_lines, *lines, "", said]) + "\n"
 

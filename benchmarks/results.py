@@ -132,8 +132,12 @@ def _row(group: Sequence[Run], runs: Sequence[Run]) -> Row:
 
 
 def _moved(runs: Sequence[Run], what: str) -> float | None:
-    found = [run.details[what] / run.input_bytes for run in runs if run.details.get(what)]
-    return median(found) if found and all(run.input_bytes for run in runs) else None
+    found = [
+        run.details[what] / run.input_bytes
+        for run in runs
+        if what in run.details and run.input_bytes
+    ]
+    return median(found) if found else None
 
 
 def ratio_of(
