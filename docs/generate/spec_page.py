@@ -36,6 +36,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "output_shard_size_counts",
         "output_shard_records",
         "output_shard_count",
+        "equalize",
         "keep_shards",
         "split",
         "outputs",

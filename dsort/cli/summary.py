@@ -14,6 +14,7 @@ from dsort.job.events import (
     ReactionCount,
     VerifyReport,
 )
+from dsort.job.shard_readers import ReaderCounts
 from dsort.order.algorithms import is_random
 from dsort.order.mixing import mixing_line
 
@@ -28,6 +29,7 @@ __all__ = [
     "plan_lines",
     "planned_shards",
     "reaction_lines",
+    "reader_lines",
     "records_line",
     "verification",
 ]
@@ -35,6 +37,7 @@ __all__ = [
 SHARDS_SHOWN = 10
 KINDS_A_ROW, MOVES_A_ROW = 3, 2
 SAMPLES_SHOWN = 3
+READERS_SHOWN = 8
 
 
 def job(report: JobReport) -> str:
@@ -84,6 +87,7 @@ def plan_lines(report: PlanReport) -> list[tuple[str, str]]:
         ("records", records_line(report.records, report.members)),
         ("bytes", bytes_line(report.payload_bytes, report.file_bytes)),
         *output_lines(report.outputs),
+        *reader_lines(report.readers),
         ("algorithm", output.printable(report.algorithm)),
         ("how", f"{report.move}: {report.move_reason}"),
         ("workers", output.number(report.workers)),
@@ -178,6 +182,22 @@ def output_lines(outputs: Iterable[OutputCount]) -> list[tuple[str, str]]:
         )
         for each in outputs
     ]
+
+
+def reader_lines(readers: Iterable[ReaderCounts]) -> list[tuple[str, str]]:
+    """How many workers (world size x workers of each) can read each output evenly."""
+    found = []
+    for row, each in enumerate(readers):
+        shown = [output.number(count) for count in each.workers]
+        if len(shown) > READERS_SHOWN:
+            half = READERS_SHOWN // 2
+            shown = [*shown[:half], "...", *shown[-half:]]
+        sizes = output.number(each.records_min)
+        if each.records_min < each.records_max:
+            sizes += f" to {each.records_max:,}"
+        text = f"world size x workers of {', '.join(shown)}; {sizes} records a shard"
+        found.append(("readers" if row == 0 else " ", f"{each.output}: {text}".lstrip(": ")))
+    return found
 
 
 def records_line(records: int, members: int) -> str:

@@ -30,6 +30,7 @@ from dsort.job.events import (
     PlanReport,
     ReactionCount,
 )
+from dsort.job.shard_readers import ReaderCounts
 from dsort.model.access import Me, ValidationView
 from dsort.model.base import Model
 from dsort.model.job import ProgressView, WholeJobView
@@ -229,6 +230,10 @@ def report_of(document: Json) -> JobReport | PlanReport:
         if estimate is not None:
             requests = {str(kind): int(count) for kind, count in estimate["requests"].items()}
             estimate = known(PlanEstimate, estimate, requests=requests)
+        more["readers"] = tuple(
+            known(ReaderCounts, each, workers=tuple(_list(each, "workers")))
+            for each in _list(document, "readers")
+        )
         return known(PlanReport, document, shards=shards, estimate=estimate, **more)
     return known(JobReport, document, **more)
 

@@ -159,6 +159,7 @@ def plan_job(job: Job, tally: Tally) -> PlanReport:
         mixing=job.mixing,
         algorithm=job.spec.algorithm.in_words,
         outputs=plan.by_output(job.spec.output_names),
+        readers=plan.readers(job.spec.output_names),
         estimate=estimate,
     )
 

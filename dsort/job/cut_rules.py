@@ -8,11 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from dsort.data.columns import Int64s
+from dsort.errors import InputError
 from dsort.job.job import Job
 from dsort.order.cut import CutRule, EncodedSizes
 from dsort.workers.tasks import OrderDone
 
-__all__ = ["cut_rule"]
+__all__ = ["cut_rule", "equal_total"]
 
 
 def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes | None) -> CutRule:
@@ -28,12 +29,16 @@ def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes | Non
         records_total, payload_bytes, bytes_total = totals[group].tolist()
         if target.is_measured:
             bytes_total = int(measured[group])
+        counted_bytes = bytes_total if target.counts_file else payload_bytes
+        count = target.count_for(records_total, counted_bytes)
+        if spec.equalize == "drop" and count:
+            records_total = equal_total(records_total, count, target.name)
         rule = job.names.cut_rule(
             group,
             size_bytes=target.size_bytes,
             records=target.records,
-            count=target.count,
-            bytes_total=bytes_total if target.counts_file else payload_bytes,
+            count=count,
+            bytes_total=counted_bytes,
             records_total=records_total,
             counts_file=target.counts_file,
             at_most=target.is_at_most,
@@ -41,6 +46,19 @@ def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes | Non
         rule = replace(rule, header_bytes=target.header_bytes)
         rules.append(rule if target.is_measured else replace(rule, is_plain=True))
     return rules[0] if len(rules) == 1 else CutRule(of_outputs=tuple(rules))
+
+
+def equal_total(records: int, count: int, name: str) -> int:
+    """How many of ``records`` can be shared out so that all of ``count`` shards have as many.
+    ``InputError`` if each would have none. ``name``: of the output, "" of the only one."""
+    if records and records < count:
+        whose = f"output {name}" if name else "the result"
+        raise InputError(
+            f"{whose} has {records:,} records for {count:,} shards: equalize: drop would leave "
+            "none of them",
+            hint="a smaller output_shard_count, or equalize: repeat",
+        )
+    return records - records % count
 
 
 def _totals(ordered: Sequence[OrderDone], outputs: int) -> Int64s:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Final, NamedTuple
 
+from dsort.job.shard_readers import ReaderCounts
 from dsort.order.mixing import Mixing
 from dsort.sizes import format_bytes, format_count
 
@@ -292,6 +293,7 @@ class PlanReport:
     mixing: Mixing | None = None  # None where there are no records
     algorithm: str = ""  # in words
     outputs: tuple[OutputCount, ...] = ()  # empty where there is only one
+    readers: tuple[ReaderCounts, ...] = ()  # of each output
     estimate: PlanEstimate | None = None  # None in plans of older versions
 
     def __repr__(self) -> str:

@@ -172,6 +172,8 @@ QUIET_KINDS = frozenset(
         "conflicts_left_out",
         "copied_by_mix",
         "deduplicated",
+        "left_out_to_equalize",
+        "repeated_to_equalize",
     }
 )
 """Counted in the manifest, but nothing that a user has to be warned of."""

@@ -14,6 +14,9 @@ JSON, UTF-8, keys in the order below, two spaces of indent, one newline at the e
                    16 hexadecimal digits) of each output shard, in output order; decoded_bytes
                    too, where a codec is around them
 ``totals``         records, members, payload_bytes, file_bytes of all outputs
+``readers``        of each output: output (its name, "" of the only one), shards, records_min,
+                   records_max, and workers, the numbers of readers that divide its shards
+                   (world size x workers); absent in manifests of the first releases
 ``codec``          what the outputs are compressed with: name, library, version and level; null if
                    they are not, absent in manifests of the first releases
 ``move``           how payload moved, and why
@@ -62,6 +65,7 @@ from typing import Any, TypeVar
 from dsort.data.json_rows import Rows, json_bytes
 from dsort.errors import InputError, SpecError
 from dsort.job.layout import job_of
+from dsort.job.shard_readers import reader_counts
 from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
 
@@ -177,6 +181,9 @@ def manifest_bytes(
             "payload_bytes": sum(shard.payload_bytes for shard in outputs),
             "file_bytes": sum(shard.file_bytes for shard in outputs),
         },
+        "readers": Rows(
+            asdict(each) for each in reader_counts((s.output or "", s.records) for s in outputs)
+        ),
         "codec": codec if codec is None else dict(codec),
         "move": dict(move),
         "phase_seconds": dict(phase_seconds),

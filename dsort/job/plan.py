@@ -19,6 +19,7 @@ from dsort.job.classes import CLASSES_FILE, count_job_classes
 from dsort.job.cut_rules import cut_rule
 from dsort.job.duplicates import RENAME_FILE, Dropped, Renamed, rename_duplicates, settle_duplicates
 from dsort.job.encoded_sizes import known_sizes, measured_sizes, run_rule
+from dsort.job.equalize import equal_pieces
 from dsort.job.events import OutputCount
 from dsort.job.extract import (
     SPLITTERS_FILE,
@@ -33,8 +34,9 @@ from dsort.job.joins import choose_left_out, readings_for_join, settle_join
 from dsort.job.mix import choose_copies
 from dsort.job.output_names import TemplateExhaustedError
 from dsort.job.positions import count_positions, readings_left
-from dsort.job.reactions import store_reactions
+from dsort.job.reactions import append_reactions, store_reactions
 from dsort.job.schemas import agreed_schema, late_schemas, with_ends
+from dsort.job.shard_readers import ReaderCounts, reader_counts
 from dsort.naming.names import first_few
 from dsort.order.cut import (
     CutRule,
@@ -193,6 +195,12 @@ class Plan:
             own = sums[names[shard.group]]
             own[:] = [total + size for total, size in zip(own, sizes, strict=True)]
         return tuple(OutputCount(name, *own) for name, own in sums.items())
+
+    def readers(self, names: Sequence[str]) -> tuple[ReaderCounts, ...]:
+        """How many workers can read each output. ``names``: of several outputs."""
+        return reader_counts(
+            (names[shard.group] if names else "", shard.records) for shard in self.shards
+        )
 
     def digest(self) -> str:
         """The same for two plans of the same output shards."""
@@ -373,12 +381,19 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
         encoded = _encoded_sizes(job, ordering, sum(facts.stored_bytes for facts in ordered))
     rule = cut_rule(job, ordered, encoded)
     pieces, mixing = retry_after_lost_scratch(ordering, lambda: _cut(job, ordering, rule, encoded))
+    cut_shards = None
+    if job.spec.equalize is not None:
+        cut_shards = len(merge_pieces(pieces, rule=rule))
+        pieces, more = _equalize(job, extraction, ordering, pieces, rule)
+        kept += more
     schema = agreed_schema(job, extraction)
     container = job.spec.carrier.with_schema(schema)
     cut = merge_pieces(pieces, rule=rule)
     outputs = with_ends(container, cut, late=[job.spec.is_late(shard.group) for shard in cut])
     if sum(shard.records for shard in outputs) != kept:
         raise InvariantError(f"{kept} records were cut into {len(outputs)} shards that have fewer")
+    if job.spec.equalize is not None:
+        payload_total = sum(shard.payload_bytes for shard in outputs)
     plan = Plan(
         shards=outputs,
         names=_names(job, outputs),
@@ -392,13 +407,26 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     _warn_of_nothing(job, plan)
     _warn_of_overhead(job, plan)
     _warn_of_large_records(job, plan, rule)
+    cut_shards = cut_shards or len(outputs)  # what equalize leaves out was mixed with the rest
     job.mixing = judge_mixing(
-        mixing.table(len(outputs)),
+        mixing.table(cut_shards),
         input_shards=len(job.inputs),
-        output_shards=len(outputs),
+        output_shards=cut_shards,
         order=job.order,
     )
     return plan, ordering
+
+
+def _equalize(
+    job: Job, extraction: Extraction, ordering: Ordering, pieces: list[Piece], rule: CutRule
+) -> tuple[list[Piece], int]:
+    """The pieces of shards with equal numbers of records, and how many records come out more."""
+    found = retry_after_lost_scratch(
+        ordering, lambda: equal_pieces(job, extraction, ordering.node_of, pieces, rule)
+    )
+    append_reactions(job, found.lines)
+    job.note(found.tally)
+    return found.pieces, found.records
 
 
 def _warn_of_nothing(job: Job, plan: Plan) -> None:

@@ -8,6 +8,7 @@ the hash of the key. That order does not depend on workers, memory or attempts.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from dsort.job.extract import Extraction
@@ -16,7 +17,7 @@ from dsort.job.layout import reactions_name, rejects_name, staged_prefix
 from dsort.scratch.logs import lines_file, reaction_line
 from dsort.scratch.requests import LineFiles, LinesOf
 
-__all__ = ["store_reactions"]
+__all__ = ["append_reactions", "store_reactions"]
 
 BLOCK_BYTES = 4 << 20
 LINES_AT_ONCE = 10_000
@@ -67,6 +68,31 @@ def _store(
             held.sync()
     bucket.publish(token, name, overwrite=True, receipt=receipt)
     return name
+
+
+def append_reactions(job: Job, lines: Sequence[bytes]) -> None:
+    """Store ``lines`` behind those that are there. Nothing in a dry run."""
+    if job.journal is None or not lines:
+        return
+    bucket, name = job.outputs_bucket, reactions_name(job.job_id)
+    token = f"{staged_prefix(job.job_id)}more-reactions"
+    with contextlib.ExitStack() as stack:
+        before = None if job.reactions_file is None else stack.enter_context(bucket.open(name))
+        known_bytes = 0 if before is None else before.info.size_bytes
+        bucket.discard(token, names=[name])
+        size_bytes = known_bytes + sum(map(len, lines))
+        held = stack.enter_context(bucket.stage(token, name=name, size_bytes=size_bytes))
+        for offset in range(0, known_bytes, BLOCK_BYTES):
+            block = bytearray(min(BLOCK_BYTES, known_bytes - offset))
+            assert before is not None
+            before.read_into(memoryview(block), offset)
+            held.write_at(offset, [bytes(block)])
+        held.write_at(known_bytes, [b"".join(lines)])
+        receipt = held.finish()
+        if not bucket.seals_on_finish:
+            held.sync()
+    bucket.publish(token, name, overwrite=True, receipt=receipt)
+    job.reactions_file = name
 
 
 def _parts(duplicates: Sequence[tuple[str, int, str]], search: str) -> list[tuple[int, str]]:

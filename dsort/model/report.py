@@ -26,6 +26,7 @@ __all__ = [
     "PlanReportView",
     "PlannedShardView",
     "ReactionView",
+    "ReaderCountsView",
     "RunReportView",
     "Sample",
     "SidecarView",
@@ -206,6 +207,19 @@ class OutputCountView(Model):
     file_bytes: int = Field(examples=[1874093670])
 
 
+class ReaderCountsView(Model):
+    """How many workers can read one output so that each has as many shards."""
+
+    output: str = Field(description='"" of the only one.', examples=[""])
+    shards: int = Field(examples=[2])
+    records_min: int = Field(description="Of the smallest shard.", examples=[9070])
+    records_max: int = Field(description="Of the largest shard.", examples=[9550])
+    workers: list[int] = Field(
+        description="World size times workers of each: the numbers that divide the shards.",
+        examples=[[1, 2]],
+    )
+
+
 _SECOND_SHARD: Final = {
     "name": "shuffled-0001.tar",
     "records": 9070,
@@ -339,7 +353,7 @@ class PlanEstimateView(Model):
 class PlanReportView(Model):
     """What a job would do: the report of a dry run."""
 
-    sent_sometimes = frozenset(("mixing", "algorithm", "outputs", "estimate"))
+    sent_sometimes = frozenset(("mixing", "algorithm", "outputs", "readers", "estimate"))
 
     job_id: str = Field(examples=["20260131-015500-0b77e1"])
     input_shards: int = Field(examples=[19])
@@ -369,5 +383,8 @@ class PlanReportView(Model):
     algorithm: str = Field(default="", description="In words.")
     outputs: list[OutputCountView] = Field(
         default_factory=list, description="What each of several outputs got; empty for one."
+    )
+    readers: list[ReaderCountsView] = Field(
+        default_factory=list, description="How many workers can read each output."
     )
     estimate: PlanEstimateView | None = Field(default=None, examples=[example_of(PlanEstimateView)])

@@ -100,8 +100,11 @@ class CutRule:
         return self.of_outputs[group] if self.of_outputs else self
 
     def records_in(self, number: int) -> int | None:
-        """How many records shard ``number`` of a group holds, if the rule says so."""
+        """How many records shard ``number`` of a group holds, if the rule says so. What is left
+        over behind ``count`` shards (``records_total`` may be less than there are) is in one."""
         if self.count is not None:
+            if number >= self.count:
+                return None
             even, more = divmod(self.records_total, self.count)
             return even + (1 if number < more else 0)
         return self.records

@@ -231,6 +231,13 @@ class IndexStore:
         file = self.columns(f"{stage}-{shard}.col")
         return _keys(file, 0, file.count("ordinal")).take(rows)
 
+    def keys_at(self, stage: str, shard: int, ordinals: Int64s) -> BytesColumn:
+        """The record keys at some ordinals of a shard, which are ascending."""
+        rows = self.columns(f"{stage}-{shard}.col").array("ordinal")
+        order = np.argsort(rows, kind="stable")
+        found = np.searchsorted(rows[order], ordinals)
+        return self.keys(stage, shard, order[found])
+
     def are_numbered(self, stage: str, shard: int) -> bool:
         """Whether the keys of a shard's records are but their positions in it."""
         return "key_before" in self.columns(f"{stage}-{shard}.col")

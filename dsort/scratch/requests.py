@@ -27,6 +27,7 @@ __all__ = [
     "Indexed",
     "KeyHashes",
     "KeyRows",
+    "KeysAt",
     "KeysOf",
     "KnownKeys",
     "KnownKeysOf",
@@ -210,6 +211,18 @@ class KeysOf:
             store.keys(self.stage, shard, rows)
             for shard, rows in zip(self.shards, self.rows, strict=True)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class KeysAt:
+    """The record keys of a shard at some ``ordinals``, which are ascending."""
+
+    stage: str
+    shard: int
+    ordinals: Int64s
+
+    def answer(self, store: IndexStore) -> BytesColumn:
+        return store.keys_at(self.stage, self.shard, self.ordinals)
 
 
 @dataclass(frozen=True, slots=True)

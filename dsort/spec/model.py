@@ -61,6 +61,7 @@ _UNUSED_LEFT_OUT: Final = (
     "lineage",
     "on_shard",
     "amend",
+    "equalize",
 )
 
 

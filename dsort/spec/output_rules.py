@@ -229,7 +229,7 @@ def _shards_of_each_end_somewhere(spec: SpecFields) -> Iterator[SpecProblem]:
         if output.output_shard_size_counts == "file" and is_columnar(container):
             text = f"{container} shards are measured by their payload"
             yield SpecProblem(f"{path}.output_shard_size_counts", text)
-        if len(given) > 1 and "output_shard_count" in given:
+        if len(given) > 1 and isinstance(output.output_shard_count, int):
             text = f"only one of {joined(given)} can say where shards end"
             yield SpecProblem(f"{path}.{given[1]}", text)
     for target in spec.targets if spec.outputs else ():

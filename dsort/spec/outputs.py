@@ -13,6 +13,7 @@ from dsort.containers.registry import codec_of
 from dsort.spec.algorithms import Part
 from dsort.spec.fields import ArchiveExtension, Bucket, Count, OutputFormat, SizeBytes, SplitName
 from dsort.spec.hints import FieldError, describe
+from dsort.spec.shard_count import MultipleOf, ShardCount
 from dsort.storage.ref import BucketRef
 
 __all__ = ["OUTPUTS_MAX", "REST", "Output", "Target"]
@@ -90,7 +91,7 @@ class Output(Part):
         default=None, description="As at the top level, which is the default."
     )
     output_shard_records: Count | None = Field(default=None, description="As at the top level.")
-    output_shard_count: Count | None = Field(default=None, description="As at the top level.")
+    output_shard_count: ShardCount = Field(default=None, description="As at the top level.")
 
 
 _TAR_HEADER_BYTES: Final = 512
@@ -109,7 +110,7 @@ class Target:
     template: str | None
     size_bytes: int | None
     records: int | None
-    count: int | None
+    asked_count: int | MultipleOf | None
     bucket: BucketRef | None = None
     extension: str = ""
     level: int | None = None
@@ -125,6 +126,24 @@ class Target:
             return self
         header_bytes = 0 if input_extension == ".zip" else _TAR_HEADER_BYTES
         return replace(self, size_bytes=self.size_bytes + 1, header_bytes=header_bytes)
+
+    @property
+    def count(self) -> int | None:
+        """How many shards there are to be, if that is known before its records are."""
+        if isinstance(self.asked_count, MultipleOf):
+            has_limit = self.size_bytes or self.records is not None
+            return None if has_limit else self.asked_count.number
+        return self.asked_count
+
+    def count_for(self, records: int, size_bytes: int) -> int | None:
+        """How many shards it has for so many records, of so many of the bytes that its size counts;
+        None: its sizes alone say where shards end."""
+        if not isinstance(self.asked_count, MultipleOf):
+            return self.asked_count
+        wanted = 1 if self.records is None else -(-records // self.records)
+        if self.size_bytes:
+            wanted = max(wanted, -(-size_bytes // self.size_bytes))
+        return self.asked_count.least(wanted)
 
     @property
     def place(self) -> str:
@@ -159,4 +178,4 @@ class Target:
     @property
     def ends(self) -> bool:
         """Whether it is said when a shard ends; else by an even share of a bounded template."""
-        return bool(self.size_bytes) or self.records is not None or self.count is not None
+        return bool(self.size_bytes) or self.records is not None or self.asked_count is not None

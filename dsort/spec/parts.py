@@ -37,6 +37,7 @@ from dsort.spec.inputs import INPUTS_MAX, Input, InputFormat, Mix, Source
 from dsort.spec.join import Join
 from dsort.spec.on_shard import OnShard
 from dsort.spec.outputs import OUTPUTS_MAX, Output, Target
+from dsort.spec.shard_count import ShardCount
 from dsort.spec.transform import Transform
 from dsort.storage.ref import BucketRef
 from dsort.transforms.require import RequireOptions
@@ -343,9 +344,21 @@ class SpecFields(Part):
         default=None,
         description="Every output shard has exactly so many records, the last one fewer.",
     )
-    output_shard_count: Count | None = Field(
+    output_shard_count: ShardCount = Field(
         default=None,
-        description="Exactly so many output shards; their record counts differ by at most one.",
+        description="Exactly so many output shards; their record counts differ by at most one. "
+        "{multiple_of: 64}: 64, or 128, ...: the fewest that output_shard_size (on average) and "
+        "output_shard_records (at most) allow, where one or both are set.",
+        examples=[64, {"multiple_of": 64}],
+    )
+    equalize: Literal["drop", "repeat"] | None = Field(
+        default=None,
+        description="With output_shard_count: all shards of an output have exactly the same number "
+        "of records, so that all workers that read them get as many batches. drop: the last "
+        "records of the order are left out, fewer than there are shards. repeat: a shard that has "
+        "one less than others begins with the last record of the shard before it. Counted and "
+        "named in the manifest.",
+        examples=["drop"],
     )
     row_group_rows: Count | None = Field(
         default=None,

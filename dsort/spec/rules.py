@@ -25,6 +25,7 @@ from dsort.spec.algorithm_rules import algorithm_rules
 from dsort.spec.algorithms import algorithm_model, joined, known_options, owners_of
 from dsort.spec.amend_rules import AMEND_RULES
 from dsort.spec.carriers import carrier_extension
+from dsort.spec.equal_rules import EQUAL_RULES
 from dsort.spec.input_rules import (
     INPUT_RULES,
     input_names,
@@ -326,7 +327,7 @@ def _split_is_named(spec: SpecFields) -> Iterator[SpecProblem]:
 @_rule(*_SIZES)
 def _one_size(spec: SpecFields) -> Iterator[SpecProblem]:
     given = _sizes_given(spec)
-    if len(given) > 1 and "output_shard_count" in given:
+    if len(given) > 1 and isinstance(spec.output_shard_count, int):
         yield SpecProblem(given[1], f"only one of {joined(given)} can say where shards end")
 
 
@@ -385,11 +386,11 @@ def _enough_names(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.outputs:
         return
     names = _names_count(spec.output_format)
-    if names is not None and names < spec.output_shard_count:
+    wanted = spec.targets[0].count or 0
+    if names is not None and names < wanted:
         yield SpecProblem(
             "output_format",
-            f"number of shards to be created ({spec.output_shard_count}) exceeds the number of "
-            f"names ({names})",
+            f"number of shards to be created ({wanted}) exceeds the number of names ({names})",
         )
 
 
@@ -421,7 +422,7 @@ def _readers_can_read_the_outputs(spec: SpecFields) -> Iterator[SpecProblem]:
 
 def _place_rules() -> Iterator[_Rule]:
     """Those about inputs, a join of them, several outputs, streams, amending, and the order."""
-    of_outputs = (*OUTPUT_RULES, *LATE_RULES, *STREAM_RULES, *AMEND_RULES)
+    of_outputs = (*OUTPUT_RULES, *LATE_RULES, *STREAM_RULES, *AMEND_RULES, *EQUAL_RULES)
     of_parts = (*INPUT_RULES, *JOIN_RULES, *of_outputs, *COMPARE_RULES, *algorithm_rules())
     for fields, problems in of_parts:
         yield _Rule(fields, problems)

@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 import numpy as np
 
@@ -24,9 +23,8 @@ from dsort.job.output_names import OutputNames
 from dsort.naming.names import readable
 from dsort.naming.patterns import LinearRegex
 from dsort.reading.shard_reader import ShardReader
-from dsort.spec.model import JobSpec
-from dsort.spec.outputs import Target
 from dsort.storage.bucket import Bucket
+from dsort.verification.cuts import FirstRecord, Place, ShardFacts
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.inputs import InputTable
 from dsort.verification.order import OrderWatch
@@ -41,76 +39,14 @@ from dsort.workers.decoded import DecodingRules
 from dsort.workers.source import ShardBytes
 
 __all__ = [
-    "FirstRecord",
     "OutputReader",
     "OutputTable",
-    "Place",
-    "ShardFacts",
-    "check_cuts",
     "check_index",
     "check_output_names",
     "check_totals",
     "find_strangers",
     "place_outputs",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The ``number``-th shard of the ``group``-th template."""
-
-    group: int
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class FirstRecord:
-    """The first record of a shard: the one that the shard before it had no room for."""
-
-    records: int = 0
-    members: int = 0
-    payload_bytes: int = 0
-    stored_bytes: int = 0
-    entries_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ShardFacts:
-    """What an output shard holds. ``last_payload_bytes``: of its last record. ``stored_bytes``:
-    with headers and padding, but without the end marker."""
-
-    name: str
-    place: Place
-    readable: bool
-    records: int
-    members: int
-    payload_bytes: int
-    last_payload_bytes: int
-    stored_bytes: int = 0
-    last_stored_bytes: int = 0
-    entries_bytes: int = 0
-    first: FirstRecord = FirstRecord()
-    last_members: int = 0
-
-    def sized_bytes(self, target: Target) -> tuple[int, int]:
-        """(bytes, those of the last record) of what the size of ``target`` counts."""
-        if target.counts_file:
-            return self.stored_bytes, self.last_stored_bytes
-        return (
-            self.payload_bytes + target.header_bytes * self.members,
-            self.last_payload_bytes + target.header_bytes * self.last_members,
-        )
-
-    def grown_bytes(self, spec: JobSpec, target: Target, record: FirstRecord) -> int:
-        """How large it would be with one more record, by what ``target`` counts."""
-        if not target.counts_file:
-            return self.payload_bytes + record.payload_bytes
-        return spec.target_containers[self.place.group if spec.outputs else 0].file_bytes(
-            self.records + record.records,
-            self.members + record.members,
-            self.entries_bytes + record.entries_bytes,
-            self.stored_bytes + record.stored_bytes,
-        )
 
 
 def place_outputs(
@@ -196,109 +132,6 @@ def check_totals(manifest: StoredManifest, findings: Findings) -> None:
         if said != value:
             text = f"the manifest's totals say {said} {name}, its shards add up to {value:,}"
             findings.problem("manifest", "", "", text)
-
-
-def check_cuts(
-    facts: Sequence[ShardFacts], spec: JobSpec, names: OutputNames, findings: Findings
-) -> None:
-    """Every shard closes when the spec says so, and not before."""
-    targets = spec.targets
-    if spec.keep_shards:
-        if len(facts) != names.templates[0].count:
-            text = f"there are {len(facts):,} output shards, one for each input was asked for"
-            findings.problem("cut", "", "", text)
-        return
-    if len(targets) == 1:
-        _check_target(facts, targets[0], spec, names.templates[0].count, findings)
-        return
-    for group, target in enumerate(targets):
-        own = [shard for shard in facts if shard.place.group == group]
-        _check_target(own, target, spec, names.templates[group].count, findings)
-
-
-def _check_target(
-    facts: Sequence[ShardFacts],
-    target: Target,
-    spec: JobSpec,
-    names_count: int | None,
-    findings: Findings,
-) -> None:
-    """The same of one output. ``names_count``: how many names its template makes."""
-    if target.count is not None:
-        _check_count(facts, target.count, findings)
-        return
-    size_bytes, shards_max = target.size_bytes or 0, None
-    if not target.ends:  # an even share for each name of the template
-        shards_max = names_count or 1
-        size_bytes = max(-(-sum(shard.sized_bytes(target)[0] for shard in facts) // shards_max), 1)
-    by_count = target.records is not None and not target.size_bytes
-    for _, group in groupby(facts, key=lambda shard: shard.place.group):
-        shards = list(group)
-        for shard, following in zip(shards, [*shards[1:], None], strict=True):
-            last = following is None
-            if not shard.readable:
-                continue
-            records_max = target.records
-            if target.is_measured and (records_max is None or shard.records < records_max):
-                continue  # it ends by what was measured before it was encoded, about 1 % off
-            if records_max is not None and (by_count or shard.records >= records_max):
-                text = _wrong_records(shard, records_max, last=last)
-            elif target.is_at_most:
-                text = _too_large(shard, following, spec, target)
-            else:
-                # Where all payload is shared out, records without any may be left for the last.
-                stays_open = shards_max is not None and shard.place.number == shards_max - 1
-                text = _wrong_size(shard, size_bytes, target, last=last, stays_open=stays_open)
-            if text:
-                findings.problem("cut", shard.name, "", text)
-
-
-def _wrong_records(shard: ShardFacts, wanted: int, *, last: bool) -> str:
-    if shard.records == wanted or (last and 0 < shard.records < wanted):
-        return ""
-    return f"has {shard.records:,} records, {wanted:,} go into a shard"
-
-
-def _wrong_size(
-    shard: ShardFacts, wanted: int, target: Target, *, last: bool, stays_open: bool
-) -> str:
-    if shard.records == 0:
-        return "has no record"
-    counts = target.size_counts + " and headers" * bool(target.header_bytes)
-    sized_bytes, last_bytes = shard.sized_bytes(target)
-    if sized_bytes - last_bytes >= wanted and not stays_open:
-        return f"goes on after {wanted:,} bytes of {counts}, where a shard closes"
-    if not last and sized_bytes < wanted:
-        return f"closes with {sized_bytes:,} bytes of {counts}, before {wanted:,}"
-    return ""
-
-
-def _too_large(
-    shard: ShardFacts, following: ShardFacts | None, spec: JobSpec, target: Target
-) -> str:
-    counts, size_max = target.size_counts, target.size_bytes or 0
-    if shard.records == 0:
-        return "has no record"
-    has_bytes = shard.grown_bytes(spec, target, FirstRecord())
-    if has_bytes > size_max and shard.records > 1:
-        return f"has {has_bytes:,} bytes of {counts}, more than {size_max:,}"
-    if following is None or not following.readable:
-        return ""
-    if shard.grown_bytes(spec, target, following.first) <= size_max:
-        return f"closes with {has_bytes:,} bytes of {counts}, though the next record fits, too"
-    return ""
-
-
-def _check_count(facts: Sequence[ShardFacts], wanted: int, findings: Findings) -> None:
-    if len(facts) != wanted:
-        text = f"there are {len(facts):,} output shards, output_shard_count is {wanted:,}"
-        findings.problem("cut", "", "", text)
-        return
-    even, more = divmod(sum(shard.records for shard in facts), wanted)
-    for shard in facts:
-        if shard.readable and shard.records not in (even, even + bool(more)):
-            text = f"has {shard.records:,} records, an even share is {even:,}"
-            findings.problem("cut", shard.name, "", text)
 
 
 ROW_BYTES = 64

@@ -72,14 +72,13 @@ from dsort.verification.compare import (
     check_removed,
     check_unique_keys,
 )
+from dsort.verification.cuts import Place, check_cuts
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.inputs import InputReader
 from dsort.verification.order import OrderWatch
 from dsort.verification.outputs import (
     OutputReader,
     OutputTable,
-    Place,
-    check_cuts,
     check_index,
     check_output_names,
     check_totals,
@@ -391,6 +390,13 @@ class _Verification:
             self._findings.warn("changed_inputs", text)
             return False
         spec = self._manifest.spec
+        if spec.equalize is not None and len(self._removed):
+            text = (
+                "records were removed from shards that equalize had made equal: the others were "
+                "not compared with those of the inputs"
+            )
+            self._findings.warn("removed_of_equal", text)
+            return False
         if spec.makes_records and self._code is None:
             # Who can write to the bucket can have written what the manifest wants to be run.
             text = (

@@ -217,6 +217,12 @@ def test_places_to_read() -> None:
         read("images/*.tar", prefix="train/")
 
 
+def test_a_count_may_be_a_multiple() -> None:
+    made = START.write("out/x-%d", records=10, multiple_of=64).equalize("repeat")
+    assert made.to_dict()["output_shard_count"] == {"multiple_of": 64}
+    assert made.spec().targets[0].count_for(1000, 0) == 128
+
+
 def test_several_inputs_and_outputs() -> None:
     built = (
         read("web", weight=0.75)

@@ -1,0 +1,188 @@
+"""Shards with equal numbers of records: what is left out or repeated is what the spec says, however
+payload moves, and ``dsort verify`` knows it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dsort.cli.summary import reader_lines
+from dsort.errors import InputError, SpecError
+from dsort.spec.load import parse_spec
+from tests.support.datasets import small_dataset
+from tests.support.engine import count_of, spec_of
+from tests.support.inline_runtime import Moved, plan_inline
+from tests.support.job_cases import movements
+from tests.support.results import FinishedJob, finished_job, kinds
+from tests.support.sampling import examples
+
+SETTINGS = settings(
+    max_examples=examples(16),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+ORDERS: list[dict[str, Any]] = [
+    {"kind": "shuffle", "seed": 1},
+    {"kind": "none"},
+    {"kind": "alphanumeric", "decreasing": True},
+    {"kind": "content", "extension": ".cls", "content_key_type": "int"},
+]
+
+
+def keys_of(job: FinishedJob) -> list[list[str]]:
+    """The keys in each shard."""
+    return [[record[0].name.split(".")[0] for record in job.records(name)] for name in job.names]
+
+
+def run(
+    tmp_path: Path, count: Any, moved: Moved | None = None, *, records: int = 12, **spec: Any
+) -> FinishedJob:
+    root = Path(tempfile.mkdtemp(dir=tmp_path))
+    (root / "in").mkdir()
+    data = small_dataset(5, records=records, payload_bytes_max=300)
+    return finished_job(root, data, {"output_shard_count": count, **spec}, moved)
+
+
+@SETTINGS
+@given(st.integers(1, 40), st.sampled_from(ORDERS), movements())
+def test_what_is_left_over_goes_and_nothing_else(
+    tmp_path: Path, count: int, order: dict[str, Any], moved: Moved
+) -> None:
+    plain = [key for shard in keys_of(run(tmp_path, count, algorithm=order)) for key in shard]
+    if count > len(plain):
+        with pytest.raises(InputError, match="would leave none"):
+            run(tmp_path, count, moved, algorithm=order, equalize="drop")
+        return
+    job = run(tmp_path, count, moved, algorithm=order, equalize="drop")
+    each = len(plain) // count
+    assert keys_of(job) == [plain[at * each : (at + 1) * each] for at in range(count)]
+    left = plain[each * count :]
+    assert count_of(job.report, "left_out_to_equalize")[0] == len(left)
+    assert job.report.records == each * count
+    assert named(job, "left_out_to_equalize") == left
+    assert job.verify().ok
+
+
+@SETTINGS
+@given(st.integers(1, 40), st.sampled_from(ORDERS), movements())
+def test_a_short_shard_begins_with_the_last_record_of_the_one_before_it(
+    tmp_path: Path, count: int, order: dict[str, Any], moved: Moved
+) -> None:
+    shards = keys_of(run(tmp_path, count, algorithm=order))
+    job = run(tmp_path, count, moved, algorithm=order, equalize="repeat")
+    wanted, repeated = [shards[0]], []
+    for shard in shards[1:]:
+        if len(shard) < len(shards[0]):
+            repeated.append(wanted[-1][-1])
+            shard = [repeated[-1], *shard]
+        wanted.append(shard)
+    assert keys_of(job) == wanted
+    assert {len({*shard}) for shard in wanted} == {len(shards[0])}
+    assert count_of(job.report, "repeated_to_equalize")[0] == len(repeated)
+    assert named(job, "repeated_to_equalize") == repeated
+    assert job.verify().ok
+
+
+def named(job: FinishedJob, kind: str) -> list[str]:
+    """The keys that ``reactions.jsonl`` has of a kind."""
+    path = job.manifest["reactions_file"]
+    lines = (job.outputs / path).read_text().splitlines() if path else []
+    return [row["name"] for row in map(json.loads, lines) if row["kind"] == kind]
+
+
+def test_names_of_other_reactions_stay(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    data = small_dataset(5, records=4)
+    job = finished_job(
+        tmp_path,
+        data | {"in-9.tar": data["in-0.tar"]},
+        {"output_shard_count": 5, "equalize": "drop", "duplicate_keys": "drop"},
+    )
+    assert len(named(job, "duplicate_keys_dropped")) == 4
+    assert len(named(job, "left_out_to_equalize")) == 2
+    assert job.verify().ok
+
+
+@pytest.mark.parametrize("equalize", ["drop", "repeat"])
+def test_verify_finds_other_records_in_equal_shards(tmp_path: Path, equalize: str) -> None:
+    for order in ORDERS:
+        job = run(tmp_path, 5, algorithm=order, equalize=equalize)
+        first, last = job.names[0], job.names[-1]
+        records = job.records(last)
+        job.rewrite(last, [*records[:-1], job.records(first)[1]])
+        assert {*kinds(job.verify())} & {"repeat", "doubled_record", "missing_record"}, order
+        job.rewrite(last, records[:-1])
+        assert "cut" in kinds(job.verify()), order
+
+
+def test_each_of_several_outputs_is_equal_by_itself(tmp_path: Path) -> None:
+    outputs = [{"name": "a", "fraction": 0.6}, {"name": "b", "fraction": 0.4}]
+    for equalize in ("drop", "repeat"):
+        job = run(
+            tmp_path,
+            4,
+            Moved("spill", partitions=3),
+            output_format="{split}-%d",
+            outputs=outputs,
+            equalize=equalize,
+            algorithm=ORDERS[0],
+        )
+        sizes = [len(shard) for shard in keys_of(job)]
+        assert len({*sizes[:4]}) == len({*sizes[4:]}) == 1
+        assert job.verify().ok
+
+
+def test_a_count_may_be_a_multiple(tmp_path: Path) -> None:
+    def shards(**spec: Any) -> list[int]:
+        job = run(tmp_path, {"multiple_of": 4}, algorithm=ORDERS[0], **spec)
+        assert job.verify().ok
+        return [len(shard) for shard in keys_of(job)]
+
+    assert shards() == [9] * 4
+    assert shards(output_shard_records=5) == [5] * 4 + [4] * 4
+    assert shards(output_shard_records=5, equalize="drop") == [4] * 8
+    assert shards(output_shard_records=5, equalize="repeat") == [5] * 8
+    by_size = shards(output_shard_size=1000)
+    assert len(by_size) % 4 == 0
+    assert max(by_size) - min(by_size) <= 1
+    assert len(shards(output_shard_size=1000, output_shard_size_counts="file")) > len(by_size)
+
+
+def test_plan_and_manifest_say_how_many_can_read_the_result(tmp_path: Path) -> None:
+    job = run(tmp_path, {"multiple_of": 6}, output_shard_records=4)
+    wanted = {"output": "", "shards": 12, "records_min": 3, "records_max": 3}
+    assert job.manifest["readers"] == [{**wanted, "workers": [1, 2, 3, 4, 6, 12]}]
+    unequal = {"output_bck": "other", "output_shard_count": 5}
+    plan = plan_inline(spec_of(**unequal, output_shard_records=None), job.root)
+    (readers,) = plan.readers
+    assert (readers.records_min, readers.records_max, readers.workers) == (7, 8, (1, 5))
+    (line,) = reader_lines(plan.readers)
+    assert line == ("readers", "world size x workers of 1, 5; 7 to 8 records a shard")
+
+
+def test_what_cannot_be_equal_is_refused() -> None:
+    def problems(**fields: Any) -> str:
+        with pytest.raises(SpecError) as caught:
+            parse_spec(spec_of(**fields))
+        return str(caught.value)
+
+    assert "needs output_shard_count" in problems(equalize="drop")
+    counted = {"output_shard_records": None, "output_shard_count": {"multiple_of": 8}}
+    twice = problems(**counted, equalize="repeat", duplicate_keys="drop", index="wids")
+    assert "repeat does not go with duplicate_keys: drop" in twice
+    assert "repeat does not go with the index wids" in twice
+    sized = {**counted, "output_shard_size": "1MB", "output_shard_size_is": "at_most"}
+    assert "at_most does not go with a multiple_of" in problems(**sized)
+    assert 'did you mean "multiple_of"' in _hint({"multiple_off": 8})
+
+
+def _hint(count: Any) -> str:
+    with pytest.raises(SpecError) as caught:
+        parse_spec(spec_of(output_shard_records=None, output_shard_count=count))
+    return caught.value.hint
