@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     )
     from dsort.job.events import JobReport, PlanReport, VerifyReport
     from dsort.options import RunOptions
+    from dsort.reading.dataset import Dataset
     from dsort.reading.in_order import ShardRecord, read_shards
     from dsort.reading.shard import Record, Shard
     from dsort.reading.shard import open_shard as open
@@ -77,6 +78,7 @@ __all__ = [
     "ContentKeyError",
     "ConversionError",
     "CorruptShardError",
+    "Dataset",
     "DsortError",
     "DuplicateError",
     "ForbiddenError",
@@ -134,6 +136,7 @@ __all__ = [
 
 _SOURCES = {
     "Client": ("dsort.client", "DsortClient"),
+    "Dataset": ("dsort.reading.dataset", "Dataset"),
     "JobReport": ("dsort.job.events", "JobReport"),
     "JobSpec": ("dsort.spec.model", "JobSpec"),
     "PlanReport": ("dsort.job.events", "PlanReport"),

@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:  # the registry is read with every spec, and need not load numpy for that
     from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt32s
@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # the registry is read with every spec, and need not load num
 __all__ = [
     "Container",
     "ContainerOptions",
+    "ForwardScanner",
     "Hop",
     "OddityKind",
     "OutputFile",
@@ -101,6 +102,15 @@ class Scanner(Protocol):
 
     def finish(self) -> MemberTable:
         """The members of the whole shard. ``CorruptShardError``."""
+
+
+@runtime_checkable
+class ForwardScanner(Scanner, Protocol):
+    """A scanner that tells of members before it has read the whole shard."""
+
+    def found(self, first: int) -> MemberTable:
+        """The members from number ``first`` on of those that were read so far, with names, kinds,
+        ranges and payloads alone. Nothing says yet whether the shard is whole."""
 
 
 class Payloads(Protocol):

@@ -23,7 +23,7 @@ from dsort.storage.open import parse_address
 from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small
 
-__all__ = ["ShardPlace", "find_shard", "find_shards"]
+__all__ = ["ShardPlace", "Where", "find_shard", "find_shards"]
 
 MANIFEST_BYTES_MAX: Final = 4 << 30
 NAMES_A_BATCH: Final = 10_000

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, overload
+from typing import Final, Protocol, overload
 
 import numpy as np
 from isal import isal_zlib
@@ -23,19 +23,20 @@ from dsort.closing import ClosesOnExit
 from dsort.containers.base import Container
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
 from dsort.containers.registry import codec_of, container_of
-from dsort.data.adjacent import AdjacentRecords, adjacent_records
+from dsort.data.columns import Int64s
 from dsort.data.members import MemberTable
 from dsort.errors import ChangedInputError, CorruptShardError, InputError, ShardEndError
 from dsort.naming.names import readable
 from dsort.options import RunOptions, default_options
 from dsort.reading.places import ShardPlace, find_shard
+from dsort.reading.record_index import RecordIndex
 from dsort.reading.shard_reader import ShardReader
 from dsort.sizes import format_bytes
 from dsort.stop_flag import StopFlag
 from dsort.workers.decoded import DecodingRules
 from dsort.workers.source import ShardBytes
 
-__all__ = ["NoSuchRecordError", "Record", "Shard", "extension_of", "open_shard"]
+__all__ = ["Files", "NoSuchRecordError", "Record", "Shard", "extension_of", "open_shard"]
 
 HEADERS_BYTES: Final = 1 << 20
 """A shard that is no larger is read in one piece, of a larger one the headers are read first."""
@@ -50,12 +51,23 @@ _SHOWN_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Contents:
-    """The members of a shard, and its records. ``names`` and ``keys``: see :func:`_text`."""
+    """The records of a shard. ``odd``: its members, where their payloads are not all ranges of the
+    shard, stored as they are and without a checksum; ``rows``: of each file in it."""
 
-    members: MemberTable
-    records: AdjacentRecords
-    names: list[str]  # of ``records.rows``
+    index: RecordIndex
+    odd: MemberTable | None
+    rows: Int64s
     keys: list[str]
+
+
+class Files(Protocol):
+    """The files of a shard by number, in its order."""
+
+    def read_files(self, first: int, count: int) -> list[bytes]:
+        """The content of files ``first`` to ``first + count``."""
+
+    def read_file(self, at: int, begin: int, bytes_max: int | None) -> bytes:
+        """Bytes of file ``at``, from ``begin`` on: all, or at most ``bytes_max``."""
 
 
 class Record(Mapping[str, bytes]):
@@ -67,12 +79,15 @@ class Record(Mapping[str, bytes]):
     (``"jpg"``, ``"seg.png"``; "" for a member without one), and takes whole names as well.
     """
 
-    __slots__ = ("_first", "_shard", "index", "key", "shard", "sizes")
+    __slots__ = ("_files", "_first", "index", "key", "shard", "sizes")
 
-    def __init__(self, shard: Shard, index: int, key: str, first: int, sizes: dict[str, int]):
-        self._shard = shard
+    def __init__(
+        self, files: Files, shard: str, index: int, key: str, first: int, sizes: dict[str, int]
+    ) -> None:
+        """``first``: the number of its first member among the ``files`` of its shard."""
+        self._files = files
         self._first = first
-        self.shard = shard.name
+        self.shard = shard
         self.index = index
         self.key = key
         self.sizes = sizes
@@ -85,12 +100,14 @@ class Record(Mapping[str, bytes]):
     @property
     def members(self) -> dict[str, bytes]:
         """The content of all members by name, as :class:`dsort.ShardRecord` has it."""
-        return dict(zip(self.sizes, self._shard._read(self._first, len(self.sizes)), strict=True))
+        return dict(
+            zip(self.sizes, self._files.read_files(self._first, len(self.sizes)), strict=True)
+        )
 
     def read(self, name: str, start: int = 0, bytes_max: int | None = None) -> bytes:
         """Bytes of a member, from ``start`` on: all of them, or at most ``bytes_max``. ``KeyError``
         if there is no such member."""
-        return self._shard._read_part(self._first + self._place(name), start, bytes_max)
+        return self._files.read_file(self._first + self._place(name), start, bytes_max)
 
     def __getitem__(self, name: str) -> bytes:
         return self.read(name)
@@ -135,10 +152,13 @@ class Shard(ClosesOnExit, Sequence[Record]):
         *,
         max_expansion: float = EXPANSION_MAX_DEFAULT,
         stop: StopFlag | None = None,
+        index: RecordIndex | None = None,
     ) -> None:
+        """``index``: of its records, where that is known."""
         self.name = place.name
         self.uri = f"{place.bucket.uri.rstrip('/')}/{place.name}"
         self._place = place
+        self._known = index
         self._lock = threading.RLock()
         self._ends = ExitStack()
         container = container_of(place.name)
@@ -189,17 +209,17 @@ class Shard(ClosesOnExit, Sequence[Record]):
 
     def __getitem__(self, at: int | str | slice) -> Record | list[Record]:
         if isinstance(at, slice):
-            return [self._record(index) for index in range(len(self))[at]]
+            return [self.record(number) for number in range(len(self))[at]]
         if isinstance(at, str):
-            return self._record(self._number_of(at))
+            return self.record(self._number_of(at))
         count = len(self)
-        index = at + count if at < 0 else at
-        if not 0 <= index < count:
+        number = at + count if at < 0 else at
+        if not 0 <= number < count:
             raise IndexError(f"shard {self.name} has {count:,} records, none is number {at:,}")
-        return self._record(index)
+        return self.record(number)
 
     def __iter__(self) -> Iterator[Record]:
-        return map(self._record, range(len(self)))
+        return map(self.record, range(len(self)))
 
     def __repr__(self) -> str:
         return f"<Shard {self.uri}: {format_bytes(self.size_bytes)}>"
@@ -213,28 +233,32 @@ class Shard(ClosesOnExit, Sequence[Record]):
             return known if known is not None else self._scanned(self._open_bytes())
 
     def _scanned(self, shard: ShardBytes) -> _Contents:
-        members = shard.members()
-        if members.notes.shortfall:
-            raise ShardEndError(
-                f"shard {self.name} may not be whole: {members.notes.shortfall}",
-                hint="fetch or make it again",
-            )
-        if members.compressed_bytes is None:
-            members = shard.container.bare(members, shard.at)
-        records = adjacent_records(members)
-        names = members.names.take(records.rows)
-        starts = names.offsets[:-1][records.offsets[:-1]].tolist()
-        blob = names.blob.tobytes()
-        lengths = records.key_bytes.tolist()
-        keys = [_text(blob[at : at + size]) for at, size in zip(starts, lengths, strict=True)]
-        found = _Contents(members, records, [_text(name) for name in names.tolist()], keys)
-        wanted = self._place.records
+        index, odd, rows = self._known, None, np.zeros(0, np.int64)
+        if index is None:
+            members = shard.members()
+            if members.notes.shortfall:
+                raise ShardEndError(
+                    f"shard {self.name} may not be whole: {members.notes.shortfall}",
+                    hint="fetch or make it again",
+                )
+            if members.compressed_bytes is None:
+                members = shard.container.bare(members, shard.at)
+            index, rows = RecordIndex.of(members)
+            is_decoded = shard.codec is not None or members.compressed_bytes is not None
+            if is_decoded or shard.container.has_checksums or bool((index.start < 0).any()):
+                odd = members
+        keys, wanted = index.keys(), self._place.records
         if wanted is not None and wanted != len(keys):
             raise ChangedInputError(
                 f"shard {self.name} has {len(keys):,} records, its manifest says {wanted:,}",
                 hint="fetch or make it again; `dsort verify` compares all of the result",
             )
-        return found
+        return _Contents(index, odd, rows, keys)
+
+    @property
+    def record_index(self) -> RecordIndex | None:
+        """Where its records are, if their content is stored as it is."""
+        return self._contents.index if self._contents.odd is None else None
 
     @cached_property
     def _numbers(self) -> dict[str, list[int]]:
@@ -251,43 +275,48 @@ class Shard(ClosesOnExit, Sequence[Record]):
         hint = f"near: {', '.join(near)}" if near else f"it has {len(self):,} records"
         raise NoSuchRecordError(f"shard {self.name} has no record {key}", hint=hint)
 
-    def _record(self, index: int) -> Record:
-        contents = self._contents
-        first, stop = contents.records.offsets[index : index + 2].tolist()
-        rows = contents.records.rows[first:stop]
-        sizes = contents.members.payload_bytes[rows].tolist()
-        named = dict(zip(contents.names[first:stop], sizes, strict=True))
-        return Record(self, index, contents.keys[index], first, named)
+    def record(self, number: int, files: Files | None = None) -> Record:
+        """Record ``number``. ``files``: what it reads its members from, if not from this shard."""
+        contents, index = self._contents, self._contents.index
+        first, stop = index.offsets[number : number + 2].tolist()
+        names = map(_text, index.names.run(first, stop).tolist())
+        sizes = dict(zip(names, index.size[first:stop].tolist(), strict=True))
+        return Record(files or self, self.name, number, contents.keys[number], first, sizes)
 
     # -- bytes -----------------------------------------------------------------------------------
 
-    def _read(self, first: int, count: int) -> list[bytes]:
-        """The content of files ``first`` to ``first + count``, in one read where they are near."""
-        members, rows = self._contents.members, self._contents.records.rows[first : first + count]
-        start, length = members.payload_start[rows], _stored_bytes(members, rows)
-        low, high = int(start.min(initial=0)), int((start + length).max(initial=0))
-        if not count or low < 0 or high - low > int(length.sum()) + SPARE_BYTES_MAX * count:
-            return [self._read_part(first + each, 0, None) for each in range(count)]
-        low = int(start.min())
+    def read_files(self, first: int, count: int) -> list[bytes]:
+        """The content of some files, in one read where they are near to one another."""
+        contents, index = self._contents, self._contents.index
+        start, size = index.start[first : first + count], index.size[first : first + count]
+        low = int(start.min()) if count else 0
+        high = int((start + size).max()) if count else 0
+        is_near = high - low <= int(size.sum()) + SPARE_BYTES_MAX * count
+        if contents.odd is not None or not count or not is_near:
+            return [self.read_file(first + each, 0, None) for each in range(count)]
         data = self._range(low, high - low)
-        return [
-            self._content(members, row, data[begin - low : begin - low + size])
-            for row, begin, size in zip(rows.tolist(), start.tolist(), length.tolist(), strict=True)
-        ]
+        places = zip((start - low).tolist(), size.tolist(), strict=True)
+        return [data[begin : begin + length].tobytes() for begin, length in places]
 
-    def _read_part(self, at: int, begin: int, bytes_max: int | None) -> bytes:
+    def read_file(self, at: int, begin: int, bytes_max: int | None) -> bytes:
         """Bytes of file ``at``; all of it is read where it is compressed or has a checksum."""
-        members, row = self._contents.members, int(self._contents.records.rows[at])
-        total = int(members.payload_bytes[row])
+        contents, index = self._contents, self._contents.index
+        start, total = int(index.start[at]), int(index.size[at])
         begin = min(max(begin, 0), total)
         stop = total if bytes_max is None else min(total, begin + max(bytes_max, 0))
-        start = int(members.payload_start[row])
+        if contents.odd is None:
+            return self._range(start + begin, stop - begin).tobytes()
+        members, row = contents.odd, int(contents.rows[at])
         if start < 0:
             return members.literals[row][begin:stop]
-        stored = int(_stored_bytes(members, np.array([row]))[0])
-        if _is_compressed(members, row) or (begin, stop) == (0, total):
-            return self._content(members, row, self._range(start, stored))[begin:stop]
-        return bytes(self._range(start + begin, stop - begin))
+        if _is_compressed(members, row):
+            assert members.compressed_bytes is not None
+            stored = self._range(start, int(members.compressed_bytes[row]))
+        elif (begin, stop) == (0, total):
+            stored = self._range(start, total)
+        else:
+            return self._range(start + begin, stop - begin).tobytes()
+        return self._content(members, row, stored)[begin:stop]
 
     def _content(self, members: MemberTable, row: int, stored: memoryview) -> bytes:
         """The payload of a row whose bytes in the shard are ``stored``. ``CorruptShardError``."""
@@ -372,15 +401,6 @@ def _refuse_other_size(place: ShardPlace, size_bytes: int) -> None:
 
 def _is_compressed(members: MemberTable, row: int) -> bool:
     return members.compressed_bytes is not None and int(members.compressed_bytes[row]) >= 0
-
-
-def _stored_bytes(members: MemberTable, rows: Any) -> Any:
-    """How long the payloads of ``rows`` are in the shard, shape ``(n,)``."""
-    length = members.payload_bytes[rows]
-    if members.compressed_bytes is None:
-        return length
-    packed = members.compressed_bytes[rows]
-    return np.where(packed >= 0, packed, length)
 
 
 def _text(name: bytes) -> str:

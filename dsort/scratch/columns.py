@@ -58,10 +58,10 @@ def write_columns(scratch: Scratch, name: str, columns: Mapping[str, Column | No
     return size_bytes
 
 
-def columns_bytes(columns: Mapping[str, Column | None]) -> bytes:
-    """The same file, in memory."""
+def columns_bytes(columns: Mapping[str, Column | None], *, packed: bool = False) -> bytes:
+    """The same file, in memory. ``packed``: for who may read it so."""
     file = io.BytesIO()
-    _write(file, columns, packed=False)
+    _write(file, columns, packed=packed)
     return file.getvalue()
 
 

@@ -234,6 +234,19 @@ class RowGatherer:
             notes,
         )
 
+    def run(self, first: int) -> MemberTable:
+        """The rows from ``first`` on, with names, kinds and payloads alone."""
+        self._join()
+        range_start, range_end, payload_start, payload_bytes = self._numbers[0][:, first:]
+        return MemberTable(
+            self._names[0].run(first, self.count),
+            self._kinds[0][first:],
+            payload_start,
+            payload_bytes,
+            range_start,
+            range_end - range_start,
+        )
+
     def _keep_apart(self, row: int, member: TarMember) -> None:
         if member.literal:
             self._literals[row] = member.literal
@@ -358,6 +371,11 @@ class TarScanner:
             self._window_bytes_min = short.bytes_end - self._at
         finally:
             held.release()
+
+    def found(self, first: int) -> MemberTable:
+        """The members from number ``first`` on of those that were read so far. Hard links are as
+        they stand; only ``finish`` knows whether the shard is whole."""
+        return self._rows.run(first)
 
     def finish(self) -> MemberTable:
         """The members of the whole shard, hard links resolved.

@@ -1,0 +1,215 @@
+"""The records of many shards by number and key: what :class:`dsort.Dataset` is."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final, overload
+
+import numpy as np
+import xxhash
+
+from dsort.closing import ClosesOnExit
+from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
+from dsort.data.columns import Int64s
+from dsort.options import RunOptions, default_options
+from dsort.reading.index_cache import IndexCache, default_cache
+from dsort.reading.places import ShardPlace, Where, find_shards
+from dsort.reading.record_index import RecordIndex
+from dsort.reading.shard import Record, Shard
+from dsort.storage.bucket import ObjectInfo
+
+__all__ = ["Dataset"]
+
+SHARDS_OPEN_MAX: Final = 64
+THREADS: Final = 8
+
+
+class Dataset(ClosesOnExit, Sequence[Record]):
+    """The records of a result, of a bucket, or of any shards. For any number of threads.
+
+    ::
+
+        dataset = dsort.Dataset(report)  # or a manifest, a bucket, a template, a list of shards
+        print(len(dataset), dataset[0].key)
+        for record in dataset.sample(10, seed=1):
+            print(record.shard, record.sizes)
+        (cat,) = dataset.where("animals/000017")
+
+    How many records each shard has is in the manifest; of shards without one, all headers are read
+    once. Where records are in a shard is found when one of it is first asked for, and kept on this
+    machine, in ``cache``: None for ``~/.cache/dsort/indexes``, "" for nowhere. Shards that are not
+    plain (a codec, a zip, a table) are opened anew by each process.
+    """
+
+    def __init__(
+        self,
+        where: Where,
+        *,
+        job_id: str | None = None,
+        cache: str | Path | None = None,
+        options: RunOptions | None = None,
+        max_expansion: float = EXPANSION_MAX_DEFAULT,
+    ) -> None:
+        """``where``, ``job_id``, ``options`` and ``max_expansion``: as for
+        :func:`dsort.read_shards`, whose errors it raises."""
+        self.places: Sequence[ShardPlace] = list(
+            find_shards(where, job_id, options or default_options())
+        )
+        self.max_expansion = max_expansion
+        kept = default_cache() if cache is None else Path(cache) if cache else None
+        self._cache = IndexCache(kept)
+        self._lock = threading.Lock()
+        self._open: OrderedDict[int, Shard] = OrderedDict()
+
+    def close(self) -> None:
+        """Let go of all shards. What is read next opens them anew."""
+        with self._lock:
+            self._open.clear()
+
+    @property
+    def shards(self) -> list[str]:
+        """The names of the shards, in order."""
+        return [place.name for place in self.places]
+
+    @cached_property
+    def counts(self) -> Int64s:
+        """How many records each shard has, shape ``(shards,)``."""
+        counts = np.array([place.records or 0 for place in self.places], np.int64)
+        unknown = [at for at, place in enumerate(self.places) if place.records is None]
+        if unknown:
+            with ThreadPoolExecutor(THREADS, thread_name_prefix="dsort-count") as threads:
+                counts[unknown] = list(threads.map(self._count, unknown))
+        return counts
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of what the dataset is: its shards, how many records each has, and what its
+        manifest says of their content, 32 hexadecimal digits. The same wherever its shards are, for
+        all ranks have to agree on it."""
+        found = xxhash.xxh3_128()
+        for place, count in zip(self.places, self.counts.tolist(), strict=True):
+            line = f"{place.name}\0{count}\0{place.xxh3 or ''}\n"
+            found.update(line.encode("utf-8", "surrogateescape"))
+        return found.hexdigest()
+
+    def sample(self, count: int, *, seed: int | None = None) -> list[Record]:
+        """So many records, drawn without preference for any, each once; fewer if there are fewer.
+        The same for the same ``seed``; None: others each time."""
+        total = len(self)
+        return [self[at] for at in random.Random(seed).sample(range(total), min(count, total))]
+
+    def where(self, key: str) -> list[Record]:
+        """All records with that key, in order. The headers of shards that were never looked into
+        are read."""
+        wanted = key.encode("utf-8", "surrogateescape")
+
+        def found(at: int) -> list[int]:
+            index = self.record_index(at)
+            return (
+                list(self.shard(at).numbers_of(key)) if index is None else index.numbers_of(wanted)
+            )
+
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="dsort-where") as threads:
+            numbers = threads.map(found, range(len(self.places)))
+            return [self.record(at, row) for at, rows in enumerate(numbers) for row in rows]
+
+    def shard(self, at: int) -> Shard:
+        """Shard number ``at``, open. Nobody closes it: another thread may read from it. Once it is
+        out of use, its file is released."""
+        with self._lock:
+            shard = self._open.get(at)
+            if shard is not None:
+                self._open.move_to_end(at)
+                return shard
+        place = self.places[at]
+        known = self.known_index(place, self._info(place)) if self._cache.is_on else None
+        opened = Shard(place, max_expansion=self.max_expansion, index=known)
+        with self._lock:
+            shard = self._open.setdefault(at, opened)
+            while len(self._open) > SHARDS_OPEN_MAX:
+                self._open.popitem(last=False)
+        return shard
+
+    def record(self, at: int, number: int) -> Record:
+        """Record ``number`` of shard number ``at``. It keeps no file open."""
+        return self.shard(at).record(number, _Files(self, at))
+
+    def record_index(self, at: int) -> RecordIndex | None:
+        """Where the records of shard number ``at`` are; None if their content is not stored as it
+        is. It is looked up, or made and kept."""
+        place = self.places[at]
+        info = self._info(place) if self._cache.is_on else None
+        known = self.known_index(place, info)
+        if known is None:
+            known = self.shard(at).record_index
+            if known is not None and info is not None:
+                self.keep_index(place, info, known)
+        return known
+
+    def known_index(self, place: ShardPlace, info: ObjectInfo | None) -> RecordIndex | None:
+        """The index that was kept of a shard that is ``info``; None if there is none."""
+        return None if info is None else self._cache.find(place.bucket.uri, info)
+
+    def keep_index(self, place: ShardPlace, info: ObjectInfo, index: RecordIndex) -> None:
+        """Keep the index of a shard that is ``info``."""
+        self._cache.keep(place.bucket.uri, info, index)
+
+    def __len__(self) -> int:
+        return int(self.counts.sum())
+
+    @overload
+    def __getitem__(self, at: int) -> Record: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[Record]: ...
+
+    def __getitem__(self, at: int | slice) -> Record | list[Record]:
+        if isinstance(at, slice):
+            return [self[each] for each in range(len(self))[at]]
+        total = len(self)
+        number = at + total if at < 0 else at
+        if not 0 <= number < total:
+            raise IndexError(f"the dataset has {total:,} records, none is number {at:,}")
+        shard = int(np.searchsorted(self._ends, number, "right")) - 1
+        return self.record(shard, number - int(self._ends[shard]))
+
+    def __iter__(self) -> Iterator[Record]:
+        numbers = (range(count) for count in self.counts.tolist())
+        return (self.record(at, row) for at, rows in enumerate(numbers) for row in rows)
+
+    def __repr__(self) -> str:
+        return f"<Dataset of {len(self.places):,} shards in {self.places[0].bucket.uri}>"
+
+    @cached_property
+    def _ends(self) -> Int64s:
+        return np.append(0, np.cumsum(self.counts)).astype(np.int64)
+
+    def _info(self, place: ShardPlace) -> ObjectInfo:
+        return place.info or place.bucket.stat(place.name)
+
+    def _count(self, at: int) -> int:
+        index = self.record_index(at)
+        return len(self.shard(at)) if index is None else len(index)
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The files of a shard that may be closed and opened anew between two reads."""
+
+    dataset: Dataset
+    at: int
+
+    def read_files(self, first: int, count: int) -> list[bytes]:
+        """See :class:`~dsort.reading.shard.Files`."""
+        return self.dataset.shard(self.at).read_files(first, count)
+
+    def read_file(self, at: int, begin: int, bytes_max: int | None) -> bytes:
+        """See :class:`~dsort.reading.shard.Files`."""
+        return self.dataset.shard(self.at).read_file(at, begin, bytes_max)

@@ -1,0 +1,77 @@
+"""Record indexes that are kept on this machine, so that a shard's headers are read once.
+
+A file for each shard, by a hash of where it is and what it was (size, etag): another content is
+another file. What cannot be read or written is done without: it is a cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import xxhash
+
+from dsort.errors import StorageError
+from dsort.reading.record_index import RecordIndex
+from dsort.storage.bucket import ObjectInfo
+
+__all__ = ["IndexCache", "default_cache"]
+
+INDEX_BYTES_MAX: Final = 1 << 30
+
+
+def default_cache() -> Path:
+    """Where indexes are kept if nobody says: ``$XDG_CACHE_HOME/dsort/indexes``."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(base if base.startswith("/") else Path.home() / ".cache") / "dsort" / "indexes"
+
+
+class IndexCache:
+    """Indexes by shard. ``directory``: None to keep none."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is kept."""
+        return self._directory is not None
+
+    def find(self, bucket_uri: str, info: ObjectInfo) -> RecordIndex | None:
+        """The index of the shard ``info``; None if it is not known."""
+        path = self._path(bucket_uri, info)
+        if path is None:
+            return None
+        with contextlib.suppress(OSError, StorageError, ValueError):
+            with path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size > INDEX_BYTES_MAX:
+                    return None
+                data = file.read(INDEX_BYTES_MAX)
+            return RecordIndex.from_bytes(data, str(path), info.size_bytes)
+        return None
+
+    def keep(self, bucket_uri: str, info: ObjectInfo, index: RecordIndex) -> None:
+        """Keep the index of the shard ``info``. The file appears whole."""
+        path = self._path(bucket_uri, info)
+        if path is None:
+            return
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd, part = tempfile.mkstemp(dir=path.parent, prefix=".part-")
+            try:
+                with open(fd, "wb") as file:
+                    file.write(index.to_bytes())
+                os.replace(part, path)  # noqa: PTH105
+            except BaseException:
+                os.unlink(part)  # noqa: PTH108
+                raise
+
+    def _path(self, bucket_uri: str, info: ObjectInfo) -> Path | None:
+        if self._directory is None or not info.etag:
+            return None
+        text = f"{bucket_uri}\0{info.name}\0{info.size_bytes}\0{info.etag}"
+        name = xxhash.xxh3_128_hexdigest(text.encode("utf-8", "surrogateescape"))
+        return self._directory / name[:2] / f"{name}.col"

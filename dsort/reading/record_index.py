@@ -1,0 +1,139 @@
+"""Where the records of a shard are, in columns: for who reads many of them, by ranges.
+
+A range of the shard is the content of a member, where payloads are stored as they are and there is
+nothing to decompress or to compare. Only such indexes are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from dsort.data.adjacent import adjacent_records
+from dsort.data.columns import BytesColumn, Int64s, cut_rows
+from dsort.data.members import MemberTable
+from dsort.errors import StorageError
+from dsort.scratch.columns import ColumnFile, columns_bytes
+
+__all__ = ["RecordIndex"]
+
+_NUMBERS: Final = ("offsets", "key_bytes", "start", "size")
+
+
+@dataclass(frozen=True, eq=False)
+class RecordIndex:
+    """Records ``(n,)`` and their files ``(m,)``, in the order of the shard.
+
+    Record ``i`` has files ``offsets[i]:offsets[i + 1]``, shape ``(n + 1,)``; the key is the first
+    ``key_bytes[i]`` bytes of the name of the first of them. The content of a file is the shard's
+    bytes from ``start`` on, as many as ``size``.
+    """
+
+    offsets: Int64s
+    key_bytes: Int64s
+    names: BytesColumn
+    start: Int64s
+    size: Int64s
+
+    def __len__(self) -> int:
+        return len(self.key_bytes)
+
+    @classmethod
+    def of(cls, members: MemberTable) -> tuple[RecordIndex, Int64s]:
+        """(that of a bare table, the row in it of each file, shape ``(m,)``). Starts of -1 are of
+        literals, and sizes are those without compression: of a shard that has
+        such, it is not kept."""
+        records = adjacent_records(members)
+        rows = records.rows
+        return cls(
+            records.offsets,
+            records.key_bytes,
+            members.names.take(rows),
+            members.payload_start[rows],
+            members.payload_bytes[rows],
+        ), rows
+
+    def numbers_of(self, key: bytes) -> list[int]:
+        """The numbers of the records with ``key``."""
+        near = np.flatnonzero(self.key_bytes == len(key))
+        keys = cut_rows(
+            self.names.blob, self.names.offsets[self.offsets[near]], self.key_bytes[near]
+        )
+        return [row for row, own in zip(near.tolist(), keys.tolist(), strict=True) if own == key]
+
+    def keys(self) -> list[str]:
+        """The key of each record; what is not UTF-8 carries surrogate escapes."""
+        starts = self.names.offsets[self.offsets[:-1]]
+        keys = cut_rows(self.names.blob, starts, self.key_bytes)
+        return [key.decode("utf-8", "surrogateescape") for key in keys.tolist()]
+
+    @classmethod
+    def joined(cls, parts: Iterable[RecordIndex]) -> RecordIndex:
+        """The records of all ``parts``, one after the other."""
+        parts = list(parts)
+        if len(parts) == 1:
+            return parts[0]
+        counts = [np.diff(part.offsets) for part in parts]
+        offsets = np.append(0, np.cumsum(np.concatenate([*counts, np.zeros(0, np.int64)])))
+        none = [np.zeros(0, np.int64)]
+        return cls(
+            offsets.astype(np.int64),
+            np.concatenate([*(part.key_bytes for part in parts), *none]),
+            BytesColumn.concat([part.names for part in parts]),
+            np.concatenate([*(part.start for part in parts), *none]),
+            np.concatenate([*(part.size for part in parts), *none]),
+        )
+
+    @cached_property
+    def low(self) -> Int64s:
+        """The first byte of the content of each record, shape ``(n,)``."""
+        if not len(self):
+            return np.zeros(0, np.int64)
+        found: Int64s = np.minimum.reduceat(self.start, self.offsets[:-1])
+        return found
+
+    @cached_property
+    def high(self) -> Int64s:
+        """The byte behind the last one of the content of each record, shape ``(n,)``."""
+        if not len(self):
+            return np.zeros(0, np.int64)
+        found: Int64s = np.maximum.reduceat(self.start + self.size, self.offsets[:-1])
+        return found
+
+    def to_bytes(self) -> bytes:
+        """It as a file: about 10 bytes a file and its name."""
+        numbers: dict[str, Any] = {name: getattr(self, name) for name in _NUMBERS}
+        # Where each begins, counted from where the one before ends, is a small number.
+        numbers["start"] = np.diff(self.start, prepend=0) - np.append(0, self.size[:-1])
+        numbers["offsets"] = np.diff(self.offsets)
+        return columns_bytes({**numbers, "names": self.names}, packed=True)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, what: str, size_bytes: int) -> RecordIndex:
+        """What :meth:`to_bytes` has made, of a shard of ``size_bytes``; ``StorageError`` that names
+        ``what`` for anything else."""
+        file = ColumnFile(data, what, may_be_packed=True)
+        counts, key_bytes, gaps, size = (file.array(name).astype(np.int64) for name in _NUMBERS)
+        names = file.bytes_column("names")
+        offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
+        start = np.cumsum(gaps + np.append(0, size[:-1]))
+        files = len(size)
+        is_sound = (
+            len(names) == len(start) == files
+            and len(counts) == len(key_bytes)
+            and int(offsets[-1]) == files
+            and bool((counts > 0).all())
+            and bool((size >= 0).all())
+            and bool((start >= 0).all())
+            and bool((start + size <= size_bytes).all())
+            and bool((names.lengths >= 0).all())
+            and bool((key_bytes >= 0).all())
+            and bool((key_bytes <= names.lengths[offsets[:-1]]).all())
+        )
+        if not is_sound:
+            raise StorageError(f"{what} is no index of a shard of {size_bytes:,} bytes")
+        return cls(offsets, key_bytes, names, start, size)
