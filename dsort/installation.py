@@ -37,6 +37,7 @@ INSTALL_FULL: Final = f"`pip uninstall {PART}`, then `pip install {FULL}`"
 EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "client": ("httpx", "httpx_sse"),
     "clouds": ("obstore",),
+    "loader": ("PIL",),
     "lz4": ("lz4",),
     "service": (
         "alembic",

@@ -1,0 +1,394 @@
+"""The loader: batches of one rank, in an order that any number of ranks can go on with."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+import numpy as np
+
+from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
+from dsort.errors import InputError, SpecError, SpecProblem
+from dsort.loader.check import LoaderCheck, check_batches
+from dsort.loader.decode import Decoder, Sample, decoder_of
+from dsort.loader.order import EpochOrder, OrderKind
+from dsort.loader.pipeline import PADDING, Budget, Pipeline
+from dsort.loader.position import Position, Remainder, Steps
+from dsort.loader.shard_file import ShardFile
+from dsort.loader.shard_source import ShardSource, sample_of
+from dsort.options import RunOptions
+from dsort.reading.dataset import Dataset
+from dsort.reading.places import ShardPlace, Where
+from dsort.reading.record_index import RecordIndex
+from dsort.storage.bucket import ObjectInfo
+
+__all__ = ["Loader", "LoaderState"]
+
+LoaderState = dict[str, Any]
+T = TypeVar("T")
+BLOCK_BYTES: Final = 32 << 20
+SMALL_BLOCK_BYTES: Final = 4 << 20
+BLOCKS_MIN: Final = 3
+WINDOW_BYTES_MIN: Final = 1 << 20
+ORDERS_KEPT: Final = 3
+THREADS_MAX: Final = 8
+
+
+class Loader:
+    """Batches of the records of a dataset, for one of ``world_size`` ranks.
+
+    ::
+
+        loader = Loader("s3://bucket/result/.dsort/JOB/manifest.json", batch_size=64, seed=1,
+                        rank=rank, world_size=world_size, decode="rgb json")
+        for batch in loader:                 # one epoch; the next ``for`` is the next epoch
+            train(batch)                     # a list of dicts, as webdataset has them
+            save(loader.state_dict())        # {manifest, seed, epoch, records_seen}
+
+    ``where``: a manifest, a job's report, a bucket, a template, or a list of shards, of any
+    container and store. The order of an epoch is a function of the dataset, ``seed``, ``epoch`` and
+    ``order`` alone (``sequential``, ``shards``, ``window(k)``: see ``dsort.loader.order``). All
+    ranks have as many steps, whatever the number of records: ``remainder`` says what becomes of the
+    last ones (``drop_last``, ``pad``, ``wrap``: see ``dsort.loader.position``).
+
+    ``batch_size``: samples of one rank and step; None: single samples instead of lists. ``decode``:
+    names of decoders (``"rgb json txt"``: see ``dsort.loader.decode``), or a function that takes
+    and gives a sample; it runs in ``threads`` threads. At most about ``memory_bytes`` are read
+    ahead. ``cache``: where indexes of shards are kept (see :class:`dsort.Dataset`).
+
+    ``loader[i]`` is what the i-th item of the epoch would be, read by itself: for any number of
+    threads. With PyTorch imported, a loader is an ``IterableDataset``, and its workers share the
+    steps of their rank; it has ``state_dict`` and ``load_state_dict`` of torchdata's ``Stateful``.
+
+    Raises ``SpecError`` for arguments that cannot be, ``InputError`` and ``StorageError`` that name
+    the shard.
+    """
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Of a class that PyTorch knows as its own, if PyTorch is imported."""
+        return super().__new__(_known_to_torch(cls))
+
+    def __init__(
+        self,
+        where: Where,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        seed: int = 0,
+        batch_size: int | None = 1,
+        epoch: int = 0,
+        order: str = "shards",
+        remainder: Remainder = "drop_last",
+        decode: str | Sequence[str] | Decoder | None = None,
+        threads: int | None = None,
+        memory_bytes: int = 256 << 20,
+        cache: str | Path | None = None,
+        job_id: str | None = None,
+        options: RunOptions | None = None,
+        max_expansion: float = EXPANSION_MAX_DEFAULT,
+    ) -> None:
+        _check_numbers(rank, world_size, seed, batch_size, epoch, threads, memory_bytes)
+        if remainder not in ("drop_last", "pad", "wrap"):
+            hint = "drop_last, pad or wrap"
+            raise SpecError([SpecProblem("remainder", f"there is no {remainder}", hint)])
+        self.rank, self.world_size, self.batch_size = rank, world_size, batch_size
+        self.seed, self.remainder = seed, remainder
+        self.kind = OrderKind.parse(order)
+        self.threads = threads or min(len(os.sched_getaffinity(0)), THREADS_MAX)
+        self.memory_bytes = memory_bytes
+        self._decode, self._decode_named = decoder_of(decode), decode
+        self._dataset_of = partial(
+            Dataset,
+            where,
+            job_id=job_id,
+            cache=cache,
+            options=options,
+            max_expansion=max_expansion,
+        )
+        self._max_expansion = max_expansion
+        self._dataset, self._process = self._dataset_of(), os.getpid()
+        self._begin = self._now = Position(epoch, 0)
+        self._orders: dict[int, EpochOrder] = {}
+        self._pinned: dict[int, ObjectInfo] = {}
+        if not len(self._dataset):
+            raise InputError("there are no records to load", hint="a result of a job has some")
+
+    # -- a stream ----------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        """The rest of the epoch, from where the loader began, or where its state was loaded."""
+        worker, workers = _torch_worker()
+        steps = self._steps()
+        self._now = self._begin
+        if not steps.count:
+            if not self._begin.records_seen:
+                raise InputError(
+                    f"{self.records:,} records are less than a step of {steps.global_batch:,}",
+                    hint="remainder: pad or wrap, or a smaller batch_size",
+                )
+            self._begin = self._now = steps.after(0)
+            return
+        pipeline = self._pipeline(steps)
+        samples: Generator[Sample, None, None] = pipeline.samples(worker, workers)
+        with contextlib.closing(samples):
+            for turn, step in enumerate(range(worker, steps.count, workers)):
+                batch = [next(samples) for _ in range(steps.batch_size)]
+                is_last = step + workers >= steps.count
+                done = steps.count if is_last else (turn + 1) * workers
+                self._now = steps.after(done)
+                if is_last:
+                    self._begin = self._now
+                yield batch if self.batch_size is not None else batch[0]
+
+    def __len__(self) -> int:
+        """How many items the rest of the epoch has: the same on all ranks."""
+        return self._steps().count
+
+    def __getitem__(self, at: int) -> Any:
+        """Item ``at`` of the rest of the epoch. Reads no more than its records."""
+        steps = self._steps()
+        number = at + steps.count if at < 0 else at
+        if not 0 <= number < steps.count:
+            raise IndexError(f"the epoch has {steps.count:,} steps, none is number {at:,}")
+        places = steps.places(number, number + 1)
+        batch = [self._sample(steps, place) for place in places.tolist()]
+        return batch if self.batch_size is not None else batch[0]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin with the first record of ``epoch``."""
+        _check_number("epoch", epoch, 0)
+        self._begin = self._now = Position(epoch, 0)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next ``for`` reads."""
+        return self._begin.epoch
+
+    @property
+    def dataset(self) -> Dataset:
+        """Its records, by number and key."""
+        if self._process != os.getpid():  # a fork: what is open belongs to the parent
+            self._dataset, self._process = self._dataset_of(), os.getpid()
+        return self._dataset
+
+    @property
+    def records(self) -> int:
+        """How many records an epoch has."""
+        return len(self._dataset)
+
+    @property
+    def digest(self) -> str:
+        """A hash of the dataset and of the kind of order: with the seed and the number of an epoch,
+        it decides the order of that epoch."""
+        return f"{self._dataset.digest}-{self.kind}"
+
+    def check(self, steps: int) -> LoaderCheck:
+        """What the next ``steps`` of all ranks together hold. Nothing is read."""
+        mine = self._steps()
+        steps = min(steps, mine.count)
+        seen = mine.begin.records_seen
+        places = np.arange(seen, seen + steps * mine.global_batch, dtype=np.int64)
+        turns = places // mine.records
+        shards, rows = np.empty_like(places), np.empty_like(places)
+        for turn in np.unique(turns).tolist():
+            at = turns == turn
+            order = self._order(self._epoch(mine, turn))
+            shards[at], rows[at] = order.locate(places[at] - turn * mine.records)
+        return check_batches(shards, rows, mine.global_batch, mine.records)
+
+    def close(self) -> None:
+        """Let go of open shards. An iterator ends its threads when it is closed or let go of."""
+        self._dataset.close()
+
+    # -- state -------------------------------------------------------------------------------------
+
+    def state_dict(self) -> LoaderState:
+        """Where the stream is: ``manifest`` (:attr:`digest`), ``seed``, ``epoch`` and
+        ``records_seen``, the records of the epoch that all ranks together have taken."""
+        return {
+            "manifest": self.digest,
+            "seed": self.seed,
+            "epoch": self._now.epoch,
+            "records_seen": self._now.records_seen,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from ``state``, on any number of ranks and with any batch size. ``InputError`` if
+        it is of another dataset, order or seed."""
+        numbers = [state.get(name) for name in ("seed", "epoch", "records_seen")]
+        if any(type(each) is not int for each in numbers) or "manifest" not in state:
+            raise InputError("this is no state of a loader", hint="state_dict() makes one")
+        seed, epoch, seen = (int(each) for each in numbers if each is not None)
+        if state["manifest"] != self.digest:
+            raise InputError(
+                f"the state is of the dataset and order {state['manifest']}, this is {self.digest}",
+                hint="the same manifest and the same order go on from it",
+            )
+        if seed != self.seed:
+            raise InputError(f"the state is of seed {seed}, this loader has {self.seed}")
+        if epoch < 0 or not 0 <= seen < self.records:
+            raise InputError(f"the state has seen {seen:,} of {self.records:,} records")
+        self._begin = self._now = Position(epoch, seen)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For a process that is no fork: what it was made of, and where it is."""
+        named = self._dataset_of
+        made = {
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "seed": self.seed,
+            "batch_size": self.batch_size,
+            "order": str(self.kind),
+            "remainder": self.remainder,
+            "decode": self._decode_named,
+            "threads": self.threads,
+            "memory_bytes": self.memory_bytes,
+            **named.keywords,
+        }
+        return _made_again, (named.args[0], made, self._begin)
+
+    # -- what is behind it -------------------------------------------------------------------------
+
+    def _steps(self) -> Steps:
+        size = 1 if self.batch_size is None else self.batch_size
+        return Steps(self.records, self._begin, self.rank, self.world_size, size, self.remainder)
+
+    def _epoch(self, steps: Steps, turn: int) -> int:
+        return steps.begin.epoch + (0 if self.remainder == "pad" else turn)
+
+    def _order(self, epoch: int) -> EpochOrder:
+        order = self._orders.get(epoch)
+        if order is None:
+            counts = self._dataset.counts
+            order = EpochOrder(counts, self.digest, self.seed, epoch, self.kind)
+            orders = {**self._orders, epoch: order}
+            self._orders = {each: orders[each] for each in sorted(orders)[-ORDERS_KEPT:]}
+        return order
+
+    def _sample(self, steps: Steps, place: int) -> Sample:
+        turn = place // steps.records
+        inside = np.array([place % steps.records], np.int64)
+        shards, rows = self._order(self._epoch(steps, turn)).locate(inside)
+        shard = int(shards[0])
+        record = self.dataset.record(shard, int(rows[0]))
+        sample = sample_of(record, self._url(shard))
+        if turn and self.remainder == "pad":
+            sample[PADDING] = True
+        return sample if self._decode is None else self._decode(sample)
+
+    def _url(self, shard: int) -> str:
+        place = self.dataset.places[shard]
+        return f"{place.bucket.uri.rstrip('/')}/{place.name}"
+
+    def _pipeline(self, steps: Steps) -> Pipeline:
+        dataset = self.dataset
+        record_bytes = max(sum(map(_size_bytes, dataset.places)) // self.records, 1)
+        memory = max(self.memory_bytes, BLOCKS_MIN * SMALL_BLOCK_BYTES)
+        block = min(BLOCK_BYTES, max(memory // BLOCKS_MIN, SMALL_BLOCK_BYTES))
+        budget = Budget(max(block // record_bytes, 1), max(memory // block, 2))
+        width = max(self.kind.window, 1)
+        return Pipeline(
+            steps,
+            self._order,
+            self._source,
+            budget=budget,
+            sources_max=2 * width + 2,
+            threads=self.threads,
+            decode=self._decode,
+        )
+
+    def _source(self, shard: int) -> ShardSource:
+        dataset, place = self.dataset, self.dataset.places[shard]
+        share = self.memory_bytes // (2 * self.kind.window + 1)
+
+        def opened() -> ShardFile:
+            file = ShardFile(place, self._pinned.get(shard), most=self.threads)
+            self._pinned[shard] = file.info
+            return file
+
+        def known(file: ShardFile) -> RecordIndex | None:
+            return dataset.known_index(place, file.info)
+
+        def learned(file: ShardFile, index: RecordIndex) -> None:
+            dataset.keep_index(place, file.info, index)
+
+        return ShardSource(
+            place,
+            self._url(shard),
+            opened,
+            known,
+            learned,
+            window_bytes=min(BLOCK_BYTES, max(share, WINDOW_BYTES_MIN)),
+            max_expansion=self._max_expansion,
+        )
+
+
+def _made_again(where: Where, made: Mapping[str, Any], begin: Position) -> Loader:
+    loader = Loader(where, **made)
+    loader._begin = loader._now = begin
+    return loader
+
+
+def _size_bytes(place: ShardPlace) -> int:
+    listed = 0 if place.info is None else place.info.size_bytes
+    return listed if place.size_bytes is None else place.size_bytes
+
+
+_TORCH: dict[type, type] = {}
+
+
+def _known_to_torch(kind: type[T]) -> type[T]:
+    """``kind``, as a child of PyTorch's ``IterableDataset`` where PyTorch is imported: its
+    ``DataLoader`` goes by that, and takes what is none for a map of numbers."""
+    base = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", None)
+    if base is None or issubclass(kind, base):
+        return kind
+    if kind not in _TORCH:
+        names = {"__doc__": kind.__doc__, "__module__": kind.__module__}
+        _TORCH[kind] = type(kind.__name__, (kind, base), names)
+    return _TORCH[kind]
+
+
+def _torch_worker() -> tuple[int, int]:
+    """(which worker of a PyTorch ``DataLoader`` this process is, of how many)."""
+    asked = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", None)
+    info = None if asked is None else asked()
+    return (0, 1) if info is None else (int(info.id), int(info.num_workers))
+
+
+def _check_number(name: str, value: object, least: int) -> None:
+    if type(value) is not int or value < least:
+        problem = f"{value!r} is no whole number from {least} on"
+        raise SpecError([SpecProblem(name, problem)])
+
+
+def _check_numbers(
+    rank: int,
+    world_size: int,
+    seed: int,
+    batch_size: int | None,
+    epoch: int,
+    threads: int | None,
+    memory_bytes: int,
+) -> None:
+    least = {"world_size": 1, "batch_size": 1, "epoch": 0, "threads": 1, "memory_bytes": 1}
+    given = {
+        "world_size": world_size,
+        "batch_size": 1 if batch_size is None else batch_size,
+        "epoch": epoch,
+        "threads": 1 if threads is None else threads,
+        "memory_bytes": memory_bytes,
+    }
+    for name, value in given.items():
+        _check_number(name, value, least[name])
+    _check_number("rank", rank, 0)
+    if type(seed) is not int:
+        raise SpecError([SpecProblem("seed", f"{seed!r} is no whole number")])
+    if rank >= world_size:
+        problem = f"there is no rank {rank} of {world_size}"
+        raise SpecError([SpecProblem("rank", problem, "ranks go from 0 to world_size - 1")])

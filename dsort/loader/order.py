@@ -1,0 +1,127 @@
+"""The order of an epoch: a pure function of a dataset, a seed and the epoch's number.
+
+Places go from 0 to the number of records. An order tells which record of which shard has a place,
+for any places at once, and keeps no more than a number for each shard:
+
+- ``sequential``: shards as the dataset lists them, records as they lie in their shard;
+- ``shards``: shards in an order that the epoch draws, records as they lie;
+- ``window(k)``: as ``shards``, but each ``k`` shards that follow one another are read side by side:
+  which of them gives the next record is drawn, without preference for any, and each gives its own
+  in the order in which they lie.
+
+Within a shard the order never changes. dsort has shuffled the records: whichever are read first
+from a shard are a random choice already, and who reads a shard forward reads each byte once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import xxhash
+
+from dsort.data.columns import Int64s
+from dsort.data.permutation import permuted
+from dsort.errors import SpecError, SpecProblem
+
+__all__ = ["EpochOrder", "OrderKind"]
+
+_WINDOW: Final = re.compile(r"window\(([1-9][0-9]{0,5})\)")
+_WINDOWS_KEPT: Final = 4
+_SHARDS, _WINDOWS = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class OrderKind:
+    """Which order: ``window`` is how many shards are read side by side; 0: as they are listed."""
+
+    window: int
+
+    @classmethod
+    def parse(cls, text: str) -> OrderKind:
+        """``sequential``, ``shards`` or ``window(k)``. ``SpecError`` for anything else."""
+        if text == "sequential":
+            return cls(0)
+        if text == "shards":
+            return cls(1)
+        found = _WINDOW.fullmatch(text)
+        if found is None:
+            hint = "sequential, shards or window(k), such as window(8)"
+            raise SpecError([SpecProblem("order", f"there is no order {text}", hint)])
+        return cls(int(found[1]))
+
+    def __str__(self) -> str:
+        names = {0: "sequential", 1: "shards"}
+        return names.get(self.window, f"window({self.window})")
+
+
+@dataclass(slots=True)
+class EpochOrder:
+    """The order of one epoch. ``counts``: records of each shard, shape ``(shards,)``."""
+
+    counts: Int64s
+    digest: str
+    seed: int
+    epoch: int
+    kind: OrderKind
+    _shards: Int64s = field(init=False)
+    _ends: Int64s = field(init=False)
+    _windows: OrderedDict[int, tuple[Int64s, Int64s]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        count = len(self.counts)
+        self._shards = np.arange(count, dtype=np.int64)
+        if self.kind.window:
+            self._shards = self._permuted(count, _SHARDS, 0)
+        self._ends = np.append(0, np.cumsum(self.counts[self._shards])).astype(np.int64)
+        self._windows = OrderedDict()
+
+    @property
+    def records(self) -> int:
+        """How many places there are."""
+        return int(self._ends[-1])
+
+    def locate(self, places: Int64s) -> tuple[Int64s, Int64s]:
+        """(shard, number in the shard) of the record at each place, shapes ``(n,)``."""
+        if self.kind.window <= 1:
+            at = np.searchsorted(self._ends, places, "right") - 1
+            return self._shards[at], places - self._ends[at]
+        width = self.kind.window
+        at = np.searchsorted(self._ends, places, "right") - 1
+        windows = at // width
+        shards, numbers = np.empty_like(places), np.empty_like(places)
+        for window in np.unique(windows).tolist():
+            inside = windows == window
+            of_place, number = self._window(window)
+            rest = places[inside] - self._ends[window * width]
+            shards[inside] = self._shards[window * width + of_place[rest]]
+            numbers[inside] = number[rest]
+        return shards, numbers
+
+    def _window(self, window: int) -> tuple[Int64s, Int64s]:
+        """Of each place of a window: (which of its shards, the record's number in it)."""
+        known = self._windows.get(window)
+        if known is not None:
+            return known
+        first = window * self.kind.window
+        ends = self._ends[first : first + self.kind.window + 1] - self._ends[first]
+        drawn = self._permuted(int(ends[-1]), _WINDOWS, window)
+        shard = np.searchsorted(ends, drawn, "right") - 1
+        # A stable sort keeps the places of a shard in order: they get its records one by one.
+        by_shard = np.argsort(shard, kind="stable")
+        number = np.empty_like(shard)
+        number[by_shard] = np.arange(len(shard)) - ends[shard[by_shard]]
+        self._windows[window] = shard, number
+        while len(self._windows) > _WINDOWS_KEPT:
+            self._windows.popitem(last=False)
+        return shard, number
+
+    def _permuted(self, total: int, what: int, number: int) -> Int64s:
+        """A permutation of ``total`` numbers that the epoch draws for this and nothing else."""
+        text = f"{self.digest}\0{self.seed}\0{self.epoch}\0{what}\0{number}"
+        seed = np.uint64(xxhash.xxh3_64_intdigest(text.encode()))
+        places = np.arange(total, dtype=np.int64)
+        return permuted(places, np.full(total, total), np.full(total, seed))

@@ -1,0 +1,116 @@
+"""The bytes of one shard, for several threads at once, pinned to what it was at first."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from dsort.closing import ClosesOnExit
+from dsort.errors import ChangedInputError
+from dsort.reading.places import ShardPlace
+from dsort.storage.bucket import ObjectInfo, ReadObject
+
+__all__ = ["ShardFile"]
+
+PART_BYTES: Final = 8 << 20
+"""Of a store, longer ranges are read as several requests at once, of this size at least."""
+
+
+class ShardFile(ClosesOnExit):
+    """One shard, open for reads of ranges. ``pinned``: what it was when it was opened before.
+
+    ``ChangedInputError`` names the shard if it is another one by now, or not as long as its
+    manifest says.
+    """
+
+    def __init__(self, place: ShardPlace, pinned: ObjectInfo | None, *, most: int) -> None:
+        """``most``: so many parts of a range are read at once."""
+        self._place = place
+        self._lock = threading.Lock()
+        self._idle: list[ReadObject] = []
+        self._most = most
+        self._threads: ThreadPoolExecutor | None = None
+        self._is_closed = False
+        first = place.bucket.open(place.name)
+        self.info = first.info
+        self._idle.append(first)
+        self.is_file = first.rereads_cheaply
+        try:
+            self._check(pinned or self.info)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Release it. Closing again is harmless."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+            threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown()
+        for each in idle:
+            each.close()
+
+    def read_into(self, view: memoryview, start: int) -> None:
+        """Fill ``view`` from byte ``start``."""
+        if self.is_file:  # a read is a system call that says where: any number at once
+            self._idle[0].read_into(view, start)
+            return
+        count = min(self._most, len(view) // PART_BYTES)
+        if count < 2:
+            self._read_part(view, start)
+            return
+        size = -(-len(view) // count)
+        threads = self._pool()
+        parts = [
+            threads.submit(self._read_part, view[at : at + size], start + at)
+            for at in range(size, len(view), size)
+        ]
+        try:
+            self._read_part(view[:size], start)
+        finally:
+            errors = [part.exception() for part in parts]  # all are over: the view is ours again
+        for error in errors:
+            if error is not None:
+                raise error
+
+    def _pool(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(self._most, thread_name_prefix="dsort-range")
+            return self._threads
+
+    def _read_part(self, view: memoryview, start: int) -> None:
+        with self._lock:
+            source = self._idle.pop() if self._idle else None
+        if source is None:
+            source = self._place.bucket.open(self._place.name)
+        try:
+            if not source.info.is_still(self.info.size_bytes, self.info.etag):
+                self._changed("has changed while it was read")
+            source.read_into(view, start)
+        except BaseException:
+            source.close()
+            raise
+        with self._lock:
+            if not self._is_closed:
+                self._idle.append(source)
+                return
+        source.close()
+
+    def _check(self, pinned: ObjectInfo) -> None:
+        wanted = self._place.size_bytes
+        if wanted is not None and wanted != self.info.size_bytes:
+            self._changed(f"has {self.info.size_bytes:,} bytes, its manifest says {wanted:,}")
+        listed = self._place.info or pinned
+        for each in (pinned, listed):
+            if not self.info.is_still(each.size_bytes, each.etag):
+                self._changed("has changed since it was first read")
+
+    def _changed(self, what: str) -> None:
+        raise ChangedInputError(
+            f"shard {self._place.name} in {self._place.bucket.uri} {what}",
+            hint="fetch or make it again; `dsort verify` compares all of a result",
+        )
