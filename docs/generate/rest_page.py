@@ -16,6 +16,7 @@ TITLES = {
     "transforms": "Transforms",
     "objects": "Objects",
     "data": "Data: shards, records and members",
+    "storage": "Storage",
     "specs": "Specs",
     "access": "Tokens and the audit trail",
     "service": "The service itself",

@@ -110,7 +110,7 @@ class Matrix:
         query = row.query
         if "{job_id}" in path + query or row.body == "stop":
             names["{job_id}"] = (self.job if changes else self.lasting_job)(bucket)
-        if "{bucket}" in path or path.startswith(("/v1/buckets/", "/v1/shards/")):
+        if "{bucket}" in path or path.endswith("/{bucket:path}"):
             found = self.bucket_with_object(bucket, writes=method in ("PUT", "POST", "DELETE"))
             names = {
                 "{bucket}": found,

@@ -16,19 +16,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dsort.web.job_page import html
-from tests.support.axe import axe_findings
 from tests.support.chromium import chromium
 from tests.support.service_process import await_that
 from tests.support.web_data import HOSTILE_KEY, write_data
 from tests.support.web_gallery import Gallery, gallery
+from tests.support.web_looks import LOOKS, dress, look_at, show
 from tests.support.web_page import (
-    PHONE,
     WIDE,
     await_text,
     careful_context,
     cut_off,
     go,
-    shoot,
     signed_in,
 )
 from tests.support.workers_here import WorkersHere
@@ -51,15 +49,12 @@ JOB_STATES = {
     **{f"running-{phase}": (f"running-{phase}", "[aria-current=step]") for phase in PHASES},
 }
 """By the name of the screenshot: the job, and what is there once it is shown."""
-LOOKS: dict[str, tuple[str, ...]] = {
-    "light": (),
-    "dark": ("color-contrast",),
-    "phone": ("color-contrast", "scrollable-region-focusable", "target-size"),
+ADMIN_PAGES = {
+    "tokens": ("#/admin/tokens", "[data-token]"),
+    "audit": ("#/admin/audit", ".audit tbody tr"),
+    "storage": ("#/admin/storage?bucket=shuffled", ".quiet code"),
 }
-"""And the rules of axe-core that may find something there and not elsewhere; none: all."""
 TEMPLATE = "shuffle-seed: shuffle with a seed"
-NOT_PLAIN = re.compile(r"[Cc]ame of|[Mm]oves by|[Pp]lans, too| --[a-z]+|NaN|undefined|\[object")
-"""Words that puzzled readers, and what belongs to the command line."""
 PAGES = {
     "jobs": ("#/jobs", "tr[data-job]"),
     "jobs-sorted": ("#/jobs?sort=-time", "th[aria-sort=descending]"),
@@ -73,6 +68,7 @@ PAGES = {
     "data-bucket": ("#/data/photos", "[data-shard]"),
     "data-record": ("#/data/photos?shard=train-0.tar&record=1", ".record canvas"),
     "data-hostile": ("#/data/photos?shard=odd/hostile.tar&record=0", ".record"),
+    "compare": ("#/compare", "select"),
     "submit-form": ("#/submit?as=Form", ".spec-form fieldset"),
     "no-such-job": ("#/jobs/no-such-job", ".problem"),
     "no-such-page": ("#/nowhere", "h1"),
@@ -112,31 +108,8 @@ def page(tab: Page) -> Page:
     return dress(tab, "light")
 
 
-def dress(page: Page, look: str) -> Page:
-    """Light, dark, or as wide as a phone."""
-    width, height = PHONE if look == "phone" else WIDE
-    page.set_viewport_size({"width": width, "height": height})
-    page.emulate_media(color_scheme="dark" if look == "dark" else "light")
-    return page
-
-
-def show(page: Page, address: str, sign: str) -> Page:
-    """Show another page, without a reload."""
-    page.evaluate("address => { location.hash = address }", address)
-    page.locator(sign).first.wait_for()
-    return page
-
-
 def show_job(page: Page, place: Gallery, name: str, sign: str = ".tiles") -> Page:
     return show(page, f"#/jobs/{place.jobs[name]}", sign)
-
-
-def look_at(page: Page, name: str, look: str) -> None:
-    """Keep a picture of what is shown; nothing is wrong with it."""
-    shoot(page, f"states/{name}-{look}")
-    wrong = [*axe_findings(page, *LOOKS[look]), *(f"cut off: {each}" for each in cut_off(page))]
-    wrong += NOT_PLAIN.findall(page.locator("body").inner_text())
-    assert wrong == []
 
 
 @pytest.mark.sample(keep=3)
@@ -293,6 +266,9 @@ def test_the_log_is_near_the_top_and_open_where_a_job_failed(place: Gallery, pag
     assert top_of(page, ".part-log") < top_of(page, ".mixing")
     page.locator(".part-log summary").press("Enter")
     await_text(page, ".part-log pre", "state running, attempt 1")
+    page.get_by_label("Only lines of the log").fill("FINISHED")
+    await_text(page, ".part-log [role=status]", "1 line")
+    assert page.locator(".part-log pre").inner_text().count("\n") <= 1
 
 
 @pytest.mark.parametrize(
@@ -408,6 +384,86 @@ def test_a_spec_is_written_in_a_form_that_says_what_is_wrong_at_the_field(page: 
     page.get_by_role("button", name="Form", exact=True).press("Enter")
     page.get_by_text("put right what is wrong first").wait_for()
     page.get_by_label("Start from an example").select_option(label=TEMPLATE)  # for the next test
+
+
+# --- two jobs
+
+
+def test_two_jobs_are_compared(place: Gallery, page: Page) -> None:
+    a, b = place.jobs["shuffled"], place.jobs["sorted"]
+    show_job(page, place, "shuffled").get_by_role("link", name="Compare with another").click()
+    page.get_by_label("Job B").select_option(b)
+    page.locator("[data-path='algorithm.kind']").wait_for()
+    assert page.url.endswith(f"?a={a}&b={b}")
+    row = page.locator("[data-path='algorithm.kind']").inner_text().split("\t")
+    assert row == ["algorithm.kind", '"shuffle"', '"alphanumeric"']
+    assert page.locator("[data-path=input_bck]").count() == 0  # the same in both
+    figures = page.get_by_role("region", name="Figures of both jobs").inner_text()
+    assert re.search(r"Records\s960\s960\s1\.00 ×", figures)
+    phases = page.get_by_role("region", name="Seconds of each phase").locator("tbody th")
+    assert phases.all_inner_texts() == [*PHASES, "all"]
+    assert "even" in page.get_by_role("region", name="Mixing of both jobs").inner_text()
+
+
+def test_jobs_are_compared_on_the_same_axes(place: Gallery, page: Page) -> None:
+    a, b = place.jobs["running-create"], place.jobs["running-commit"]
+    show(page, f"#/compare?a={a}&b={b}", ".chart svg").locator(".chart svg").nth(1).wait_for()
+    axes = [
+        [each for each in chart.locator("text:not(.spike)").all_text_contents() if "/s" in each]
+        for chart in page.locator(".chart").all()
+    ]
+    assert axes[0] == axes[1] != []
+    assert page.get_by_text("Throughput as a table").count() == 2
+
+
+# --- for admins
+
+
+@pytest.fixture(scope="module")
+def ada(place: Gallery, browser: Browser) -> Iterator[Page]:
+    left = place.service.config.run.root / "shuffled" / ".dsort" / "20260101-000000-dead00"
+    left.mkdir(parents=True)
+    (left / "part").write_bytes(b"x" * 5000)
+    with careful_context(browser, place.url) as made:
+        yield go(signed_in(made, place.tokens["ada"]), "#/jobs")
+
+
+@pytest.mark.sample(keep=1)
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("name", ADMIN_PAGES)
+def test_pages_of_admins_can_be_looked_at(ada: Page, name: str, look: str) -> None:
+    show(dress(ada, look), *ADMIN_PAGES[name])
+    look_at(ada, name, look)
+
+
+def test_an_admin_makes_and_removes_tokens_and_reads_who_did(place: Gallery, ada: Page) -> None:
+    page = show(dress(ada, "light"), "#/admin/tokens", "[data-token=alice]")
+    page.get_by_label("Name").fill("<b>eve</b>")
+    page.get_by_role("button", name="Add", exact=True).click()
+    page.locator(".note-error").get_by_role("button", name="close").click()
+    page.get_by_label("Name").fill("eve")
+    page.get_by_label("Buckets that it may read").fill("s3://data/*, /data/i*")
+    page.get_by_role("button", name="Add", exact=True).press("Enter")
+    secret = page.locator(".secret").inner_text()
+    row = page.locator("[data-token=eve]")
+    row.wait_for()
+    assert place.service.tokens.verify(secret) is not None
+    assert row.locator("td").nth(1).inner_text().split() == ["s3://data/*", "file:///data/i*"]
+    row.get_by_role("button", name="Remove").press("Enter")
+    page.get_by_role("button", name="Remove it").click()
+    row.wait_for(state="detached")
+    show(page, "#/admin/audit", ".audit tbody tr").get_by_role("searchbox").fill("TOKEN.")
+    await_text(page, ".filters [role=status]", "2 lines of the newest")
+    assert page.locator(".audit tbody tr:visible td:nth-child(4)").all_inner_texts() == [
+        "token.remove",
+        "token.add",
+    ]
+
+
+def test_pages_of_admins_are_for_admins(page: Page) -> None:
+    assert page.get_by_role("link", name="Admin").is_hidden()
+    show(page, "#/admin/tokens", ".problem")
+    await_text(page, ".problem", "this is for an admin")
 
 
 # --- the list

@@ -88,6 +88,8 @@ ROUTES: Mapping[str, tuple[Row, ...]] = {
     "GET /v1/schema": (Row("token"),),
     "POST /v1/validate": (Row("token", body="spec"),),
     "GET /v1/audit": (Row("admin"),),
+    "GET /v1/storage": (Row("admin"),),
+    "GET /v1/garbage/{bucket:path}": (Row("admin"),),
     "GET /v1/tokens": (Row("admin"),),
     "POST /v1/tokens": (Row("admin", 201, body="token"),),
     "DELETE /v1/tokens/{name}": (Row("admin", 204),),

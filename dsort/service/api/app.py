@@ -40,6 +40,7 @@ from dsort.service.api import (
     pages,
     results,
     schedules,
+    storage,
     transforms,
 )
 from dsort.service.api.answers import JsonAnswer, problem_answer
@@ -86,6 +87,7 @@ def create_app(service: Service) -> FastAPI:
         datasets,
         meta,
         admin,
+        storage,
         metrics,
         aistore,  # before what writes objects: of a key map it makes no object
         object_writes,

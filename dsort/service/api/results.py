@@ -52,6 +52,7 @@ __all__ = [
 DOCUMENT_BYTES_MAX: Final = 1 << 28
 """Ten times the manifest of a petabyte: a larger one was made to use up memory."""
 
+_AFTER: Final = "Only events after the one of this number."
 EVENT_LEVEL: Final = "I"
 """What job processes log at this level ("info"), events say as well."""
 
@@ -91,9 +92,15 @@ def router(service: Service) -> APIRouter:
         responses=shown(200, examples.LOG, media_type="text/plain") | problems(400, 401, 404, 429),
         summary="The log of a job",
     )
-    def job_log(row: SeenJob) -> Response:
-        """A line for each thing that happened, as text; progress is left out."""
-        return TextAnswer("".join(_log_lines(service, row.job_id)))
+    def job_log(
+        row: SeenJob,
+        after: Annotated[int, Query(ge=0, lt=2**63, description=_AFTER)] = 0,
+    ) -> Response:
+        """A line for each thing that happened, as text; progress is left out. The header
+        `Dsort-Last-Event` has the number of the last event: what comes after it is asked for with
+        `after`."""
+        lines, last = _log_lines(service, row.job_id, after)
+        return TextAnswer("".join(lines), headers={"Dsort-Last-Event": str(last)})
 
     @routes.get(
         "/{job_id}/page",
@@ -160,12 +167,13 @@ def _document(service: Service, row: JobRow, name_of: Any) -> bytes:
     raise NotFoundError(f"job {row.job_id} is {row.state} and has no {what}", hint=hint)
 
 
-def _log_lines(service: Service, job_id: str) -> list[str]:
-    lines, after = [], 0
+def _log_lines(service: Service, job_id: str, after: int = 0) -> tuple[list[str], int]:
+    """(the lines of the events after that one, the number of the last of them)."""
+    lines: list[str] = []
     while events := service.store.events_after(after, job_id=job_id):
         lines += [line for event in events if (line := _line(event))]
         after = events[-1].number
-    return lines
+    return lines, after
 
 
 def _line(event: EventRow) -> str:
@@ -267,7 +275,6 @@ class _Sign(Enum):
 
 LOOK: Final = _Sign.LOOK
 _NUMBER = re.compile(r"[0-9]{1,18}")
-_AFTER = "Only events after the one of this number."
 
 
 async def _stream(

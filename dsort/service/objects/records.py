@@ -106,6 +106,12 @@ class ShardRecords:
             )
         return await self._made(place, policy, order, client, gone)
 
+    async def look_at_bucket(
+        self, place: ObjectPlace, policy: SpecPolicy, order: dict[str, Any], client: str, gone: Gone
+    ) -> tuple[MadeFile, ExitStack]:
+        """The same of a bucket."""
+        return await self._made(place, policy, {**order, "uri": place.uri}, client, gone)
+
     async def counts(
         self, place: ObjectPlace, policy: SpecPolicy, shards: list[Entry], client: str, gone: Gone
     ) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """What the process of a shard writes of it for whoever looks: its records a page at a time, some of
 them with their content, one member, what a transform makes of a record; and how many records the
-shards of a bucket have, as far as manifests there tell.
+shards of a bucket have, as far as manifests there tell, and what dead jobs left in it.
 
 All of it may have been written by anybody. What is kept in memory and what is written is bounded,
 whatever the shard says."""
@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from dsort import api
 from dsort.data.total_json import to_json
 from dsort.errors import DsortError, InputError, NotFoundError, TooLargeError
+from dsort.job.gc import find_garbage
 from dsort.job.journal import list_job_directories
 from dsort.job.layout import manifest_name
 from dsort.job.manifest import parse_manifest
@@ -28,7 +30,7 @@ from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small
 
-__all__ = ["changed", "counts", "payload", "records", "shown"]
+__all__ = ["changed", "counts", "garbage", "payload", "records", "shown"]
 
 MEMBERS_LISTED_MAX: Final = 64  # of a record: the rest is counted
 CONTENT_BYTES_MAX: Final = 6 << 20  # of all records that are shown at once
@@ -37,6 +39,7 @@ RECORD_BYTES_MAX: Final = 64 << 20  # that a transform is tried on
 CHANGED_MAX: Final = 20
 MANIFEST_BYTES_MAX: Final = 32 << 20
 MANIFESTS_MAX: Final = 16
+GARBAGE_MAX: Final = 10_000
 ONE: Final = "one.tar"
 
 Order = Mapping[str, Any]
@@ -104,6 +107,27 @@ def counts(bucket: Bucket, order: Order) -> Iterator[bytes]:
             if sizes.get(output.name) == output.file_bytes:
                 found.setdefault(output.name, output.records)
     yield to_json({"records": found}).encode()
+
+
+def garbage(bucket: Bucket, order: Order) -> Iterator[bytes]:
+    """What dead jobs left in a bucket, and in scratch for it."""
+    bases = [Path(order["scratch"])] if order["scratch"] else []
+    old_s = float(order["older_than_s"])
+    found = [
+        {
+            "kind": each.kind,
+            "where": each.where,
+            "what": each.what,
+            "job_id": each.job_id,
+            "objects": each.objects,
+            "size_bytes": each.size_bytes,
+            "age_s": each.age_s,
+            "resumable": each.resumable,
+            "is_old": each.age_s >= old_s,
+        }
+        for each in islice(find_garbage(bucket, scratch_bases=bases), GARBAGE_MAX)
+    ]
+    yield to_json({"bucket": order["uri"], "garbage": found}).encode()
 
 
 def changed(

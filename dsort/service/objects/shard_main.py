@@ -31,6 +31,7 @@ from dsort.shard_contents import ShardContents, open_contents
 from dsort.sizes import format_bytes
 from dsort.spec.buckets import parse_bucket
 from dsort.spec.load import parse_spec
+from dsort.storage.bucket import Bucket
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.open import open_bucket
 
@@ -137,8 +138,8 @@ def _look(directory: Path, order: dict[str, Any]) -> None:
     with ExitStack() as ends:
         made = ends.enter_context((directory / OUT_DIRECTORY / MEMBERS_FILE).open("wb"))
         what = order["look"]
-        if what == "counts":
-            pieces: Iterator[memoryview | bytes] = shard_looks.counts(bucket, order)
+        if what in _BUCKET_LOOKS:
+            pieces: Iterator[memoryview | bytes] = _BUCKET_LOOKS[what](bucket, order)
         else:
             contents = ends.enter_context(open_contents(bucket, order["name"]))
             pieces = _LOOKS[what](contents, order, directory)
@@ -167,6 +168,10 @@ def _member(contents: ShardContents, name: str) -> Iterator[memoryview | bytes]:
     yield from contents.payloads(part)
 
 
+_BUCKET_LOOKS: Final[Mapping[str, Callable[[Bucket, Any], Iterator[Any]]]] = {
+    "counts": shard_looks.counts,
+    "garbage": shard_looks.garbage,
+}
 _LOOKS: Final[Mapping[str, Callable[[ShardContents, Any, Path], Iterator[Any]]]] = {
     "list": lambda contents, order, directory: _list(contents),
     "member": lambda contents, order, directory: _member(contents, order["member"]),

@@ -101,6 +101,11 @@
     get: (path, query, signal) => json(withQuery(path, query), { signal }),
     text: async (path, signal) =>
       (await request(path, { signal, headers: { Accept: "text/plain" } })).text(),
+    /** [a text, a header of the answer]. */
+    textAndHeader: async (path, header, signal) => {
+      const answer = await request(path, { signal, headers: { Accept: "text/plain" } });
+      return [await answer.text(), answer.headers.get(header)];
+    },
     /** Bytes, as a blob of this type: only of what the browser decodes, never of a document. */
     blob: async (path, query, type, signal) => {
       const headers = { Accept: "application/octet-stream" };

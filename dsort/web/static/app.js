@@ -14,6 +14,8 @@
     [/^\/schedules\/([^/]+)$/, "schedule", "Schedule"],
     [/^\/transforms$/, "transforms", "Transforms"],
     [/^\/submit$/, "submit", "Submit"],
+    [/^\/compare$/, "compare", "Compare"],
+    [/^\/admin\/([^/]+)$/, "admin", "Admin"],
     [/^\/data$/, "data", "Data"],
     [/^\/data\/([^/]+)$/, "bucket", "Data"],
   ];
@@ -37,8 +39,9 @@
       title,
     })).find(({ match }) => match);
     document.title = `${found ? found.title : "Not found"} · dsort`;
-    for (const link of document.querySelectorAll("nav a")) {
-      const here = path.startsWith(link.hash.slice(1)) || (path === "/" && link.hash === "#/jobs");
+    for (const link of document.querySelectorAll(".top nav a")) {
+      const part = link.hash.slice(1).replace(/^(\/admin)\/.*/, "$1");
+      const here = path.startsWith(part) || (path === "/" && part === "/jobs");
       if (here) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
@@ -78,6 +81,7 @@
       document.getElementById("whoami"),
       known && [who.name, el("span", { class: "role" }, ` (${who.role})`)],
     );
+    document.getElementById("for-admins").hidden = who?.role !== "admin";
     signing.textContent = who ? "Sign out" : "Sign in";
     signing.hidden = Boolean(who) && !who.authenticated;
   };

@@ -7,6 +7,8 @@
   const TURNS = new Set(["state", "started", "phase", "end"]);
   const REDRAW_MS = 100;
   const AGAIN_MS = 2000;
+  const LOG_MS = 500;
+  const LINES_MAX = 20000;
   const SETTLE_MS = 250; // events come in bunches; the page is asked for once after them
 
   dsort.views = dsort.views || {};
@@ -86,7 +88,7 @@
       this.live = newLive();
       const hear = (kind, data) => {
         this.live.take(kind, data);
-        if (kind === "log") this.log.changed();
+        if (kind !== "progress") this.log.changed();
         if (TURNS.has(kind)) this.settle();
         else this.redraw();
       };
@@ -197,6 +199,7 @@
       dsort.maySubmit() &&
         el("a", { class: "button", href: `#/submit${from}` }, "Submit another like it"),
       dsort.maySubmit() && el("a", { class: "button", href: `#/schedules${from}` }, "Schedule it"),
+      el("a", { class: "button", href: dsort.compareLink(job.job_id) }, "Compare with another"),
       el("span", { class: "quiet" }, "Save:"),
       wrote && save("manifest", "/manifest", "manifest.json", "application/json"),
       dsort.ended(job) && save("report", "/report", "report.json", "application/json"),
@@ -204,8 +207,18 @@
     ];
   }
 
+  /* The log: what is new is asked for, and added at the end. */
   function logCard(jobId, signal) {
-    const text = el("pre", { class: "text", tabindex: 0, "aria-label": "log" });
+    const text = el("pre", { class: "text log", tabindex: 0, "aria-label": "log" });
+    const follows = el("input", { type: "checkbox", checked: true });
+    const search = el("input", {
+      type: "search",
+      placeholder: "Part of a line",
+      "aria-label": "Only lines of the log with this in them",
+      autocomplete: "off",
+      spellcheck: "false",
+    });
+    const said = el("span", { class: "quiet", role: "status" });
     const details = el(
       "details",
       null,
@@ -215,21 +228,44 @@
         el("h2", { id: "part-log" }, "Log"),
         el("span", null, "what happened, and what the job's process wrote"),
       ),
+      el(
+        "div",
+        { class: "bar-above" },
+        search,
+        el("label", { class: "check" }, follows, "Follow the end"),
+        said,
+      ),
       text,
     );
+    let [lines, after, asking] = [[], 0, false];
+    const fits = (line) => line.toLowerCase().includes(search.value.trim().toLowerCase());
+    const draw = (from = 0) => {
+      if (!from) text.textContent = "";
+      text.append(lines.slice(from).filter(fits).join(""));
+      if (!lines.length) text.textContent = "Nothing so far.";
+      said.textContent = search.value ? dsort.count(lines.filter(fits).length, "line") : "";
+      if (follows.checked) text.scrollTop = text.scrollHeight;
+    };
     const load = async () => {
+      if (asking) return; // the next event asks again
+      asking = true;
       try {
-        const now = await dsort.api.text(dsort.jobPath(jobId, "/log"), signal);
-        if (now === text.textContent && now) return;
-        const atEnd = text.scrollTop + text.clientHeight >= text.scrollHeight - 20;
-        text.textContent = now || "Nothing so far.";
-        if (atEnd) text.scrollTop = text.scrollHeight;
+        const path = `${dsort.jobPath(jobId, "/log")}?after=${after}`;
+        const [more, last] = await dsort.api.textAndHeader(path, "Dsort-Last-Event", signal);
+        const from = lines.length;
+        lines = lines.concat(more.match(/.*\n/g) || []).slice(-LINES_MAX);
+        after = Number(last) || after;
+        if (more || !from) draw(lines.length < LINES_MAX ? from : 0);
       } catch (error) {
-        if (error.problem) text.textContent = error.message;
+        if (error.problem) said.textContent = error.message;
+      } finally {
+        asking = false;
       }
     };
+    search.addEventListener("input", () => draw());
+    follows.addEventListener("change", () => draw());
     details.addEventListener("toggle", () => details.open && load());
-    const changed = debounce(1000, () => details.open && !signal.aborted && load());
+    const changed = debounce(LOG_MS, () => details.open && !signal.aborted && load());
     const element = el(
       "section",
       { class: "card part-log", "aria-labelledby": "part-log" },

@@ -1,0 +1,134 @@
+"""``/v1/storage`` and ``/v1/garbage``, for admins: what is stored, and what of it may go. Nothing
+is removed here: `dsort gc` does that, and schedules do."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from dsort.errors import NotFoundError
+from dsort.model.base import example_of
+from dsort.model.storage import GarbageList, StorageView
+from dsort.service.api.answers import JsonAnswer
+from dsort.service.api.datasets import WholeBucket
+from dsort.service.api.dependencies import Admin, address_of
+from dsort.service.api.models import problems, shown
+from dsort.service.api.object_places import sent_path, shard_problem
+from dsort.service.jobs.rows import rfc3339, validated
+from dsort.service.objects.answers import BytesAnswer
+from dsort.service.objects.places import Asking, bucket_of_path
+from dsort.service.objects.processes import ShardProblemError
+from dsort.service.schedules.retention import ScheduleResults
+from dsort.service.schedules.rows import ScheduleRow
+from dsort.service.service import Service
+
+__all__ = ["router"]
+
+RESULTS_MAX: Final = 100
+SCHEDULES_MAX: Final = 200
+OLD_S: Final = 86_400.0
+
+
+def router(service: Service) -> APIRouter:
+    """The routes of storage."""
+    routes = APIRouter(prefix="/v1", tags=["storage"], default_response_class=JsonAnswer)
+
+    @routes.get(
+        "/storage",
+        response_model=StorageView,
+        responses=shown(200, example_of(StorageView)) | problems(401, 403, 429),
+        summary="Room, and what schedules keep",
+    )
+    def storage(caller: Admin) -> StorageView:
+        """The disks of this replica, and the results that each schedule keeps. For admins."""
+        results = ScheduleResults(service.database)
+        schedules = service.schedules.list()[:SCHEDULES_MAX]
+        kept = [_kept(each, results) for each in schedules if not each.unreadable]
+        return validated(StorageView, {"disks": _disks(service), "schedules": kept})
+
+    _add_garbage(routes, service)
+    return routes
+
+
+def _add_garbage(routes: APIRouter, service: Service) -> None:
+    @routes.get(
+        "/garbage/{bucket:path}",
+        response_model=GarbageList,
+        responses=shown(200, example_of(GarbageList))
+        | problems(400, 401, 403, 404, 413, 422, 429, 502),
+        summary="What dead jobs left in a bucket",
+    )
+    async def garbage(
+        request: Request,
+        caller: Admin,
+        bucket: WholeBucket,
+        older_than_s: Annotated[
+            float, Query(ge=0, le=1e9, description="What counts as old.")
+        ] = OLD_S,
+    ) -> Response:
+        """What `dsort gc` would list for a bucket. Nothing is removed. For admins."""
+        policy = service.submitter.policy
+        path = sent_path(request).removeprefix(b"/v1/garbage/")
+        place = bucket_of_path(path, Asking(caller, service.config, policy))
+        opened = place.opened(service.config, policy)
+        if not await run_in_threadpool(opened.exists):
+            raise NotFoundError(f'bucket "{place.shown_bucket}" does not exist')
+        scratch = service.config.scratch_dir
+        order = {
+            "look": "garbage",
+            "scratch": None if scratch is None else str(scratch),
+            "older_than_s": older_than_s,
+        }
+        note, address = service.audit.note, address_of(request)
+        await run_in_threadpool(note, None, caller.name, address, "storage.look", place.uri)
+        try:
+            made, ends = await service.records.look_at_bucket(
+                place, policy, order, caller.name, request.is_disconnected
+            )
+        except ShardProblemError as error:
+            return shard_problem(error)
+        answer = BytesAnswer(made, 0, made.size_bytes, ends=ends, headers={})
+        answer.headers["Content-Type"] = "application/json"
+        return answer
+
+
+def _kept(row: ScheduleRow, results: ScheduleResults) -> dict[str, Any]:
+    retain = row.definition.retain
+    found = results.finished(row.schedule_id)[:RESULTS_MAX]
+    return {
+        "schedule": row.name,
+        "owner": row.owner,
+        "output_bucket": row.output_uri,
+        "retain": retain,
+        "results": [
+            {
+                "job_id": each.job_id,
+                "due_at": rfc3339(each.due_s),
+                "goes_next": retain is not None and newer + 1 >= retain,
+            }
+            for newer, each in enumerate(found)
+        ],
+    }
+
+
+def _disks(service: Service) -> list[dict[str, Any]]:
+    config = service.config
+    places: dict[str, Path | None] = {
+        "data": config.run.root,
+        "state of the service": config.state_dir,
+        "scratch of jobs": config.scratch_dir,
+    }
+    found = []
+    for what, path in places.items():
+        there = (
+            next((each for each in (path, *path.parents) if each.exists()), None) if path else None
+        )
+        if path is not None and there is not None:
+            usage = shutil.disk_usage(there)
+            sizes = {"free_bytes": usage.free, "total_bytes": usage.total}
+            found.append({"what": what, "path": str(path), **sizes})
+    return found

@@ -1,0 +1,247 @@
+"use strict";
+/* What admins see: tokens, the audit trail, storage. */
+(() => {
+  const dsort = (window.dsort = window.dsort || {});
+  const { el } = dsort;
+  const PAGE = 100;
+  const DAY_S = 86400;
+  const AUDIT_HEADS = ["When", "Who", "From", "Did", "What", "Details"];
+  const PARTS = [
+    ["Tokens", "#/admin/tokens"],
+    ["Audit trail", "#/admin/audit"],
+    ["Storage", "#/admin/storage"],
+  ];
+
+  dsort.views = dsort.views || {};
+
+  dsort.views.admin = async (root, { name: part, query, signal }) => {
+    const place = el("div");
+    const links = PARTS.map(([title, href]) =>
+      el("a", { href, "aria-current": href.endsWith(part) ? "page" : null }, title),
+    );
+    dsort.put(
+      root,
+      el("div", { class: "page-head" }, el("h1", null, titleOf(part))),
+      el("nav", { class: "tabs", "aria-label": "for admins" }, links),
+      place,
+    );
+    if (part === "tokens") await tokens(place, signal);
+    else if (part === "audit") await audit(place, query, signal);
+    else if (part === "storage") await dsort.showStorage(place, query, signal);
+    else dsort.put(place, el("p", null, "There is no such page."));
+  };
+
+  const titleOf = (part) =>
+    (PARTS.find(([, href]) => href.endsWith(`/${part}`)) || ["Administration"])[0];
+
+  /** A table of figures; `right`: the columns of numbers. On a phone each row is a list. */
+  dsort.figures = (caption, heads, rows, right = []) => {
+    const head = (name, i) => el("th", { scope: "col", class: right.includes(i) ? "num" : "" }, name);
+    return el(
+      "div",
+      { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
+      el(
+        "table",
+        { class: "figures stacked" },
+        el("caption", { class: "sr" }, caption),
+        el("thead", null, el("tr", null, heads.map(head))),
+        el("tbody", null, rows.map((row) => dsort.named(row, heads))),
+      ),
+    );
+  };
+
+  /** A row whose cells know the heads of their columns. */
+  dsort.named = (row, heads) => {
+    [...row.children].forEach((cell, i) => (cell.dataset.head = heads[i]));
+    return row;
+  };
+
+  // --- tokens
+
+  async function tokens(place, signal) {
+    const list = el("div");
+    const made = el("div", { "aria-live": "polite" });
+    const look = async () => {
+      const { tokens: all } = await dsort.api.get("/v1/tokens", null, signal);
+      dsort.put(
+        list,
+        all.length
+          ? dsort.figures("Tokens", ["Name", "Role", "May read", "May write", "Expires", ""], all.map(row))
+          : el("p", { class: "quiet" }, "No tokens yet."),
+      );
+    };
+    const globs = (all) =>
+      all.map((each) => [el("code", { class: "label" }, each === "*" ? "everything" : each), " "]);
+    const row = (token) =>
+      el(
+        "tr",
+        { data: { token: token.name } },
+        el("th", { scope: "row" }, token.name),
+        el("td", null, token.role),
+        el("td", null, globs(token.input_buckets)),
+        el("td", null, globs(token.output_buckets)),
+        el("td", null, token.expires_at ? dsort.when(token.expires_at) : "never"),
+        el("td", null, removal(token)),
+      );
+    const removal = (token) =>
+      dsort.actionButton({
+        key: "remove",
+        name: "Remove",
+        of: token.name,
+        danger: true,
+        work: async () => {
+          const answer = await dsort.ask({
+            title: "Remove this token?",
+            text: `${token.name}: nobody is let in with it from now on. Its jobs stay.`,
+            yes: "Remove it",
+            danger: true,
+          });
+          if (!answer) return false;
+          await dsort.api.remove(`/v1/tokens/${encodeURIComponent(token.name)}`);
+          dsort.note(`Removed the token ${token.name}.`);
+          return true;
+        },
+        done: look,
+      });
+    const add = async (fields) => {
+      const token = await dsort.api.post("/v1/tokens", fields);
+      const text = el("code", { class: "secret" }, token.token);
+      dsort.put(
+        made,
+        el(
+          "div",
+          { class: "made" },
+          el("p", null, `The token of ${token.name}. It is shown now, and never again:`),
+          text,
+        ),
+      );
+      await look();
+    };
+    dsort.put(
+      place,
+      el("section", { class: "card", "aria-label": "tokens" }, list),
+      el("section", { class: "card", "aria-label": "add a token" }, tokenForm(add), made),
+    );
+    await look();
+  }
+
+  function tokenForm(add) {
+    const input = (name, more) =>
+      el("input", { type: "text", name, autocomplete: "off", spellcheck: "false", ...more });
+    const name = input("token-name", { required: true, maxlength: 128 });
+    const role = el(
+      "select",
+      { name: "token-role" },
+      ["viewer", "submitter", "admin"].map((each) => el("option", { value: each }, each)),
+    );
+    const reads = input("token-reads", { placeholder: "s3://data/*" });
+    const writes = input("token-writes", { placeholder: "s3://data/alice/*" });
+    const days = input("token-days", { type: "number", min: 1, max: 36600, placeholder: "never" });
+    const patterns = (text) => text.split(/[\s,]+/).filter(Boolean);
+    const submit = async (event) => {
+      event.preventDefault();
+      const fields = {
+        name: name.value.trim(),
+        role: role.value,
+        input_buckets: patterns(reads.value),
+        output_buckets: patterns(writes.value),
+        expires_in_s: days.value ? Number(days.value) * DAY_S : null,
+      };
+      try {
+        await add(fields);
+        form.reset();
+      } catch (error) {
+        dsort.noteError(error);
+      }
+    };
+    const everything = "patterns of URIs; * is everything, nothing is no bucket";
+    const form = el(
+      "form",
+      { onsubmit: submit },
+      el("h2", null, "Add a token"),
+      el(
+        "div",
+        { class: "grid-form" },
+        dsort.field("Name", name, "its jobs belong to this name"),
+        dsort.field("Role", role),
+        dsort.field("Buckets that it may read", reads, everything),
+        dsort.field("Buckets that it may write", writes, everything),
+        dsort.field("Expires after so many days", days),
+      ),
+      el("p", { class: "buttons submit-buttons" }, el("button", { type: "submit", class: "primary" }, "Add")),
+    );
+    return form;
+  }
+
+  // --- the audit trail
+
+  async function audit(place, query, signal) {
+    const body = el("tbody");
+    const more = el("button", { type: "button", hidden: true }, "Older ones");
+    const said = el("span", { class: "quiet", role: "status" });
+    const search = el("input", {
+      type: "search",
+      placeholder: "Who, what, where",
+      "aria-label": "Only lines with this in them",
+      autocomplete: "off",
+      value: query.get("text") || "",
+    });
+    const draw = () => {
+      const wanted = search.value.trim().toLowerCase();
+      let shown = 0;
+      for (const line of body.children) {
+        line.hidden = Boolean(wanted) && !line.textContent.toLowerCase().includes(wanted);
+        shown += line.hidden ? 0 : 1;
+      }
+      said.textContent = `${dsort.count(shown, "line")} of the newest ${dsort.number(body.children.length)}`;
+    };
+    search.addEventListener("input", draw);
+    let cursor = "";
+    const look = async () => {
+      const page = await dsort.api.get("/v1/audit", { limit: PAGE, cursor }, signal);
+      body.append(...page.entries.map((entry) => dsort.named(line(entry), AUDIT_HEADS)));
+      cursor = page.next_cursor || "";
+      more.hidden = !cursor;
+      draw();
+    };
+    more.addEventListener("click", () => look().catch(dsort.noteError));
+    dsort.put(
+      place,
+      el("search", { class: "filters" }, search, said),
+      el(
+        "section",
+        { class: "card", "aria-label": "audit trail" },
+        el(
+          "div",
+          { class: "scroll", tabindex: 0, role: "region", "aria-label": "lines" },
+          el(
+            "table",
+            { class: "figures audit stacked" },
+            el("caption", { class: "sr" }, "Who did what, newest first"),
+            dsort.tableHead(AUDIT_HEADS),
+            body,
+          ),
+        ),
+        el("p", { class: "more" }, more),
+      ),
+    );
+    await look();
+  }
+
+  function line(entry) {
+    const details = Object.entries(entry.details || {}).map(([name, value]) => {
+      const text = typeof value === "object" ? JSON.stringify(value) : String(value);
+      return `${name}: ${text}`;
+    });
+    return el(
+      "tr",
+      null,
+      el("td", { class: "num" }, dsort.localTime(entry.at)),
+      el("th", { scope: "row" }, entry.who),
+      el("td", null, entry.address || "–"),
+      el("td", null, entry.action),
+      el("td", null, el("code", null, entry.target)),
+      el("td", null, details.join("; ")),
+    );
+  }
+})();

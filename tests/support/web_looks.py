@@ -1,0 +1,46 @@
+"""How a page is looked at: in light, in dark and on a phone; and what must be wrong in none."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from tests.support.axe import axe_findings
+from tests.support.web_page import PHONE, WIDE, cut_off, shoot
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+__all__ = ["LOOKS", "dress", "look_at", "show"]
+
+LOOKS: dict[str, tuple[str, ...]] = {
+    "light": (),
+    "dark": ("color-contrast",),
+    "phone": ("color-contrast", "scrollable-region-focusable", "target-size"),
+}
+"""And the rules of axe-core that may find something there and not elsewhere; none: all."""
+NOT_PLAIN = re.compile(r"[Cc]ame of|[Mm]oves by|[Pp]lans, too| --[a-z]+|NaN|undefined|\[object")
+"""Words that puzzled readers, and what belongs to the command line."""
+
+
+def dress(page: Page, look: str) -> Page:
+    """Light, dark, or as wide as a phone."""
+    width, height = PHONE if look == "phone" else WIDE
+    page.set_viewport_size({"width": width, "height": height})
+    page.emulate_media(color_scheme="dark" if look == "dark" else "light")
+    return page
+
+
+def show(page: Page, address: str, sign: str) -> Page:
+    """Show another page, without a reload."""
+    page.evaluate("address => { location.hash = address }", address)
+    page.locator(sign).first.wait_for()
+    return page
+
+
+def look_at(page: Page, name: str, look: str) -> None:
+    """Keep a picture of what is shown; nothing is wrong with it."""
+    shoot(page, f"states/{name}-{look}")
+    wrong = [*axe_findings(page, *LOOKS[look]), *(f"cut off: {each}" for each in cut_off(page))]
+    wrong += NOT_PLAIN.findall(page.locator("body").inner_text())
+    assert wrong == []
