@@ -254,6 +254,9 @@ def test_sizes_are_a_histogram_unless_all_are_the_same(place: Gallery, page: Pag
         f"{count} shard{'' if count == 1 else 's'}" for count in shown["sizes"]["counts"]
     ]
     assert "median" in sizes.inner_text()
+    sizes.get_by_text("Size of shards as a table").press("Enter")
+    counts = sizes.locator("tbody td").all_inner_texts()
+    assert counts == [str(count) for count in shown["sizes"]["counts"]]
     assert records.locator("svg").count() == 0
     assert records.inner_text().endswith("all 16 have 60")
 

@@ -103,7 +103,8 @@
   /** Draw `page` into `element`; gives back {update(page), parts}. `options.actions`: an element
       with buttons beside the title; `options.log`: an element with the log; `options.after`:
       elements that come last; `options.parts`: the keys of those to draw, if not all;
-      `options.partLink(key)`: the address of a part. */
+      `options.partLink(key)`: the address of a part; `options.shardLink(name)`: that of a shard of
+      the output. */
   dsort.renderJob = (element, page, options = {}) => {
     const parts = PARTS.filter(([key]) => !options.parts || options.parts.includes(key));
     const places = new Map(parts.map(([key]) => [key, el("div", { class: `place place-${key}` })]));
@@ -336,13 +337,14 @@
     return section("outputs", "Outputs", el("div", box, table));
   }
 
-  function shards(page) {
+  function shards(page, options) {
     if (!page.shards.rows.length) return null;
+    const linkOf = page.job.kind === "plan" ? undefined : options.shardLink;
     const title = page.job.kind === "plan" ? "Output shards as planned" : "Output shards";
     return section(
       "shards",
       `${title} (${dsort.number(page.shards.total)})`,
-      dsort.shards(page.shards),
+      dsort.shards(page.shards, linkOf),
     );
   }
 

@@ -55,7 +55,10 @@
       if (this.view) this.view.update(now);
       else {
         const partLink = (key) => dsort.partLink(this.jobId, key);
-        const parts = { actions: this.actions, log: this.log.element, after: this.links, partLink };
+        const bucket = outputBucket(page.job);
+        const shardLink = bucket ? (name) => dsort.shardLink(bucket, name) : undefined;
+        const { actions, links: after } = this;
+        const parts = { actions, log: this.log.element, after, partLink, shardLink };
         this.view = dsort.renderJob(this.place, now, parts);
         const back = el("p", { class: "crumbs" }, el("a", { href: "#/jobs" }, "← Jobs"));
         dsort.put(this.root, back, this.place, this.said);
@@ -101,6 +104,9 @@
       }
     }
   }
+
+  /** The bucket that a job writes to; "" if there are several. */
+  const outputBucket = (job) => (/, /.test(job.output_uri || "") ? "" : job.output_uri || "");
 
   /* What the events have told so far. They are told from the beginning, so nothing is missing. */
   function newLive() {
@@ -199,6 +205,9 @@
       dsort.maySubmit() &&
         el("a", { class: "button", href: `#/submit${from}` }, "Submit another like it"),
       dsort.maySubmit() && el("a", { class: "button", href: `#/schedules${from}` }, "Schedule it"),
+      wrote &&
+        outputBucket(job) &&
+        el("a", { class: "button", href: dsort.bucketLink(outputBucket(job)) }, "Look at the data"),
       el("a", { class: "button", href: dsort.compareLink(job.job_id) }, "Compare with another"),
       el("span", { class: "quiet" }, "Save:"),
       wrote && save("manifest", "/manifest", "manifest.json", "application/json"),

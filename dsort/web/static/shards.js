@@ -10,10 +10,11 @@
     ["Size", 2],
   ];
 
-  const HISTOGRAM = { width: 360, height: 116, bottom: 18 };
+  const HISTOGRAM = { width: 360, height: 134, left: 26, bottom: 34, top: 8 };
 
-  /** How sizes and numbers of records are spread, and the table of all. */
-  dsort.shards = (shardsOf) => {
+  /** How sizes and numbers of records are spread, and the table of all. `linkOf(name)`: where a
+      shard can be looked into, if anywhere. */
+  dsort.shards = (shardsOf, linkOf = () => null) => {
     const spreads = [
       spread("Size", shardsOf.sizes, dsort.bytes, shardsOf.total),
       spread("Records", shardsOf.records, dsort.number, shardsOf.total),
@@ -22,7 +23,7 @@
       "div",
       { class: "shards-part" },
       el("div", { class: "spreads" }, spreads),
-      shardTable(shardsOf),
+      shardTable(shardsOf, linkOf),
     );
   };
 
@@ -40,37 +41,75 @@
       "figure",
       { class: "spread" },
       el("h3", null, `${title} of shards`),
-      counts.length > 1 && histogram(counts, show(smallest), show(largest)),
+      counts.length > 1 && histogram(title, counts, show(smallest), show(largest)),
       el("figcaption", { class: "quiet num" }, words),
+      counts.length > 1 && asTable(title, values, show),
+    );
+  }
+
+  /** The bars as figures. */
+  function asTable(title, { smallest, largest, counts }, show) {
+    const edge = (i) => show(smallest + (i * (largest - smallest)) / counts.length);
+    const row = (count, i) =>
+      el(
+        "tr",
+        null,
+        el("th", { scope: "row", class: "num" }, `${edge(i)} – ${edge(i + 1)}`),
+        el("td", { class: "num" }, dsort.number(count)),
+      );
+    const head = (name) => el("th", { scope: "col", class: "num" }, name);
+    const box = { class: "scroll tall", tabindex: 0, role: "region", "aria-label": `${title} of shards` };
+    return el(
+      "details",
+      null,
+      el("summary", null, `${title} of shards as a table`),
+      el(
+        "div",
+        box,
+        el(
+          "table",
+          { class: "figures" },
+          el("caption", { class: "sr" }, `How many shards have which ${title.toLowerCase()}`),
+          el("thead", null, el("tr", null, [title, "Shards"].map(head))),
+          el("tbody", null, counts.map(row)),
+        ),
+      ),
     );
   }
 
   /** Bars of `counts` over an axis from one word to another. The figures are in the table. */
-  function histogram(counts, from, to) {
-    const { width, height, bottom } = HISTOGRAM;
-    const [most, ground] = [Math.max(...counts), height - bottom];
-    const step = width / counts.length;
+  function histogram(title, counts, from, to) {
+    const { width, height, left, bottom, top } = HISTOGRAM;
+    const [most, ground, wide] = [Math.max(...counts), height - bottom, width - left];
+    const step = wide / counts.length;
+    const y = (count) => ground - (count / most) * (ground - top);
     const bars = counts.map((count, i) => {
-      const tall = count ? Math.max(2, (count / most) * (ground - 16)) : 0;
-      const place = { x: i * step + 0.5, y: ground - tall, width: step - 1, height: tall };
+      const tall = count ? Math.max(2, ground - y(count)) : 0;
+      const place = { x: left + i * step + 0.5, y: ground - tall, width: step - 1, height: tall };
       return svg("rect", place, svg("title", null, dsort.count(count, "shard")));
     });
-    const at = counts.indexOf(most) * step + step / 2;
-    const anchor = at < 40 ? "start" : at > width - 40 ? "end" : "middle";
-    const edge = anchor === "start" ? 0 : anchor === "end" ? width : at;
+    const ticks = [...new Set([0, Math.ceil(most / 2), most])];
     return svg(
       "svg",
       { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true", class: "histogram" },
+      ticks.map((count) => [
+        svg("line", { class: "grid", x1: left, x2: width, y1: y(count), y2: y(count) }),
+        svg("text", { x: left - 5, y: y(count) + 4, "text-anchor": "end" }, dsort.number(count)),
+      ]),
       bars,
-      svg("line", { x1: 0, x2: width, y1: ground, y2: ground }),
-      svg("text", { x: edge, y: 10, "text-anchor": anchor }, dsort.count(most, "shard")),
-      svg("text", { x: 0, y: height - 4 }, from),
-      svg("text", { x: width, y: height - 4, "text-anchor": "end" }, to),
+      svg("line", { x1: left, x2: width, y1: ground, y2: ground }),
+      svg("text", { x: left, y: ground + 13 }, from),
+      svg("text", { x: width, y: ground + 13, "text-anchor": "end" }, to),
+      svg(
+        "text",
+        { x: left + wide / 2, y: height - 4, "text-anchor": "middle" },
+        `${title.toLowerCase()} of a shard; upwards: shards`,
+      ),
     );
   }
 
   /** A table that sorts by its columns. */
-  function shardTable(shardsOf) {
+  function shardTable(shardsOf, linkOf) {
     const rows = shardsOf.rows;
     let [by, down, shown] = [null, false, SHARDS_AT_FIRST];
     const body = el("tbody");
@@ -94,7 +133,7 @@
         else head.removeAttribute("aria-sort");
       });
       const ordered = by === null ? rows : [...rows].sort(compare);
-      body.replaceChildren(...ordered.slice(0, shown).map(shardRow));
+      body.replaceChildren(...ordered.slice(0, shown).map((row) => shardRow(row, linkOf(row[0]))));
       more.replaceChildren();
       if (shown < rows.length) {
         const all = () => {
@@ -127,11 +166,11 @@
     return el("div", null, el("div", { class: "scroll" }, table), more);
   }
 
-  function shardRow([name, records, bytes]) {
+  function shardRow([name, records, bytes], href) {
     return el(
       "tr",
       null,
-      el("th", { scope: "row" }, el("code", null, name)),
+      el("th", { scope: "row" }, href ? el("a", { href }, name) : el("code", null, name)),
       el("td", { class: "num" }, dsort.number(records)),
       el("td", { class: "num" }, dsort.bytes(bytes)),
     );
