@@ -1,6 +1,5 @@
-"""What boto3 does for a bucket in S3: :class:`S3Client`.
+"""What botocore does for a bucket in S3: :class:`S3Client`.
 
-Its session finds credentials, region and profile; botocore, which is under it, makes the requests.
 Bytes go by it, too, not by obstore: measured against SeaweedFS, obstore takes 0.6-0.7 s of
 processor time to read 1 GiB into a buffer and botocore 0.3; it lists nothing at all where one key
 is odd (``a//b``, a control character); and it has no upload that another process completes.
@@ -11,14 +10,9 @@ from __future__ import annotations
 import http.client
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import Any
 
-import boto3.session
-import botocore.config
 import botocore.exceptions as boto
-import botocore.loaders
-import botocore.session
 
 from dsort.errors import ObjectNotFoundError, StorageError, TransientStorageError
 from dsort.storage.bucket import ObjectInfo
@@ -34,13 +28,10 @@ from dsort.storage.s3.replies import (
     read_listings_quickly,
     whole_seconds_ns,
 )
+from dsort.storage.s3.session import DEFAULT_REGION, make_api
 
-__all__ = ["DEFAULT_REGION", "NOT_OFFERED", "S3Client"]
+__all__ = ["NOT_OFFERED", "S3Client"]
 
-DEFAULT_REGION = "us-east-1"
-
-_CONNECT_SECONDS_MAX = 10.0
-_STALL_SECONDS_MAX = 60.0  # without a byte
 _READ_BYTES = 4 << 20  # at once; what a connection that breaks may cost
 _COPIED_BYTES = 1 << 20  # at once, where urllib3 makes a copy of it
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-[0-9]{1,19}/([0-9]{1,19})")
@@ -78,9 +69,10 @@ class _Body:
 
 
 class S3Client:
-    """One bucket of an S3 store, by boto3. See :class:`~dsort.storage.objects.ObjectClient`.
+    """One bucket of an S3 store, by botocore. See :class:`~dsort.storage.objects.ObjectClient`.
 
-    Credentials are boto3's to find (environment, profile, SSO, role). Nothing is tried twice here.
+    Credentials are botocore's to find (environment, profile, SSO, role). Nothing is tried twice
+    here.
     """
 
     def __init__(self, ref: BucketRef, limits: StoreLimits) -> None:
@@ -88,26 +80,12 @@ class S3Client:
         self.bucket, _, prefix = ref.path.partition("/")
         self._keys = KeyPrefix(prefix)
         with S3Errors(f"open bucket {self.uri}"):
-            session = botocore.session.Session()
-            # boto3's session finds credentials, region and profile; it sets botocore's up for that.
-            access = boto3.session.Session(
-                profile_name=ref.profile or None, botocore_session=session
-            )
-            if not session.get_config_variable("data_path"):
-                session.register_component("data_loader", _service_models())
-            wanted = session.get_config_variable("request_checksum_calculation")
-            found = session.get_config_variable("region")
-            self.region: str = ref.region or found or DEFAULT_REGION
-            self.api: Any = access.client(
-                "s3",
-                endpoint_url=ref.endpoint_url or None,
-                region_name=self.region,
-                # botocore would put its own together anew for each request: 6% of what one takes.
-                config=_config(ref, limits, user_agent=f"dsort {session.user_agent()}"),
-            )
-        self.checks_parts = wanted != "when_required"
+            api = make_api(ref, limits)
+        self.api: Any = api.client
+        self.region: str = api.region
+        self.checks_parts = api.sends_checksums
         """Whether parts go with a CRC32C (0.04 s/GiB), so that the store refuses one that was
-        damaged. For stores that cannot have it, boto3 has AWS_REQUEST_CHECKSUM_CALCULATION."""
+        damaged."""
         check_replies(self.api)
         read_listings_quickly(self.api)
 
@@ -116,7 +94,7 @@ class S3Client:
         return S3Errors(f"{action} in bucket {self.uri}")
 
     def target(self, name: str) -> dict[str, str]:
-        """The object ``name``, as boto3 wants to be told."""
+        """The object ``name``, as botocore wants to be told."""
         return {"Bucket": self.bucket, "Key": self._keys.key(name)}
 
     def name_of(self, key: str) -> str:
@@ -230,32 +208,6 @@ class S3Client:
                 )
                 for failed in reply.get("Errors", []):
                     raise boto.ClientError({"Error": failed}, "DeleteObjects")
-
-
-@cache
-def _service_models() -> botocore.loaders.Loader:
-    """Loads what botocore knows about services, once for all buckets of the process: that takes
-    80 ms. Credentials are each session's own, found anew."""
-    return botocore.loaders.create_loader()
-
-
-def _config(ref: BucketRef, limits: StoreLimits, *, user_agent: str) -> botocore.config.Config:
-    s3: dict[str, object] = {
-        # Hashing every byte for the signature costs 0.8 s/GiB; https is what keeps them whole.
-        "payload_signing_enabled": False,
-    }
-    if ref.endpoint_url:
-        s3["addressing_style"] = "path"
-    return botocore.config.Config(
-        s3=s3,
-        user_agent=user_agent,
-        connect_timeout=min(_CONNECT_SECONDS_MAX, limits.request_seconds_max),
-        read_timeout=min(_STALL_SECONDS_MAX, limits.request_seconds_max),
-        retries={"total_max_attempts": 1},
-        max_pool_connections=limits.requests_in_flight_max + limits.parts_in_flight_max,
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-    )
 
 
 def _info(name: str, reply: dict[str, Any], start: int = 0) -> ObjectInfo:

@@ -1,8 +1,8 @@
 """Whether a reply is one of an S3 store: a proxy on the way may answer in its place, with status
 200 and an error, a page for people, or less than there was.
 
-Each reply is looked at before boto3 does, which takes what it does not find for what is not there:
-no unfinished uploads, nothing that could not be removed.
+Each reply is looked at before botocore does, which takes what it does not find for what is not
+there: no unfinished uploads, nothing that could not be removed.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ _NETWORK_ERRORS = (
 
 
 class S3Errors(ObjectErrors):
-    """A context in which boto3's errors become the ``StorageError`` that they mean."""
+    """A context in which botocore's errors become the ``StorageError`` that they mean."""
 
     __slots__ = ()
 
@@ -136,7 +136,7 @@ def code_of(error: boto.ClientError) -> str:
 
 
 def meaning_of_s3_error(error: BaseException) -> Meaning | None:
-    """What ``error`` means, or None if it is neither boto3's nor the network's."""
+    """What ``error`` means, or None if it is neither botocore's nor the network's."""
     if isinstance(error, boto.ClientError):
         return _meaning_of_reply(error)
     if isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError):
@@ -217,8 +217,8 @@ _READ_ELSEWHERE = ("GetObject", "ListObjectsV2")
 
 
 def check_replies(client: Any) -> None:
-    """Have all replies to ``client`` (a boto3 client) looked at: ``TransientStorageError`` from a
-    request that got something else."""
+    """Have all replies to ``client`` (a botocore client) looked at: ``TransientStorageError`` from
+    a request that got something else."""
     client.meta.events.register("before-parse.s3", _check)
 
 
@@ -256,7 +256,7 @@ def seconds_of_date(headers: Mapping[str, str]) -> int:
 def _check(operation_model: Any, response_dict: dict[str, Any], **_: object) -> None:
     """botocore's event before a reply is parsed."""
     if response_dict["status_code"] >= 300:
-        return  # an error, which boto3 reads whatever it looks like
+        return  # an error, which botocore reads whatever it looks like
     operation, headers = str(operation_model.name), response_dict["headers"]
     missing = [name for name in _HEADERS.get(operation, ()) if not headers.get(name)]
     if missing:
@@ -303,13 +303,13 @@ _OURS = "DsortPage"
 
 
 def read_listings_quickly(client: Any) -> None:
-    """Have the replies to ``client``'s ListObjectsV2 read by this module (a boto3 client)."""
+    """Have the replies to ``client``'s ListObjectsV2 read by this module (a botocore client)."""
     client.meta.events.register("before-parse.s3.ListObjectsV2", _take_page)
 
 
 def list_pages(client: Any, bucket: str, prefix: str) -> Iterator[list[ObjectInfo]]:
     """The objects of ``bucket`` whose keys begin with ``prefix``, a page a request, in the store's
-    order; ``name`` is the key. Raises boto3's errors, and ``TransientStorageError`` for a reply
+    order; ``name`` is the key. Raises botocore's errors, and ``TransientStorageError`` for a reply
     that cannot be read."""
     more: dict[str, str] = {}
     while True:

@@ -91,7 +91,7 @@ class Receipt(NamedTuple):
         return json.dumps(self, separators=(",", ":"))
 
     def completion(self, listed: Sequence[str] = ()) -> list[dict[str, object]]:
-        """The parts, as boto3 wants to be told. ``listed``: the ETags that the store says they
+        """The parts, as botocore wants to be told. ``listed``: the ETags that the store says they
         have, where the receipt has none; ``StorageError`` if those are others."""
         etags = self.etags or listed
         if len(etags) != self.part_count or _digest_of(etags) != self.digest:
@@ -203,7 +203,7 @@ class PartBuffers:
 
 
 class _PartBody:
-    """A part as the file that boto3 wants to read it from, without a copy of it."""
+    """A part as the file that botocore wants to read it from, without a copy of it."""
 
     def __init__(self, view: memoryview) -> None:
         self._view = view
