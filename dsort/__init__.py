@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     )
     from dsort.job.events import JobReport, PlanReport, VerifyReport
     from dsort.options import RunOptions
+    from dsort.progress_display import show_progress
     from dsort.reading.dataset import Dataset
     from dsort.reading.in_order import ShardRecord, read_shards
     from dsort.reading.shard import Record, Shard
@@ -131,6 +132,7 @@ __all__ = [
     "read_shards",
     "resume",
     "run",
+    "show_progress",
     "verify",
 ]
 
@@ -154,6 +156,7 @@ _SOURCES = {
     "read_shards": ("dsort.reading.in_order", "read_shards"),
     "resume": ("dsort.api", "resume"),
     "run": ("dsort.api", "run"),
+    "show_progress": ("dsort.progress_display", "show_progress"),
     "verify": ("dsort.api", "verify"),
     **{name: ("dsort.errors", name) for name in __all__ if name.endswith(("Error", "Problem"))},
 }

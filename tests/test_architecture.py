@@ -22,7 +22,7 @@ ROOMS = (
     {"cli"},
     {"__init__"},
     {"builder", "client", "service", "staged_samples"},
-    {"api"},
+    {"api", "progress_display"},
     {"web"},
     {"model"},
     {"verification"},
@@ -45,6 +45,7 @@ ROOMS = (
     {"naming"},
     {"data"},
     {"stop_flag"},
+    {"html_tables"},
     {"closing", "installation", "retry", "sizes", "tracebacks"},
     {"errors", "version"},
 )

@@ -168,11 +168,17 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
 
         return api.plan(self.spec(), **how)
 
-    def run(self, **how: Any) -> JobReport:
-        """Run the job, as :func:`dsort.run`, which takes the same arguments."""
+    def run(self, *, progress: bool = True, **how: Any) -> JobReport:
+        """Run the job, as :func:`dsort.run`, which takes the same arguments. ``progress``: whether
+        a notebook or a terminal shows how far it is, where nothing else is told of that."""
         from dsort import api
+        from dsort.progress_display import show_progress
 
-        return api.run(self.spec(), **how)
+        if not progress or "on_event" in how or "on_progress" in how:
+            return api.run(self.spec(), **how)
+        spec = self.spec()
+        with show_progress() as shown:
+            return api.run(spec, on_event=shown, **how)
 
     def submit(self, client: Submits[Answer], **how: Any) -> Answer:
         """Put the job into the queue of a service. ``how``: as for its ``submit``. Names of

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Final, NamedTuple
 
+from dsort.html_tables import fields_html, rows_html
 from dsort.job.shard_readers import ReaderCounts
 from dsort.order.mixing import Mixing
 from dsort.sizes import format_bytes, format_count
@@ -231,6 +232,22 @@ class JobReport:
         figures = _figures(self.input_shards, self.output_shards, self.records, self.file_bytes)
         return f"<JobReport {self.job_id} {self.state}: {figures} in {self.output_uri}>"
 
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        return fields_html(
+            f"job {self.job_id} {self.state}",
+            [
+                ("result", self.output_uri),
+                ("manifest", self.manifest_name),
+                *_rows_of_figures(self, self.output_shards),
+                ("took", f"{sum(self.phase_seconds.values()):.1f} s, by {self.move}"),
+                ("seed", self.seed),
+                *((each.kind, f"{each.count:,}") for each in self.reactions),
+                *(("warning", text) for text in self.warnings),
+                ("error", self.error),
+            ],
+        )
+
     def to_dict(self) -> dict[str, object]:
         """The report in JSON types."""
         return asdict(self)
@@ -300,6 +317,31 @@ class PlanReport:
         figures = _figures(self.input_shards, len(self.shards), self.records, self.file_bytes)
         return f"<PlanReport {self.job_id}: {figures}, by {self.move}>"
 
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        readers = (
+            (
+                f"readers {each.output}".strip(),
+                f"world size x workers of {', '.join(map(str, each.workers))}",
+            )
+            for each in self.readers
+        )
+        head = fields_html(
+            "plan: nothing was written",
+            [
+                *_rows_of_figures(self, len(self.shards)),
+                ("move", f"{self.move}: {self.move_reason}"),
+                ("scratch", format_bytes(self.scratch_bytes)),
+                *readers,
+                *((each.kind, f"{each.count:,}") for each in self.reactions),
+                *(("warning", text) for text in self.warnings),
+            ],
+        )
+        rows = (
+            (each.name, f"{each.records:,}", format_bytes(each.file_bytes)) for each in self.shards
+        )
+        return head + rows_html(("shard", "records", "size"), rows, len(self.shards))
+
     def to_dict(self) -> dict[str, object]:
         """The report in JSON types."""
         return asdict(self)
@@ -341,9 +383,36 @@ class VerifyReport:
         records = format_count(self.records, "record")
         return f"<VerifyReport {self.job_id} {verdict}: {records} in {self.output_uri}>"
 
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        verdict = "ok" if self.ok else format_count(self.problem_count, "difference")
+        head = fields_html(
+            f"verify {self.job_id}: {verdict}",
+            [("result", self.output_uri), ("records", f"{self.records:,}")],
+        )
+        if self.ok:
+            return head
+        rows = ((each.kind, each.shard, each.record, each.text) for each in self.problems)
+        return head + rows_html(("what", "shard", "record", "details"), rows, self.problem_count)
+
     def to_dict(self) -> dict[str, object]:
         """The report in JSON types."""
         return {"ok": self.ok, **asdict(self)}
+
+
+def _rows_of_figures(report: JobReport | PlanReport, shards: int) -> list[tuple[str, str]]:
+    """What reports of jobs and plans have in common."""
+    outputs = (
+        (f"→ {each.name}", f"{each.records:,} records in {each.shards:,} shards")
+        for each in report.outputs
+    )
+    return [
+        ("shards", f"{report.input_shards:,} → {shards:,}"),
+        ("records", f"{report.records:,}"),
+        ("size", format_bytes(report.file_bytes)),
+        *outputs,
+        ("algorithm", report.algorithm),
+    ]
 
 
 def _figures(input_shards: int, output_shards: int, records: int, file_bytes: int) -> str:

@@ -64,8 +64,10 @@ from typing import Any, TypeVar
 
 from dsort.data.json_rows import Rows, json_bytes
 from dsort.errors import InputError, SpecError
+from dsort.html_tables import fields_html, rows_html
 from dsort.job.layout import job_of
 from dsort.job.shard_readers import reader_counts
+from dsort.sizes import format_bytes
 from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
 
@@ -301,6 +303,23 @@ class StoredManifest:
     def __repr__(self) -> str:
         shards = f"{len(self.inputs):,} → {len(self.outputs):,} shards"
         return f"<StoredManifest {self.job_id}: {shards}>"
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        head = fields_html(
+            f"result of job {self.job_id}",
+            [
+                ("inputs", f"{len(self.inputs):,} of {self.spec.input_uri}"),
+                ("outputs", f"{len(self.outputs):,} in {self.spec.output_bck.uri}"),
+                ("records", f"{sum(shard.records for shard in self.outputs):,}"),
+                ("algorithm", self.spec.algorithm.in_words),
+            ],
+        )
+        rows = (
+            (each.name, f"{each.records:,}", format_bytes(each.file_bytes), each.xxh3)
+            for each in self.outputs
+        )
+        return head + rows_html(("shard", "records", "size", "xxh3"), rows, len(self.outputs))
 
     def parts(self) -> list[StoredManifest]:
         """What each job has made of the result, as if it was all; this one's itself if it is."""

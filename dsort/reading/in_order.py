@@ -16,6 +16,7 @@ from dsort.data.columns import Int64s
 from dsort.data.index import Segments
 from dsort.data.members import MemberTable
 from dsort.errors import ChangedInputError, ShardEndError
+from dsort.html_tables import members_html
 from dsort.job.events import JobReport
 from dsort.options import RunOptions, default_options
 from dsort.reading.places import ShardPlace, find_shards
@@ -44,6 +45,12 @@ class ShardRecord:
     key: str
     members: dict[str, bytes]
     shard: str
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        sizes = ((name, len(content)) for name, content in self.members.items())
+        title = f"record {self.key} of {self.shard}"
+        return members_html(title, sizes, lambda name, most: self.members[name][:most])
 
     def __repr__(self) -> str:
         shown = islice(self.members.items(), _SHOWN_MAX)

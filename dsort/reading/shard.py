@@ -26,6 +26,7 @@ from dsort.containers.registry import codec_of, container_of
 from dsort.data.columns import Int64s
 from dsort.data.members import MemberTable
 from dsort.errors import ChangedInputError, CorruptShardError, InputError, ShardEndError
+from dsort.html_tables import members_html
 from dsort.naming.names import readable
 from dsort.options import RunOptions, default_options
 from dsort.reading.places import ShardPlace, find_shard
@@ -120,6 +121,13 @@ class Record(Mapping[str, bytes]):
 
     def __contains__(self, name: object) -> bool:
         return name in self.sizes or name in self._extensions
+
+    def _repr_html_(self) -> str:
+        """For a notebook: no more than the beginnings of members is read."""
+        title = f"record {self.index:,}, {self.key} of {self.shard}"
+        return members_html(
+            title, self.sizes.items(), lambda name, most: self.read(name, bytes_max=most)
+        )
 
     def __repr__(self) -> str:
         shown = islice(self.sizes.items(), _SHOWN_MAX)
