@@ -29,7 +29,7 @@ from dsort.storage.bucket import Bucket
 from dsort.workers.decoded import DecodingRules
 from dsort.workers.source import ShardBytes
 
-__all__ = ["ContentsRecord", "ShardContents", "ShardPart", "inspect_object", "open_contents"]
+__all__ = ["ShardContents", "ShardPart", "inspect_object", "open_contents"]
 
 BUFFER_BYTES: Final = 1 << 20
 DECODING_BYTES: Final = 128 << 20
@@ -45,17 +45,6 @@ class ShardPart:
 
     rows: tuple[int, ...]
     others: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ContentsRecord:
-    """One record of a shard: its number, from 0 on, and (name, bytes) of each member. Names that
-    are not UTF-8 carry surrogate escapes."""
-
-    number: int
-    key: str
-    members: tuple[tuple[str, int], ...]
-    part: ShardPart
 
 
 class ShardContents:
@@ -102,7 +91,8 @@ class ShardContents:
         escapes."""
         members, _ = self._members()
         for row in np.flatnonzero(members.kind == MemberKind.FILE).tolist():
-            yield _text(members.names[row]), int(members.payload_bytes[row])
+            name = members.names[row].decode("utf-8", "surrogateescape")
+            yield name, int(members.payload_bytes[row])
 
     def size_bytes(self, part: ShardPart) -> int:
         """How long the payloads are together."""
@@ -119,29 +109,6 @@ class ShardContents:
             )
         return ShardPart(self._rows(number))
 
-    def record_count(self) -> int:
-        """How many records the shard has."""
-        return len(self._members()[1].keys)
-
-    def record(self, number: int) -> ContentsRecord:
-        """The record ``number``. ``InputError`` if there is none."""
-        part = self.numbered(number)
-        members, records = self._members()
-        listed = tuple(
-            (_text(members.names[row]), int(members.payload_bytes[row])) for row in part.rows
-        )
-        return ContentsRecord(number, _text(records.keys[number]), listed, part)
-
-    def numbers_with(self, text: str, first: int = 0) -> Iterator[int]:
-        """The numbers, from ``first`` on, of the records whose key has ``text`` in it."""
-        wanted = text.encode("utf-8", "surrogateescape")
-        keys = self._members()[1].keys
-        return (number for number in range(first, len(keys)) if wanted in keys[number])
-
-    def payload(self, record: ContentsRecord, member: int) -> Iterator[memoryview | bytes]:
-        """The payload of one member, counted from 0 on, in pieces."""
-        yield from self._payload(record.part.rows[member])
-
     def payloads(self, part: ShardPart) -> Iterator[memoryview | bytes]:
         """The payloads of the members, one after the other, in pieces."""
         for row in part.rows:
@@ -153,7 +120,7 @@ class ShardContents:
         container = container_of(".tar")
         stored_bytes = 0
         for row in part.rows:
-            info = tarfile.TarInfo(_text(members.names[row]))
+            info = tarfile.TarInfo(members.names[row].decode("utf-8", "surrogateescape"))
             info.size = int(members.payload_bytes[row])
             yield info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
             yield from self._payload(row)
@@ -187,10 +154,6 @@ class ShardContents:
                 members = self._shard.container.bare(scanned, self._shard.at)
             self._scanned = members, form_records(members, "keep")
         return self._scanned
-
-
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")
 
 
 @contextmanager

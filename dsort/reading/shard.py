@@ -45,6 +45,7 @@ WHOLE_BYTES: Final = 128 << 20
 """The same of shards that tell where payloads are in many places, or have to be decoded."""
 NEAR_KEYS_MAX: Final = 3
 KEYS_COMPARED_MAX: Final = 20_000
+PIECE_BYTES: Final = 1 << 20
 SPARE_BYTES_MAX: Final = 64 << 10
 """Members of one record are read at once, if what lies between them is no more than that."""
 _SHOWN_MAX: Final = 3
@@ -318,24 +319,35 @@ class Shard(ClosesOnExit, Sequence[Record]):
         if start < 0:
             return members.literals[row][begin:stop]
         if _is_compressed(members, row):
-            assert members.compressed_bytes is not None
-            stored = self._range(start, int(members.compressed_bytes[row]))
-        elif (begin, stop) == (0, total):
-            stored = self._range(start, total)
-        else:
+            return self._inflated(members, row, stop)[begin:stop]
+        if (begin, stop) != (0, total):
             return self._range(start + begin, stop - begin).tobytes()
-        return self._content(members, row, stored)[begin:stop]
+        return self._content(members, row, self._range(start, total))
+
+    def _inflated(self, members: MemberTable, row: int, stop: int) -> bytes:
+        """The payload of a compressed row, as far as byte ``stop`` at least; of a few bytes that
+        inflate to many no more is made. ``CorruptShardError``."""
+        assert members.compressed_bytes is not None
+        start, stored = int(members.payload_start[row]), int(members.compressed_bytes[row])
+        pieces = (
+            self._range(at, min(PIECE_BYTES, start + stored - at))
+            for at in range(start, start + stored, PIECE_BYTES)
+        )
+        found = bytearray()
+        try:
+            for piece in self._open_bytes().container.decompressed(members, row, pieces):
+                found += piece
+                if stop <= len(found) < int(members.payload_bytes[row]):
+                    break  # else the end tells whether all of it is right
+        except ValueError as error:
+            text = f"{readable(members.names[row])} {error}"
+            raise CorruptShardError(self.name, start, text) from None
+        return bytes(found)
 
     def _content(self, members: MemberTable, row: int, stored: memoryview) -> bytes:
         """The payload of a row whose bytes in the shard are ``stored``. ``CorruptShardError``."""
         container = self._open_bytes().container
         start = int(members.payload_start[row])
-        if _is_compressed(members, row):
-            try:
-                return b"".join(container.decompressed(members, row, [stored]))
-            except ValueError as error:
-                text = f"{readable(members.names[row])} {error}"
-                raise CorruptShardError(self.name, start, text) from None
         reported = container.checksum(members, row) if container.has_checksums else None
         if reported is not None and isal_zlib.crc32(stored) != reported:
             text = f"{readable(members.names[row])} has another CRC-32 than its shard says"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import tarfile
 import threading
+import tracemalloc
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -95,6 +97,22 @@ def test_a_shard_that_is_cut_off_or_missing_names_itself(tmp_path: Path) -> None
         len(shard)
     with pytest.raises(dsort.ObjectNotFoundError, match=r"t\.tar"):
         dsort.open(tmp_path / "t.tar")
+
+
+def test_of_a_member_that_inflates_to_much_no_more_is_made_than_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.txt", b"0" * (32 << 20))
+    with dsort.open(tmp_path / "bomb.zip") as shard:
+        assert len(shard) == 1
+        tracemalloc.start()
+        try:
+            assert shard[0].read("a.txt", 5, 100) == b"0" * 100
+            assert tracemalloc.get_traced_memory()[1] < 8 << 20
+        finally:
+            tracemalloc.stop()
+        assert shard[0]["txt"] == b"0" * (32 << 20)
 
 
 def test_a_shard_of_a_store_is_read_by_ranges_and_by_threads(

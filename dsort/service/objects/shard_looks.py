@@ -8,12 +8,13 @@ whatever the shard says."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from dsort import api
+from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.data.total_json import to_json
 from dsort.errors import DsortError, InputError, NotFoundError, TooLargeError
 from dsort.job.gc import find_garbage
@@ -21,14 +22,16 @@ from dsort.job.journal import list_job_directories
 from dsort.job.layout import manifest_name
 from dsort.job.manifest import parse_manifest
 from dsort.options import RunOptions
+from dsort.reading.places import ShardPlace
+from dsort.reading.shard import Record, Shard, extension_of
 from dsort.service.objects.previews import SHOWN_BYTES_MAX, Preview, preview_of
-from dsort.shard_contents import ContentsRecord, ShardContents, open_contents
 from dsort.sizes import format_bytes
 from dsort.spec.load import parse_spec
 from dsort.storage.bucket import Bucket
 from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small
+from dsort.user_code.tar_headers import tar_header, tar_padding
 
 __all__ = ["changed", "counts", "garbage", "payload", "records", "shown"]
 
@@ -45,22 +48,18 @@ ONE: Final = "one.tar"
 Order = Mapping[str, Any]
 
 
-def records(contents: ShardContents, order: Order) -> Iterator[bytes]:
+def records(shard: Shard, order: Order) -> Iterator[bytes]:
     """A page of the records of a shard: keys, and of each member its name and size."""
-    total, limit, text = contents.record_count(), int(order["limit"]), str(order["text"])
-    rows: list[dict[str, Any]] = []
-    after = None
-    for number in contents.numbers_with(text, int(order["first"])):
-        if len(rows) == limit:
-            after = number
-            break
-        rows.append(_row(contents.record(number)))
-    yield to_json({"total": total, "records": rows, "next_number": after}).encode()
+    keys, limit, text = shard.keys, int(order["limit"]), str(order["text"])
+    with_text = (number for number in range(int(order["first"]), len(keys)) if text in keys[number])
+    rows = [_row(shard.record(number)) for number in islice(with_text, limit)]
+    document = {"total": len(keys), "records": rows, "next_number": next(with_text, None)}
+    yield to_json(document).encode()
 
 
-def shown(contents: ShardContents, order: Order) -> Iterator[bytes]:
+def shown(shard: Shard, order: Order) -> Iterator[bytes]:
     """Records with their content: those of these numbers, or some at random."""
-    total = contents.record_count()
+    total = len(shard)
     numbers = [int(each) for each in order["numbers"]]
     if order["random"]:
         count = min(int(order["random"]), total)
@@ -68,24 +67,25 @@ def shown(contents: ShardContents, order: Order) -> Iterator[bytes]:
     left = CONTENT_BYTES_MAX
     found = []
     for number in numbers:
-        document, left = _shown(contents, contents.record(number), left)
+        document, left = _shown(_record(shard, number), left)
         found.append(document)
     yield to_json({"total": total, "records": found}).encode()
 
 
-def payload(contents: ShardContents, order: Order) -> Iterator[memoryview | bytes]:
+def payload(shard: Shard, order: Order) -> Iterator[bytes]:
     """The bytes of one member of a record."""
-    record, member = contents.record(int(order["number"])), int(order["member"])
-    if member >= len(record.members):
+    record, member = _record(shard, int(order["number"])), int(order["member"])
+    if member >= len(record.sizes):
         raise NotFoundError(
-            f"record {record.number} has {len(record.members)} members, none is number {member}"
+            f"record {record.index} has {len(record.sizes)} members, none is number {member}"
         )
-    name, size_bytes = record.members[member]
+    name = [*record.sizes][member]
+    size_bytes = record.sizes[name]
     if size_bytes > PAYLOAD_BYTES_MAX:
         raise TooLargeError(
             f"{name} has more than {format_bytes(PAYLOAD_BYTES_MAX)}", hint="`dsort cat` writes it"
         )
-    yield from contents.payload(record, member)
+    yield record.read(name)
 
 
 def counts(bucket: Bucket, order: Order) -> Iterator[bytes]:
@@ -130,24 +130,24 @@ def garbage(bucket: Bucket, order: Order) -> Iterator[bytes]:
     yield to_json({"bucket": order["uri"], "garbage": found}).encode()
 
 
-def changed(
-    contents: ShardContents, order: Order, directory: Path, options: RunOptions
-) -> Iterator[bytes]:
+def changed(shard: Shard, order: Order, directory: Path, options: RunOptions) -> Iterator[bytes]:
     """A record, and what a transform makes of it: a job of a shard that has this record alone."""
-    record = contents.record(int(order["number"]))
-    size_bytes = sum(size for _, size in record.members)
-    if size_bytes > RECORD_BYTES_MAX:
+    record = _record(shard, int(order["number"]))
+    if record.size_bytes > RECORD_BYTES_MAX:
         raise TooLargeError(
             f"the record has more than {format_bytes(RECORD_BYTES_MAX)}",
             hint="`dsort transform` takes records of any size",
         )
-    before, left = _shown(contents, record, CONTENT_BYTES_MAX)
+    before, left = _shown(record, CONTENT_BYTES_MAX)
     made_in, made_out = directory / "one", directory / "changed"
     made_in.mkdir()
     made_out.mkdir()
     with (made_in / ONE).open("wb") as stream:
-        for piece in contents.as_tar(record.part):
-            stream.write(piece)
+        for name, content in record.members.items():
+            stream.write(tar_header(name.encode("utf-8", "surrogateescape"), len(content)))
+            stream.write(content)
+            stream.write(tar_padding(len(content)))
+        stream.write(END_OF_ARCHIVE)
     fields = {
         "input_bck": f"file://{made_in}",
         "input_format": {"objnames": [ONE]},
@@ -166,41 +166,50 @@ def _changed(made_out: Path, left: int) -> list[dict[str, Any]]:
     bucket = open_bucket(BucketRef("file", str(made_out)), root=made_out)
     found = []
     for name in names:
-        with open_contents(bucket, name) as contents:
-            for number in range(min(contents.record_count(), CHANGED_MAX)):
-                document, left = _shown(contents, contents.record(number), left)
+        with Shard(ShardPlace(bucket, name)) as shard:
+            for number in range(min(len(shard), CHANGED_MAX)):
+                document, left = _shown(shard.record(number), left)
                 found.append(document)
     return found
 
 
-def _row(record: ContentsRecord) -> dict[str, Any]:
-    listed = record.members[:MEMBERS_LISTED_MAX]
+def _record(shard: Shard, number: int) -> Record:
+    """``InputError`` if there is none."""
+    if not 0 <= number < len(shard):
+        raise InputError(
+            f"shard {shard.name} has {len(shard):,} records, none is number {number:,}"
+        )
+    return shard.record(number)
+
+
+def _row(record: Record) -> dict[str, Any]:
+    listed = islice(record.sizes.items(), MEMBERS_LISTED_MAX)
     return {
-        "number": record.number,
+        "number": record.index,
         "key": record.key,
         "members": [_member(record, name, size_bytes) for name, size_bytes in listed],
-        "members_total": len(record.members),
-        "size_bytes": sum(size_bytes for _, size_bytes in record.members),
+        "members_total": len(record.sizes),
+        "size_bytes": record.size_bytes,
     }
 
 
-def _member(record: ContentsRecord, name: str, size_bytes: int) -> dict[str, Any]:
-    extension = name.removeprefix(record.key) if name.startswith(f"{record.key}.") else ""
-    return {"name": name, "extension": extension, "size_bytes": size_bytes}
+def _member(record: Record, name: str, size_bytes: int) -> dict[str, Any]:
+    extension = extension_of(name, record.key)
+    shown_as = f".{extension}" if extension else ""
+    return {"name": name, "extension": shown_as, "size_bytes": size_bytes}
 
 
-def _shown(
-    contents: ShardContents, record: ContentsRecord, left: int
-) -> tuple[dict[str, Any], int]:
+def _shown(record: Record, left: int) -> tuple[dict[str, Any], int]:
     """The record with what is shown of its members, and how many bytes may still be sent whole."""
     document = _row(record)
-    for number, member in enumerate(document["members"]):
+    for member in document["members"]:
+        name = member["name"]
         try:
-            head = _head(contents.payload(record, number), SHOWN_BYTES_MAX)
-            preview = preview_of(member["name"], head, member["size_bytes"])
+            head = record.read(name, 0, SHOWN_BYTES_MAX)
         except InputError as error:  # of this member alone
             member |= {"kind": "bytes", "problem": error.message}
             continue
+        preview = preview_of(name, head, member["size_bytes"])
         sent_bytes = len(preview.content or b"")
         if sent_bytes > left:
             preview = Preview(preview.kind, preview.media_type, preview.width, preview.height)
@@ -208,13 +217,3 @@ def _shown(
         left -= sent_bytes
         member |= preview.to_json()
     return document, left
-
-
-def _head(pieces: Iterable[memoryview | bytes], bytes_max: int) -> bytes:
-    """The first bytes: no more is read, or inflated, than has to be."""
-    head = bytearray()
-    for piece in pieces:
-        head += piece[: bytes_max - len(head)]
-        if len(head) >= bytes_max:
-            break
-    return bytes(head)

@@ -24,6 +24,8 @@ from typing import Any, Final
 from dsort import api
 from dsort.errors import DsortError, InvariantError, NotFoundError, TooLargeError
 from dsort.options import RunOptions
+from dsort.reading.places import ShardPlace
+from dsort.reading.shard import Shard
 from dsort.service.objects import shard_looks
 from dsort.service.problems import problem_of
 from dsort.settings import Settings, resolve_ref
@@ -140,9 +142,15 @@ def _look(directory: Path, order: dict[str, Any]) -> None:
         what = order["look"]
         if what in _BUCKET_LOOKS:
             pieces: Iterator[memoryview | bytes] = _BUCKET_LOOKS[what](bucket, order)
+        elif what in _SHARD_LOOKS:
+            shard = ends.enter_context(Shard(ShardPlace(bucket, order["name"])))
+            pieces = _SHARD_LOOKS[what](shard, order)
+        elif what == "changed":
+            shard = ends.enter_context(Shard(ShardPlace(bucket, order["name"])))
+            pieces = shard_looks.changed(shard, order, directory, _options(directory, order))
         else:
             contents = ends.enter_context(open_contents(bucket, order["name"]))
-            pieces = _LOOKS[what](contents, order, directory)
+            pieces = _list(contents) if what == "list" else _member(contents, order["member"])
         for piece in pieces:
             made.write(piece)
 
@@ -172,15 +180,10 @@ _BUCKET_LOOKS: Final[Mapping[str, Callable[[Bucket, Any], Iterator[Any]]]] = {
     "counts": shard_looks.counts,
     "garbage": shard_looks.garbage,
 }
-_LOOKS: Final[Mapping[str, Callable[[ShardContents, Any, Path], Iterator[Any]]]] = {
-    "list": lambda contents, order, directory: _list(contents),
-    "member": lambda contents, order, directory: _member(contents, order["member"]),
-    "records": lambda contents, order, directory: shard_looks.records(contents, order),
-    "shown": lambda contents, order, directory: shard_looks.shown(contents, order),
-    "payload": lambda contents, order, directory: shard_looks.payload(contents, order),
-    "changed": lambda contents, order, directory: shard_looks.changed(
-        contents, order, directory, _options(directory, order)
-    ),
+_SHARD_LOOKS: Final[Mapping[str, Callable[[Shard, Any], Iterator[bytes]]]] = {
+    "records": shard_looks.records,
+    "shown": shard_looks.shown,
+    "payload": shard_looks.payload,
 }
 
 
