@@ -8,6 +8,7 @@ Loads no container before one is asked for, so that a spec is read without numpy
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from dsort.containers.base import Container
@@ -186,6 +187,7 @@ def register(container: Container) -> None:
     for suffix in container.suffixes:
         _registered[suffix] = container
         add_archive_extension(suffix)
+    container_of.cache_clear()
 
 
 def check_supported(extension: str) -> None:
@@ -235,6 +237,7 @@ def is_columnar(extension: str) -> bool:
     return raw in _COLUMNAR
 
 
+@lru_cache(maxsize=64)  # asked for each output shard, of the extensions of one spec
 def container_of(name: str) -> Container:
     """The container of the shard ``name``, or of an extension, whatever codec is around it: that of
     the longest suffix that it ends in; tar if there is none."""

@@ -389,7 +389,8 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     schema = agreed_schema(job, extraction)
     container = job.spec.carrier.with_schema(schema)
     cut = merge_pieces(pieces, rule=rule)
-    outputs = with_ends(container, cut, late=[job.spec.is_late(shard.group) for shard in cut])
+    late = job.spec.late
+    outputs = with_ends(container, cut, late=[late[job.output_of(each.group)] for each in cut])
     if sum(shard.records for shard in outputs) != kept:
         raise InvariantError(f"{kept} records were cut into {len(outputs)} shards that have fewer")
     if job.spec.equalize is not None:

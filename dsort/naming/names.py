@@ -117,6 +117,8 @@ def without_numbers(name: str) -> str:
 def codec_extension(name: str) -> str:
     """The suffix of a codec that ``name`` ends in as it stands (``"a.tar.gz"``: ``".gz"``); "" if
     there is none."""
+    if not name.endswith(CODEC_EXTENSIONS):  # as most: asked for each shard
+        return ""
     found = (each for each in CODEC_EXTENSIONS if name.endswith(each))
     return max(found, key=len, default="")
 

@@ -263,16 +263,21 @@ class JobSpec(SpecFields):
         carrier = self.carrier
         return tuple(None if each == carrier else each for each in self.target_containers)
 
+    @property
+    def late(self) -> tuple[bool, ...]:
+        """Whether the records of each output (``targets``) are converted as they are written: rows
+        of tables are not. To be asked once a job, and not for each shard."""
+        rows_stay = self.carrier.is_columnar
+        return tuple(each is not None and not rows_stay for each in self.written_as)
+
     def is_late(self, group: int) -> bool:
-        """Whether the records of an output are converted as they are written: rows of tables are
-        not."""
-        found = self.written_as[group if self.outputs else 0]
-        return found is not None and not self.carrier.is_columnar
+        """Whether the records of an output are converted as they are written."""
+        return self.late[group if self.outputs else 0]
 
     @property
     def has_late_outputs(self) -> bool:
         """Whether the records of some output are converted as they are written."""
-        return any(map(self.is_late, range(len(self.targets))))
+        return any(self.late)
 
     @property
     def writes_rows(self) -> bool:
