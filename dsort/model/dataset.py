@@ -53,7 +53,7 @@ class RecordRow(Model):
 
     number: int = Field(description="In its shard, from 0 on.", examples=[12])
     key: str = Field(examples=["0001"])
-    members: list[RecordMember] = Field(description="The first 64.")
+    members: list[RecordMember] = Field(description="The first of them.")
     members_total: int = Field(examples=[1])
     size_bytes: int = Field(description="Of all members' payloads.", examples=[48213])
 

@@ -66,6 +66,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceHere]:
         (images / "deep" / "lines.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
         (images / "bomb.zip").write_bytes(bomb())
         (images / "index.html").write_bytes(HTML)
+        long = {f"{'k' * 100_000}.{number}": b"x" for number in range(70)}
+        (images / "deep" / "long.tar").write_bytes(tar_of(long))
         yield opened
 
 
@@ -78,12 +80,12 @@ def ask(here: ServiceHere, path: str, **query: Any) -> Any:
 
 def test_shards_are_listed_searched_and_drawn(here: ServiceHere) -> None:
     whole = ask(here, "/v1/shards/images")
-    names = ["bomb.zip", "deep/lines.jsonl", "s-0.tar", "s-1.tar.gz"]
+    names = ["bomb.zip", "deep/lines.jsonl", "deep/long.tar", "s-0.tar", "s-1.tar.gz"]
     assert [each["name"] for each in whole["shards"]] == names
-    assert whole["shards"][2]["size_bytes"] == len(tar_of(RECORDS))
-    assert (whole["next_cursor"], whole["shards"][2]["records"]) == (None, None)
-    found = ask(here, "/v1/shards/images", text="TAR")["shards"]
-    assert [each["name"] for each in found] == names[2:]
+    assert whole["shards"][3]["size_bytes"] == len(tar_of(RECORDS))
+    assert (whole["next_cursor"], whole["shards"][3]["records"]) == (None, None)
+    found = ask(here, "/v1/shards/images", text="S-")["shards"]
+    assert [each["name"] for each in found] == names[3:]
     seen: list[str] = []
     cursor = None
     while cursor != "":
@@ -172,6 +174,15 @@ def test_of_a_bomb_only_the_beginning_is_inflated(here: ServiceHere) -> None:
     assert row["size_bytes"] == 16 << 20
     (member,) = ask(here, "/v1/samples/images/bomb.zip", number=0)["records"][0]["members"]
     assert (member["kind"], len(member["hex"])) == ("bytes", 512)
+
+
+def test_of_many_long_names_the_beginnings_are_sent(here: ServiceHere) -> None:
+    listed = here.client.get("/v1/records/images/deep/long.tar")
+    (row,) = listed.json()["records"]
+    assert (row["members_total"], len(row["key"])) == (70, 1025)
+    assert len(listed.content) < 40_000
+    shown = ask(here, "/v1/samples/images/deep/long.tar", number=0)["records"][0]
+    assert {each["text"] for each in shown["members"]} == {"x"}
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,9 @@ from dsort.user_code.tar_headers import tar_header, tar_padding
 
 __all__ = ["changed", "counts", "garbage", "payload", "records", "shown"]
 
-MEMBERS_LISTED_MAX: Final = 64  # of a record: the rest is counted
+MEMBERS_LISTED_MAX: Final = 16  # of each record of a page: the rest is counted
+MEMBERS_SHOWN_MAX: Final = 64  # of a record with its content
+NAME_CHARACTERS_MAX: Final = 1024  # of a key or a name: a tar may have one of megabytes
 CONTENT_BYTES_MAX: Final = 6 << 20  # of all records that are shown at once
 PAYLOAD_BYTES_MAX: Final = 64 << 20
 RECORD_BYTES_MAX: Final = 64 << 20  # that a transform is tried on
@@ -182,11 +184,11 @@ def _record(shard: Shard, number: int) -> Record:
     return shard.record(number)
 
 
-def _row(record: Record) -> dict[str, Any]:
-    listed = islice(record.sizes.items(), MEMBERS_LISTED_MAX)
+def _row(record: Record, members_max: int = MEMBERS_LISTED_MAX) -> dict[str, Any]:
+    listed = islice(record.sizes.items(), members_max)
     return {
         "number": record.index,
-        "key": record.key,
+        "key": _short(record.key),
         "members": [_member(record, name, size_bytes) for name, size_bytes in listed],
         "members_total": len(record.sizes),
         "size_bytes": record.size_bytes,
@@ -195,15 +197,18 @@ def _row(record: Record) -> dict[str, Any]:
 
 def _member(record: Record, name: str, size_bytes: int) -> dict[str, Any]:
     extension = extension_of(name, record.key)
-    shown_as = f".{extension}" if extension else ""
-    return {"name": name, "extension": shown_as, "size_bytes": size_bytes}
+    shown_as = _short(f".{extension}") if extension else ""
+    return {"name": _short(name), "extension": shown_as, "size_bytes": size_bytes}
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= NAME_CHARACTERS_MAX else f"{name[:NAME_CHARACTERS_MAX]}…"
 
 
 def _shown(record: Record, left: int) -> tuple[dict[str, Any], int]:
     """The record with what is shown of its members, and how many bytes may still be sent whole."""
-    document = _row(record)
-    for member in document["members"]:
-        name = member["name"]
+    document = _row(record, MEMBERS_SHOWN_MAX)
+    for name, member in zip(record.sizes, document["members"], strict=False):
         try:
             head = record.read(name, 0, SHOWN_BYTES_MAX)
         except InputError as error:  # of this member alone
