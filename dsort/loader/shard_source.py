@@ -19,7 +19,7 @@ import numpy as np
 import xxhash
 
 from dsort.closing import ClosesOnExit
-from dsort.containers.base import Container, ForwardScanner
+from dsort.containers.base import ForwardScanner
 from dsort.containers.registry import codec_of, container_of
 from dsort.data.columns import Int64s
 from dsort.data.members import MemberKind, MemberTable
@@ -36,6 +36,8 @@ GAP_BYTES_MAX: Final = 128 << 10
 """Bytes between two wanted records of a file that are read with them; of a store, more."""
 GAP_BYTES_STORE: Final = 1 << 20
 RANGE_BYTES_MAX: Final = 32 << 20
+FILE_BYTES_MAX: Final = 4 << 20
+"""The same of files, where one read costs nothing, and windows stay in a processor's cache."""
 PASSED_RECORD_BYTES: Final = 64 << 10
 """Larger records, on average, are passed over from header to header in a file."""
 HEADER_BYTES: Final = 4 << 10
@@ -88,17 +90,33 @@ class _Ranges:
     high: int
 
 
-def _ranges(index: RecordIndex, rows: Int64s, gap_bytes_max: int) -> Iterator[_Ranges]:
-    """Ranges of at most ``RANGE_BYTES_MAX``, or of one record, that between them have ``rows``."""
+def _ranges(
+    index: RecordIndex, rows: Int64s, gap_bytes_max: int, bytes_max: int
+) -> Iterator[_Ranges]:
+    """Ranges of at most ``bytes_max``, or of one record, that between them have ``rows``."""
     low, high = index.low[rows], index.high[rows]
+    gaps = low[1:] - high[:-1]
+    is_near = ((gaps >= 0) & (gaps <= gap_bytes_max)).tolist()
+    ends, begins = high.tolist(), low.tolist()
     first = 0
     for at in range(1, len(rows) + 1):
-        if at < len(rows):
-            gap, total = int(low[at] - high[at - 1]), int(high[at] - low[first])
-            if 0 <= gap <= gap_bytes_max and total <= RANGE_BYTES_MAX:
-                continue
+        if at < len(rows) and is_near[at - 1] and ends[at] - begins[first] <= bytes_max:
+            continue
         yield _Ranges(rows[first:at], int(low[first:at].min()), int(high[first:at].max()))
         first = at
+
+
+class _Room:
+    """Memory that ranges are read to, one after the other: fresh memory costs more than a copy."""
+
+    def __init__(self) -> None:
+        self._array = np.empty(0, np.uint8)
+
+    def view(self, size_bytes: int) -> memoryview:
+        """So many bytes. They are those that the last call gave."""
+        if len(self._array) < size_bytes:
+            self._array = np.empty(size_bytes, np.uint8)
+        return self._array.data[:size_bytes]
 
 
 class ShardSource(ClosesOnExit):
@@ -127,6 +145,7 @@ class ShardSource(ClosesOnExit):
         self._index: RecordIndex | None = None
         self._forward: _ForwardTar | None = None
         self._shard: Shard | None = None
+        self._room = _Room()
         self._turn = threading.Condition()
         self._tickets = self._served = 0
 
@@ -196,7 +215,7 @@ class ShardSource(ClosesOnExit):
         scanner = container.scanner(self._place.name, self._file.info.size_bytes)
         if codec_of(self._place.name) is None and isinstance(scanner, ForwardScanner):
             self._forward = _ForwardTar(
-                self._place, self._file, scanner, container, self._window_bytes, self.url
+                self._place, self._file, scanner, self._window_bytes, self.url
             )
         else:
             self._shard = self._opened_shard()
@@ -213,9 +232,12 @@ class ShardSource(ClosesOnExit):
     def _of_index(self, index: RecordIndex, rows: Int64s) -> Iterator[Sample]:
         assert self._file is not None
         self._check_rows(rows, len(index))
-        gap = GAP_BYTES_MAX if self._file.is_file else GAP_BYTES_STORE
-        for each in _ranges(index, rows, gap):
-            view = memoryview(bytearray(each.high - each.low))
+        is_file = self._file.is_file
+        gap, most = (
+            (GAP_BYTES_MAX, FILE_BYTES_MAX) if is_file else (GAP_BYTES_STORE, RANGE_BYTES_MAX)
+        )
+        for each in _ranges(index, rows, gap, most):
+            view = self._room.view(each.high - each.low)
             self._file.read_into(view, each.low)
             yield from samples_in(index, each.rows, view, each.low, self.url)
 
@@ -256,14 +278,13 @@ class _ForwardTar:
         place: ShardPlace,
         file: ShardFile,
         scanner: ForwardScanner,
-        container: Container,
         window_bytes: int,
         url: str,
     ) -> None:
         self.index: RecordIndex | None = None  # of all of it, once it is known
-        self._place, self._file, self._scanner = place, file, scanner
-        self._container, self._url = container, url
-        self._window_bytes = window_bytes
+        self._place, self._file, self._scanner, self._url = place, file, scanner, url
+        self._room = _Room()
+        self._window_bytes = min(window_bytes, FILE_BYTES_MAX) if file.is_file else window_bytes
         self._step_bytes = min(FIRST_BYTES, window_bytes)
         self._size_bytes = file.info.size_bytes
         self._members = 0  # that were taken from the scanner
@@ -319,8 +340,8 @@ class _ForwardTar:
             self._step_bytes = min(2 * step, self._window_bytes)
         step = max(step, self._scanner.window_bytes_min)
         size = min(begin - base + step, self._size_bytes - base)
-        view = memoryview(bytearray(size))
         self._last = None
+        view = self._room.view(size)
         self._file.read_into(view, base)
         self._note(view, base)
         if self._scanner.next_offset < base + size:
