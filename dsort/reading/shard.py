@@ -7,6 +7,7 @@ payload lies between them. After that a record is one read of its own bytes, fro
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
@@ -169,11 +170,13 @@ class Shard(ClosesOnExit, Sequence[Record]):
         self._place = place
         self._known = index
         self._lock = threading.RLock()
-        self._ends = ExitStack()
+        ends = ExitStack()
+        # Also when it is let go of, and before an interpreter that ends takes modules apart.
+        self._release = weakref.finalize(self, ends.close)
         container = container_of(place.name)
         self._reader = ShardReader(_buffer_bytes(place.name, container), stop)
         opening = self._reader.open(place.bucket, place.name, DecodingRules(max_expansion))
-        self._bytes: ShardBytes | None = self._ends.enter_context(opening)
+        self._bytes: ShardBytes | None = ends.enter_context(opening)
         self.size_bytes = self._bytes.file_bytes
         try:
             _refuse_other_size(place, self.size_bytes)
@@ -188,7 +191,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
         """Release the shard. Its records can be read no more. Closing again is harmless."""
         with self._lock:
             self._bytes = None
-            self._ends.close()
+            self._release()
 
     @property
     def keys(self) -> Sequence[str]:
