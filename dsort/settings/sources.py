@@ -101,6 +101,32 @@ def _dollars(value: object, place: _Place) -> float:
     return dollars
 
 
+def _exchange(value: object, place: _Place) -> str:
+    if value not in ("flight", "ray"):
+        raise BucketTextError('must be "flight" or "ray"')
+    return str(value)
+
+
+def _ports(value: object, place: _Place) -> tuple[int, int]:
+    first, dash, last = _text(value, place).partition("-")
+    if (
+        dash
+        and all(each.isascii() and each.isdecimal() for each in (first, last))
+        and 0 < int(first) <= int(last) < 1 << 16
+    ):
+        return int(first), int(last)
+    raise BucketTextError('must be the first and the last port, e.g. "20000-20100"')
+
+
+def _network(value: object, place: _Place) -> str:
+    from ipaddress import ip_network
+
+    try:
+        return str(ip_network(_text(value, place)))
+    except ValueError:
+        raise BucketTextError('must be a network, e.g. "10.1.0.0/16"') from None
+
+
 _TOP: Final[Mapping[str, tuple[str, _Reader]]] = {
     "root": ("root", _path),
     "scratch": ("scratch", _path),
@@ -108,6 +134,9 @@ _TOP: Final[Mapping[str, tuple[str, _Reader]]] = {
     "bandwidth_max": ("bandwidth_max_bytes_per_s", _rate),
     "workers": ("workers", _count),
     "ray_address": ("ray_address", _text),
+    "exchange": ("exchange", _exchange),
+    "exchange_ports": ("exchange_ports", _ports),
+    "exchange_network": ("exchange_network", _network),
 }
 """What may be set for jobs, by its name in a file: the field here, and how it is read."""
 

@@ -44,6 +44,10 @@ class StoreSettings:
 class Settings:
     """All settings of a user. Made by :func:`load_settings`; ``Settings()`` has none.
 
+    ``exchange``: how spill goes between the nodes of a cluster: ``"flight"`` or ``"ray"``;
+    ``exchange_ports``: first and last port that nodes may listen on for it; ``exchange_network``:
+    with which of their addresses, as ``"10.1.0.0/16"``.
+
     ``stores`` are pairs of a store (``"s3"``, ``"gs"``, ``"az"``, ``"ais"``, ``"http"``) or of the
     URI of a bucket, and what is set for it. ``commands`` are pairs of a name that hooks may say,
     and the program that it stands for, with its arguments.
@@ -55,6 +59,9 @@ class Settings:
     bandwidth_max_bytes_per_s: float | None = None
     workers: int | None = None
     ray_address: str | None = None
+    exchange: str | None = None
+    exchange_ports: tuple[int, int] | None = None
+    exchange_network: str | None = None
     stores: tuple[tuple[str, StoreSettings], ...] = ()
     commands: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
@@ -63,8 +70,12 @@ class Settings:
         """The settings whose ``asdict`` somebody made JSON of, paths as texts; none of its
         ``commands``."""
         paths = {name: values[name] for name in ("root", "scratch")}
-        found = {name: None if text is None else Path(text) for name, text in paths.items()}
+        found: dict[str, Any] = {
+            name: None if text is None else Path(text) for name, text in paths.items()
+        }
         stores = tuple((store, StoreSettings(**table)) for store, table in values["stores"])
+        ports = values.get("exchange_ports")
+        found["exchange_ports"] = None if ports is None else tuple(ports)
         return cls(**{**values, **found, "stores": stores, "commands": ()})
 
     @property

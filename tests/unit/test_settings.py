@@ -3,7 +3,9 @@ is, and no secret is taken or repeated."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,9 @@ def test_everything_that_can_be_set(user: User) -> None:
         bandwidth_max = "500MB"
         workers = 4
         ray_address = "auto"
+        exchange = "ray"
+        exchange_ports = "20000-20100"
+        exchange_network = "10.1.0.0/16"
 
         [stores.s3]
         endpoint_url = "http://10.0.0.1:8333/"
@@ -87,6 +92,8 @@ def test_everything_that_can_be_set(user: User) -> None:
     found = user.settings(DSORT_HTTP_DOLLARS_PER_GB_READ="0.09")
     assert (found.root, found.scratch) == (user.cwd / "data", user.home / "scratch")
     assert (found.memory_max_bytes, found.workers, found.ray_address) == (8 << 30, 4, "auto")
+    assert (found.exchange, found.exchange_ports) == ("ray", (20000, 20100))
+    assert found.exchange_network == "10.1.0.0/16"
     assert found.bandwidth_max_bytes_per_s == 500 * MIB
     assert found.of_store("s3") == StoreSettings(
         "http://10.0.0.1:8333", "eu-west-1", "lab", 32, 32 * MIB, 100.0 * MIB
@@ -355,3 +362,25 @@ def test_commands_are_the_users_own_and_lists_of_texts(tmp_path: Path) -> None:
         (own / "dsort.toml").write_text(f"[commands]\npage = {wrong}\n")
         with pytest.raises(SpecError, match="a program by its whole path"):
             load_settings({}, cwd, home)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("DSORT_EXCHANGE", "tcp"),
+        ("DSORT_EXCHANGE_PORTS", "20000"),
+        ("DSORT_EXCHANGE_PORTS", "20100-20000"),
+        ("DSORT_EXCHANGE_PORTS", "0-65536"),
+        ("DSORT_EXCHANGE_PORTS", "1-2-3"),
+        ("DSORT_EXCHANGE_NETWORK", "10.1.0.1/16"),
+    ],
+)
+def test_what_says_nothing_about_the_exchange_is_refused(
+    user: User, variable: str, value: str
+) -> None:
+    assert list(user.problems(**{variable: value})) == [variable]
+
+
+def test_ports_of_the_exchange_come_back_from_json(user: User) -> None:
+    found = user.settings(DSORT_EXCHANGE_PORTS="20000-20100")
+    assert Settings.of_json(json.loads(json.dumps(asdict(found), default=str))) == found
