@@ -28,7 +28,9 @@ from dsort.storage.directory.files import LocalStagedObject
 from dsort.storage.directory.os_errors import StorageErrors
 
 __all__ = [
+    "BLOCKS_IN_FLIGHT_MAX",
     "BLOCK_BYTES",
+    "Payload",
     "RemoveSpill",
     "SpillBlock",
     "SpillFiles",
@@ -121,11 +123,13 @@ class SpillFiles:
         """Fill ``buffer`` from byte ``start`` of a worker's file."""
         name = spill_name(worker, self._partition)
         with StorageErrors(f"read {name}", str(self._scratch)):
-            file = self._files.get(worker)
-            if file is None:
-                file = self._files[worker] = self._scratch.open_to_read(name)
-                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-            _fill(file, name, start, buffer)
+            _fill(self._open(worker, name), name, start, buffer)
+
+    def size_bytes(self, worker: int) -> int:
+        """How long a worker's file is."""
+        name = spill_name(worker, self._partition)
+        with StorageErrors(f"read {name}", str(self._scratch)):
+            return os.fstat(self._open(worker, name)).st_size
 
     def forget(self) -> None:
         """What was read is in a buffer: give its pages back."""
@@ -137,6 +141,13 @@ class SpillFiles:
         for file in self._files.values():
             os.close(file)
         self._files.clear()
+
+    def _open(self, worker: int, name: str) -> int:
+        file = self._files.get(worker)
+        if file is None:
+            file = self._files[worker] = self._scratch.open_to_read(name)
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        return file
 
 
 def _fill(file: int, name: str, start: int, buffer: memoryview) -> None:
@@ -164,6 +175,10 @@ BLOCK_BYTES = 16 << 20
 object store is workers x 32 MiB, whatever the size of the data."""
 
 
+Payload = Sequence[NDArray[np.uint8]]
+"""Bytes, in pieces, one after the other."""
+
+
 @dataclass(frozen=True, slots=True)
 class SpillBlock:
     """Ranges of one partition's spill files, one after the other: ``sizes`` bytes from ``starts``
@@ -174,14 +189,14 @@ class SpillBlock:
     starts: tuple[int, ...]
     sizes: tuple[int, ...]
 
-    def answer(self, store: IndexStore) -> NDArray[np.uint8]:
+    def answer(self, store: IndexStore) -> Payload:
         block = np.empty(sum(self.sizes), np.uint8)
         view, at = block.data, 0
         ranges = zip(self.workers, self.starts, self.sizes, strict=True)
         for worker, start, size in ranges:
             read_spill(store.scratch, worker, self.partition, start, view[at : at + size])
             at += size
-        return block
+        return [block]
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,15 +239,20 @@ class _Batch:
             tuple(each.size for each in self.ranges),
         )
 
-    def scatter(
-        self, block: np.ndarray[tuple[int], np.dtype[np.uint8]], buffers: Sequence[memoryview]
-    ) -> None:
+    def scatter(self, payload: Payload, buffers: Sequence[memoryview]) -> None:
         """Put the answer where it is wanted."""
-        source, done = block.data, 0
+        pieces = iter(payload)
+        source, used = memoryview(b""), 0
         for each in self.ranges:
             target = buffers[each.buffer]
-            target[each.at : each.at + each.size] = source[done : done + each.size]
-            done += each.size
+            at, end = each.at, each.at + each.size
+            while at < end:
+                if used == len(source):
+                    source, used = next(pieces).data, 0
+                part = min(end - at, len(source) - used)
+                target[at : at + part] = source[used : used + part]
+                at += part
+                used += part
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +261,7 @@ class _Fetch:
 
     here: list[_Range]
     batches: list[_Batch]
-    blocks: Iterator[np.ndarray[tuple[int], np.dtype[np.uint8]]]
+    blocks: Iterator[Payload]
 
 
 class SpillReader:

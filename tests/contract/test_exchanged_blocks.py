@@ -1,0 +1,290 @@
+"""Blocks of spill go from node to node by Arrow Flight: whole and byte for byte, to processes of
+the same job alone, and from its spill files alone. What goes wrong is an error within a bound."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+from numpy.typing import NDArray
+
+from dsort.runtime.ray import block_client
+from dsort.runtime.ray.block_client import BlockClient, BlockError, UnreachableError
+from dsort.runtime.ray.block_server import BATCH_BYTES, BlockPlace, BlockServer, NoBlocksError
+from dsort.runtime.ray.block_tickets import BlockKey, ForgedTicketError, TicketError
+from dsort.scratch.directory import Scratch
+from dsort.scratch.spill import BLOCK_BYTES, Payload, SpillBlock, SpillWriter
+from tests.support.certificates import make_certificate
+
+NODE = "token@node"
+WORKER, PARTITION = 3, 1
+SPILLED = np.random.default_rng(7).bytes(3 * BATCH_BYTES)
+KEY = BlockKey.new()
+WHOLE = SpillBlock(PARTITION, (WORKER,), (0,), (len(SPILLED),))
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scratch]:
+    with Scratch(tmp_path_factory.mktemp("node") / "scratch", make=True) as scratch:
+        writer = SpillWriter(scratch, WORKER, 2, to_disk=False)
+        writer.append(PARTITION, [SPILLED], len(SPILLED))
+        writer.close()
+        scratch.write("secret", b"of the job, and no spill")
+        yield scratch
+
+
+@pytest.fixture
+def serve(scratch: Scratch) -> Iterator[Callable[..., BlockServer]]:
+    begun: list[BlockServer] = []
+
+    def serve(
+        kind: type[BlockServer] = BlockServer, place: BlockPlace | None = None
+    ) -> BlockServer:
+        begun.append(kind(scratch, NODE, KEY, place or BlockPlace(), "127.0.0.1"))
+        return begun[-1]
+
+    yield serve
+    for server in begun:
+        server.close()
+
+
+@pytest.fixture
+def client() -> Iterator[BlockClient]:
+    client = BlockClient(KEY)
+    yield client
+    client.close()
+
+
+def bytes_of(coming: Future[Payload]) -> bytes:
+    return b"".join(piece.tobytes() for piece in coming.result())
+
+
+# --- what comes ---------------------------------------------------------------------------------
+
+
+def test_a_block_is_the_ranges_one_after_the_other(
+    serve: Callable[..., BlockServer], client: BlockClient
+) -> None:
+    place = serve().location
+    ranges = [(5, 10), (BATCH_BYTES - 3, BATCH_BYTES + 6), (0, 1), (len(SPILLED) - 2, 2)]
+    block = SpillBlock(
+        PARTITION, (WORKER,) * 4, tuple(at for at, _ in ranges), tuple(n for _, n in ranges)
+    )
+    expected = b"".join(SPILLED[at : at + size] for at, size in ranges)
+    several = [client.begin(place, NODE, block) for _ in range(9)]
+    assert [bytes_of(each) for each in several] == [expected] * 9
+    assert bytes_of(client.begin(place, NODE, WHOLE)) == SPILLED
+
+
+def test_a_server_listens_on_one_address_and_on_a_port_of_its_range(
+    serve: Callable[..., BlockServer], client: BlockClient
+) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+        with pytest.raises(NoBlocksError, match=f"no port of {port} to {port}.*in use"):
+            serve(place=BlockPlace((port, port)))
+    place = BlockPlace((port, port))
+    server = serve(place=place)
+    assert server.location == f"grpc://127.0.0.1:{port}"
+    with pytest.raises(NoBlocksError, match="in use"):
+        serve(place=place)  # gRPC would share the port
+    with pytest.raises(OSError), socket.socket() as other:
+        other.connect(("127.0.0.2", port))
+    assert bytes_of(client.begin(server.location, NODE, WHOLE)) == SPILLED
+
+
+def test_the_address_of_a_node_is_the_one_in_the_network_that_is_set() -> None:
+    assert BlockPlace().address("192.0.2.7") == "192.0.2.7"
+    assert BlockPlace(network="127.0.0.0/8").address("192.0.2.7") == "127.0.0.1"
+    with pytest.raises(NoBlocksError, match=r"no address in 203\.0\.113\.0/24"):
+        BlockPlace(network="203.0.113.0/24").address("127.0.0.1")
+
+
+def test_where_ray_has_certificates_both_ends_show_them(
+    serve: Callable[..., BlockServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, key = make_certificate(tmp_path)
+    monkeypatch.setenv("RAY_USE_TLS", "1")
+    monkeypatch.setenv("RAY_TLS_SERVER_CERT", str(certificate))
+    monkeypatch.setenv("RAY_TLS_SERVER_KEY", str(key))
+    with pytest.raises(NoBlocksError, match="RAY_TLS_CA_CERT is not"):
+        serve()
+    monkeypatch.setenv("RAY_TLS_CA_CERT", str(certificate))
+    place, known = serve().location, BlockClient(KEY)
+    assert place.startswith("grpc+tls://")
+    assert bytes_of(known.begin(place, NODE, WHOLE)) == SPILLED
+    known.close()
+    monkeypatch.setenv("RAY_USE_TLS", "0")
+    stranger = BlockClient(KEY)
+    with pytest.raises(UnreachableError):
+        stranger.begin(place.replace("+tls", ""), NODE, WHOLE).result()
+    stranger.close()
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+
+def test_who_has_not_the_key_of_the_job_gets_nothing(serve: Callable[..., BlockServer]) -> None:
+    stranger = BlockClient(BlockKey.new())
+    with pytest.raises(UnreachableError, match="not signed with this job's key"):
+        stranger.begin(serve().location, NODE, WHOLE).result()
+    stranger.close()
+
+
+def test_the_key_shows_in_no_text_and_tells_a_ticket_from_a_changed_one() -> None:
+    assert KEY.secret.hex() not in repr(KEY) + str(KEY)
+    assert str(KEY.secret) not in f"{KEY!r} {KEY}"
+    ticket = KEY.ticket(NODE, WHOLE)
+    assert KEY.secret not in ticket
+    assert KEY.open(ticket) == (NODE, WHOLE)
+    assert KEY.ticket(NODE, WHOLE) != ticket
+    for at in (0, 31, 32, len(ticket) - 2):
+        changed = bytearray(ticket)
+        changed[at] ^= 1
+        with pytest.raises(ForgedTicketError):
+            KEY.open(bytes(changed))
+    assert KEY.proves(KEY.proof(ticket), ticket)
+    assert not KEY.proves(KEY.proof(KEY.ticket(NODE, WHOLE)), ticket)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [],
+        {"node": NODE},
+        ["n", NODE, "../secret", [3], [0], [1]],
+        ["n", NODE, 1, ["secret"], [0], [1]],
+        ["n", NODE, 1, [3], [-1], [1]],
+        ["n", NODE, 1, [3], [0], [True]],
+        ["n", NODE, 1, [3], [0.5], [1]],
+        ["n", NODE, 1, [3], [1 << 63], [1]],
+        ["n", NODE, 1, [3, 3], [0], [1]],
+        ["n", NODE, 1, [3], [0], [BLOCK_BYTES + 1]],
+        ["n", NODE, 1, [], [], []],
+    ],
+    ids=str,
+)
+def test_a_ticket_of_the_job_that_no_worker_makes_is_refused(said: object) -> None:
+    text = orjson.dumps(said)
+    with pytest.raises(TicketError) as caught:
+        KEY.open(KEY._mac(b"dsort asks ", text) + text)
+    assert not isinstance(caught.value, ForgedTicketError)
+
+
+def test_ranges_outside_of_the_files_and_other_files_are_refused(
+    serve: Callable[..., BlockServer], client: BlockClient, scratch: Scratch
+) -> None:
+    place = serve().location
+    for block, why in [
+        (SpillBlock(PARTITION, (WORKER,), (len(SPILLED),), (1,)), "more than worker 3 has spilled"),
+        (SpillBlock(PARTITION, (8,), (0,), (1,)), "there is no such file"),
+        (SpillBlock(7, (WORKER,), (0,), (1,)), "there is no such file"),
+    ]:
+        with pytest.raises(BlockError, match=why) as caught:
+            client.begin(place, NODE, block).result()
+        assert not isinstance(caught.value, UnreachableError), "Ray is asked, and says why"
+    with pytest.raises(BlockError, match="it is for other scratch"):
+        client.begin(place, "another@node", WHOLE).result()
+    (scratch.path / f"spill-9-{PARTITION}").symlink_to("secret")
+    with pytest.raises(BlockError):
+        client.begin(place, NODE, SpillBlock(PARTITION, (9,), (0,), (1,))).result()
+
+
+# --- what goes wrong ----------------------------------------------------------------------------
+
+
+class Stalling(BlockServer):
+    """Sends one batch, and then nothing until it is closed."""
+
+    stalls = 0
+
+    def _read(self, files: object, parts: object, size_bytes: int) -> NDArray[np.uint8]:
+        if self.stalls:
+            self.on = threading.Event()
+            self.on.wait()
+        self.stalls += 1
+        return np.zeros(size_bytes, np.uint8)
+
+    def close(self) -> None:
+        self.on.set()
+        super().close()
+
+
+def test_a_stream_that_stands_still_ends_in_time(
+    serve: Callable[..., BlockServer], client: BlockClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_client, "CALL_S_MAX", 0.5)
+    server = serve(Stalling)
+    with pytest.raises(UnreachableError, match=r"(?i)deadline"):
+        client.begin(server.location, NODE, WHOLE).result(timeout=30)
+    assert isinstance(server, Stalling)
+    assert server.stalls == 1
+
+
+class Short(BlockServer):
+    """Leaves out the last batch."""
+
+    def batches(self, block: SpillBlock) -> Iterator[NDArray[np.uint8]]:
+        yield from list(super().batches(block))[:-1]
+
+
+class Long(BlockServer):
+    """Repeats the last one."""
+
+    def batches(self, block: SpillBlock) -> Iterator[NDArray[np.uint8]]:
+        found = list(super().batches(block))
+        yield from [*found, found[-1]]
+
+
+class Strange(BlockServer):
+    """Is of another job, and says yes to everything."""
+
+    def proof(self, ticket: bytes) -> bytes:
+        return BlockKey.new().proof(ticket)
+
+
+class Failing(BlockServer):
+    """Cannot read what it has begun to send."""
+
+    reads = 0
+
+    def _read(self, files: object, parts: object, size_bytes: int) -> NDArray[np.uint8]:
+        self.reads += 1
+        if self.reads > 1:
+            raise OSError(5, "Input/output error")
+        return np.zeros(size_bytes, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        (Short, f"it sent {2 * BATCH_BYTES:,} of {3 * BATCH_BYTES:,} bytes"),
+        (Long, "it sent other bytes than were asked for"),
+        (Strange, "what answers there is not of this job"),
+        (Failing, "Input/output error"),
+    ],
+)
+def test_what_is_not_the_whole_block_is_no_answer(
+    serve: Callable[..., BlockServer], client: BlockClient, kind: type[BlockServer], why: str
+) -> None:
+    server = serve(kind)
+    with pytest.raises(BlockError, match=why):
+        client.begin(server.location, NODE, WHOLE).result()
+
+
+def test_a_server_that_is_gone_is_unreachable_and_another_one_is_asked_anew(
+    serve: Callable[..., BlockServer], client: BlockClient
+) -> None:
+    gone = serve()
+    assert bytes_of(client.begin(gone.location, NODE, WHOLE)) == SPILLED
+    gone.close()
+    with pytest.raises(UnreachableError):
+        client.begin(gone.location, NODE, WHOLE).result()
+    assert bytes_of(client.begin(serve().location, NODE, WHOLE)) == SPILLED
