@@ -175,6 +175,10 @@ class ArithmeticRuntime:
             traffic.pickle_seconds += sent - began + time.process_time() - answered
             yield task, heard
 
+    def warnings(self) -> list[str]:
+        """See :class:`~dsort.runtime.base.Runtime`."""
+        return []
+
     def close(self, *, keep_scratch: bool = False) -> None:
         """Nobody has to go."""
 

@@ -582,8 +582,10 @@ def _runtime(spec: JobSpec, options: RunOptions, stop: StopFlag, memory: JobMemo
         workers = workers_that_fit(memory.wanted_bytes, workers_here(options.workers))
         return LocalRuntime(workers, stop, forks=options.forks)
     if options.runtime == "ray":
+        from dsort.runtime.ray.block_server import BlockPlace
         from dsort.runtime.ray.runtime import RayRuntime  # takes seconds to import; only where used
 
+        settings = options.settings
         return RayRuntime(
             options.ray_address,
             options.workers,
@@ -592,5 +594,7 @@ def _runtime(spec: JobSpec, options: RunOptions, stop: StopFlag, memory: JobMemo
             labels=options.ray_labels,
             cpus=cpus_of(spec.steps),
             gpus=float(GpuNeeds.of(spec.steps).total),
+            flight=settings.exchange != "ray",
+            place=BlockPlace(settings.exchange_ports, settings.exchange_network or ""),
         )
     raise SpecError(f"unknown runtime {options.runtime}", hint="local or ray")

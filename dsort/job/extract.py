@@ -69,6 +69,8 @@ def answers(
     a node was lost."""
     lost = ""
     for task, done in job.runtime.run(tasks, workers_max=workers_max):
+        for text in job.runtime.warnings():
+            job.warn("slow_exchange", text)
         if isinstance(done, ScratchLost):
             lost = done.node
         else:

@@ -90,6 +90,9 @@ class Runtime(Protocol):
         """``StorageError`` naming the node if some node does not see ``path`` with a file ``token``
         in it. The nodes that turned out to be lost, in words."""
 
+    def warnings(self) -> list[str]:
+        """What came up since this was asked last, and a user should know: it makes jobs slow."""
+
     def close(self, *, keep_scratch: bool = False) -> None:
         """Stop all workers at once, release what they hold, and remove their nodes unless
         ``keep_scratch``. May be called twice."""

@@ -162,6 +162,10 @@ class LocalRuntime:
                     if answer is not None:
                         yield answer
 
+    def warnings(self) -> list[str]:
+        """See :class:`~dsort.runtime.base.Runtime`."""
+        return []
+
     def close(self, *, keep_scratch: bool = False) -> None:
         """Kill what is still running: workers hold nothing that the job's end needs."""
         for host in self._hosts:

@@ -21,6 +21,7 @@ from dsort.job.events import Event, JobReport, JobWarning, PhaseDone, Progress
 from dsort.options import RunOptions
 from dsort.runtime.base import Runtime
 from dsort.scratch.requests import Indexed
+from dsort.settings import Settings
 from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag
 from dsort.workers.tasks import ShardExtracted
@@ -80,9 +81,16 @@ def run(
     move: str,
     spec: Mapping[str, Any],
     on_event: Callable[[Event], None] = lambda event: None,
+    settings: Settings | None = None,
 ) -> JobReport:
     whole = {"input_bck": "in", "output_bck": bucket, "output_format": "out-%03d", **spec}
-    options = RunOptions(root=root, runtime="ray", move=move, scratch=root / "scratch")
+    options = RunOptions(
+        root=root,
+        runtime="ray",
+        move=move,
+        scratch=root / "scratch",
+        settings=settings or Settings(),
+    )
     whole.setdefault("output_shard_size", 16000)
     return api.run(parse_spec(whole).spec, options=options, on_event=on_event)
 
@@ -189,29 +197,59 @@ def test_a_node_that_dies_while_it_is_asked_is_waited_for_no_longer(
     assert (blind, [dead in each for each in gone]) == ([], [True])
 
 
-def test_a_job_larger_than_all_object_stores_needs_no_more_of_them(
-    nodes: Nodes, tmp_path: Path
-) -> None:
-    size = 1 << 20
+def dealt_out(root: Path, shard_count: int, **options: Any) -> tuple[list[str], list[Event]]:
+    """Sort records of 1 MiB, 16 a shard, there and here: the shards, which are equal, and what the
+    job there said."""
+    size, heard = 1 << 20, list[Event]()
     shards = {
         f"in-{number:02}.tar": Shard(
             tuple(Member(f"{number:02}{at:02}.bin", os.urandom(size)) for at in range(16))
         )
-        for number in range(16)
+        for number in range(shard_count)
     }
-    write_shards(tmp_path / "in", shards)
+    write_shards(root / "in", shards)
     spec = {"algorithm": {"kind": "md5"}, "output_shard_size": 20 * size}
-    assert 16 * 16 * size > NODES * OBJECT_STORE_BYTES
-    run(tmp_path, "there", "spill", spec)
+    run(root, "there", "spill", spec, on_event=heard.append, **options)
     whole = {"input_bck": "in", "output_bck": "here", "output_format": "out-%03d", **spec}
-    api.run(parse_spec(whole).spec, options=RunOptions(root=tmp_path, workers=1))
-    names = sorted(path.name for path in (tmp_path / "here").glob("*.tar"))
-    equal, _, _ = filecmp.cmpfiles(tmp_path / "here", tmp_path / "there", names, shallow=False)
+    api.run(parse_spec(whole).spec, options=RunOptions(root=root, workers=1))
+    names = sorted(path.name for path in (root / "here").glob("*.tar"))
+    equal, _, _ = filecmp.cmpfiles(root / "here", root / "there", names, shallow=False)
     assert equal == names != []
+    return names, heard
+
+
+def slow_exchanges(heard: list[Event]) -> list[str]:
+    return [e.text for e in heard if isinstance(e, JobWarning) and e.kind == "slow_exchange"]
+
+
+def test_payload_goes_from_node_to_node_and_through_no_object_store(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    _, heard = dealt_out(tmp_path, 3)
+    assert max(nodes.object_store_bytes().values()) < 1 << 20
+    assert slow_exchanges(heard) == []
+
+
+@pytest.mark.exhaustive
+def test_a_job_by_ray_that_is_larger_than_all_object_stores_needs_no_more_of_them(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    assert NODES * OBJECT_STORE_BYTES < 16 * 16 << 20
+    _, heard = dealt_out(tmp_path, 16, settings=Settings(exchange="ray"))
     touched = nodes.object_store_bytes()
-    assert touched.pop(nodes.head_id) < size, "payload went through the coordinator's node"
-    assert min(touched.values()) > 16 * size, "no payload went from node to node"
+    assert touched.pop(nodes.head_id) < 1 << 20, "payload went through the coordinator's node"
+    assert min(touched.values()) > 16 << 20, "no payload went from node to node"
     assert nodes.spilled_objects() == []
+    assert slow_exchanges(heard) == [], "as it was asked to"
+
+
+@pytest.mark.exhaustive
+def test_nodes_that_flight_does_not_reach_are_told_once_each(nodes: Nodes, tmp_path: Path) -> None:
+    _, heard = dealt_out(tmp_path, 6, settings=Settings(exchange_network="203.0.113.0/24"))
+    said = slow_exchanges(heard)
+    told = [node for text in said for node in nodes.ids if node in text]
+    assert len(told) == len(said) == len(set(told)) > 0
+    assert all("it has no address in 203.0.113.0/24" in text for text in said)
 
 
 # --- nodes --------------------------------------------------------------------------------------

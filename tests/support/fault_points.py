@@ -88,10 +88,11 @@ IN_WORKERS = {
     "create:finish": Point("dsort.workers.shard_writer", "ShardWriter.finish", "after"),
     "create:end": Point("dsort.workers.creator", "Creator.create", "after"),
     "rows:end": Point("dsort.workers.table_creator", "TableCreator.create", "after"),
+    "block:read": Point("dsort.runtime.ray.block_server", "BlockServer._read", "before"),
     "seal:start": Point("dsort.workers.sealer", "Sealer.seal", "before"),
     "seal:end": Point("dsort.workers.sealer", "Sealer.seal", "after"),
 }
-"""Points that only the workers of a job pass."""
+"""Points that only the workers of a job pass, and the agents of its nodes."""
 
 IN_COORDINATORS = {
     "lease:take": Point("dsort.job.lease", "Lease.take", "after"),

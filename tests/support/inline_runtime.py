@@ -177,6 +177,10 @@ class InlineRuntime:
             self._rng.shuffle(answers)
         yield from answers
 
+    def warnings(self) -> list[str]:
+        """See :class:`~dsort.runtime.base.Runtime`."""
+        return []
+
     def close(self, *, keep_scratch: bool = False) -> None:
         for worker in self._workers:
             worker.close()

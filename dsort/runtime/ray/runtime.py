@@ -2,9 +2,10 @@
 its scratch. Actors run on a cluster, on a Ray that this process is connected to already, or on a
 Ray of the job's own.
 
-Ray carries tasks, answers, and what one node reads of another node's scratch. Payload does not
-pass through this process. Ray retries requests for scratch only: dsort replaces a worker that died
-and does its task again, so that there is one bound on both.
+Ray carries tasks and answers, also the small ones of another node's scratch; spill goes from node
+to node by Arrow Flight (``exchange``). Payload does not pass through this process. Ray retries
+requests for scratch only: dsort replaces a worker that died and does its task again, so that there
+is one bound on both.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from dsort.errors import DsortError, SpecError, StorageError, TransformError, WorkerLostError
+from dsort.runtime.ray.block_server import BlockPlace
+from dsort.runtime.ray.block_tickets import BlockKey
 from dsort.runtime.ray.cluster import (
     RaySession,
     check_form,
@@ -32,6 +35,7 @@ from dsort.runtime.ray.cluster import (
     join_ray,
     start_ray,
 )
+from dsort.runtime.ray.exchange import BlockRules
 from dsort.runtime.ray.library import (
     LOST_ERRORS,
     NodeAffinitySchedulingStrategy,
@@ -48,7 +52,7 @@ from dsort.runtime.ray.scratch_nodes import (
     agent_name,
     remove_scratch,
 )
-from dsort.runtime.ray.workers import RayWorkers, WorkerLocation
+from dsort.runtime.ray.workers import Done, RayWorkers, WorkerLocation
 from dsort.scratch.nodes import Request, scratch_owner
 from dsort.stop_flag import StopFlag
 from dsort.workers.devices import gpus_here
@@ -79,14 +83,14 @@ def _actor_classes() -> tuple[type[Any], type[Any]]:
             sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
 
     class DsortWorker:
-        def __init__(self, setup: bytes, number: int, prefix: str) -> None:
+        def __init__(self, packed: bytes, number: int, prefix: str) -> None:
             see_what_we_see()
-            from dsort.runtime.ray.scratch_nodes import RayExchange
+            from dsort.runtime.ray.exchange import RayExchange
             from dsort.runtime.ray.workers import RayWorker
 
-            exchange = RayExchange(prefix)
             # What our driver has put into Ray's object store, never a file (see the architecture).
-            self._worker = RayWorker(pickle.loads(setup), number, exchange)
+            setup, rules = pickle.loads(packed)
+            self._worker = RayWorker(setup, number, RayExchange(prefix, rules))
 
         def location(self) -> tuple[WorkerLocation, None]:
             node_id = ray.get_runtime_context().get_node_id()
@@ -95,7 +99,7 @@ def _actor_classes() -> tuple[type[Any], type[Any]]:
         def begin(self, opened: tuple[str, DsortError | None]) -> tuple[str, DsortError | None]:
             return self._worker.begin(opened)
 
-        def do(self, task: Task) -> tuple[TaskDone | None, DsortError | None]:
+        def do(self, task: Task) -> tuple[Done | None, DsortError | None]:
             return self._worker.do(task)
 
     class DsortAgent:
@@ -113,6 +117,9 @@ def _actor_classes() -> tuple[type[Any], type[Any]]:
 
         def answer(self, scratch_node: str, request: Request) -> tuple[Any, DsortError | None]:
             return self._agent.answer(scratch_node, request)
+
+        def blocks_at(self, key: BlockKey, place: BlockPlace) -> tuple[str, str]:
+            return self._agent.blocks_at(key, place, ray.util.get_node_ip_address())
 
         def store(self, name: str, data: bytes) -> DsortError | None:
             return self._agent.store(name, data)
@@ -146,7 +153,13 @@ class RayRuntime:
         labels: Mapping[str, str] | None = None,
         cpus: float = 1,
         gpus: float = 0,
+        flight: bool = True,
+        place: BlockPlace | None = None,
     ) -> None:
+        """``flight``: have blocks of spill go from node to node by Arrow Flight. ``place``: where
+        the agents of nodes may listen for that."""
+        self._flight = flight
+        self._place = place or BlockPlace()
         self._address = address
         self._workers = workers
         self._stop = stop
@@ -238,6 +251,10 @@ class RayRuntime:
         with self._on_ray():
             yield from self._crew.run(tasks, workers_max)
 
+    def warnings(self) -> list[str]:
+        """See :class:`~dsort.runtime.base.Runtime`."""
+        return [] if self._job is None else self._crew.warnings()
+
     def close(self, *, keep_scratch: bool = False) -> None:
         """Kill all actors, remove the scratch nodes, and leave Ray as it was found."""
         job, self._job = self._job, None
@@ -284,7 +301,8 @@ class RayRuntime:
         worker_class, agent_class = _actor_classes()
         alone = self.nodes() == 1
         prefix = f"{setup.job_id}-{secrets.token_hex(4)}"
-        packed = ray.put(pickle.dumps(setup))
+        rules = BlockRules(BlockKey.new() if self._flight else None, self._place)
+        packed = ray.put(pickle.dumps((setup, rules)))
         chosen: dict[str, Any] = {"resources": dict(self._needs.resources)}
         if self._needs.gpus:
             chosen["num_gpus"] = self._needs.gpus

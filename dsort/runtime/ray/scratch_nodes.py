@@ -16,29 +16,31 @@ from __future__ import annotations
 import contextlib
 import shutil
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from dsort.errors import DsortError, InvariantError, ScratchLostError, WorkerLostError
+from dsort.errors import DsortError, ScratchLostError, WorkerLostError
 from dsort.runtime.base import reply
-from dsort.runtime.ray.library import LOST_ERRORS, GetTimeoutError, RayError, RayTaskError, ray
-from dsort.runtime.ray.messages import bug, first_line, located, node_words
+from dsort.runtime.ray.block_server import BlockPlace, BlockServer, NoBlocksError
+from dsort.runtime.ray.block_tickets import BlockKey
+from dsort.runtime.ray.library import LOST_ERRORS, RayError, RayTaskError, ray
+from dsort.runtime.ray.messages import bug, located, node_words
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Request, make_scratch, open_scratch
 from dsort.stop_flag import StopFlag
+from dsort.workers.heap import Heap
 
 __all__ = [
     "AGENT_THREADS",
     "ANSWER_SECONDS_MAX",
     "NAMESPACE",
     "NodeAgent",
-    "RayExchange",
     "RayScratchNodes",
     "agent_name",
     "late_scratch",
@@ -52,6 +54,9 @@ __all__ = [
 NAMESPACE = "dsort"
 AGENT_THREADS = 4
 """So many questions are answered at the same time; each may be 16 MiB of payload."""
+
+BLOCKS_HEAP_BYTES = 64 << 20
+"""What an agent keeps of memory that it has sent blocks from."""
 
 WORKERS_END_SECONDS_MAX = 5
 
@@ -93,6 +98,8 @@ class NodeAgent:
         self._store: IndexStore | None = None
         self._scratch_node = ""
         self._error: DsortError | None = None
+        self._blocks: BlockServer | None = None
+        self._blocks_lock = threading.Lock()
         for other in self._directory.parent.glob(f"{node_id}*"):
             if other != self._directory:  # lost: what was in it is made again
                 shutil.rmtree(other, ignore_errors=True)
@@ -117,6 +124,23 @@ class NodeAgent:
             return None, ScratchLostError(scratch_node, f"scratch {scratch_node} is gone")
         answer, error = reply(request, self._store)
         return answer, error and located(error, self._where)
+
+    def blocks_at(self, key: BlockKey, place: BlockPlace, address: str) -> tuple[str, str]:
+        """(where Arrow Flight answers for the spill here, or why it does not). Listens from the
+        first call on: jobs that move no blocks need no server. ``address``: of this node."""
+        with self._blocks_lock:
+            if self._blocks is None:
+                if self._store is None:
+                    return "", "it has no scratch"
+                Heap(
+                    BLOCKS_HEAP_BYTES
+                )  # else each batch is cleared by the kernel before it is read
+                scratch, node = self._store.scratch, self._scratch_node
+                try:
+                    self._blocks = BlockServer(scratch, node, key, place, address)
+                except NoBlocksError as none:
+                    return "", str(none)
+            return self._blocks.location, ""
 
     def store(self, name: str, data: bytes) -> DsortError | None:
         """Store a shared file."""
@@ -149,49 +173,6 @@ def remove_scratch(scratch: Path) -> None:
 ANSWER_SECONDS_MAX = 300
 """An answer takes a fraction of a second. Ray tells within about half a minute that a node is
 lost; this is for one that is there and does nothing."""
-
-
-class RayExchange:
-    """The :class:`~dsort.scratch.nodes.Exchange` of a worker on Ray. ``prefix``: of agents' names.
-
-    An answer is in the object stores of both nodes until whoever asked lets go of it.
-    """
-
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
-        self._agents: dict[str, Any] = {}
-
-    def begin(self, scratch_node: str, request: Request) -> Callable[[], Any]:
-        """See :class:`~dsort.scratch.nodes.Exchange`."""
-        agent = self._agents.get(scratch_node)
-        if agent is None:
-            try:
-                agent = ray.get_actor(
-                    agent_name(self._prefix, node_slot_of(scratch_node)), namespace=NAMESPACE
-                )
-            except ValueError as unknown:
-                raise lost_scratch(scratch_node) from unknown
-            self._agents[scratch_node] = agent
-        return partial(self._finish, scratch_node, agent.answer.remote(scratch_node, request))
-
-    def _finish(self, scratch_node: str, reference: Any) -> Any:
-        try:
-            answer, error = ray.get(reference, timeout=ANSWER_SECONDS_MAX)
-        except LOST_ERRORS as lost:
-            raise lost_scratch(scratch_node) from lost
-        except GetTimeoutError as late:
-            raise late_scratch(node_slot_of(scratch_node)) from late
-        except RayTaskError as raised:
-            raise InvariantError(f"node {node_slot_of(scratch_node)} failed:\n{raised}") from raised
-        except RayError as failed:
-            raise WorkerLostError(
-                f"Ray failed to bring an answer of node {node_slot_of(scratch_node)}: "
-                f"{first_line(failed)}",
-                hint="look at Ray's own logs",
-            ) from failed
-        if error is not None:
-            raise error
-        return answer
 
 
 def lost_scratch(scratch_node: str) -> ScratchLostError:

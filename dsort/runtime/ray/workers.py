@@ -14,17 +14,18 @@ from typing import Any
 
 from dsort.errors import DsortError, WorkerLostError
 from dsort.runtime.base import TASK_TRIES_MAX, answer, describe, next_for
+from dsort.runtime.ray.exchange import RayExchange
 from dsort.runtime.ray.library import LOST_ERRORS, RayError, RayTaskError, ray
 from dsort.runtime.ray.messages import bug, cause, located, node_words
 from dsort.runtime.ray.scratch_nodes import RayScratchNodes, node_slot_of, token_of
 from dsort.scratch.index import IndexStore
-from dsort.scratch.nodes import Exchange, ScratchNodes, open_scratch
+from dsort.scratch.nodes import ScratchNodes, open_scratch
 from dsort.stop_flag import StopFlag
 from dsort.workers.heap import Heap
 from dsort.workers.tasks import ScratchLost, Task, TaskDone, WorkerSetup
 from dsort.workers.worker import Worker
 
-__all__ = ["RayWorker", "RayWorkers", "WorkerLocation"]
+__all__ = ["Done", "RayWorker", "RayWorkers", "WorkerLocation"]
 
 START_SECONDS_MAX = 120
 KILL_SECONDS_MAX = 5
@@ -84,6 +85,8 @@ class RayWorkers:
         self._hosts: list[_Host] = []
         self._asked: dict[Any, _Host] = {}  # by the reference to an answer, at most one a host
         self._chosen: list[_Host] = []  # those that do what not all may do
+        self._warnings: dict[str, str] = {}  # reason, by the node that Flight does not reach
+        self._warned: set[str] = set()
         scratch_nodes.on_lost = self._kill_on
 
     def launch(self) -> None:
@@ -143,6 +146,16 @@ class RayWorkers:
         self._chosen.append(host)
         return True
 
+    def warnings(self) -> list[str]:
+        """See :class:`~dsort.runtime.base.Runtime`: one for each node, whichever worker met it."""
+        new = [each for each in self._warnings if each not in self._warned]
+        self._warned.update(new)
+        return [
+            f"spill of node {each} goes through Ray, which takes more processor time: Arrow Flight "
+            f"does not reach it ({self._warnings[each]})"
+            for each in new
+        ]
+
     def kill(self) -> dict[str, list[int]]:
         """Kill all workers, and return when Ray knows that they are dead: their processes by
         node."""
@@ -186,8 +199,10 @@ class RayWorkers:
             return None
         if error is not None:
             raise located(error, str(host)) if len(self._scratch_nodes) > 1 else error
-        if attempt is not None:
-            return done  # type: ignore[no-any-return]
+        if isinstance(done, Done):
+            for scratch_node, reason in done.unreachable:
+                self._warnings.setdefault(node_slot_of(scratch_node), reason)
+            return done.done
         if isinstance(done, WorkerLocation):
             host.location = done
             scratch_ref = self._scratch_nodes.scratch_ref(done.node_id)
@@ -232,6 +247,15 @@ class RayWorkers:
 
 
 @dataclass(frozen=True, slots=True)
+class Done:
+    """What a worker answers to a task. ``unreachable``: (scratch node, reason) of those whose spill
+    came by Ray, and not by Flight; each once."""
+
+    done: TaskDone
+    unreachable: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerLocation:
     """Where a worker lives. ``node``: in words."""
 
@@ -246,7 +270,7 @@ class RayWorker:
     It is made in two steps, for only where it has landed can it be given a scratch node.
     """
 
-    def __init__(self, setup: WorkerSetup, number: int, exchange: Exchange) -> None:
+    def __init__(self, setup: WorkerSetup, number: int, exchange: RayExchange) -> None:
         gc.disable()  # as in the local runtime: slices by the hundred thousand, and no cycles
         self._setup = setup
         self._number = number
@@ -282,7 +306,8 @@ class RayWorker:
         self._scratch_node = scratch_node
         return scratch_node, None
 
-    def do(self, task: Task) -> tuple[TaskDone | None, DsortError | None]:
+    def do(self, task: Task) -> tuple[Done | None, DsortError | None]:
         """The answer to ``task``, or the error that the job ends with."""
         assert self._worker is not None, "a worker that could not be made is given no task"
-        return answer(self._worker, task)
+        done, error = answer(self._worker, task)
+        return None if done is None else Done(done, self._exchange.unreachable()), error
