@@ -23,6 +23,7 @@ from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import ScratchNodes, ShardLocations
 from dsort.scratch.ordered import OrderedRows
+from dsort.scratch.spill_extents import SpillExtents, SpillFile, spill_extents
 from dsort.storage.bucket import Buffer
 from dsort.storage.directory.files import LocalStagedObject
 from dsort.storage.directory.os_errors import StorageErrors
@@ -289,6 +290,25 @@ class SpillReader:
     def read_into(self, buffer: memoryview, offset: int) -> None:
         """Fill ``buffer`` from byte ``offset``."""
         self.read_many([(buffer, offset)])
+
+    @property
+    def offsets(self) -> Int64s:
+        """Where each block begins, and where the last one ends, if they follow one another."""
+        return self._offsets
+
+    def extents(self) -> SpillExtents | None:
+        """Where all of it lies in the files of this node; None if other nodes have some of it."""
+        here = [at for at, node in enumerate(self._names) if node == self._scratch_nodes.node]
+        sizes = np.diff(self._offsets)
+        if not np.isin(self._block_node[sizes > 0], here).all():
+            return None
+        return spill_extents(self._worker, self._start, sizes)
+
+    def open_file(self, worker: int, *, direct: bool) -> SpillFile:
+        """The file of a worker of this node. ``direct``: past the page cache."""
+        scratch, name = self._scratch_nodes.store.scratch, spill_name(worker, self._partition)
+        with self._there(self._scratch_nodes.node):
+            return SpillFile(scratch.open_to_read(name), name, str(scratch), direct=direct)
 
     def ask_ahead(self) -> None:
         """Have the first blocks of other nodes come while something else is done: all of it is

@@ -17,7 +17,6 @@ import numpy as np
 
 from dsort.containers.base import Container
 from dsort.data.columns import Int64s
-from dsort.scratch.directory import Scratch
 from dsort.scratch.logs import CreatedLog
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.ordered import OrderedRows
@@ -33,8 +32,9 @@ from dsort.workers.lineage import LINEAGE, write_lineage
 from dsort.workers.mapped_inputs import MappedInputs
 from dsort.workers.member_watch import MemberWatch
 from dsort.workers.payload_files import PayloadBuffer
+from dsort.workers.range_buffer import RangeBuffer
 from dsort.workers.range_queue import RangeQueue
-from dsort.workers.ranged import RangedInputs, RangedRecords
+from dsort.workers.ranged import ALIGNMENT_BYTES, RangedInputs, RangedRecords
 from dsort.workers.renaming import renamed_slices
 from dsort.workers.sealing import sealed_slices
 from dsort.workers.shard_writer import (
@@ -45,8 +45,8 @@ from dsort.workers.shard_writer import (
     Writeback,
 )
 from dsort.workers.sidecars import staged_sidecar, write_sidecars
-from dsort.workers.source import slices_of, slices_of_sources
-from dsort.workers.split_spill import SPLIT_BYTES_MAX, SplitSpill
+from dsort.workers.source import slices_of_sources
+from dsort.workers.spilled import ROWS_AT_ONCE_MAX, SpilledPayload
 from dsort.workers.tasks import (
     CreateDone,
     CreateTask,
@@ -58,12 +58,11 @@ from dsort.workers.tasks import (
 
 __all__ = ["Creator"]
 
-ROWS_AT_ONCE_MAX = 2048
-"""Slices are made for so many records at a time: small records are then still in the processor's
-cache when their checksum is taken, and a slice object takes 200 bytes."""
 READS_AT_ONCE = 32
 """Of 1.1 GB in 16 cold files, direct reads of 100 KB in any order came at 347 MB/s with 8 threads,
 1050 with 32; ``cat`` of the files gave 530."""
+SPILL_READS_AT_ONCE = 2
+"""Of one partition in sequence: the disk is busy writing, too."""
 LINES = "lines"
 """The kind of sidecar that sizes of records suffice for: other kinds cost a scan of the shard."""
 SOURCES_AT_ONCE_MAX = 16
@@ -101,7 +100,8 @@ class Creator:
         ]
         self._inputs = mapped
         self._ranged_inputs = RangedInputs(inputs, nodes.store, open_max=mapped.open_max)
-        self._reads = RangeQueue(READS_AT_ONCE)
+        self._reads = RangeQueue(READS_AT_ONCE if self._ranged else SPILL_READS_AT_ONCE)
+        self._room: RangeBuffer | None = None
         self._seals = setup.seals_later
 
     def close(self) -> None:
@@ -282,7 +282,7 @@ class Creator:
         if self._ranged:
             yield from self._ranged_payloads(task, wanted, nodes)
             return
-        ahead: _SpilledPayload | None = None
+        ahead: SpilledPayload | None = None
         try:
             for number, partition in enumerate(wanted):
                 if not self._spilled:
@@ -299,13 +299,17 @@ class Creator:
                     partition, nodes[partition], task.locations, spans[partition]
                 )
                 ahead = None
-                payload.load()
-                if number + 1 < len(wanted) and not self._scratch_nodes.alone:
-                    following = wanted[number + 1]
-                    ahead = self._spilled_payload(
-                        following, nodes[following], task.locations, spans[following]
-                    )
-                    ahead.ask_ahead()
+                try:
+                    payload.load()
+                    if number + 1 < len(wanted):
+                        following = wanted[number + 1]
+                        ahead = self._spilled_payload(
+                            following, nodes[following], task.locations, spans[following]
+                        )
+                        ahead.ask_ahead()
+                except BaseException:
+                    payload.close()
+                    raise
                 yield payload
         finally:
             if ahead is not None:
@@ -334,19 +338,24 @@ class Creator:
 
     def _spilled_payload(
         self, partition: int, node: str, locations: str, span: tuple[int, int]
-    ) -> _SpilledPayload:
+    ) -> SpilledPayload:
         rows = self._scratch_nodes.ask(node, OrderedRowsOf(partition))
         reader = SpillReader(
             self._scratch_nodes, self._scratch_nodes.locations(locations), partition, rows
         )
-        return _SpilledPayload(
+        if self._room is None:
+            self._room = RangeBuffer(self._buffer, ALIGNMENT_BYTES)
+        return SpilledPayload(
             partition,
             rows,
             span,
             reader,
             self._buffer,
+            self._room,
+            self._reads,
             self._scratch_nodes.store.scratch,
             forgets=self._forgets,
+            direct=self._setup.spill_past_cache,
         )
 
 
@@ -448,114 +457,3 @@ class _RangedPayload:
     def slices(self, start: int, stop: int) -> SliceLists:
         """See :class:`_Payload`."""
         return self._records.slices(self.partition, start, stop)
-
-
-class _SpilledPayload:
-    """Records of one partition's spill, through the worker's buffer."""
-
-    def __init__(
-        self,
-        partition: int,
-        rows: OrderedRows,
-        span: tuple[int, int],
-        reader: SpillReader,
-        buffer: PayloadBuffer,
-        scratch: Scratch,
-        *,
-        forgets: bool,
-    ) -> None:
-        """``span``: the records that will be asked for."""
-        self._forgets = forgets
-        self._span = rows.rows_of(*span)
-        self._scratch = scratch
-        self._split: SplitSpill | None = None
-        self.partition = partition
-        self._rows = rows
-        self._reader = reader
-        self._buffer = buffer
-        self._whole: memoryview | None = None
-
-    def ask_ahead(self) -> None:
-        """Have the first blocks come."""
-        if self._reader.size_bytes <= self._buffer.size_bytes:
-            self._reader.ask_ahead()
-
-    def load(self) -> None:
-        """Read it, if the buffer holds all of it; if it does not, and has small records, spill it
-        once more."""
-        if self._reader.size_bytes <= self._buffer.size_bytes:
-            self._whole = self._buffer.view(self._reader.size_bytes)
-            self._reader.read_into(self._whole, 0)
-        elif self._reader.size_bytes <= SPLIT_BYTES_MAX * len(self._rows.stored_bytes):
-            self._split = SplitSpill(
-                self._reader, self._rows, self._span, self._buffer, self._scratch
-            )
-        else:
-            return
-        if self._forgets:
-            self._reader.forget()
-
-    def close(self) -> None:
-        """Close the spill files."""
-        self._reader.close()
-        if self._split is not None:
-            self._split.close()
-
-    def check(self, piece: OutputPiece) -> ContentCheck:
-        """See :class:`_Payload`."""
-        return ContentCheck(self.rows(piece.row_start, piece.row_stop), piece.ordinal)
-
-    def rows(self, start: int, stop: int) -> OrderedRows:
-        """See :class:`_Payload`."""
-        return self._rows.run(start, stop)
-
-    def slices(self, start: int, stop: int) -> SliceLists:
-        """The slices of records ``start:stop``, some rows at a time; valid until the next step."""
-        start, stop = self._rows.rows_of(start, stop)
-        if self._whole is not None:
-            short = are_short(self._rows.segments.run(start, stop))
-            step = ROWS_AT_ONCE if short else ROWS_AT_ONCE_MAX
-            for at in range(start, stop, step):
-                rows = slice(at, min(at + step, stop))
-                segments = self._rows.segments.run(rows.start, rows.stop)
-                if are_short(segments):
-                    yield [gathered({0: self._whole}, self._rows.source[rows], segments)]
-                else:
-                    yield slices_of(self._whole, segments)
-            return
-        if self._split is not None:
-            yield from self._split.slices(start, stop)
-            return
-        stored = self._rows.stored_bytes
-        row = start
-        while row < stop:
-            span = np.cumsum(stored[row : min(row + ROWS_AT_ONCE_MAX, stop)])
-            run = int(np.searchsorted(span, self._buffer.size_bytes, side="right"))
-            if run == 0:
-                yield from self._streamed(row)
-            else:
-                yield self._packed(slice(row, row + run))
-            row += max(run, 1)
-
-    def _packed(self, rows: slice) -> list[memoryview]:
-        """Read a run of records into the buffer, in the order they lie in the spill."""
-        starts: Int64s = self._rows.segments.start[rows]
-        lengths: Int64s = self._rows.segments.length[rows]
-        slices: list[memoryview] = [memoryview(b"")] * len(starts)
-        view, at = self._buffer.view(self._buffer.size_bytes), 0
-        wanted = []
-        for row in np.argsort(starts, kind="stable").tolist():
-            size = int(lengths[row])
-            slices[row] = view[at : at + size]
-            wanted.append((slices[row], int(starts[row])))
-            at += size
-        self._reader.read_many(wanted)
-        return slices
-
-    def _streamed(self, row: int) -> SliceLists:
-        """A record larger than the buffer, a buffer at a time."""
-        start, length = int(self._rows.segments.start[row]), int(self._rows.segments.length[row])
-        for at in range(0, length, self._buffer.size_bytes):
-            view = self._buffer.view(min(self._buffer.size_bytes, length - at))
-            self._reader.read_into(view, start + at)
-            yield [view]

@@ -9,19 +9,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from queue import SimpleQueue
 from threading import Condition, Thread
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from dsort.errors import DsortError, StorageError
-from dsort.storage.bucket import RandomReads
-from dsort.storage.process_limits import PROCESSES_HINT, is_no_thread
+from dsort.errors import DsortError
+from dsort.storage.process_limits import is_no_thread
 
 __all__ = ["RangeBatch", "RangeQueue", "RangeRead"]
+
+
+class Reads(Protocol):
+    """What is read by ranges (see :class:`~dsort.storage.bucket.RandomReads`)."""
+
+    def read(self, buffer: memoryview, offset: int, least_bytes: int) -> None: ...
 
 
 class RangeRead(NamedTuple):
     """Fill ``buffer`` from byte ``offset`` of ``source``, which goes on for ``least_bytes``."""
 
-    source: RandomReads
+    source: Reads
     buffer: memoryview
     offset: int
     least_bytes: int
@@ -77,8 +82,12 @@ class RangeQueue:
         self._waiting: SimpleQueue[RangeBatch | None] = SimpleQueue()
 
     def begin(self, reads: Sequence[RangeRead]) -> RangeBatch:
-        """Have ``reads`` done."""
+        """Have ``reads`` done; before this returns, if there can be no thread."""
         self._start_threads()
+        if not self._threads:
+            batch = RangeBatch(reads, 1)
+            batch.take_part()
+            return batch
         threads = min(len(reads), len(self._threads))
         batch = RangeBatch(reads, threads)
         for _ in range(threads):
@@ -104,10 +113,6 @@ class RangeQueue:
         except RuntimeError as error:
             if not is_no_thread(error):
                 raise
-            if not self._threads:
-                raise StorageError(
-                    "no thread can be started to read input shards by range", hint=PROCESSES_HINT
-                ) from None
 
     def _run(self) -> None:
         while (batch := self._waiting.get()) is not None:

@@ -28,7 +28,7 @@ from dsort.workers.range_queue import RangeBatch, RangeQueue, RangeRead
 from dsort.workers.source import InputShard, files_that_fit, open_input, read_inputs
 from dsort.workers.tasks import OutputPiece
 
-__all__ = ["RangedInputs", "RangedRecords"]
+__all__ = ["ALIGNMENT_BYTES", "RangedInputs", "RangedRecords"]
 
 ALIGNMENT_BYTES = 4096
 READ_BYTES_MAX = 1 << 20

@@ -122,6 +122,7 @@ class WorkerSetup:
     division: Division | None = None
     transform: TransformRules = field(default_factory=TransformRules)
     wants_lineage: bool = False
+    spill_past_cache: bool = False  # too much for the page cache to have any of it left
     reads_files: bool = False  # loose ones, of the listing that is shared
     input_containers: tuple[Container, ...] = ()  # of each of ``inputs``, where they differ
     join: JoinRule | None = None  # where records of several inputs are joined

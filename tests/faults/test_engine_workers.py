@@ -78,6 +78,19 @@ def test_a_worker_that_dies_changes_nothing(
     assert report.records == 48
 
 
+def test_one_that_dies_while_it_reads_the_next_partition_past_the_cache_changes_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    struck: object,
+    undisturbed: dict[str, bytes],
+) -> None:
+    monkeypatch.setattr("dsort.job.worker_setup.PAST_CACHE_FACTOR", 0)
+    directory = struck("CreateTask", "middle")  # type: ignore[operator]
+    run(tmp_path, "spill")
+    assert strikes(directory) == 1
+    assert files_of(tmp_path / "out") == undisturbed
+
+
 def test_several_deaths_in_a_row_change_nothing(
     tmp_path: Path, struck: object, undisturbed: dict[str, bytes]
 ) -> None:

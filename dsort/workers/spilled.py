@@ -1,0 +1,208 @@
+"""The records of one partition's spill, through the worker's buffer.
+
+A partition that fits is read whole: into a part of the buffer, so that the next one is read by
+threads into another part while this one is written. One that is larger than the buffer is spilled
+once more if its records are small; else several turns are taken over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dsort.data.columns import Int64s
+from dsort.data.index import Segments
+from dsort.errors import InvariantError
+from dsort.scratch.directory import Scratch
+from dsort.scratch.ordered import OrderedRows
+from dsort.scratch.spill import SpillReader
+from dsort.scratch.spill_extents import SpillExtents, SpillFile
+from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered
+from dsort.workers.payload_files import PayloadBuffer
+from dsort.workers.range_buffer import RangeBuffer
+from dsort.workers.range_queue import RangeBatch, RangeQueue, RangeRead
+from dsort.workers.shard_writer import ContentCheck
+from dsort.workers.source import slices_of
+from dsort.workers.split_spill import SPLIT_BYTES_MAX, SplitSpill
+from dsort.workers.tasks import OutputPiece
+
+__all__ = ["ROWS_AT_ONCE_MAX", "SpilledPayload"]
+
+ROWS_AT_ONCE_MAX = 2048
+"""Slices are made for so many records at a time: small records are then still in the processor's
+cache when their checksum is taken, and a slice object takes 200 bytes."""
+READ_BYTES_MAX = 2 << 20
+"""Read at a time by one thread."""
+
+
+class SpilledPayload:
+    """Records of one partition's spill."""
+
+    def __init__(
+        self,
+        partition: int,
+        rows: OrderedRows,
+        span: tuple[int, int],
+        reader: SpillReader,
+        buffer: PayloadBuffer,
+        room: RangeBuffer,
+        queue: RangeQueue,
+        scratch: Scratch,
+        *,
+        forgets: bool,
+        direct: bool,
+    ) -> None:
+        """``rows``: all of the partition's. ``span``: the records that will be asked for. ``room``:
+        the buffer, in parts: what was begun first is closed first. ``direct``: read files of this
+        node past the page cache. ``forgets``: have the cache keep nothing of it."""
+        self.partition = partition
+        self._rows = rows
+        self._span = rows.rows_of(*span)
+        self._reader = reader
+        self._buffer = buffer
+        self._room = room
+        self._queue = queue
+        self._scratch = scratch
+        self._forgets = forgets
+        self._direct = direct
+        self._split: SplitSpill | None = None
+        self._whole: memoryview | None = None
+        self._shift: Int64s | None = None  # by block; None: blocks follow one another
+        self._batch: RangeBatch | None = None
+        self._files: dict[int, SpillFile] = {}
+        self._holds_room = False
+
+    def ask_ahead(self) -> None:
+        """Have it read, or its first blocks come, while another one is written."""
+        if self._reader.size_bytes > self._room.size_bytes:
+            return
+        extents = self._reader.extents()
+        if extents is None:
+            self._reader.ask_ahead()
+        else:
+            self._begin(extents)
+
+    def load(self) -> None:
+        """Read it, if the buffer holds all of it; if it does not, and has small records, spill it
+        once more."""
+        if self._batch is None and self._reader.size_bytes <= self._room.size_bytes:
+            extents = self._reader.extents()
+            if extents is not None:
+                self._begin(extents)
+        if self._batch is not None:
+            self._batch.wait()
+        else:
+            self._load_otherwise()
+        if self._forgets:
+            self._reader.forget()
+            for file in self._files.values():
+                file.forget()
+
+    def close(self) -> None:
+        """Close the spill files, and give the room back."""
+        if self._batch is not None:
+            self._batch.settle()
+        if self._holds_room:
+            self._room.give_back()
+            self._holds_room = False
+        for file in self._files.values():
+            file.close()
+        self._reader.close()
+        if self._split is not None:
+            self._split.close()
+
+    def check(self, piece: OutputPiece) -> ContentCheck:
+        """What the content of a piece's rows is checked with."""
+        return ContentCheck(self.rows(piece.row_start, piece.row_stop), piece.ordinal)
+
+    def rows(self, start: int, stop: int) -> OrderedRows:
+        """The columns of records ``start:stop``."""
+        return self._rows.run(start, stop)
+
+    def slices(self, start: int, stop: int) -> Iterator[Sequence[memoryview]]:
+        """The slices of records ``start:stop``, some rows at a time; valid until the next step."""
+        start, stop = self._rows.rows_of(start, stop)
+        if self._whole is not None:
+            short = are_short(self._rows.segments.run(start, stop))
+            step = ROWS_AT_ONCE if short else ROWS_AT_ONCE_MAX
+            for at in range(start, stop, step):
+                rows = slice(at, min(at + step, stop))
+                segments = self._in_buffer(self._rows.segments.run(rows.start, rows.stop))
+                if are_short(segments):
+                    yield [gathered({0: self._whole}, self._rows.source[rows], segments)]
+                else:
+                    yield slices_of(self._whole, segments)
+            return
+        if self._split is not None:
+            yield from self._split.slices(start, stop)
+            return
+        stored = self._rows.stored_bytes
+        row = start
+        while row < stop:
+            span = np.cumsum(stored[row : min(row + ROWS_AT_ONCE_MAX, stop)])
+            run = int(np.searchsorted(span, self._buffer.size_bytes, side="right"))
+            if run == 0:
+                yield from self._streamed(row)
+            else:
+                yield self._packed(slice(row, row + run))
+            row += max(run, 1)
+
+    def _begin(self, extents: SpillExtents) -> None:
+        """Begin to read all of it, if there is room for it."""
+        view = self._room.take(extents.size_bytes) if extents.size_bytes else memoryview(b"")
+        if view is None:
+            return
+        self._holds_room = bool(extents.size_bytes)
+        reads = []
+        for worker, offset, at, size, least in extents.reads(READ_BYTES_MAX):
+            if worker not in self._files:
+                self._files[worker] = self._reader.open_file(worker, direct=self._direct)
+            reads.append(RangeRead(self._files[worker], view[at : at + size], offset, least))
+        self._batch, self._whole, self._shift = self._queue.begin(reads), view, extents.shift
+
+    def _load_otherwise(self) -> None:
+        """The whole buffer is for this partition."""
+        if self._room.take(self._room.size_bytes) is None:
+            raise InvariantError("a partition is read into a buffer that another one is in")
+        self._holds_room = True
+        if self._reader.size_bytes <= self._buffer.size_bytes:
+            self._whole = self._buffer.view(self._reader.size_bytes)
+            self._reader.read_into(self._whole, 0)
+        elif self._reader.size_bytes <= SPLIT_BYTES_MAX * len(self._rows.stored_bytes):
+            self._split = SplitSpill(
+                self._reader, self._rows, self._span, self._buffer, self._scratch
+            )
+
+    def _in_buffer(self, segments: Segments) -> Segments:
+        """``segments`` with their places in the buffer, and not among the blocks."""
+        if self._shift is None:
+            return segments
+        block = np.searchsorted(self._reader.offsets[1:], segments.start, side="right")
+        # Nothing is behind the last block but records of no bytes.
+        shift = self._shift[np.minimum(block, len(self._shift) - 1)]
+        return replace(segments, start=segments.start + shift)
+
+    def _packed(self, rows: slice) -> list[memoryview]:
+        """Read a run of records into the buffer, in the order they lie in the spill."""
+        starts: Int64s = self._rows.segments.start[rows]
+        lengths: Int64s = self._rows.segments.length[rows]
+        slices: list[memoryview] = [memoryview(b"")] * len(starts)
+        view, at = self._buffer.view(self._buffer.size_bytes), 0
+        wanted = []
+        for row in np.argsort(starts, kind="stable").tolist():
+            size = int(lengths[row])
+            slices[row] = view[at : at + size]
+            wanted.append((slices[row], int(starts[row])))
+            at += size
+        self._reader.read_many(wanted)
+        return slices
+
+    def _streamed(self, row: int) -> Iterator[Sequence[memoryview]]:
+        """A record larger than the buffer, a buffer at a time."""
+        start, length = int(self._rows.segments.start[row]), int(self._rows.segments.length[row])
+        for at in range(0, length, self._buffer.size_bytes):
+            view = self._buffer.view(min(self._buffer.size_bytes, length - at))
+            self._reader.read_into(view, start + at)
+            yield [view]

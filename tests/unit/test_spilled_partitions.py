@@ -1,0 +1,193 @@
+"""Partitions come out of spill files whole, one while another is written, however blocks lie."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dsort.data.index import Segments
+from dsort.errors import ScratchLostError, StorageError
+from dsort.scratch.directory import Scratch
+from dsort.scratch.index import IndexStore
+from dsort.scratch.nodes import ScratchNodes, ShardLocations
+from dsort.scratch.ordered import OrderedRows
+from dsort.scratch.spill import SpillReader, spill_name
+from dsort.scratch.spill_extents import SpillFile, spill_extents
+from dsort.workers.payload_files import PayloadBuffer
+from dsort.workers.range_buffer import RangeBuffer
+from dsort.workers.range_queue import RangeQueue
+from dsort.workers.spilled import SpilledPayload
+
+PAGE = 4096
+NODE = "here"
+
+
+@dataclass
+class Node:
+    """A node with spill files of partitions, of which each block is one record."""
+
+    nodes: ScratchNodes
+    queue: RangeQueue
+    buffer: PayloadBuffer
+    room: RangeBuffer
+
+    def spill(self, partition: int, sizes: list[int], seed: int) -> tuple[list[bytes], OrderedRows]:
+        """Blocks of ``sizes``, dealt to two workers, with bytes between them that do not count;
+        the records in output order, which is another one, and their columns."""
+        rng = random.Random(seed)
+        files: dict[int, bytearray] = {3: bytearray(), 8: bytearray()}
+        blocks, worker, start = [], [], []
+        for size in sizes:
+            mine = rng.choice(sorted(files))
+            files[mine] += rng.randbytes(rng.choice([0, 0, 1, 3 * PAGE]))
+            worker.append(mine)
+            start.append(len(files[mine]))
+            blocks.append(rng.randbytes(size))
+            files[mine] += blocks[-1]
+        for mine, data in files.items():
+            self.nodes.store.scratch.write(spill_name(mine, partition), bytes(data))
+        order = rng.sample(range(len(sizes)), len(sizes))
+        length = np.array(sizes, np.int64)
+        places = np.cumsum(length) - length
+        segments = Segments(
+            np.arange(len(sizes) + 1), places[order], length[order], np.zeros(0, np.uint8)
+        )
+        zeros = np.zeros(len(sizes), np.int32)
+        rows = OrderedRows(
+            source=zeros,
+            shard=np.array(order, np.int32),
+            ordinal=zeros.astype(np.int64),
+            group=None,
+            members=zeros,
+            payload_bytes=length[order],
+            stored_bytes=length[order],
+            segments=segments,
+            content_hash=None,
+            block_shard=np.arange(len(sizes), dtype=np.int64),
+            block_worker=np.array(worker, np.int64),
+            block_start=np.array(start, np.int64),
+            block_bytes=length,
+        )
+        return [blocks[at] for at in order], rows
+
+    def payload(self, partition: int, rows: OrderedRows, *, direct: bool) -> SpilledPayload:
+        count = len(rows.stored_bytes)
+        locations = ShardLocations((NODE,), np.zeros(count, np.int32))
+        reader = SpillReader(self.nodes, locations, partition, rows)
+        return SpilledPayload(
+            partition,
+            rows,
+            (0, count),
+            reader,
+            self.buffer,
+            self.room,
+            self.queue,
+            self.nodes.store.scratch,
+            forgets=direct,
+            direct=direct,
+        )
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with Scratch(tmp_path / "scratch", make=True) as scratch:
+        queue, buffer = RangeQueue(2), PayloadBuffer(64 * PAGE)
+        nodes = ScratchNodes(NODE, IndexStore(scratch), None)
+        yield Node(nodes, queue, buffer, RangeBuffer(buffer, PAGE))
+        queue.close()
+
+
+def records_of(payload: SpilledPayload, count: int) -> bytes:
+    return b"".join(bytes(each) for some in payload.slices(0, count) for each in some)
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("longest", [40, 300, 3 * PAGE])
+def test_records_are_those_that_were_spilled_while_the_next_are_read(
+    node: Node, longest: int, direct: bool
+) -> None:
+    rng = random.Random(longest)
+    ahead: SpilledPayload | None = None
+    spilled = []
+    for partition in range(5):
+        sizes = [rng.randint(1, longest) for _ in range(rng.randint(1, 12))]
+        spilled.append(node.spill(partition, [*sizes, 0], partition))
+    for partition, (blocks, rows) in enumerate(spilled):
+        payload = ahead or node.payload(partition, rows, direct=direct)
+        payload.load()
+        ahead = None
+        if partition + 1 < len(spilled):
+            ahead = node.payload(partition + 1, spilled[partition + 1][1], direct=direct)
+            ahead.ask_ahead()
+        assert records_of(payload, len(blocks)) == b"".join(blocks)
+        payload.close()
+    assert node.room.take(node.room.size_bytes) is not None, "all room was given back"
+
+
+def test_one_that_leaves_no_room_for_the_next_is_followed_by_it_all_the_same(node: Node) -> None:
+    large, large_rows = node.spill(0, [20 * PAGE, 20 * PAGE], 1)
+    small, small_rows = node.spill(1, [30 * PAGE], 2)
+    first = node.payload(0, large_rows, direct=True)
+    first.load()
+    second = node.payload(1, small_rows, direct=True)
+    second.ask_ahead()
+    assert records_of(first, 2) == b"".join(large)
+    first.close()
+    second.load()
+    assert records_of(second, 1) == small[0]
+    second.close()
+
+
+def test_one_that_is_larger_than_the_buffer_has_it_for_itself(node: Node) -> None:
+    sizes = [40 * PAGE, 40 * PAGE, 70 * PAGE]
+    blocks, rows = node.spill(0, sizes, 3)
+    payload = node.payload(0, rows, direct=True)
+    payload.load()
+    following, following_rows = node.spill(1, [100], 4)
+    ahead = node.payload(1, following_rows, direct=True)
+    ahead.ask_ahead()
+    assert records_of(payload, 3) == b"".join(blocks)
+    payload.close()
+    ahead.load()
+    assert records_of(ahead, 1) == following[0]
+    ahead.close()
+
+
+def test_files_that_are_gone_are_lost_scratch_and_leave_the_buffer_free(node: Node) -> None:
+    _, rows = node.spill(0, [PAGE] * 6, 5)
+    for worker in (3, 8):
+        node.nodes.store.scratch.unlink(spill_name(worker, 0))
+    payload = node.payload(0, rows, direct=True)
+    with pytest.raises(ScratchLostError):
+        payload.load()
+    payload.close()
+    assert node.room.take(node.room.size_bytes) is not None
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_a_file_that_was_cut_is_named(node: Node, direct: bool) -> None:
+    scratch = node.nodes.store.scratch
+    scratch.write("spill-3-0", bytes(PAGE + 5))
+    room = node.room.take(2 * PAGE)
+    assert room is not None
+    with SpillFile(scratch.open_to_read("spill-3-0"), "spill-3-0", "x", direct=direct) as file:
+        file.read(room, 0, PAGE + 5)
+        with pytest.raises(StorageError, match="spill-3-0 in scratch ends at byte 4,101"):
+            file.read(room, 0, PAGE + 6)
+
+
+def test_blocks_of_one_worker_that_lie_side_by_side_are_one_read() -> None:
+    worker = np.array([7, 9, 7, 9], np.int64)
+    size_bytes = np.array([5000, 100, 3000, 100], np.int64)
+    start = np.array([0, 0, 5000, 9 * PAGE], np.int64)
+    extents = spill_extents(worker, start, size_bytes)
+    assert list(extents.reads(1 << 20)) == [
+        (7, 0, 0, 2 * PAGE, 8000),
+        (9, 0, 2 * PAGE, PAGE, 100),
+        (9, 9 * PAGE, 3 * PAGE, PAGE, 100),
+    ]
