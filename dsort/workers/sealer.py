@@ -17,6 +17,7 @@ from dsort.errors import InvariantError, StorageError
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.requests import OrderedRowsOf
 from dsort.storage.bucket import Bucket, StagedObject
+from dsort.storage.directory.files import sync_together
 from dsort.storage.process_limits import is_no_thread
 from dsort.workers.decoded import ForwardReader
 from dsort.workers.payload_files import PayloadBuffer
@@ -74,15 +75,8 @@ class Sealer:
                     md5[shard.ordinal] = self._md5(staged, shard)
                 if shard.pieces:
                     self._check_content(shard, staged, nodes)
-            try:
-                with ThreadPoolExecutor(SYNCS_AT_ONCE_MAX) as threads:
-                    for _ in threads.map(_sync, opened):
-                        pass
-            except RuntimeError as error:
-                if not is_no_thread(error):
-                    raise
-                for each in opened:  # one after the other does as well; some were synced by now
-                    _sync(each)
+            if not sync_together(opened):
+                _sync_each(opened)
         return SealDone(md5)
 
     def _md5(self, staged: StagedObject, shard: StagedShard) -> str:
@@ -172,6 +166,18 @@ class Sealer:
             staged.read_into(window, offset + at)
             state.update(window)
         return state.intdigest()
+
+
+def _sync_each(opened: Sequence[StagedObject]) -> None:
+    try:
+        with ThreadPoolExecutor(SYNCS_AT_ONCE_MAX) as threads:
+            for _ in threads.map(_sync, opened):
+                pass
+    except RuntimeError as error:
+        if not is_no_thread(error):
+            raise
+        for each in opened:  # one after the other does as well; some were synced by now
+            _sync(each)
 
 
 def _sync(staged: StagedObject) -> None:

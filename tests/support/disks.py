@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 
+from dsort.storage.directory import files
+
 __all__ = ["really_written", "wait_for_no_disk"]
 
 really_written = os.fdatasync
@@ -13,4 +15,4 @@ really_written = os.fdatasync
 
 def wait_for_no_disk() -> None:
     """From now on, in this process."""
-    os.fsync = os.fdatasync = lambda fd: None
+    os.fsync = os.fdatasync = files.sync_file_system = lambda fd: None

