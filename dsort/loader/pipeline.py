@@ -68,6 +68,7 @@ class Pipeline:
         self._budget, self._sources_max = budget, sources_max
         self._threads, self._decode = threads, decode
         self._sources: OrderedDict[tuple[int, int], ShardSource] = OrderedDict()
+        self._retired: deque[tuple[Future[None], ShardSource]] = deque()
 
     def samples(self, first: int, stride: int) -> Generator[Sample, None, None]:
         """The samples of steps ``first``, ``first + stride``, and so on. Ends its threads when it
@@ -85,9 +86,10 @@ class Pipeline:
             for pool in (fetchers, decoders):
                 if pool is not None:
                     pool.shutdown(wait=True, cancel_futures=True)
-            for source in self._sources.values():
+            for source in (*self._sources.values(), *(each for _, each in self._retired)):
                 source.close()
             self._sources.clear()
+            self._retired.clear()
 
     def _fetched(self, fetchers: ThreadPoolExecutor, blocks: Iterator[Int64s]) -> Iterator[Sample]:
         begun: deque[Future[list[Sample]]] = deque()
@@ -135,7 +137,9 @@ class Pipeline:
         made = self._sources[turn, shard] = self._make(shard)
         while len(self._sources) > self._sources_max:
             _, old = self._sources.popitem(last=False)
-            fetchers.submit(old.finish, old.ticket())
+            self._retired.append((fetchers.submit(old.finish, old.ticket()), old))
+        while self._retired and self._retired[0][0].done():
+            self._retired.popleft()
         return made
 
 

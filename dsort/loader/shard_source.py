@@ -182,7 +182,7 @@ class ShardSource(ClosesOnExit):
         for each in (self._file, self._shard):
             if each is not None:
                 each.close()
-        self._file = self._shard = self._forward = None
+        self._file = self._shard = self._forward = self._index = None
 
     def _samples(self, rows: Int64s) -> Iterator[Sample]:
         if self._file is None and self._shard is None:
@@ -363,6 +363,9 @@ class _ForwardTar:
             raise _NotForwardError
         table = new if self._pending is None else self._pending.followed_by(new, 0)
         whole, _ = RecordIndex.of(table)
+        if not len(whole):  # nothing but directories and the like
+            self._pending = None
+            return
         end = base + len(view)
         # Records are whole if their last byte was read, and something else follows.
         reach = np.searchsorted(np.maximum.accumulate(whole.high), end, "right")

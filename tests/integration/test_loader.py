@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
+import os
 import random
 import sys
 import tarfile
@@ -263,8 +265,8 @@ def test_a_shard_that_changes_between_two_epochs_is_refused(tmp_path: Path) -> N
         list(loader)
 
 
-def test_an_iterator_that_is_let_go_of_leaves_no_thread(tmp_path: Path) -> None:
-    bucket = shards(tmp_path / "in", [50, 50])
+def test_an_iterator_that_is_let_go_of_leaves_no_thread_and_no_file(tmp_path: Path) -> None:
+    bucket = shards(tmp_path / "in", [20] * 8)
     before = set(threading.enumerate())
 
     def failing(sample: dict[str, Any]) -> dict[str, Any]:
@@ -280,6 +282,10 @@ def test_an_iterator_that_is_let_go_of_leaves_no_thread(tmp_path: Path) -> None:
         with pytest.raises(RuntimeError, match="of the user's own"):
             list(Loader(bucket, batch_size=4, decode=failing))
     assert set(threading.enumerate()) == before
+    del loader
+    gc.collect()
+    open_files = [os.path.realpath(path) for path in Path("/proc/self/fd").iterdir()]
+    assert [path for path in open_files if path.startswith(str(bucket))] == []
 
 
 def str_of(sample: dict[str, Any]) -> dict[str, Any]:
