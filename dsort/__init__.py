@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dsort.api import load_spec, plan, resume, run, verify
     from dsort.builder import SpecBuilder, read
+    from dsort.client import AsyncClient
     from dsort.client import DsortClient as Client
     from dsort.errors import (
         ChangedInputError,
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from dsort.staged_samples import ingest
 
 __all__ = [
+    "AsyncClient",
     "ChangedInputError",
     "Client",
     "ConflictError",
@@ -137,6 +139,7 @@ __all__ = [
 ]
 
 _SOURCES = {
+    "AsyncClient": ("dsort.client", "AsyncClient"),
     "Client": ("dsort.client", "DsortClient"),
     "Dataset": ("dsort.reading.dataset", "Dataset"),
     "JobReport": ("dsort.job.events", "JobReport"),
@@ -181,9 +184,9 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(module), attribute)
     except ModuleNotFoundError as error:
-        if name == "Client" and error.name in ("httpx", "httpx_sse"):
+        if name in ("AsyncClient", "Client") and error.name in ("httpx", "httpx_sse"):
             raise ImportError(
-                f'dsort.Client needs the extra "client": pip install "{FULL}[client]"',
+                f'dsort.{name} needs the extra "client": pip install "{FULL}[client]"',
                 name=error.name,
             ) from None
         if is_part():

@@ -15,6 +15,7 @@ Needs the extra ``client`` (``pip install "dsort-shards[client]"``), or the dist
 
 from __future__ import annotations
 
+from dsort.client.async_client import AsyncClient
 from dsort.client.client import DsortClient
 from dsort.client.events import JobEnded, JobEvent, LogText, StateChanged
 from dsort.client.problems import WaitTimeoutError
@@ -30,6 +31,7 @@ from dsort.client.values import (
 )
 
 __all__ = [
+    "AsyncClient",
     "DsortClient",
     "Identity",
     "Job",

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 __all__ = [
     "DsortClient",
     "Schedules",
+    "behind",
+    "jobs_query",
+    "named_service",
+    "token_of",
+    "trusted",
 ]
 
 PAGE = 200
@@ -64,16 +69,11 @@ class DsortClient(ClosesOnExit):
         on_wait: Callable[[str], None] | None = None,
         http: httpx.BaseTransport | None = None,
     ) -> None:
-        url = url or os.environ.get("DSORT_SERVER")
-        if not url:
-            raise SpecError("no service is named", hint="give its address, or set DSORT_SERVER")
-        if verify is None:
-            verify = os.environ.get("DSORT_CA_FILE") or True
         self._transport = Transport(
-            url,
-            _token(token, token_file),
+            named_service(url),
+            token_of(token, token_file),
             timeout_s=timeout_s,
-            verify=verify,
+            verify=trusted(verify),
             patience=patience or Patience(),
             on_wait=on_wait,
             http=http,
@@ -81,8 +81,17 @@ class DsortClient(ClosesOnExit):
         self.schedules = Schedules(self._transport)
         self.transforms = Transforms(self._transport)
 
+    @classmethod
+    def over(cls, transport: Transport) -> DsortClient:
+        """A client that asks by ``transport``."""
+        client = cls.__new__(cls)
+        client._transport = transport
+        client.schedules = Schedules(transport)
+        client.transforms = Transforms(transport)
+        return client
+
     def __repr__(self) -> str:
-        return f"<DsortClient {self.url}>"
+        return f"<{type(self).__name__} {self.url}>"
 
     @property
     def url(self) -> str:
@@ -159,32 +168,30 @@ class DsortClient(ClosesOnExit):
         """Jobs, newest first, page by page as they are asked for. ``state``: any of these;
         ``label``: all of these; ``since``: submitted then or later; ``text``: their id
         begins so, or their description has it; ``limit``: at most so many."""
-        query: list[tuple[str, str | int]] = [("state", each) for each in _several(state)]
-        query += [("label", each) for each in _several(label)]
-        if isinstance(since, datetime):
-            since = since.astimezone(UTC).isoformat().replace("+00:00", "Z")
-        given = {"owner": owner, "since": since, "kind": kind, "schedule": schedule}
-        query += [(name, value) for name, value in given.items() if value is not None]
-        query += [("text", text)] * bool(text)
-        return self._pages(query, limit)
+        given = {"owner": owner, "kind": kind, "schedule": schedule}
+        return self._pages(jobs_query(state, label, since, given, text), limit)
 
     def _pages(self, query: Query, limit: int | None) -> Iterator[Job]:
         cursor: str | None = None
         left = limit
         while left is None or left > 0:
-            page: list[tuple[str, str | int]] = [
-                ("limit", PAGE if left is None else min(PAGE, left))
-            ]
-            page += [("cursor", cursor)] if cursor else []
-            document = self._read("/v1/jobs", [*query, *page])
-            jobs = document.get("jobs") if isinstance(document, Mapping) else None
-            if not isinstance(jobs, list):
-                raise ServiceError(f"what {self.url} answers is no list of jobs")
-            cursor = document.get("next_cursor")
-            yield from map(Job.of, jobs)
+            jobs, cursor = self.page_of_jobs(query, left, cursor)
+            yield from jobs
             left = None if left is None else left - len(jobs)
             if not cursor:
                 return
+
+    def page_of_jobs(
+        self, query: Query, left: int | None, cursor: str | None
+    ) -> tuple[Sequence[Job], str | None]:
+        """(at most ``left`` jobs, where the next ones begin) from ``cursor`` on."""
+        page: list[tuple[str, str | int]] = [("limit", PAGE if left is None else min(PAGE, left))]
+        page += [("cursor", cursor)] if cursor else []
+        document = self._read("/v1/jobs", [*query, *page])
+        jobs = document.get("jobs") if isinstance(document, Mapping) else None
+        if not isinstance(jobs, list):
+            raise ServiceError(f"what {self.url} answers is no list of jobs")
+        return [*map(Job.of, jobs)], document.get("next_cursor")
 
     def wait(
         self,
@@ -261,7 +268,7 @@ class DsortClient(ClosesOnExit):
             text = self.log(job_id)
             if not ended:
                 text = text[: text.rfind("\n") + 1]
-            more = _behind(seen, text)
+            more = behind(seen, text)
             if more:
                 seen, delay_s = text, LOG_DELAY_S
                 yield more
@@ -317,11 +324,39 @@ class DsortClient(ClosesOnExit):
         return Job.of(self._transport.document("POST", f"{_path(job_id)}/{what}", **options))
 
 
-def _path(job_id: str) -> str:
-    return f"/v1/jobs/{quote(job_id, safe='')}"
+def named_service(url: str | None) -> str:
+    """The address of a service: ``url``, else that of the environment."""
+    url = url or os.environ.get("DSORT_SERVER")
+    if not url:
+        raise SpecError("no service is named", hint="give its address, or set DSORT_SERVER")
+    return url
 
 
-def _behind(seen: str, text: str) -> str:
+def trusted(
+    verify: bool | str | Path | ssl.SSLContext | None,
+) -> bool | str | Path | ssl.SSLContext:
+    """``verify``, else the file of authorities that the environment names."""
+    return (os.environ.get("DSORT_CA_FILE") or True) if verify is None else verify
+
+
+def jobs_query(
+    state: str | Sequence[str],
+    label: str | Sequence[str],
+    since: datetime | str | None,
+    given: Mapping[str, str | None],
+    text: str,
+) -> Query:
+    """What asks for the jobs that ``DsortClient.list`` gives."""
+    query: list[tuple[str, str | int]] = [("state", each) for each in _several(state)]
+    query += [("label", each) for each in _several(label)]
+    if isinstance(since, datetime):
+        since = since.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    query += [(name, value) for name, value in given.items() if value is not None]
+    query += [("since", since)] if since is not None else []
+    return [*query, *[("text", text)] * bool(text)]
+
+
+def behind(seen: str, text: str) -> str:
     """What ``text`` has more than ``seen``: a log that is long has lost its beginning."""
     if text.startswith(seen):
         return text[len(seen) :]
@@ -329,11 +364,15 @@ def _behind(seen: str, text: str) -> str:
     return text if at < 0 else text[at + len(seen[-LOG_OVERLAP:]) :]
 
 
+def _path(job_id: str) -> str:
+    return f"/v1/jobs/{quote(job_id, safe='')}"
+
+
 def _several(value: str | Sequence[str]) -> Sequence[str]:
     return [value] if isinstance(value, str) else value
 
 
-def _token(given: str | None, file: str | Path | None) -> str | None:
+def token_of(given: str | None, file: str | Path | None) -> str | None:
     """The token that was given, else that of the environment."""
     if given or (file is None and os.environ.get("DSORT_TOKEN")):
         return given or os.environ["DSORT_TOKEN"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 from httpx_sse import EventSource, ServerSentEvent, SSEError
@@ -20,7 +21,17 @@ from dsort.errors import DsortError, ServiceError
 from dsort.job.events import Event, JobStarted, JobWarning, PhaseDone, Progress
 from dsort.retry import Failures, RetryPolicy
 
-__all__ = ["JobEnded", "JobEvent", "LogText", "StateChanged", "stream_events"]
+if TYPE_CHECKING:
+    from dsort.client.async_transport import AsyncTransport
+
+__all__ = [
+    "JobEnded",
+    "JobEvent",
+    "LogText",
+    "StateChanged",
+    "await_events",
+    "stream_events",
+]
 
 RECONNECT_DELAY_S = 0.2
 RECONNECT_DELAY_MAX_S = 5.0
@@ -85,20 +96,9 @@ def stream_events(
     transport's patience lasts; then the error of the last try comes out. ``deadline_s``: of the
     transport's clock; ``WaitTimeoutError`` from then on.
     """
-    policy = RetryPolicy(
-        tries_max=None,
-        seconds_max=transport.patience.reconnect_max_s,
-        delay_s_min=RECONNECT_DELAY_S / 2,
-        delay_s_max=RECONNECT_DELAY_MAX_S,
-        clock=transport.clock,
-        sleep=transport.sleep,
-        uniform=transport.uniform,
-    )
-    failures = Failures(policy)  # and not policy.call: events come out in between
+    failures = _failures(transport)  # and not policy.call: events come out in between
     while True:
-        failure: DsortError = ServiceError(
-            f"the service at {transport.url} ended the stream of events"
-        )
+        failure = _ended(transport)
         try:
             for event in _one_stream(transport, job_id, after, deadline_s):
                 after = event.number
@@ -110,34 +110,116 @@ def stream_events(
             failure = error.failure
         except httpx.TransportError as error:
             failure = transport.failure(error)
-        now_s = transport.clock()
-        if deadline_s is not None and now_s >= deadline_s:
-            raise WaitTimeoutError(f"job {job_id} has not ended within the time given")
-        delay_s = failures.add()
-        if delay_s is None:
-            raise failure
-        if policy.longest_delay_s(failures.count) == RECONNECT_DELAY_MAX_S:
-            transport.tell(f"{failure.message}; trying for {failures.seconds_left:.0f} s more")
-        policy.sleep(delay_s if deadline_s is None else min(delay_s, deadline_s - now_s))
+        transport.sleep(_delay_s(transport, failures, failure, job_id, deadline_s))
+
+
+async def await_events(
+    transport: AsyncTransport, job_id: str, *, after: int = 0, deadline_s: float | None = None
+) -> AsyncIterator[JobEvent]:
+    """The same as :func:`stream_events`, from within an event loop."""
+    words = transport.words
+    failures = _failures(words)
+    while True:
+        failure = _ended(words)
+        try:
+            left_s = None if deadline_s is None else max(deadline_s - words.clock(), 0.0)
+            async with asyncio.timeout(left_s):
+                async for event in _one_awaited(transport, job_id, after):
+                    after = event.number
+                    failures.clear()
+                    yield event
+                    if event.kind == "end":
+                        return
+        except UnavailableError as error:
+            failure = error.failure
+        except httpx.TransportError as error:
+            failure = words.failure(error)
+        except TimeoutError:
+            pass  # the deadline is over, which says so
+        await asyncio.sleep(_delay_s(words, failures, failure, job_id, deadline_s))
+
+
+async def _one_awaited(
+    transport: AsyncTransport, job_id: str, after: int
+) -> AsyncIterator[JobEvent]:
+    words = transport.words
+    async with transport.stream(_path(job_id), _headers(after)) as answer:
+        _refuse(words, answer)
+        try:
+            async for sent in EventSource(answer).aiter_sse():
+                if sent.data:
+                    event = _event_of(sent, job_id, after)
+                    after = event.number
+                    yield event
+        except SSEError as error:
+            raise words.not_ours(answer) from error
+
+
+def _failures(transport: Transport) -> Failures:
+    return Failures(
+        RetryPolicy(
+            tries_max=None,
+            seconds_max=transport.patience.reconnect_max_s,
+            delay_s_min=RECONNECT_DELAY_S / 2,
+            delay_s_max=RECONNECT_DELAY_MAX_S,
+            clock=transport.clock,
+            sleep=transport.sleep,
+            uniform=transport.uniform,
+        )
+    )
+
+
+def _ended(transport: Transport) -> DsortError:
+    return ServiceError(f"the service at {transport.url} ended the stream of events")
+
+
+def _delay_s(
+    transport: Transport,
+    failures: Failures,
+    failure: DsortError,
+    job_id: str,
+    deadline_s: float | None,
+) -> float:
+    """How long to wait before a stream is asked for again. ``WaitTimeoutError``, or ``failure``
+    once there is no time left."""
+    now_s = transport.clock()
+    if deadline_s is not None and now_s >= deadline_s:
+        raise WaitTimeoutError(f"job {job_id} has not ended within the time given")
+    delay_s = failures.add()
+    if delay_s is None:
+        raise failure
+    if failures.policy.longest_delay_s(failures.count) == RECONNECT_DELAY_MAX_S:
+        transport.tell(f"{failure.message}; trying for {failures.seconds_left:.0f} s more")
+    return delay_s if deadline_s is None else min(delay_s, deadline_s - now_s)
+
+
+def _path(job_id: str) -> str:
+    return f"/v1/jobs/{job_id}/events"
+
+
+def _headers(after: int) -> dict[str, str]:
+    headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+    return {**headers, "Last-Event-ID": str(after)} if after else headers
+
+
+def _refuse(transport: Transport, answer: httpx.Response) -> None:
+    """What is wrong with an answer that is no stream of events."""
+    if not answer.is_success:
+        failure = transport.error(answer)
+        if isinstance(failure, ServiceError) and answer.status_code in (429, 502, 503, 504):
+            raise UnavailableError(failure)
+        raise failure
 
 
 def _one_stream(
     transport: Transport, job_id: str, after: int, deadline_s: float | None
 ) -> Iterator[JobEvent]:
-    headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
-    if after:
-        headers["Last-Event-ID"] = str(after)
     left_s = None if deadline_s is None else max(deadline_s - transport.clock(), 0.0)
-    path = f"/v1/jobs/{job_id}/events"
     with (
-        transport.stream(path, query=(), headers=headers) as answer,
+        transport.stream(_path(job_id), query=(), headers=_headers(after)) as answer,
         _cut_off(answer, left_s),
     ):
-        if not answer.is_success:
-            failure = transport.error(answer)
-            if isinstance(failure, ServiceError) and answer.status_code in (429, 502, 503, 504):
-                raise UnavailableError(failure)
-            raise failure
+        _refuse(transport, answer)
         try:
             for sent in EventSource(answer).iter_sse():
                 if not sent.data:

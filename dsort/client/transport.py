@@ -100,14 +100,25 @@ class Transport(ClosesOnExit):
         headers = {"Accept": "application/json"}
         if token:
             headers["Authorization"] = f"Bearer {_checked_token(token)}"
-        self._http = httpx.Client(
-            base_url=self.url,
-            headers=headers,
-            timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S)),
-            verify=_trusting(verify),
-            follow_redirects=False,
-            transport=http,
-        )
+        self._how: dict[str, Any] = {
+            "base_url": self.url,
+            "headers": headers,
+            "timeout": httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S)),
+            "verify": _trusting(verify),
+            "follow_redirects": False,
+        }
+        self._http = httpx.Client(**self._how, transport=http)
+
+    def awaited(self, http: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
+        """A client of httpx that reaches the same service in the same manner, from an event
+        loop."""
+        return httpx.AsyncClient(**self._how, transport=http)
+
+    @property
+    def stream_timeout(self) -> httpx.Timeout:
+        """Of an answer that is read while it comes."""
+        connect_s = min(self._timeout_s, CONNECT_TIMEOUT_S)
+        return httpx.Timeout(READ_STREAM_TIMEOUT_S, connect=connect_s)
 
     def close(self) -> None:
         """Close the connections."""
@@ -133,26 +144,13 @@ class Transport(ClosesOnExit):
                     method, path, params=list(query), content=content, headers=headers
                 )
             except httpx.TransportError as error:
-                failure = self.failure(error)
-                unseen = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-                if (repeatable or unseen) and not _about_tls(error):
-                    raise UnavailableError(failure) from error
-                raise failure from error
-            if answer.is_success:
-                return answer
-            refusal = self.error(answer)
-            asked_s = _retry_after_s(answer, refusal)
-            if asked_s is None and not (repeatable and answer.status_code in AGAIN_STATUSES):
-                raise refusal
-            raise UnavailableError(refusal, asked_s or 0.0)
+                raise self.judged_failure(error, repeatable=repeatable) from error
+            return self.judged(answer, repeatable=repeatable)
 
         def waiting(error: UnavailableError, delay_s: float) -> None:
             nonlocal waited_s
             waited_s += delay_s
-            if waited_s > self.patience.wait_max_s:
-                raise error.failure
-            if delay_s >= 1:
-                self.tell(f"{error.failure.message}; trying again in {delay_s:.0f} s")
+            self.tell_wait(error, delay_s, waited_s)
 
         policy = RetryPolicy(
             tries_max=self.patience.attempts,
@@ -170,6 +168,33 @@ class Transport(ClosesOnExit):
             waiting=waiting,
             least_delay_s=lambda error: error.asked_s,
         )
+
+    def judged(self, answer: httpx.Response, *, repeatable: bool) -> httpx.Response:
+        """``answer``, if it is a good one. ``UnavailableError`` if another try can help, else what
+        is wrong."""
+        if answer.is_success:
+            return answer
+        refusal = self.error(answer)
+        asked_s = _retry_after_s(answer, refusal)
+        if asked_s is None and not (repeatable and answer.status_code in AGAIN_STATUSES):
+            raise refusal
+        raise UnavailableError(refusal, asked_s or 0.0)
+
+    def judged_failure(self, error: httpx.TransportError, *, repeatable: bool) -> UnavailableError:
+        """The same where no answer came. What no other try can help is raised."""
+        failure = self.failure(error)
+        unseen = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+        if (repeatable or unseen) and not _about_tls(error):
+            return UnavailableError(failure)
+        raise failure from error
+
+    def tell_wait(self, error: UnavailableError, delay_s: float, waited_s: float) -> None:
+        """Tell of a wait of ``delay_s``, with which it is ``waited_s`` over all tries. The failure
+        comes out if that is too long."""
+        if waited_s > self.patience.wait_max_s:
+            raise error.failure
+        if delay_s >= 1:
+            self.tell(f"{error.failure.message}; trying again in {delay_s:.0f} s")
 
     def document(self, method: str, path: str, **options: Any) -> Any:
         """The JSON document that answers a request."""
@@ -189,11 +214,8 @@ class Transport(ClosesOnExit):
         self, path: str, *, query: Query, headers: Mapping[str, str]
     ) -> Iterator[httpx.Response]:
         """An answer that is read while it comes. ``httpx.TransportError`` where it breaks off."""
-        timeout = httpx.Timeout(
-            READ_STREAM_TIMEOUT_S, connect=min(self._timeout_s, CONNECT_TIMEOUT_S)
-        )
         with self._http.stream(
-            "GET", path, params=list(query), headers=headers, timeout=timeout
+            "GET", path, params=list(query), headers=headers, timeout=self.stream_timeout
         ) as answer:
             if not answer.is_success:
                 answer.read()

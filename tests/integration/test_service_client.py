@@ -3,6 +3,8 @@ values, with the library's own errors; also while the service is started anew.""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -13,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from dsort.client import (
+    AsyncClient,
     DsortClient,
     JobEnded,
     JobEvent,
@@ -283,3 +286,97 @@ def test_watching_goes_on_over_the_death_of_the_service(tmp_path: Path) -> None:
     assert numbers == sorted(set(numbers))
     with pytest.raises(ServiceError, match="there is no service at"):
         DsortClient(client.url, patience=Patience(attempts=1)).get(job_id)
+
+
+# --- the same, awaited ----------------------------------------------------------------------------
+
+
+def methods(kind: type) -> dict[str, list[tuple[str, Any]]]:
+    return {
+        name: [(each.name, each.default) for each in inspect.signature(made).parameters.values()]
+        for name, made in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_") and name != "page_of_jobs"
+    }
+
+
+def test_the_async_client_has_the_methods_of_the_other_one(service: ServiceProcess) -> None:
+    assert methods(AsyncClient) == methods(DsortClient)
+    with DsortClient(service.url) as plain:
+        awaited = AsyncClient(service.url)
+        for part in ("schedules", "transforms"):
+            found = methods(type(getattr(awaited, part)))
+            assert found == methods(type(getattr(plain, part)))
+        asyncio.run(awaited.close())
+
+
+def test_a_job_is_submitted_and_watched_from_an_event_loop(
+    place: Place, service: ServiceProcess
+) -> None:
+    async def use() -> None:
+        async with AsyncClient(service.url) as client:
+            submitted = await client.submit(place.spec(), labels=(name for name in ["loop"]))
+            events = [event async for event in client.events(submitted.job_id)]
+            assert values(events, JobEnded)[0].state == "finished"
+            heard: list[JobEvent] = []
+            job = await client.wait(submitted.job_id, timeout_s=END_S, on_event=heard.append)
+            assert (job.state, job.labels) == ("finished", ("loop",))
+            assert [event.number for event in heard] == [event.number for event in events]
+            report = await client.report(job.job_id)
+            assert report == job.result
+            assert (await client.manifest(job.job_id))["job_id"]
+            pieces = [piece async for piece in client.follow_log(job.job_id)]
+            assert "".join(pieces) == await client.log(job.job_id)
+            assert (await client.find(job.job_id[:-1])).job_id == job.job_id
+            listed = [each.job_id async for each in client.list(label="loop", limit=5)]
+            assert listed == [job.job_id]
+            assert (await client.validate(place.spec())).ok
+            assert (await client.whoami()).role == "admin"
+            with pytest.raises(SpecError, match="output_format"):
+                await client.submit({"input_bck": "in"})
+            with pytest.raises(NotFoundError):
+                await client.get("20260101-000000-000000")
+            with pytest.raises(NotFoundError):
+                [event async for event in client.events("20260101-000000-000000")]
+
+    asyncio.run(use())
+
+
+def test_schedules_and_transforms_are_there_from_an_event_loop(
+    place: Place, service: ServiceProcess
+) -> None:
+    async def use() -> None:
+        async with AsyncClient(service.url) as client:
+            made = await client.schedules.add("looped", {"every": "1d", "spec": place.spec()})
+            assert made.name == "looped"
+            assert (await client.schedules.pause("looped")).paused
+            assert "looped" in [each.name for each in await client.schedules.list()]
+            await client.schedules.remove("looped")
+            found, is_new = await client.transforms.put("looped", {"steps": [{"slice": "0:5"}]})
+            assert (found["name"], is_new) == ("looped", True)
+            assert [each["name"] async for each in client.transforms.list()] == ["looped"]
+            await client.transforms.remove("looped")
+
+    asyncio.run(use())
+
+
+def test_an_async_wait_ends_in_time_and_says_when_nobody_answers(
+    place: Place, service: ServiceProcess
+) -> None:
+    async def use() -> None:
+        async with AsyncClient(service.url) as client:
+            with holding(place.faults, service):
+                job = await client.submit(place.spec())
+                held_workers(service)
+                with pytest.raises(WaitTimeoutError):
+                    await client.wait(job.job_id, timeout_s=0.5)
+                await client.stop(job.job_id, reason="enough")
+            stopped = await client.wait(job.job_id, timeout_s=END_S)
+            assert stopped.state == "stopped"
+        told: list[str] = []
+        impatient = Patience(attempts=2, delay_s=0.01)
+        nobody = AsyncClient("http://127.0.0.1:9", patience=impatient, on_wait=told.append)
+        with pytest.raises(ServiceError, match="there is no service at"):
+            await nobody.whoami()
+        await nobody.close()
+
+    asyncio.run(use())

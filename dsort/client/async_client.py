@@ -1,0 +1,315 @@
+"""``AsyncClient``: all that a service does, as methods that are awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from dsort.client.async_transport import AsyncTransport
+from dsort.client.client import (
+    LOG_DELAY_MAX_S,
+    LOG_DELAY_S,
+    TIMEOUT_S,
+    behind,
+    jobs_query,
+    named_service,
+    token_of,
+    trusted,
+)
+from dsort.client.events import JobEvent, await_events
+from dsort.client.transport import Patience, Query
+from dsort.client.values import Identity, Job, Schedule, ScheduleRun, Validation
+from dsort.job.events import JobReport, PlanReport
+
+if TYPE_CHECKING:
+    import httpx
+
+    from dsort.spec.model import JobSpec
+
+__all__ = ["AsyncClient", "AsyncSchedules", "AsyncTransforms"]
+
+
+class AsyncClient:
+    """A dsort service, for Python with an event loop: the methods of ``Client``, awaited.
+
+    Arguments, answers and errors are those of ``Client``. ``list``, ``events`` and ``follow_log``
+    are for ``async for``::
+
+        async with dsort.AsyncClient("http://127.0.0.1:8080") as client:
+            job = await client.submit("shuffle.yaml")
+            async for event in client.events(job.job_id):
+                print(event.kind)
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        token_file: str | Path | None = None,
+        timeout_s: float = TIMEOUT_S,
+        verify: bool | str | Path | ssl.SSLContext | None = None,
+        patience: Patience | None = None,
+        on_wait: Callable[[str], None] | None = None,
+        http: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._transport = AsyncTransport(
+            named_service(url),
+            token_of(token, token_file),
+            timeout_s=timeout_s,
+            verify=trusted(verify),
+            patience=patience or Patience(),
+            on_wait=on_wait,
+            http=http,
+        )
+        self.schedules = AsyncSchedules(self._transport)
+        self.transforms = AsyncTransforms(self._transport)
+
+    def __repr__(self) -> str:
+        return f"<AsyncClient {self.url}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def url(self) -> str:
+        """The service's address."""
+        return self._transport.url
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._transport.close()
+
+    async def submit(
+        self,
+        spec: Mapping[str, Any] | JobSpec | str | Path,
+        *,
+        priority: int = 0,
+        labels: Iterable[str] = (),
+        description: str = "",
+        dry_run: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Job:
+        """Put a job into the queue; see ``Client.submit``."""
+        named = tuple(labels)  # the method is begun twice
+        return await self._transport.replay(
+            lambda client: client.submit(
+                spec,
+                priority=priority,
+                labels=named,
+                description=description,
+                dry_run=dry_run,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    async def get(self, job_id: str) -> Job:
+        """One job, with its spec and, once it is over, its result."""
+        return await self._transport.replay(lambda client: client.get(job_id))
+
+    async def find(self, job: str) -> Job:
+        """The job whose id is ``job`` or begins so; see ``Client.find``."""
+        return await self._transport.replay(lambda client: client.find(job))
+
+    async def list(
+        self,
+        *,
+        state: str | Sequence[str] = (),
+        owner: str | None = None,
+        label: str | Sequence[str] = (),
+        since: datetime | str | None = None,
+        kind: str | None = None,
+        schedule: str | None = None,
+        text: str = "",
+        limit: int | None = None,
+    ) -> AsyncIterator[Job]:
+        """Jobs, newest first, page by page as they are asked for; see ``Client.list``."""
+        given = {"owner": owner, "kind": kind, "schedule": schedule}
+        query = jobs_query(state, label, since, given, text)
+        left, cursor = limit, None
+        while left is None or left > 0:
+            jobs, cursor = await self._page_of_jobs(query, left, cursor)
+            for job in jobs:
+                yield job
+            left = None if left is None else left - len(jobs)
+            if not cursor:
+                return
+
+    async def _page_of_jobs(
+        self, query: Query, left: int | None, cursor: str | None
+    ) -> tuple[Sequence[Job], str | None]:
+        return await self._transport.replay(lambda client: client.page_of_jobs(query, left, cursor))
+
+    async def wait(
+        self,
+        job_id: str,
+        *,
+        timeout_s: float | None = None,
+        on_event: Callable[[JobEvent], None] | None = None,
+    ) -> Job:
+        """The job once it is over; see ``Client.wait``."""
+        return (await self.wait_all([job_id], timeout_s=timeout_s, on_event=on_event))[0]
+
+    async def wait_all(
+        self,
+        job_ids: Iterable[str],
+        *,
+        timeout_s: float | None = None,
+        on_event: Callable[[JobEvent], None] | None = None,
+    ) -> tuple[Job, ...]:
+        """The jobs, in this order, once all of them are over; see ``Client.wait_all``."""
+        clock = self._transport.words.clock
+        deadline_s = None if timeout_s is None else clock() + timeout_s
+        ended = []
+        for job_id in job_ids:
+            async for event in await_events(self._transport, job_id, deadline_s=deadline_s):
+                if on_event is not None:
+                    on_event(event)
+            ended.append(await self.get(job_id))
+        return tuple(ended)
+
+    def events(self, job_id: str, *, after: int = 0) -> AsyncIterator[JobEvent]:
+        """What happens to a job, to its end; see ``Client.events``."""
+        return await_events(self._transport, job_id, after=after)
+
+    async def stop(self, job_id: str, *, reason: str = "") -> Job:
+        """Ask a job to stop; ``wait`` tells when it has."""
+        return await self._transport.replay(lambda client: client.stop(job_id, reason=reason))
+
+    async def resume(self, job_id: str) -> Job:
+        """Go on with a job that failed or was stopped, from what is done."""
+        return await self._transport.replay(lambda client: client.resume(job_id))
+
+    async def retry(self, job_id: str) -> Job:
+        """Submit the same again, as a new job: the same spec, the same seed."""
+        return await self._transport.replay(lambda client: client.retry(job_id))
+
+    async def remove(self, job_id: str) -> None:
+        """Forget a job that is over. What it wrote stays."""
+        await self._transport.replay(lambda client: client.remove(job_id))
+
+    async def manifest(self, job_id: str) -> Mapping[str, Any]:
+        """The manifest of a finished job."""
+        return await self._transport.replay(lambda client: client.manifest(job_id))
+
+    async def report(self, job_id: str) -> JobReport | PlanReport:
+        """What a job did; of a plan, what it would do."""
+        return await self._transport.replay(lambda client: client.report(job_id))
+
+    async def log(self, job_id: str) -> str:
+        """What the job's process has written so far."""
+        return await self._transport.replay(lambda client: client.log(job_id))
+
+    async def follow_log(self, job_id: str) -> AsyncIterator[str]:
+        """The log in pieces of whole lines, as it grows, until the job is over."""
+        seen, delay_s = "", LOG_DELAY_S
+        while True:
+            ended = (await self.get(job_id)).ended
+            text = await self.log(job_id)
+            if not ended:
+                text = text[: text.rfind("\n") + 1]
+            more = behind(seen, text)
+            if more:
+                seen, delay_s = text, LOG_DELAY_S
+                yield more
+            if ended:
+                return
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, LOG_DELAY_MAX_S)
+
+    async def page(self, job_id: str) -> Mapping[str, Any]:
+        """All that a job's web page shows."""
+        return await self._transport.replay(lambda client: client.page(job_id))
+
+    async def validate(self, spec: Mapping[str, Any] | JobSpec | str | Path) -> Validation:
+        """Have a spec checked; ``SpecError`` with all its problems."""
+        return await self._transport.replay(lambda client: client.validate(spec))
+
+    async def schema(self) -> Mapping[str, Any]:
+        """The JSON Schema of a job spec."""
+        return await self._transport.replay(lambda client: client.schema())
+
+    async def whoami(self) -> Identity:
+        """Who the service takes us for, and what that one may do."""
+        return await self._transport.replay(lambda client: client.whoami())
+
+
+class AsyncSchedules:
+    """``client.schedules``: the methods of ``Client.schedules``, awaited."""
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    async def add(self, name: str, definition: Mapping[str, Any]) -> Schedule:
+        """Make a schedule."""
+        return await self._transport.replay(lambda c: c.schedules.add(name, definition))
+
+    async def replace(self, name: str, definition: Mapping[str, Any]) -> Schedule:
+        """Put another definition in place of the schedule's."""
+        return await self._transport.replay(lambda c: c.schedules.replace(name, definition))
+
+    async def list(self) -> builtins.list[Schedule]:
+        """All that the token may see."""
+        return await self._transport.replay(lambda c: c.schedules.list())
+
+    async def get(self, name: str) -> Schedule:
+        """One schedule, with the next times at which it is due."""
+        return await self._transport.replay(lambda c: c.schedules.get(name))
+
+    async def remove(self, name: str) -> None:
+        """Remove a schedule. Its jobs and their results stay."""
+        await self._transport.replay(lambda c: c.schedules.remove(name))
+
+    async def pause(self, name: str) -> Schedule:
+        """Let nothing be due until it is resumed."""
+        return await self._transport.replay(lambda c: c.schedules.pause(name))
+
+    async def resume(self, name: str) -> Schedule:
+        """Go on with a schedule that is paused."""
+        return await self._transport.replay(lambda c: c.schedules.resume(name))
+
+    async def run_now(self, name: str) -> ScheduleRun:
+        """Have the schedule make a job now, besides its due times."""
+        return await self._transport.replay(lambda c: c.schedules.run_now(name))
+
+    async def runs(self, name: str, *, limit: int = 500) -> tuple[ScheduleRun, ...]:
+        """What came of its due times, the newest first."""
+        return await self._transport.replay(lambda c: c.schedules.runs(name, limit=limit))
+
+
+class AsyncTransforms:
+    """``client.transforms``: the methods of ``Client.transforms``, awaited."""
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    async def put(self, name: str, transform: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+        """(the newest version of ``name``, which has these steps; whether it is new)."""
+        return await self._transport.replay(lambda c: c.transforms.put(name, transform))
+
+    async def get(self, name: str) -> Mapping[str, Any]:
+        """The newest version of ``name``, or the one that ``name@3`` means."""
+        return await self._transport.replay(lambda c: c.transforms.get(name))
+
+    async def list(self) -> AsyncIterator[Mapping[str, Any]]:
+        """All versions, the newest first."""
+        for each in await self._transport.replay(lambda c: [*c.transforms.list()]):
+            yield each
+
+    async def remove(self, name: str) -> None:
+        """Remove a transform, or the version that ``name@3`` means."""
+        await self._transport.replay(lambda c: c.transforms.remove(name))
