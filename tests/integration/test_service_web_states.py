@@ -54,6 +54,14 @@ ADMIN_PAGES = {
     "audit": ("#/admin/audit", ".audit tbody tr"),
     "storage": ("#/admin/storage?bucket=shuffled", ".quiet code"),
 }
+WALKED = {
+    "#/submit": ".state.ok",
+    "#/schedules/nightly": "main dl",
+    "#/data/photos?shard=train-0.tar&record=1": ".trying",
+    "#/submit?as=Form": ".spec-form fieldset",
+    "#/compare": "select",
+}
+"""Pages that are walked through by keyboard, and what is there once they are shown."""
 TEMPLATE = "shuffle-seed: shuffle with a seed"
 PAGES = {
     "jobs": ("#/jobs", "tr[data-job]"),
@@ -376,12 +384,13 @@ def test_a_spec_is_written_in_a_form_that_says_what_is_wrong_at_the_field(page: 
     page.get_by_label("seed", exact=True).fill("")
     await_text(page, "#spec-state", "✓ Valid")
     assert page.get_by_label("seed", exact=True).is_hidden()
+    page.get_by_label("index", exact=True).fill("wids")
     page.get_by_label("outputs", exact=True).fill("[{")
     page.get_by_text("This is to be JSON.").wait_for()
     page.get_by_label("outputs", exact=True).fill("")
     page.get_by_role("button", name="Text", exact=True).press("Enter")
     spec = json.loads(page.get_by_label("Spec, JSON or YAML").input_value())
-    assert spec["output_shard_records"] == 30
+    assert (spec["output_shard_records"], spec["index"]) == (30, "wids")
     assert spec["algorithm"] == {"kind": "content", "extension": ".cls", "content_key_type": "int"}
     page.get_by_label("Spec, JSON or YAML").fill("input_bck: [")
     page.get_by_role("button", name="Form", exact=True).press("Enter")
@@ -546,12 +555,12 @@ WALK = """() => {
 
 
 @pytest.mark.sample(keep=2)
-@pytest.mark.parametrize("address", ["#/jobs", "job", "#/submit", "#/schedules/nightly"])
+@pytest.mark.parametrize("address", ["#/jobs", "job", *WALKED])
 def test_the_keyboard_reaches_everything(place: Gallery, page: Page, address: str) -> None:
     if address == "job":
         show_job(page, place, "shuffled", ".mixing canvas")
     else:
-        show(page, address, ".state.ok" if address == "#/submit" else "main table, main dl")
+        show(page, address, WALKED.get(address, "main table"))
     page.evaluate("window.walked = new Set(); document.activeElement.blur()")
     wanted = page.evaluate(REACHABLE)
     for _ in range(wanted + 3):

@@ -34,15 +34,16 @@
   const titleOf = (part) =>
     (PARTS.find(([, href]) => href.endsWith(`/${part}`)) || ["Administration"])[0];
 
-  /** A table of figures; `right`: the columns of numbers. On a phone each row is a list. */
-  dsort.figures = (caption, heads, rows, right = []) => {
+  /** A table of figures; `right`: the columns of numbers. On a phone each row is a list, unless
+      `kind` is another. */
+  dsort.figures = (caption, heads, rows, right = [], kind = "stacked") => {
     const head = (name, i) => el("th", { scope: "col", class: right.includes(i) ? "num" : "" }, name);
     return el(
       "div",
       { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
       el(
         "table",
-        { class: "figures stacked" },
+        { class: `figures ${kind}` },
         el("caption", { class: "sr" }, caption),
         el("thead", null, el("tr", null, heads.map(head))),
         el("tbody", null, rows.map((row) => dsort.named(row, heads))),

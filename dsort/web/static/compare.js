@@ -70,20 +70,7 @@
   const card = (title, content) =>
     el("section", { class: "card", "aria-label": title }, el("h2", null, title), content);
 
-  function table(caption, heads, rows) {
-    const head = (name, i) => el("th", { scope: "col", class: i ? "num" : "" }, name);
-    return el(
-      "div",
-      { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
-      el(
-        "table",
-        { class: "figures" },
-        el("caption", { class: "sr" }, caption),
-        el("thead", null, el("tr", null, heads.map(head))),
-        el("tbody", null, rows),
-      ),
-    );
-  }
+  const table = (caption, heads, rows) => dsort.figures(caption, heads, rows, [1, 2, 3], "");
 
   const row = (name, ...cells) =>
     el(

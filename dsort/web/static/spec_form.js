@@ -194,8 +194,9 @@
     const example = (given.examples || [])[0];
     if (choices.length && !types.has("array")) return choice(id, choices, words);
     if (types.has("boolean") && !types.has("string")) return choice(id, ["true", "false"], words);
-    const number = types.has("integer") && !types.has("string");
-    const plain = types.has("string") || number;
+    const fields = shapes.some((shape) => shape.properties || shape.type === "object");
+    const number = types.has("integer") && !types.has("string") && !fields;
+    const plain = types.has("string") || types.has("integer");
     const shown = words === "" && example !== undefined ? example : words;
     const placeholder = typeof shown === "object" ? JSON.stringify(shown) : String(shown);
     const more = { id, name: id, placeholder, autocomplete: "off", spellcheck: "false" };
@@ -216,6 +217,7 @@
     const text = input.value.trim();
     const types = typesOf(shapes);
     if (text === "") return { value: undefined };
+    if (folded && shapes.some((shape) => shape.enum?.includes(text))) return { value: text };
     if (folded || /^[[{]/.test(text)) {
       try {
         return { value: JSON.parse(text) };
