@@ -65,8 +65,9 @@ def requests_of_reads(sizes: Int64s, limits: StoreLimits, *, buffer_bytes: int) 
 
 
 def requests_of_uploads(sizes: Int64s, limits: StoreLimits) -> Counter[str]:
-    """To store objects of ``sizes`` under new names: each is looked for before its upload is
-    completed, and looked at after it."""
+    """To store objects of ``sizes`` under new names in a store that heeds ``If-None-Match`` and
+    checks whole objects, as AWS does. Others are asked for each before its upload is completed,
+    or after it, or both."""
     parts = -(-sizes // _part_bytes(sizes, limits))
     parts = np.maximum(parts, 1)
     listed = np.where(parts > ETAGS_KEPT_MAX, -(-parts // PAGE_NAMES), 0)
@@ -75,7 +76,6 @@ def requests_of_uploads(sizes: Int64s, limits: StoreLimits) -> Counter[str]:
         create=count,
         part=int(parts.sum()),
         complete=count,
-        head=2 * count,
         list=int(listed.sum()),
     )
 

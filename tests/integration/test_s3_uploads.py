@@ -3,11 +3,14 @@ are sent again where they fail, and leave nothing behind."""
 
 from __future__ import annotations
 
+import base64
 import random
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from awscrt.checksums import crc32c
+from botocore.exceptions import ClientError
 
 from dsort.errors import InvariantError, StorageError
 from dsort.storage.s3 import upload as s3_receipt
@@ -40,7 +43,7 @@ def test_an_upload_of_several_parts_appears_whole(bucket: S3Bucket, rng: random.
     assert waiting(bucket) == ["a b/out.tar"]
     made = count_requests(bucket)
     bucket.publish(TOKEN, "a b/out.tar", overwrite=False, receipt=receipt)
-    assert made == ["HeadObject", "CompleteMultipartUpload", "HeadObject"]
+    assert made == ["HeadObject", "CompleteMultipartUpload"]  # the store checked the whole
     assert bucket.read("a b/out.tar") == data
     assert waiting(bucket) == []
 
@@ -219,6 +222,47 @@ def test_a_part_that_is_damaged_on_the_way_is_refused_and_sent_again(
     assert bucket.read("a") == data
 
 
+def test_the_store_compares_the_whole_with_what_was_combined_of_its_parts(
+    bucket: S3Bucket, rng: random.Random
+) -> None:
+    data = rng.randbytes(13 * MIB + 5)
+    whole = base64.b64encode(crc32c(data).to_bytes(4, "big")).decode()
+    good = Receipt.parse(upload(bucket, "a", data))
+    assert (good.checksum, good.checksums) == (whole, "")
+    with pytest.raises(StorageError, match="BadDigest"):
+        bucket.publish(
+            TOKEN, "a", overwrite=False, receipt=good._replace(checksum="AAAAAA==").text()
+        )
+    bucket.publish(TOKEN, "a", overwrite=False, receipt=good.text())
+    assert bucket.read("a") == data
+
+
+@pytest.mark.parametrize("how", ["refused", "ignored"])
+def test_a_store_without_checksums_of_the_whole_is_given_those_of_parts(
+    s3: S3Server, how: str, rng: random.Random
+) -> None:
+    bucket = new_s3_bucket(s3, retry=NO_WAIT)
+    api = bucket._client.api
+    begin = api.create_multipart_upload
+
+    def begin_as_older(**request: Any) -> Any:
+        if request.pop("ChecksumType", "") and how == "refused":
+            said = {"Error": {"Code": "InvalidRequest", "Message": "no such type"}}
+            raise ClientError(said, "CreateMultipartUpload")
+        return begin(**request)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "create_multipart_upload", begin_as_older)
+        data = rng.randbytes(6 * MIB)
+        receipt = upload(bucket, "a", data)
+    assert Receipt.parse(receipt).whole == {}
+    assert all("ChecksumCRC32C" in part for part in Receipt.parse(receipt).completion())
+    made = count_requests(bucket)
+    bucket.publish(TOKEN, "a", overwrite=False, receipt=receipt)
+    assert made[-1] == "HeadObject", "nobody has checked the whole"
+    assert bucket.read("a") == data
+
+
 @pytest.mark.parametrize("how", ["refused", "not wanted"])
 def test_a_store_without_checksums_gets_none(
     s3: S3Server, monkeypatch: pytest.MonkeyPatch, how: str
@@ -227,7 +271,7 @@ def test_a_store_without_checksums_gets_none(
         monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
     bucket = new_s3_bucket(s3, retry=NO_WAIT)
     if how == "refused":
-        answer(bucket, "CreateMultipartUpload", [501])
+        answer(bucket, "CreateMultipartUpload", [501, 501])
     receipt = upload(bucket, "a", bytes(6 * MIB))
     assert "Checksum" not in str(Receipt.parse(receipt).completion())
     bucket.publish(TOKEN, "a", overwrite=False, receipt=receipt)

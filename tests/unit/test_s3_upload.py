@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 import pytest
@@ -119,6 +120,22 @@ def test_checksums_are_kept_since_not_all_stores_list_them() -> None:
     assert len(receipt.text()) < 200 + 5.5 * 1_000
     completion = receipt.completion([part.etag for part in parts])
     assert {part["ChecksumCRC32C"] for part in completion} == {"AAAAAQ=="}
+
+
+def test_one_checksum_of_the_whole_is_kept_in_place_of_those_of_parts() -> None:
+    parts = [Part(f'"{number:032x}"', "AAAAAQ==") for number in range(1_000)]
+    receipt = Receipt.of("a", "id", parts, size_bytes=5, began_s=1, checksum="AAAAAg==")
+    assert len(receipt.text()) < 200
+    assert Receipt.parse(receipt.text()) == receipt
+    assert receipt.whole == {"ChecksumCRC32C": "AAAAAg==", "ChecksumType": "FULL_OBJECT"}
+    assert receipt.completion([part.etag for part in parts])[0].keys() == {"PartNumber", "ETag"}
+
+
+def test_receipts_of_older_versions_have_checksums_of_parts() -> None:
+    receipt = _receipt([Part('"a"', "AAAAAA==")])
+    older = json.dumps(json.loads(receipt.text())[:8])
+    assert Receipt.parse(older) == receipt
+    assert Receipt.parse(older).whole == {}
 
 
 def test_few_parts_are_all_in_the_receipt() -> None:

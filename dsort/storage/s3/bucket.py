@@ -25,6 +25,7 @@ from dsort.storage.objects import (
 from dsort.storage.ref import BucketRef
 from dsort.storage.retry import call_store, retry_policy
 from dsort.storage.s3.client import NOT_OFFERED, S3Client
+from dsort.storage.s3.conditions import CompletionCondition
 from dsort.storage.s3.copies import keep_object, put_back_object
 from dsort.storage.s3.replies import code_of, field_of, whole_seconds_ns
 from dsort.storage.s3.upload import PartBuffers, Receipt, S3StagedObject, abort, part_bytes_for
@@ -66,6 +67,7 @@ class S3Bucket(ObjectBucket):
         self._buffers: dict[int, PartBuffers] = {}
         self._uploaders: ThreadPoolExecutor | None = None
         self._upload_lock = threading.Lock()
+        self._condition = CompletionCondition(self._client)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (S3Bucket, (self._ref, self._limits))
@@ -84,7 +86,7 @@ class S3Bucket(ObjectBucket):
 
     def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
         """Complete the upload that ``receipt`` is of. ``StorageError`` if ``name`` exists, unless
-        ``overwrite``: it is looked for first, since some stores do not heed ``If-None-Match``."""
+        ``overwrite``: it is looked for first where the store may not heed ``If-None-Match``."""
         checked_token(token)
         checked(name)
         if not receipt:
@@ -92,10 +94,11 @@ class S3Bucket(ObjectBucket):
         upload = Receipt.parse(receipt)
         if upload.name != name:
             raise InvariantError(f"{upload.name} was staged, {name} is to be published")
-        if not overwrite and self._is_there(upload):
+        if not (overwrite or self._condition.is_heeded(token)) and self._is_there(upload):
             return
         try:
-            self._complete(upload, overwrite=overwrite)
+            if self._complete(upload, overwrite=overwrite):
+                return
         except PreconditionError:
             if not self._is_there(upload):
                 raise StorageError(
@@ -197,7 +200,8 @@ class S3Bucket(ObjectBucket):
         five would else hardly ever come through where one request in three fails."""
         return call_store(self._retry, request, what=f"ask for {name} in bucket {self.uri}")
 
-    def _complete(self, upload: Receipt, *, overwrite: bool) -> None:
+    def _complete(self, upload: Receipt, *, overwrite: bool) -> bool:
+        """Whether the store says that it has checked the whole object."""
         client = self._client
         listed: Sequence[str] = upload.etags
         if not listed:
@@ -206,16 +210,17 @@ class S3Bucket(ObjectBucket):
             **client.target(upload.name),
             "UploadId": upload.upload_id,
             "MultipartUpload": {"Parts": upload.completion(listed)},
+            **upload.whole,
         }
         with client.doing(f"publish {upload.name}"):
-            if not overwrite:
-                try:
-                    client.api.complete_multipart_upload(**request, IfNoneMatch="*")
-                    return
-                except boto.ClientError as error:
-                    if code_of(error) not in NOT_OFFERED:
-                        raise
-            client.api.complete_multipart_upload(**request)
+            try:
+                condition = {} if overwrite else {"IfNoneMatch": "*"}
+                reply = client.api.complete_multipart_upload(**request, **condition)
+            except boto.ClientError as error:
+                if overwrite or code_of(error) not in NOT_OFFERED:
+                    raise
+                reply = client.api.complete_multipart_upload(**request)
+        return bool(upload.whole) and upload.whole.items() <= reply.items()
 
     def _list_parts(self, upload: Receipt) -> list[str]:
         """Their ETags."""

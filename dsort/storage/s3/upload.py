@@ -13,6 +13,7 @@ from concurrent.futures import Executor, Future
 from typing import Any, NamedTuple
 
 import botocore.exceptions as boto
+from awscrt import checksums
 from awscrt.checksums import crc32c
 
 from dsort.closing import ClosesOnExit
@@ -38,8 +39,12 @@ __all__ = [
 ETAGS_KEPT_MAX = 16
 """Those of more parts are asked for when the upload is completed, one request for each thousand:
 the coordinator holds all receipts at once, and with 36 bytes for each part of 16 MiB, those of a
-petabyte would take 2 GB. Checksums are kept, 5.4 bytes a part: not all stores list them."""
+petabyte would take 2 GB."""
 _CHECKSUM_BYTES = 4  # CRC32C
+_OF_WHOLE = "FULL_OBJECT"
+_combine = getattr(checksums, "combine_crc32c", None)  # older awscrt has none
+_NOT_TAKEN = (*NOT_OFFERED, "InvalidArgument", "InvalidRequest")
+"""What stores answer to a kind of checksum that they do not have."""
 
 
 class Part(NamedTuple):
@@ -54,9 +59,12 @@ class Receipt(NamedTuple):
 
     ``part_count`` parts have ``size_bytes`` together. ``digest``: of their ETags in order; it is
     the ETag of the object that they will be, if theirs are MD5s. ``etags``: all of them, or none if
-    there are more than ``ETAGS_KEPT_MAX``. ``checksums``: their CRC32Cs, four bytes each, all
-    together in base64; "" if none were sent. ``began_s``: when the upload began by the store's
+    there are more than ``ETAGS_KEPT_MAX``. ``began_s``: when the upload began by the store's
     clock, in seconds since 1970.
+
+    ``checksum``: the CRC32C of the whole object in base64, if the store checks that; it is combined
+    from those of the parts. ``checksums``: else those, four bytes each, all together in base64, for
+    not all stores list them; "" if none were sent.
     """
 
     name: str
@@ -67,14 +75,23 @@ class Receipt(NamedTuple):
     digest: str
     etags: tuple[str, ...]
     checksums: str
+    checksum: str = ""
 
     @classmethod
     def of(
-        cls, name: str, upload_id: str, parts: Sequence[Part], *, size_bytes: int, began_s: int
+        cls,
+        name: str,
+        upload_id: str,
+        parts: Sequence[Part],
+        *,
+        size_bytes: int,
+        began_s: int,
+        checksum: str = "",
     ) -> Receipt:
         """The receipt of an upload of ``parts``, at least one."""
         etags = tuple(part.etag for part in parts)
-        checksums = b"".join(base64.b64decode(part.checksum) for part in parts)
+        kept = () if checksum else parts
+        checksums = b"".join(base64.b64decode(part.checksum) for part in kept)
         return cls(
             name=name,
             upload_id=upload_id,
@@ -84,11 +101,19 @@ class Receipt(NamedTuple):
             digest=_digest_of(etags),
             etags=etags if len(parts) <= ETAGS_KEPT_MAX else (),
             checksums=base64.b64encode(checksums).decode(),
+            checksum=checksum,
         )
 
     def text(self) -> str:
         """As JSON: a list, since names of fields would take a fifth of it."""
         return json.dumps(self, separators=(",", ":"))
+
+    @property
+    def whole(self) -> dict[str, str]:
+        """What the completion says of the whole object, and its reply says again."""
+        if not self.checksum:
+            return {}
+        return {"ChecksumCRC32C": self.checksum, "ChecksumType": _OF_WHOLE}
 
     def completion(self, listed: Sequence[str] = ()) -> list[dict[str, object]]:
         """The parts, as botocore wants to be told. ``listed``: the ETags that the store says they
@@ -115,7 +140,7 @@ class Receipt(NamedTuple):
         try:
             receipt = cls(*json.loads(text))
             receipt = receipt._replace(etags=tuple(receipt.etags))
-            texts = (receipt.name, receipt.upload_id, receipt.digest, receipt.checksums)
+            texts = (receipt.name, receipt.upload_id, receipt.digest, *receipt[-2:])
             numbers = (receipt.size_bytes, receipt.began_s, receipt.part_count)
             if not all(isinstance(each, str) for each in (*texts, *receipt.etags)):
                 raise TypeError("a text is none")
@@ -254,6 +279,7 @@ class S3StagedObject(ClosesOnExit):
         self._crc = 0
         self._size_bytes = 0
         self._is_checked = client.checks_parts
+        self._whole_crc: int | None = None  # of what was sent, if the store checks the whole
         self._parts: list[Future[Part]] = []
         self._good = 0  # the first so many parts are known to be stored
         self._receipt = ""
@@ -303,6 +329,7 @@ class S3StagedObject(ClosesOnExit):
                 [part.result() for part in self._parts],
                 size_bytes=self._size_bytes,
                 began_s=self._began_s,
+                checksum="" if self._whole_crc is None else _encoded(self._whole_crc),
             ).text()
             self._parts.clear()
         return self._receipt
@@ -360,7 +387,9 @@ class S3StagedObject(ClosesOnExit):
             what = f"begin {self._name} in bucket {self._client.uri}"
             self._upload_id, self._began_s = call_store(self._retry, self._begin, what=what)
         self._sum_up()
-        checksum = base64.b64encode(self._crc.to_bytes(4, "big")).decode()
+        checksum = _encoded(self._crc)
+        if self._whole_crc is not None and _combine is not None:
+            self._whole_crc = _combine(self._whole_crc, self._crc, filled)
         self._buffer, self._filled, self._summed, self._crc = None, 0, 0, 0
         self._buffers.uploading()
         try:
@@ -375,18 +404,26 @@ class S3StagedObject(ClosesOnExit):
         part.add_done_callback(lambda _: self._buffers.give_back(buffer, uploaded=True))
 
     def _begin(self) -> tuple[str, int]:
+        """Have the store check the parts and the whole, or as much of it as it takes."""
         client = self._client
         begin, target = client.api.create_multipart_upload, client.target(self._name)
+        of_parts = {"ChecksumAlgorithm": "CRC32C"}
+        kinds: list[dict[str, str]] = [{}]
+        if self._is_checked:
+            of_whole = [of_parts | {"ChecksumType": _OF_WHOLE}] if _combine is not None else []
+            kinds = [*of_whole, of_parts, {}]
         with client.doing(f"begin {self._name}"):
-            try:
-                reply = begin(
-                    **target, **({"ChecksumAlgorithm": "CRC32C"} if self._is_checked else {})
-                )
-            except boto.ClientError as error:
-                if not self._is_checked or code_of(error) not in NOT_OFFERED:
-                    raise
-                self._is_checked = False
-                reply = begin(**target)
+            for kind in kinds:
+                try:
+                    reply = begin(**target, **kind)
+                    break
+                except boto.ClientError as error:
+                    if not kind or code_of(error) not in _NOT_TAKEN:
+                        raise
+        self._is_checked = bool(kind)
+        # A store that does not know the header says nothing, and wants those of the parts.
+        if kind.get("ChecksumType") == _OF_WHOLE == reply.get("ChecksumType"):
+            self._whole_crc = 0
         began_s = seconds_of_date(reply["ResponseMetadata"]["HTTPHeaders"])
         return str(field_of(reply, "UploadId", self._name)), began_s
 
@@ -407,6 +444,10 @@ class S3StagedObject(ClosesOnExit):
             return Part(str(field_of(reply, "ETag", self._name)), checksum)
 
         return call_store(self._retry, upload, what=f"write {self._name} in bucket {client.uri}")
+
+
+def _encoded(crc: int) -> str:
+    return base64.b64encode(crc.to_bytes(_CHECKSUM_BYTES, "big")).decode()
 
 
 def abort(client: S3Client, name: str, upload_id: str) -> None:
