@@ -16,7 +16,7 @@ DEMO_SPEC := {"input_bck": "images", "output_bck": "shuffled", \
 	"algorithm": {"kind": "shuffle"}}
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all chaos check format docs wheels bench lock clean
+.PHONY: help demo test test-all chaos check format man docs wheels bench lock clean
 
 help:
 	@echo "make demo      make some shards, shuffle them, say where the result is (in demo/)"
@@ -26,6 +26,7 @@ help:
 	@echo "make check     formatting, lint, types, architecture"
 	@echo "make format    put the formatting right"
 	@echo "make docs      write the reference pages again, build the site in site/"
+	@echo "make man       write the man pages in docs/man again"
 	@echo "make wheels    build the wheels of dsort-shards and dsort-client in dist/"
 	@echo "make bench     measure dsort against others (in bench-data/)"
 	@echo "make lock      choose new versions of what development needs (takes uv)"
@@ -59,6 +60,10 @@ check: $(INSTALLED)
 format: $(INSTALLED)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+man: $(INSTALLED)
+	$(BIN)/python -m docs.generate
+	@echo "The man pages are in docs/man; to read one: man -M docs/man dsort-start"
 
 docs: $(INSTALLED)
 	$(BIN)/python -m docs.generate

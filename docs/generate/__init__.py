@@ -5,12 +5,15 @@ service's page begins with, from specs/."""
 from __future__ import annotations
 
 from docs.generate.cli_page import cli_page
+from docs.generate.man_pages import man_pages
 from docs.generate.rest_page import rest_page, schedule_page
 from docs.generate.sources import command_line, exit_codes, openapi_document, spec_schema
 from docs.generate.spec_page import spec_page
 from docs.generate.templates_script import TEMPLATES_SCRIPT, templates_script
 
-__all__ = ["pages", "scripts"]
+__all__ = ["MAN", "manuals", "pages", "scripts"]
+
+MAN = "docs/man/man1"
 
 
 def pages() -> dict[str, str]:
@@ -27,3 +30,9 @@ def pages() -> dict[str, str]:
 def scripts() -> dict[str, str]:
     """Every generated script: its path in the repository, and its text."""
     return {TEMPLATES_SCRIPT: templates_script()}
+
+
+def manuals() -> dict[str, str]:
+    """Every man page: its path in the repository, and its text."""
+    found = man_pages(command_line(), exit_codes())
+    return {f"{MAN}/{name}": text for name, text in found.items()}

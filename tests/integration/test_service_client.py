@@ -370,7 +370,7 @@ def test_an_async_wait_ends_in_time_and_says_when_nobody_answers(
                 with pytest.raises(WaitTimeoutError):
                     await client.wait(job.job_id, timeout_s=0.5)
                 await client.stop(job.job_id, reason="enough")
-            stopped = await client.wait(job.job_id, timeout_s=END_S)
+                stopped = await client.wait(job.job_id, timeout_s=END_S)
             assert stopped.state == "stopped"
         told: list[str] = []
         impatient = Patience(attempts=2, delay_s=0.01)

@@ -41,7 +41,7 @@ def test_the_image_is_built_of_files_that_are_there_and_not_ignored() -> None:
     allowed = [line[1:] for line in ignore if line[:1] == "!"]
     copies = re.findall(r"(?m)^COPY (?!--from)(.+) \S+$", read_text("Dockerfile"))
 
-    assert len(copies) == 3
+    assert len(copies) == 4
     for source in " ".join(copies).split():
         assert (ROOT / source).exists(), source
         assert source in allowed, source

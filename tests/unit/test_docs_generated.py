@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from docs.generate import pages, scripts
+from docs.generate import MAN, manuals, pages, scripts
 from docs.generate.sources import command_line, openapi_document, spec_schema
 from docs.generate.words import escaped, paragraphs, type_of
 from dsort.spec.load import parse_spec
@@ -24,6 +24,19 @@ def test_the_reference_is_not_stale(fresh: dict[str, str]) -> None:
     stale = [name for name, text in fresh.items() if (ROOT / "docs" / name).read_text() != text]
     assert not stale, "make docs, and commit what it writes"
     assert {ROOT / "docs" / name for name in fresh} == set(GENERATED.iterdir())
+
+
+def test_every_command_has_a_man_page_that_is_not_stale() -> None:
+    found = manuals()
+    stale = [name for name, text in found.items() if (ROOT / name).read_text("utf-8") != text]
+    assert not stale, "make man, and commit what it writes"
+    assert {ROOT / name for name in found} == set((ROOT / MAN).iterdir())
+    assert {f"{MAN}/dsort.1", f"{MAN}/dsort-schedule-add.1"} <= {*found}
+    for name, text in found.items():
+        odd = [line for line in text.splitlines() if line[:1] in (".", "'")]
+        known = (".TH ", ".SH ", ".TP", ".PP", ".nf", ".fi", ".B ")
+        assert [line for line in odd if not line.startswith(known)] == [], name
+        assert r"\-\-" in text or name.endswith("dsort.1"), name
 
 
 def test_the_examples_of_the_page_are_those_of_the_repository() -> None:
