@@ -126,10 +126,9 @@ class RecordIndex:
             len(names) == len(start) == files
             and len(counts) == len(key_bytes)
             and int(offsets[-1]) == files
-            and bool((counts > 0).all())
-            and bool((size >= 0).all())
-            and bool((start >= 0).all())
-            and bool((start + size <= size_bytes).all())
+            and bool((np.diff(offsets) > 0).all())
+            and bool(((size >= 0) & (size <= size_bytes)).all())
+            and bool(((start >= 0) & (start <= size_bytes - size)).all())
             and bool((names.lengths >= 0).all())
             and bool((key_bytes >= 0).all())
             and bool((key_bytes <= names.lengths[offsets[:-1]]).all())
