@@ -34,6 +34,9 @@ T = TypeVar("T")
 BLOCK_BYTES: Final = 32 << 20
 SMALL_BLOCK_BYTES: Final = 4 << 20
 BLOCKS_MIN: Final = 3
+FILE_AHEAD_BYTES: Final = 32 << 20
+"""Of files, no more is read ahead: memory that is used again soon is in a cache. Of 100 KB, 256 MiB
+ahead took half as much processor time again."""
 WINDOW_BYTES_MIN: Final = 1 << 20
 ORDERS_KEPT: Final = 3
 THREADS_MAX: Final = 8
@@ -144,6 +147,7 @@ class Loader:
                 if is_last:
                     self._begin = self._now
                 yield batch if self.batch_size is not None else batch[0]
+            next(samples, None)  # there is none: it ends what is under way
 
     def __len__(self) -> int:
         """How many items the rest of the epoch has: the same on all ranks."""
@@ -288,7 +292,11 @@ class Loader:
     def _pipeline(self, steps: Steps) -> Pipeline:
         dataset = self.dataset
         record_bytes = max(sum(map(_size_bytes, dataset.places)) // self.records, 1)
-        memory = max(self.memory_bytes, BLOCKS_MIN * SMALL_BLOCK_BYTES)
+        first = dataset.places[0]
+        most = self.memory_bytes
+        if first.bucket.local_path(first.name) is not None:
+            most = min(most, FILE_AHEAD_BYTES)
+        memory = max(most, BLOCKS_MIN * SMALL_BLOCK_BYTES)
         block = min(BLOCK_BYTES, max(memory // BLOCKS_MIN, SMALL_BLOCK_BYTES))
         budget = Budget(max(block // record_bytes, 1), max(memory // block, 2))
         width = max(self.kind.window, 1)

@@ -98,6 +98,8 @@ class Pipeline:
                 parts = self._parts(places, fetchers)
                 begun.append(fetchers.submit(_fetch, parts, len(places)))
             if not begun:
+                for source in self._sources.values():  # where little is left, for its index
+                    source.finish(source.ticket())
                 return
             samples = begun.popleft().result()
             samples.reverse()
