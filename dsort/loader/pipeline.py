@@ -69,6 +69,7 @@ class Pipeline:
         self._threads, self._decode = threads, decode
         self._sources: OrderedDict[tuple[int, int], ShardSource] = OrderedDict()
         self._retired: deque[tuple[Future[None], ShardSource]] = deque()
+        self._unwanted: list[tuple[ShardSource, int]] = []  # and their last tickets
 
     def samples(self, first: int, stride: int) -> Generator[Sample, None, None]:
         """The samples of steps ``first``, ``first + stride``, and so on. Ends its threads when it
@@ -86,17 +87,24 @@ class Pipeline:
             for pool in (fetchers, decoders):
                 if pool is not None:
                     pool.shutdown(wait=True, cancel_futures=True)
-            for source in (*self._sources.values(), *(each for _, each in self._retired)):
+            retired = (source for _, source in self._retired)
+            for source in (*self._sources.values(), *retired, *(old for old, _ in self._unwanted)):
                 source.close()
             self._sources.clear()
             self._retired.clear()
+            self._unwanted.clear()
 
     def _fetched(self, fetchers: ThreadPoolExecutor, blocks: Iterator[Int64s]) -> Iterator[Sample]:
         begun: deque[Future[list[Sample]]] = deque()
         while True:
             for places in islice(blocks, self._budget.blocks - len(begun)):
-                parts = self._parts(places, fetchers)
+                parts = self._parts(places)
                 begun.append(fetchers.submit(_fetch, parts, len(places)))
+                # Behind the block, which may have the ticket before theirs: a thread that waits
+                # for a ticket of a block that is not begun would wait for ever.
+                for source, ticket in self._unwanted:
+                    self._retired.append((fetchers.submit(source.finish, ticket), source))
+                self._unwanted.clear()
             if not begun:
                 for source in self._sources.values():  # where little is left, for its index
                     source.finish(source.ticket())
@@ -115,7 +123,7 @@ class Pipeline:
             yield self._steps.places(first, last, stride)
             first, steps = first + steps * stride, min(2 * steps, most)
 
-    def _parts(self, places: Int64s, fetchers: ThreadPoolExecutor) -> list[_Part]:
+    def _parts(self, places: Int64s) -> list[_Part]:
         """What to read for a block. Takes tickets, so it is called in the order of blocks."""
         found = []
         rounds = places // self._steps.records  # 0: of the epoch itself
@@ -126,12 +134,12 @@ class Pipeline:
             shards, rows = self._order(epoch).locate(places[at] - turn * self._steps.records)
             for shard in dict.fromkeys(shards.tolist()):
                 inside = shards == shard
-                source = self._source(turn, shard, fetchers)
+                source = self._source(turn, shard)
                 is_padding = pads and turn > 0
                 found.append(_Part(source, source.ticket(), rows[inside], at[inside], is_padding))
         return found
 
-    def _source(self, turn: int, shard: int, fetchers: ThreadPoolExecutor) -> ShardSource:
+    def _source(self, turn: int, shard: int) -> ShardSource:
         known = self._sources.get((turn, shard))
         if known is not None:
             self._sources.move_to_end((turn, shard))
@@ -139,7 +147,7 @@ class Pipeline:
         made = self._sources[turn, shard] = self._make(shard)
         while len(self._sources) > self._sources_max:
             _, old = self._sources.popitem(last=False)
-            self._retired.append((fetchers.submit(old.finish, old.ticket()), old))
+            self._unwanted.append((old, old.ticket()))
         while self._retired and self._retired[0][0].done():
             self._retired.popleft()
         return made

@@ -109,6 +109,21 @@ def test_every_container_is_loaded(tmp_path: Path) -> None:
         assert (item["__key__"], sorted(content(item).items())) in wanted, kind
 
 
+@pytest.mark.parametrize("order", ["sequential", "shards", "window(2)"])
+def test_a_block_of_more_shards_than_are_kept_open_is_read(tmp_path: Path, order: str) -> None:
+    loader = Loader(shards(tmp_path / "in", [3] * 40), batch_size=4, order=order, threads=2, seed=1)
+    found: list[str] = []
+
+    def read() -> None:
+        found.extend(sample["__key__"] for batch in loader for sample in batch)
+
+    reading = threading.Thread(target=read, daemon=True)
+    reading.start()
+    reading.join(timeout=30)
+    assert not reading.is_alive(), "its threads wait for each other"
+    assert len(found) == len(set(found)) == 120
+
+
 @pytest.mark.parametrize("order", ["shards", "window(3)"])
 def test_it_goes_on_from_its_state_on_any_number_of_ranks(tmp_path: Path, order: str) -> None:
     bucket = shards(tmp_path / "in", [13, 40, 1, 29, 31, 5])
