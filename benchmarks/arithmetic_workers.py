@@ -37,6 +37,8 @@ from dsort.workers.tasks import (
     OrderDone,
     OrderTask,
     OutputPiece,
+    PublishDone,
+    PublishTask,
     SealDone,
     ShardExtracted,
     Task,
@@ -200,6 +202,8 @@ class ArithmeticRuntime:
                 return CutDone(task.partition, pieces, state, mixing)
             case CreateTask():
                 return self._create(task)
+            case PublishTask():
+                return PublishDone(len(task.objects))
             case _:
                 return SealDone({})
 

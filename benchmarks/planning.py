@@ -19,8 +19,9 @@ from dsort.containers.registry import container_of
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
 from dsort.data.hashes import shard_seed, shuffle_words
 from dsort.data.index import RecordIndex, Segments, SortKeys
-from dsort.order.cut import CutRule, OpenShard, Piece, merge_pieces
+from dsort.order.cut import CutRule, OpenShard, Piece
 from dsort.order.mixing_counts import MixingTally
+from dsort.order.output_shards import merge_pieces
 from dsort.order.shuffle import Shuffle
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore

@@ -53,9 +53,11 @@ class Simulated:
     events: int = 0
 
 
-def simulate(scale: Scale, *, progress: bool = False) -> Simulated:
+def simulate(
+    scale: Scale, *, progress: bool = False, runtime: ArithmeticRuntime | None = None
+) -> Simulated:
     """Run one job from its spec to its manifest. Raises what the coordinator raises."""
-    runtime = ArithmeticRuntime(scale)
+    runtime = runtime or ArithmeticRuntime(scale)
     inputs = NullBucket("s3://inputs", shards=scale.shards, shard_bytes=scale.shard_bytes)
     outputs = NullBucket("s3://outputs")
     result = Simulated(scale)

@@ -3,12 +3,14 @@ line, all else is indented by two spaces."""
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from typing import IO
 
-__all__ = ["Rows", "json_bytes"]
+__all__ = ["Rows", "json_bytes", "write_json"]
 
 INDENT = 2
 ROWS_AT_ONCE = 1000
@@ -28,13 +30,18 @@ def json_bytes(content: Mapping[str, object]) -> bytes:
     takes 3 µs, a tenth of what ``json.dumps(indent=2)`` takes, and nobody holds all of them as
     objects.
     """
-    out = bytearray()
+    out = io.BytesIO()
+    write_json(out, content)
+    return out.getvalue()
+
+
+def write_json(out: IO[bytes], content: Mapping[str, object]) -> None:
+    """The same into an open file, bit by bit."""
     _write_mapping(out, content, "\n")
-    out += b"\n"
-    return bytes(out)
+    out.write(b"\n")
 
 
-def _write_mapping(out: bytearray, content: Mapping[str, object], line: str) -> None:
+def _write_mapping(out: IO[bytes], content: Mapping[str, object], line: str) -> None:
     """``line``: a newline and the indent of where ``content`` is."""
     inner = line + " " * INDENT
     for number, (name, value) in enumerate(content.items()):
@@ -49,7 +56,7 @@ def _write_mapping(out: bytearray, content: Mapping[str, object], line: str) -> 
     _add(out, f"{line}}}" if content else "{}")
 
 
-def _write_rows(out: bytearray, rows: Rows, line: str) -> None:
+def _write_rows(out: IO[bytes], rows: Rows, line: str) -> None:
     encode = json.JSONEncoder(ensure_ascii=False).encode  # in C, as long as it is not to indent
     inner = line + " " * INDENT
     rest = map(encode, rows.rows)
@@ -60,5 +67,5 @@ def _write_rows(out: bytearray, rows: Rows, line: str) -> None:
     _add(out, "[]" if opening == "[" else f"{line}]")
 
 
-def _add(out: bytearray, text: str) -> None:
-    out += text.encode("utf-8", "backslashreplace")
+def _add(out: IO[bytes], text: str) -> None:
+    out.write(text.encode("utf-8", "backslashreplace"))

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import json
 import platform
+import tempfile
+from collections import ChainMap
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from datetime import UTC, datetime
+from typing import IO, Any, cast, overload
 
 from dsort.containers.base import Container
 from dsort.errors import InvariantError
 from dsort.job.amend import amended, refuse_lost_claim, release_base
 from dsort.job.create import Created, keep_sealed
 from dsort.job.directory_files import containers_named, directory_file_names, directory_files
+from dsort.job.extract import answers
 from dsort.job.files import classes_of
 from dsort.job.inputs import refuse_changed_inputs
 from dsort.job.job import Job
@@ -35,17 +39,19 @@ from dsort.job.manifest import (
     ManifestInput,
     ManifestOutput,
     ManifestSidecar,
-    manifest_bytes,
     wids_index_bytes,
+    write_manifest,
 )
 from dsort.job.plan import Plan
 from dsort.job.replacement import PutBack, StagedName, each_at_once, keep_replaced, put_back
 from dsort.job.sidecars import noted_sidecars, stage_sidecars
 from dsort.job.staging import stage_pieces
 from dsort.job.whole_result import known_md5, replaceable_names, result_shards, sidecars_written
+from dsort.order.cut import OutputShard
 from dsort.storage.bucket import Bucket
 from dsort.transforms.payload import PayloadStep
 from dsort.version import dsort_version
+from dsort.workers.tasks import NamedObject, PublishTask
 
 __all__ = [
     "commit",
@@ -54,28 +60,103 @@ __all__ = [
     "rollback",
 ]
 
+PUBLISHED_BY_WORKERS_MIN = 1000
+"""So many shards of an object store are published by workers: each is a request or three."""
+PUBLISHED_A_TASK = 256
+READ_BYTES = 8 << 20
 
-def outputs_of(
-    plan: Plan, created: Created, *, encoded: Sequence[bool], names: Sequence[str] = ()
-) -> list[ManifestOutput]:
-    """The output shards as the manifest lists them. ``names``: of several outputs; ``encoded``:
-    whether a codec is around each of them, or around the only one."""
-    return [
-        ManifestOutput(
+
+class _Outputs(Sequence[ManifestOutput]):
+    """The output shards as the manifest lists them, made as they are looked at: a million of them
+    would be 300 MB."""
+
+    def __init__(
+        self, plan: Plan, created: Created, encoded: Sequence[bool], names: Sequence[str]
+    ) -> None:
+        self._plan, self._created = plan, created
+        self._encoded, self._names = encoded, names
+
+    def __len__(self) -> int:
+        return len(self._plan.shards)
+
+    @overload
+    def __getitem__(self, at: int) -> ManifestOutput: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[ManifestOutput]: ...
+    def __getitem__(self, at: int | slice) -> ManifestOutput | list[ManifestOutput]:
+        if isinstance(at, slice):
+            return [self[place] for place in range(*at.indices(len(self)))]
+        return self._made(self._plan.shards[at], self._plan.names[at])
+
+    def __iter__(self) -> Iterator[ManifestOutput]:
+        return map(self._made, self._plan.shards, self._plan.names)
+
+    def _made(self, shard: OutputShard, name: str) -> ManifestOutput:
+        is_encoded = self._encoded[shard.group if self._names else 0]
+        return ManifestOutput(
             name=name,
             records=shard.records,
             members=shard.members,
             payload_bytes=shard.payload_bytes,
             file_bytes=shard.file_bytes,
-            xxh3=created.shards[shard.ordinal].checksum,
-            decoded_bytes=shard.container_bytes if encoded[shard.group if names else 0] else None,
-            output=names[shard.group] if names else None,
+            xxh3=self._created.shards[shard.ordinal].checksum,
+            decoded_bytes=shard.container_bytes if is_encoded else None,
+            output=self._names[shard.group] if self._names else None,
         )
-        for shard, name in zip(plan.shards, plan.names, strict=True)
-    ]
 
 
-def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str]) -> str:
+def outputs_of(
+    plan: Plan, created: Created, *, encoded: Sequence[bool], names: Sequence[str] = ()
+) -> Sequence[ManifestOutput]:
+    """The output shards as the manifest lists them. ``names``: of several outputs; ``encoded``:
+    whether a codec is around each of them, or around the only one."""
+    return _Outputs(plan, created, encoded, names)
+
+
+class _NamedShards(Sequence[NamedObject]):
+    """The staged output shards with their names, as ``_Outputs`` are."""
+
+    def __init__(self, job: Job, plan: Plan, created: Created) -> None:
+        self.prefix = staged_prefix(job.job_id)
+        self._names, self._created = plan.names, created
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @overload
+    def __getitem__(self, at: int) -> NamedObject: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[NamedObject]: ...
+    def __getitem__(self, at: int | slice) -> NamedObject | list[NamedObject]:
+        if isinstance(at, slice):
+            return [self[place] for place in range(*at.indices(len(self)))]
+        if at >= len(self):
+            raise IndexError(at)
+        receipt = self._created.shards[at].receipt
+        return NamedObject(f"{self.prefix}{at}", self._names[at], receipt, False)
+
+
+class _ShardsByToken(Mapping[str, tuple[str, str]]):
+    """(name, receipt) of each shard that may have its name by now."""
+
+    def __init__(self, shards: _NamedShards) -> None:
+        self._shards = shards
+
+    def __len__(self) -> int:
+        return len(self._shards)
+
+    def __iter__(self) -> Iterator[str]:
+        return (f"{self._shards.prefix}{at}" for at in range(len(self)))
+
+    def __getitem__(self, token: str) -> tuple[str, str]:
+        number = token.removeprefix(self._shards.prefix)
+        if number == token or not number.isdecimal() or int(number) >= len(self):
+            raise KeyError(token)
+        found = self._shards[int(number)]
+        return found.name, found.receipt
+
+
+def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> str:
     """Name the shards and write the manifest; returns its name. All or nothing is visible."""
     job.stop.wait_for(lambda: refuse_changed_inputs(job))
     names = job.spec.output_names
@@ -84,67 +165,57 @@ def commit(job: Job, plan: Plan, created: Created, md5: dict[int, str]) -> str:
         for group, target in enumerate(job.spec.targets)
     ]
     outputs = outputs_of(plan, created, encoded=encoded, names=names)
-    if sum(shard.records for shard in outputs) != plan.records:
+    if plan.shards.total("records") != plan.records:
         raise InvariantError("the manifest would not list every record of the plan")
     bucket, prefix = job.outputs_bucket, staged_prefix(job.job_id)
     whole = result_shards(job, outputs)
     index = index_name(job.job_id) if "wids" in job.spec.index else None
     before = noted_sidecars(bucket, job.job_id) if job.was_committing else []
-    named = [
-        _Named(f"{prefix}{shard.ordinal}", name, created.shards[shard.ordinal].receipt, False)
-        for shard, name in zip(plan.shards, plan.names, strict=True)
-    ]
+    shards, named = _NamedShards(job, plan, created), list[NamedObject]()
     files = _directory_files(job, plan, outputs, whole)
-    for number, (name, data) in enumerate(files, len(named)):
+    for number, (name, data) in enumerate(files, len(shards)):
         token = f"{prefix}{number}"  # numbered on, so that what they replace is kept as shards are
         named.append(_stage(bucket, token, name, data, replaces=job.was_committing))
-    sidecars = stage_sidecars(job, outputs, whole, first=len(named))
-    named += [_Named(each.token, each.listed.name, each.receipt, False) for each in sidecars]
+    sidecars = stage_sidecars(job, outputs, whole, first=len(shards) + len(named))
+    named += [NamedObject(each.token, each.listed.name, each.receipt, False) for each in sidecars]
     replaceable = len(named)
     # All that needs room is stored before the first name is given: a disk that is full by now must
     # not cost the user what the names stood for.
     if index is not None:
-        known = known_md5(job) | {
-            name: md5[shard.ordinal] for shard, name in zip(plan.shards, plan.names, strict=True)
-        }
+        known = known_md5(job) | {name: md5[at] for at, name in enumerate(plan.names)}
         data = wids_index_bytes(job.job_id, whole, [known[shard.name] for shard in whole])
         # Its name is the job's own: only an earlier attempt can have given it already.
         named.append(_stage(bucket, f"{prefix}index", index, data, replaces=True))
     lineage = (stage_kept_lineage if job.replaces_inputs else stage_lineage)(job, plan)
     if lineage is not None:
-        named.append(_Named(lineage.token, lineage.listed.name, lineage.receipt, replaces=True))
+        listed = lineage.listed
+        named.append(NamedObject(lineage.token, listed.name, lineage.receipt, replaces=True))
     keep_sealed(job, created, md5)
     job.record(Committing())
     job.flush()
     manifest = manifest_name(job.job_id)
     beside = [each.listed for each in sidecars]
     content = _manifest(job, outputs, index, beside, lineage.listed if lineage else None)
-    last = _stage(bucket, f"{prefix}manifest", manifest, content, replaces=False)
+    with content:
+        last = _stage_file(bucket, f"{prefix}manifest", manifest, content)
     refuse_lost_claim(job)
     if job.lease is not None:
         job.lease.check()
     job.stop.raise_if_requested()  # the lease has looked whether somebody asked to
+    given: Sequence[NamedObject] = shards
     if _notes_replaced(job):
         receipts = {token: receipt for token, _, receipt, _ in before}
         renewed = None if job.overwrite else replaceable_names(job)
-        named[:replaceable] = _keep_replaced(job, named[:replaceable], receipts, renewed)
+        kept = _keep_replaced(job, [*shards, *named[:replaceable]], receipts, renewed)
+        given, named = kept[: len(shards)], kept[len(shards) :] + named[replaceable:]
         if job.lease is not None:
             job.lease.check()  # that may have taken a while
     ours = {token for token, *_ in before}  # an earlier attempt may have given them their names
-    named = [replace(each, replaces=each.replaces or each.token in ours) for each in named]
-    job.naming.update({each.token: (each.name, each.receipt) for each in named})
-    _publish(job, named, last)
+    named = [each._replace(replaces=each.replaces or each.token in ours) for each in named]
+    others = {each.token: (each.name, each.receipt) for each in named}
+    job.naming = ChainMap(others, cast(Any, _ShardsByToken(shards)), job.naming)
+    _publish(job, given, named, last)
     return manifest
-
-
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """A staged object, and the name it is about to get. ``replaces``: whatever has it now."""
-
-    token: str
-    name: str
-    receipt: str
-    replaces: bool
 
 
 def _directory_files(
@@ -153,18 +224,20 @@ def _directory_files(
     """(name, content) of what stands beside ``outputs`` and lists all shards of its directory."""
     found = _containers(job, plan)
     numbers = {name: number for number, name in enumerate(job.spec.output_names)}
-    own = [found[job.output_of(shard.group)] for shard in plan.shards]
-    wanted = directory_file_names(own, [shard.name for shard in outputs])
+    if not any(each.directory_files(()) for each in found):
+        return iter(())
+    own = [found[job.output_of(group)] for group in plan.shards.column("group").tolist()]
+    wanted = directory_file_names(own, plan.names)
     of_all = [found[numbers.get(shard.output or "", 0)] for shard in whole]
     return (each for each in directory_files(of_all, whole) if each[0] in wanted)
 
 
 def _keep_replaced(
     job: Job,
-    named: list[_Named],
+    named: list[NamedObject],
     known: Mapping[str, str],
     replaceable: Collection[str] | None,
-) -> list[_Named]:
+) -> list[NamedObject]:
     """Keep what has the names of the shards and sidecars: only that is replaced, and can be put
     back. ``known``: the receipts, by token, of sidecars that an earlier attempt may have named.
     ``replaceable``: the names of what may be replaced; None: all."""
@@ -175,19 +248,28 @@ def _keep_replaced(
         between=job.stop.raise_if_requested,
         replaceable=replaceable,
     )
-    return [replace(each, replaces=each.name in kept) for each in named]
+    return [each._replace(replaces=each.name in kept) for each in named]
 
 
-def _publish(job: Job, named: list[_Named], last: _Named) -> None:
+def _publish(
+    job: Job, shards: Sequence[NamedObject], others: Sequence[NamedObject], last: NamedObject
+) -> None:
     """Give the shards their names, then the manifest its own. If that fails, ``rollback`` is to
     follow."""
     bucket = job.outputs_bucket
 
-    def give(each: _Named) -> None:
+    def give(each: NamedObject) -> None:
         job.stop.raise_if_requested()  # what was replaced is kept, and put back
         bucket.publish(each.token, each.name, overwrite=each.replaces, receipt=each.receipt)
 
-    each_at_once(bucket, named, give)
+    if bucket.seals_on_finish and len(shards) >= PUBLISHED_BY_WORKERS_MIN:
+        starts = range(0, len(shards), PUBLISHED_A_TASK)
+        tasks = (PublishTask(tuple(shards[at : at + PUBLISHED_A_TASK])) for at in starts)
+        for _ in answers(job, tasks):
+            job.stop.raise_if_requested()
+    else:
+        each_at_once(bucket, shards, give)
+    each_at_once(bucket, others, give)
     bucket.make_durable()
     give(last)
     bucket.make_durable()
@@ -248,19 +330,29 @@ def _notes_replaced(job: Job) -> bool:
     return job.overwrite or job.spec.amend is not None
 
 
-def _stage(bucket: Bucket, token: str, name: str, data: bytes, *, replaces: bool) -> _Named:
+def _stage(bucket: Bucket, token: str, name: str, data: bytes, *, replaces: bool) -> NamedObject:
     bucket.discard(token, names=[name])  # an earlier attempt's may be longer
     receipt, _ = stage_pieces(bucket, token, name, len(data), [data])
-    return _Named(token, name, receipt, replaces)
+    return NamedObject(token, name, receipt, replaces)
+
+
+def _stage_file(bucket: Bucket, token: str, name: str, file: IO[bytes]) -> NamedObject:
+    bucket.discard(token, names=[name])
+    size_bytes = file.tell()
+    file.seek(0)
+    pieces = iter(lambda: file.read(READ_BYTES), b"")
+    receipt, _ = stage_pieces(bucket, token, name, size_bytes, pieces)
+    return NamedObject(token, name, receipt, replaces=False)
 
 
 def _manifest(
     job: Job,
-    outputs: list[ManifestOutput],
+    outputs: Sequence[ManifestOutput],
     index: str | None,
     sidecars: Sequence[ManifestSidecar],
     lineage: ManifestSidecar | None,
-) -> bytes:
+) -> IO[bytes]:
+    """A file without a name: that of a million outputs has 150 MB."""
     movement, codec = job.movement, job.spec.output_codec
     inputs = [
         ManifestInput(
@@ -273,7 +365,9 @@ def _manifest(
         for ordinal, shard in enumerate(job.inputs)
     ]
     whole = amended(job, inputs, outputs, sidecars)
-    return manifest_bytes(
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    write_manifest(
+        file,
         job_id=job.job_id,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         versions={"dsort": dsort_version(), "python": platform.python_version()},
@@ -308,3 +402,4 @@ def _manifest(
         codec=codec.description(job.spec.output_level) if codec is not None else None,
         mixing=None if job.mixing is None else job.mixing.stored(),
     )
+    return file

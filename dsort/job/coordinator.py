@@ -54,7 +54,7 @@ def run_job(job: Job, tally: Tally) -> JobReport:
         try:
             plan, created, ordering = _stage_all(job)
             plan = created.as_written(plan)
-            total = sum(shard.file_bytes for shard in plan.shards)
+            total = int(plan.shards.file_bytes.sum())
             with job.phase("commit", shards=len(plan.shards), bytes_total=total):
                 md5 = seal(job, plan, ordering, created)
                 job.stop.raise_if_requested()
@@ -113,7 +113,7 @@ def _stage_all(job: Job) -> tuple[Plan, Created, Ordering | None]:
         plan, ordering = make_plan(job, extraction)
         _refuse_outputs(job, plan, overwrite=job.overwrite)
         look_for_stale(job, plan)
-        check_output_space(job, sum(shard.file_bytes for shard in plan.shards))
+        check_output_space(job, int(plan.shards.file_bytes.sum()))
         note_plan(job, plan, created)
     with job.phase("create", shards=len(plan.shards), bytes_total=plan.stored_bytes):
         create(job, plan, ordering, created)
@@ -143,7 +143,7 @@ def plan_job(job: Job, tally: Tally) -> PlanReport:
         records=plan.records,
         members=plan.members,
         payload_bytes=plan.payload_bytes,
-        file_bytes=sum(shard.file_bytes for shard in plan.shards),
+        file_bytes=int(plan.shards.file_bytes.sum()),
         shards=tuple(
             PlannedShard(name, shard.records, shard.payload_bytes, shard.file_bytes)
             for shard, name in zip(plan.shards, plan.names, strict=True)
@@ -285,7 +285,6 @@ def _clean_after_others(job: Job) -> None:
 
 
 def _report(job: Job, plan: Plan | None, *, state: str, manifest: str | None) -> JobReport:
-    shards = plan.shards if plan is not None else []
     return JobReport(
         job_id=job.job_id,
         state=state,
@@ -294,11 +293,11 @@ def _report(job: Job, plan: Plan | None, *, state: str, manifest: str | None) ->
         move=job.movement_chosen.kind if job.movement_chosen else "",
         workers=job.movement_chosen.workers if job.movement_chosen else 0,
         input_shards=len(job.inputs),
-        output_shards=len(shards),
+        output_shards=len(plan.shards) if plan is not None else 0,
         records=plan.records if plan else 0,
         members=plan.members if plan else 0,
         payload_bytes=plan.payload_bytes if plan else 0,
-        file_bytes=sum(shard.file_bytes for shard in shards),
+        file_bytes=int(plan.shards.file_bytes.sum()) if plan is not None else 0,
         seed=job.spec.algorithm.seed,
         phase_seconds=job.state.seconds(),
         reactions=job.reactions(),

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
+from dsort.data.columns import Int64s
+from dsort.job.created_shards import CreatedShards
 from dsort.job.extract import answers, retry_after_lost_scratch
 from dsort.job.job import Job
 from dsort.job.journal_entries import ShardCreated
@@ -51,16 +55,15 @@ class Created:
     """The output shards that are staged, by ordinal. ``rechecked``: those of an earlier attempt,
     whose bytes are to be read again before they are trusted."""
 
-    shards: dict[int, CreatedShard] = field(default_factory=dict)
+    shards: MutableMapping[int, CreatedShard] = field(default_factory=CreatedShards)
     rechecked: frozenset[int] = frozenset()
 
     def as_written(self, plan: Plan) -> Plan:
         """The plan with the sizes that its output shards have by now; all of them are staged."""
-        shards = [
-            replace(shard, written_bytes=self.shards[shard.ordinal].file_bytes)
-            for shard in plan.shards
-        ]
-        return replace(plan, shards=shards)
+        count = len(plan.shards)
+        found = (self.shards[ordinal].file_bytes for ordinal in range(count))
+        written = np.fromiter(found, np.int64, count)
+        return replace(plan, shards=plan.shards.with_columns(written_bytes=written))
 
 
 def create(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:
@@ -69,8 +72,8 @@ def create(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:
     A partition's spill goes once all of its records are written, so that scratch shrinks as the
     outputs grow.
     """
-    done = [plan.shards[ordinal] for ordinal in created.shards]
-    for shard in done:
+    done = np.fromiter(created.shards, np.int64, len(created.shards))
+    for shard in plan.shards.at(done):
         job.advance(shards=1, records=shard.records, bytes_done=shard.stored_bytes)
     while len(created.shards) < len(plan.shards):
         retry_after_lost_scratch(ordering, lambda: _create_missing(job, plan, ordering, created))
@@ -80,11 +83,9 @@ def create(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:
 
 
 def _create_missing(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:
-    missing = [shard for shard in plan.shards if shard.ordinal not in created.shards]
-    tasks = list(_create_tasks(job, plan, missing, ordering))
-    readers = Counter(
-        partition for task in tasks for partition in {p.partition for p in task.pieces}
-    )
+    runs = _create_runs(job, plan, created)
+    readers = _readers(plan, runs)
+    tasks = _create_tasks(job, plan, runs, ordering)
     workers_max = job.spec.create_concurrency_max_limit or None
     for task, done in answers(job, tasks, workers_max=workers_max):
         assert isinstance(done, CreateDone)
@@ -94,9 +95,10 @@ def _create_missing(job: Job, plan: Plan, ordering: Ordering, created: Created) 
             job.record(shard_created(shard))
         spent = []
         for partition in {piece.partition for piece in task.pieces}:
-            readers[partition] -= 1
-            if not readers[partition] and partition >= 0:
-                spent.append(partition)
+            if partition >= 0:
+                readers[partition] -= 1
+                if not readers[partition]:
+                    spent.append(partition)
         ordering.spend(tuple(spent))
         finished = sum(piece.last for piece in task.pieces)
         job.advance(shards=finished, records=done.records, bytes_done=done.bytes_written)
@@ -108,10 +110,12 @@ def shard_created(shard: CreatedShard) -> ShardCreated:
 
 
 def _create_tasks(
-    job: Job, plan: Plan, missing: list[OutputShard], ordering: Ordering
+    job: Job, plan: Plan, runs: Sequence[Int64s], ordering: Ordering
 ) -> Iterator[CreateTask]:
-    on_the_way = _some_seal_on_finish(job)
-    for pieces in _create_runs(job, plan, missing):
+    """One at a time: the pieces of a million shards would take as much memory as their receipts."""
+    on_the_way, takes = _some_seal_on_finish(job), _take_pieces(job, plan)
+    for run in runs:
+        pieces = tuple(piece for shard in plan.shards.at(run) for piece in takes(shard))
         weights: Counter[str] = Counter()
         nodes = {}
         for piece in pieces:
@@ -143,43 +147,56 @@ def _some_seal_on_finish(job: Job) -> bool:
     return bucket.seals_on_finish or any(each.seals_on_finish for each in buckets)
 
 
-def _create_runs(job: Job, plan: Plan, missing: list[OutputShard]) -> list[tuple[OutputPiece, ...]]:
-    """Output shards that one worker writes one after the other; no shard is in two runs.
+def _create_runs(job: Job, plan: Plan, created: Created) -> list[Int64s]:
+    """The ordinals of output shards that are not there yet, and that one worker writes one after
+    the other; no shard is in two runs.
 
     ``map``: one shard a run, or some small ones. ``spill``: neighbours, because they share
     partitions, and a partition is read whole; a partition that lies across two runs is read twice.
     Enough runs that all workers are busy to the end.
     """
-    takes = _take_pieces(job, plan)
+    is_missing = np.ones(len(plan.shards), bool)
+    is_missing[np.fromiter(created.shards, np.int64, len(created.shards))] = False
+    missing = np.flatnonzero(is_missing)
     if job.movement.kind == "map":
-        return runs_of_small(missing, job.movement.workers, takes)
+        stored = plan.shards.column("stored_bytes")[missing]
+        return runs_of_small(missing, stored, job.movement.workers)
     runs_max = job.movement.workers * RUNS_A_WORKER
-    runs: list[list[OutputPiece]] = []
-    written, total = 0, sum(shard.stored_bytes for shard in missing)
-    for shard in missing:
-        if written * runs_max >= len(runs) * max(total, 1):
-            runs.append([])
-        runs[-1].extend(takes(shard))
-        written += shard.stored_bytes
-    return [tuple(run) for run in runs]
+    stored = plan.shards.column("stored_bytes")[missing]
+    total, written = max(int(stored.sum()), 1), 0
+    begins: list[int] = []
+    for at, size in enumerate(stored.tolist()):
+        if written * runs_max >= len(begins) * total:
+            begins.append(at)
+        written += size
+    return np.split(missing, begins[1:])
 
 
-def runs_of_small(
-    shards: list[OutputShard], workers: int, takes: Callable[[OutputShard], list[OutputPiece]]
-) -> list[tuple[OutputPiece, ...]]:
+def _readers(plan: Plan, runs: Sequence[Int64s]) -> Int64s:
+    """How many runs want each partition, shape ``(partitions,)``."""
+    run_of = np.full(len(plan.shards), -1, np.int64)
+    for number, run in enumerate(runs):
+        run_of[run] = number
+    shard, partition = plan.shards.partitions()
+    run = run_of[shard]
+    count = int(partition.max(initial=-1)) + 1
+    wanted = np.unique(run[run >= 0] * max(count, 1) + partition[run >= 0])
+    return np.bincount(wanted % max(count, 1), minlength=count)
+
+
+def runs_of_small(ordinals: Int64s, stored_bytes: Int64s, workers: int) -> list[Int64s]:
     """Runs of mapped shards: one each, but small ones together, for a task takes 0.3 ms here
-    while its worker waits."""
-    total = sum(shard.stored_bytes for shard in shards)
+    while its worker waits. Columns have shape ``(n,)``."""
+    total = int(stored_bytes.sum())
     together_bytes = min(TOGETHER_BYTES, total // (workers * SMALL_RUNS_A_WORKER))
-    runs: list[list[OutputPiece]] = []
+    begins: list[int] = []
     room, free = 0, 0
-    for shard in shards:
-        if shard.stored_bytes > room or not free:
-            runs.append([])
+    for at, size in enumerate(stored_bytes.tolist()):
+        if size > room or not free:
+            begins.append(at)
             room, free = together_bytes, TOGETHER_MAX
-        runs[-1].extend(takes(shard))
-        room, free = room - shard.stored_bytes, free - 1
-    return [tuple(run) for run in runs]
+        room, free = room - size, free - 1
+    return np.split(ordinals, begins[1:])
 
 
 def _take_pieces(job: Job, plan: Plan) -> Callable[[OutputShard], list[OutputPiece]]:
@@ -214,7 +231,7 @@ def _take_pieces(job: Job, plan: Plan) -> Callable[[OutputShard], list[OutputPie
     return pieces_of
 
 
-def seal(job: Job, plan: Plan, ordering: Ordering | None, created: Created) -> dict[int, str]:
+def seal(job: Job, plan: Plan, ordering: Ordering | None, created: Created) -> Mapping[int, str]:
     """Make all staged shards durable and check them; their MD5 by ordinal if they were read.
 
     Nothing to do where the store did both when they were written. ``ordering``: needed to check
@@ -222,6 +239,8 @@ def seal(job: Job, plan: Plan, ordering: Ordering | None, created: Created) -> d
     """
     bucket = job.outputs_bucket
     if bucket.seals_on_finish:
+        if "wids" not in job.spec.index:
+            return {}  # nobody asks
         return {ordinal: shard.md5 for ordinal, shard in created.shards.items()}
     md5 = _sealed_before(job, created)
     for ordinal, shard in created.shards.items():
@@ -272,15 +291,15 @@ def _seal_missing(
 
 
 def _advance(job: Job, plan: Plan, sealed: Iterable[int]) -> None:
-    shards = [plan.shards[ordinal] for ordinal in sealed]
+    chosen = np.fromiter(sealed, np.int64)
     job.advance(
-        shards=len(shards),
-        records=sum(shard.records for shard in shards),
-        bytes_done=sum(shard.file_bytes for shard in shards),
+        shards=len(chosen),
+        records=int(plan.shards.column("records")[chosen].sum()),
+        bytes_done=int(plan.shards.file_bytes[chosen].sum()),
     )
 
 
-def keep_sealed(job: Job, created: Created, md5: dict[int, str]) -> None:
+def keep_sealed(job: Job, created: Created, md5: Mapping[int, str]) -> None:
     """Let later attempts know that all shards are sealed: they may find some under their names."""
     if not job.outputs_bucket.seals_on_finish:
         rows = [[ordinal, created.shards[ordinal].receipt, md5[ordinal]] for ordinal in md5]

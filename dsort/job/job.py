@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -262,8 +262,8 @@ class Job:
     base: StoredManifest | None = None
     known_keys: KnownKeys | None = None
     resolved: dict[str, Any] = field(default_factory=dict)
-    planned_names: list[str] = field(default_factory=list)
-    naming: dict[str, tuple[str, str]] = field(default_factory=dict)
+    planned_names: Sequence[str] = field(default_factory=list)
+    naming: MutableMapping[str, tuple[str, str]] = field(default_factory=dict)
     stale: list[ObjectInfo] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     input_records: dict[int, int] = field(default_factory=dict)

@@ -60,9 +60,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
-from dsort.data.json_rows import Rows, json_bytes
+from dsort.data.json_rows import Rows, json_bytes, write_json
 from dsort.errors import InputError, SpecError
 from dsort.html_tables import fields_html, rows_html
 from dsort.job.layout import job_of
@@ -78,10 +78,10 @@ __all__ = [
     "ManifestPart",
     "ManifestSidecar",
     "StoredManifest",
-    "manifest_bytes",
     "parse_manifest",
     "splits_of",
     "wids_index_bytes",
+    "write_manifest",
 ]
 
 MANIFEST_VERSION = 1
@@ -143,7 +143,8 @@ class ManifestPart:
     lineage: ManifestSidecar | None = None
 
 
-def manifest_bytes(
+def write_manifest(
+    file: IO[bytes],
     *,
     job_id: str,
     created: str,
@@ -167,8 +168,8 @@ def manifest_bytes(
     removed: Sequence[str] = (),
     earlier: Sequence[ManifestPart] = (),
     classes: Mapping[str, int] | None = None,
-) -> bytes:
-    """The manifest as it is stored."""
+) -> None:
+    """Write the manifest as it is stored."""
     content = {
         "manifest": MANIFEST_VERSION,
         "job_id": job_id,
@@ -205,7 +206,7 @@ def manifest_bytes(
         "inputs": _rows(ManifestInput, inputs),
         "outputs": _rows(ManifestOutput, outputs),
     }
-    return json_bytes(content)
+    write_json(file, content)
 
 
 def _part(part: ManifestPart) -> dict[str, object]:

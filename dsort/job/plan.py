@@ -12,6 +12,7 @@ from dataclasses import astuple, dataclass, field, replace
 
 import xxhash
 
+from dsort.data.packed_texts import PackedTexts
 from dsort.data.tally import Tally, parse_tally, tally_rows
 from dsort.errors import InvariantError, SpecError, SpecProblem, StorageError
 from dsort.job.borders import choose_borders, readings_for_borders
@@ -42,11 +43,9 @@ from dsort.order.cut import (
     CutRule,
     EncodedSizes,
     OpenShard,
-    OutputShard,
-    Piece,
-    merge_pieces,
 )
 from dsort.order.mixing_counts import MixingTally, judge_mixing
+from dsort.order.output_shards import OutputShards, Pieces, merge_pieces
 from dsort.scratch.class_table import check_class_table
 from dsort.scratch.index import check_renames, check_splitters
 from dsort.scratch.spill import RemoveSpill
@@ -176,8 +175,8 @@ OVERHEAD_WARNED_FROM = 1.5
 class Plan:
     """The shuffle plan: every output shard with its name; the records' order is in scratch."""
 
-    shards: list[OutputShard]
-    names: list[str]
+    shards: OutputShards
+    names: Sequence[str]
     records: int
     members: int
     payload_bytes: int
@@ -190,23 +189,32 @@ class Plan:
         if len(names) < 2:
             return ()
         sums = {name: [0, 0, 0, 0] for name in names}
-        for shard in self.shards:
-            sizes = (1, shard.records, shard.payload_bytes, shard.file_bytes)
-            own = sums[names[shard.group]]
-            own[:] = [total + size for total, size in zip(own, sizes, strict=True)]
+        groups, file_bytes = self.shards.column("group"), self.shards.file_bytes
+        for group, name in enumerate(names):
+            chosen = groups == group
+            sums[name] = [
+                int(chosen.sum()),
+                int(self.shards.column("records")[chosen].sum()),
+                int(self.shards.column("payload_bytes")[chosen].sum()),
+                int(file_bytes[chosen].sum()),
+            ]
         return tuple(OutputCount(name, *own) for name, own in sums.items())
 
     def readers(self, names: Sequence[str]) -> tuple[ReaderCounts, ...]:
         """How many workers can read each output. ``names``: of several outputs."""
+        groups = self.shards.column("group").tolist()
+        records = self.shards.column("records").tolist()
         return reader_counts(
-            (names[shard.group] if names else "", shard.records) for shard in self.shards
+            (names[group] if names else "", count)
+            for group, count in zip(groups, records, strict=True)
         )
 
     def digest(self) -> str:
         """The same for two plans of the same output shards."""
         state = xxhash.xxh3_128()
-        for shard, name in zip(self.shards, self.names, strict=True):
-            state.update(f"{name}\0{shard.records}\0{shard.stored_bytes}\0".encode())
+        columns = (self.shards.column(name).tolist() for name in ("records", "stored_bytes"))
+        for name, records, stored_bytes in zip(self.names, *columns, strict=True):
+            state.update(f"{name}\0{records}\0{stored_bytes}\0".encode())
         return state.hexdigest()
 
 
@@ -389,19 +397,21 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     schema = agreed_schema(job, extraction)
     container = job.spec.carrier.with_schema(schema)
     cut = merge_pieces(pieces, rule=rule)
-    late = job.spec.late
-    outputs = with_ends(container, cut, late=[late[job.output_of(each.group)] for each in cut])
-    if sum(shard.records for shard in outputs) != kept:
+    del pieces  # they are columns by now
+    groups, own = int(cut.column("group").max(initial=0)) + 1, job.spec.late
+    late = [own[job.output_of(group)] for group in range(groups)]
+    outputs = with_ends(container, cut, late=late)
+    if outputs.total("records") != kept:
         raise InvariantError(f"{kept} records were cut into {len(outputs)} shards that have fewer")
     if job.spec.equalize is not None:
-        payload_total = sum(shard.payload_bytes for shard in outputs)
+        payload_total = outputs.total("payload_bytes")
     plan = Plan(
         shards=outputs,
         names=_names(job, outputs),
         records=kept,
-        members=sum(shard.members for shard in outputs),
+        members=outputs.total("members"),
         payload_bytes=payload_total,
-        stored_bytes=sum(shard.stored_bytes for shard in outputs),
+        stored_bytes=outputs.total("stored_bytes"),
         schema=schema,
         late_schemas=late_schemas(job, extraction),
     )
@@ -419,15 +429,15 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
 
 
 def _equalize(
-    job: Job, extraction: Extraction, ordering: Ordering, pieces: list[Piece], rule: CutRule
-) -> tuple[list[Piece], int]:
+    job: Job, extraction: Extraction, ordering: Ordering, pieces: Pieces, rule: CutRule
+) -> tuple[Pieces, int]:
     """The pieces of shards with equal numbers of records, and how many records come out more."""
     found = retry_after_lost_scratch(
-        ordering, lambda: equal_pieces(job, extraction, ordering.node_of, pieces, rule)
+        ordering, lambda: equal_pieces(job, extraction, ordering.node_of, [*pieces], rule)
     )
     append_reactions(job, found.lines)
     job.note(found.tally)
-    return found.pieces, found.records
+    return Pieces(found.pieces), found.records
 
 
 def _warn_of_nothing(job: Job, plan: Plan) -> None:
@@ -453,6 +463,8 @@ def _warn_of_overhead(job: Job, plan: Plan) -> None:
 
 def _warn_of_large_records(job: Job, plan: Plan, rule: CutRule) -> None:
     """No shard can be as small as asked for that has a record which is larger."""
+    if not any(each.at_most for each in rule.of_outputs or (rule,)):
+        return
     names, limits = [], set()
     for name, shard in zip(plan.names, plan.shards, strict=True):
         own = rule.of_group(shard.group)
@@ -485,10 +497,10 @@ def _encoded_sizes(job: Job, ordering: Ordering, stored_bytes: int) -> EncodedSi
 
 def _cut(
     job: Job, ordering: Ordering, rule: CutRule, encoded: EncodedSizes | None = None
-) -> tuple[list[Piece], MixingTally]:
+) -> tuple[Pieces, MixingTally]:
     """The pieces of all partitions, each cut where the one before it ended, and how they mix the
     input shards. ``encoded``: for rules about encoded files."""
-    pieces: list[Piece] = []
+    pieces = Pieces()
     mixing = MixingTally(len(job.inputs))
     state = OpenShard()
     before = 0
@@ -508,11 +520,11 @@ def _cut(
     return pieces, mixing
 
 
-def _names(job: Job, outputs: list[OutputShard]) -> list[str]:
+def _names(job: Job, outputs: OutputShards) -> PackedTexts:
     field = "ekm" if job.keymap else "output_format"
     job.names = job.names.counted(outputs)
     try:
-        return job.names.names(outputs)
+        return PackedTexts(job.names.names(outputs))
     except TemplateExhaustedError as error:
         hint = "use a larger template, or a larger output_shard_size"
         raise SpecError([SpecProblem(field, str(error), hint)]) from None

@@ -33,6 +33,7 @@ from dsort.job.schemas import with_ends
 from dsort.job.sidecars import noted_sidecars
 from dsort.order.cut import OutputShard
 from dsort.order.mixing_counts import mixing_of
+from dsort.order.output_shards import OutputShards
 from dsort.scratch.logs import CreatedShard
 from dsort.scratch.requests import CreatedShards
 from dsort.storage.bucket import Bucket
@@ -158,10 +159,9 @@ def note_plan(job: Job, plan: Plan, created: Created) -> None:
     """Put the plan into the journal, or see that it is the one there; take over the output shards
     that earlier attempts have staged."""
     job.planned_names = plan.names
-    rows = (
-        PlannedRow(name, s.records, s.members, s.payload_bytes, s.stored_bytes)
-        for s, name in zip(plan.shards, plan.names, strict=True)
-    )
+    sums = ("records", "members", "payload_bytes", "stored_bytes")
+    columns = (plan.shards.column(name).tolist() for name in sums)
+    rows = map(PlannedRow, plan.names, *columns)
     planned = Planned(plan.digest(), tuple(rows))
     known = job.before.planned if job.before is not None else None
     if known is not None and known.digest != planned.digest:
@@ -210,21 +210,23 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
     plan = Plan(
         shards=with_ends(
             job.spec.carrier,
-            [
-                OutputShard(
-                    ordinal=ordinal,
-                    group=group,
-                    number=number,
-                    records=row.records,
-                    members=row.members,
-                    payload_bytes=row.payload_bytes,
-                    stored_bytes=row.stored_bytes,
-                    pieces=(),
-                )
-                for ordinal, (row, (group, number)) in enumerate(
-                    zip(known.shards, places, strict=True)
-                )
-            ],
+            OutputShards.of(
+                [
+                    OutputShard(
+                        ordinal=ordinal,
+                        group=group,
+                        number=number,
+                        records=row.records,
+                        members=row.members,
+                        payload_bytes=row.payload_bytes,
+                        stored_bytes=row.stored_bytes,
+                        pieces=(),
+                    )
+                    for ordinal, (row, (group, number)) in enumerate(
+                        zip(known.shards, places, strict=True)
+                    )
+                ]
+            ),
         ),
         names=[row.name for row in known.shards],
         records=sum(row.records for row in known.shards),

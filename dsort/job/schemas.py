@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+import numpy as np
 
 from dsort.containers.base import Container
 from dsort.errors import ObjectNotFoundError, SchemaError, SpecError, SpecProblem
 from dsort.job.extract import Extraction
 from dsort.job.job import Job
-from dsort.order.cut import OutputShard
+from dsort.order.output_shards import OutputShards
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
 from dsort.workers.late_schemas import extensions_by_output
@@ -17,6 +18,7 @@ from dsort.workers.late_schemas import extensions_by_output
 __all__ = ["agreed_schema", "input_schema", "late_schemas", "with_ends", "with_schema_beside"]
 
 FILE_BYTES_MAX = 256 << 20
+AT_ONCE = 1 << 16
 _APART = "sort shards of each kind by a job of its own, or write them anew"
 
 
@@ -100,17 +102,23 @@ def late_schemas(job: Job, extraction: Extraction) -> tuple[str, ...]:
 
 
 def with_ends(
-    container: Container, shards: Sequence[OutputShard], *, late: Sequence[bool] = ()
-) -> list[OutputShard]:
+    container: Container, shards: OutputShards, *, late: Sequence[bool] = ()
+) -> OutputShards:
     """The output shards with what their container puts before the first member and behind the last
-    one. ``late``: which of them are converted as they are written: then that is not known.
+    one. ``late``: by group, which are converted as they are written: then that is not known.
     ``SpecError`` for one that is longer than it may be."""
-    later = late or [False] * len(shards)
-    placed = [
-        shard if is_late else _with_ends(container, shard)
-        for shard, is_late in zip(shards, later, strict=True)
-    ]
-    largest = max((shard.container_bytes for shard in placed), default=0)
+    is_late = np.array(late or [False], bool)[shards.column("group") * bool(late)]
+    heads, ends = np.zeros(len(shards), np.int64), np.zeros(len(shards), np.int64)
+    names = ("records", "members", "entries_bytes", "stored_bytes")
+    for begin in range(0, len(shards), AT_ONCE):
+        part = slice(begin, begin + AT_ONCE)
+        rows = [shards.column(name)[part].tolist() for name in names]
+        if container.has_head:
+            heads[part] = [container.head_bytes(records) for records in rows[0]]
+        ends[part] = [container.end_bytes(*sizes) for sizes in zip(*rows[1:], strict=True)]
+    heads[is_late] = ends[is_late] = 0
+    placed = shards.with_columns(head_bytes=heads, end_bytes=ends)
+    largest = int(placed.container_bytes.max(initial=0))
     if container.plans_sizes and 0 < container.shard_bytes_max < largest:
         problem = SpecProblem(
             "output_shard_size",
@@ -120,16 +128,3 @@ def with_ends(
         )
         raise SpecError([problem])
     return placed
-
-
-def _with_ends(container: Container, shard: OutputShard) -> OutputShard:
-    head_bytes = container.head_bytes(shard.records) if container.has_head else 0
-    return replace(
-        shard,
-        head_bytes=head_bytes,
-        end_bytes=container.end_bytes(shard.members, shard.entries_bytes, shard.stored_bytes),
-        pieces=tuple(
-            replace(piece, offset=piece.offset + head_bytes) if head_bytes else piece
-            for piece in shard.pieces
-        ),
-    )

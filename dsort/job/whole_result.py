@@ -34,10 +34,10 @@ LASTING: Final = ".nv-meta/dataset.yaml"
 """It says nothing of shards, and people write into it how their samples are read."""
 
 
-def result_shards(job: Job, outputs: Sequence[ManifestOutput]) -> list[ManifestOutput]:
+def result_shards(job: Job, outputs: Sequence[ManifestOutput]) -> Sequence[ManifestOutput]:
     """All shards of the result, in output order, once the job has written ``outputs``."""
     if job.base is None:
-        return [*outputs]
+        return outputs
     if not job.replaces_inputs:
         return [*job.base.outputs, *outputs]
     written = {shard.name: shard for shard in outputs}

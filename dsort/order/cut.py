@@ -22,7 +22,6 @@ __all__ = [
     "OutputShard",
     "Piece",
     "cut_partition",
-    "merge_pieces",
 ]
 
 FileBytes = Callable[[int, int, int, int], int]
@@ -346,50 +345,3 @@ def _advance(state: OpenShard, piece: Piece, closes: bool) -> OpenShard:
         entries_bytes=state.entries_bytes + piece.entries_bytes,
         encoded_bytes=state.encoded_bytes + max(piece.encoded_bytes, 0),
     )
-
-
-def merge_pieces(pieces: list[Piece], *, rule: CutRule | None = None) -> list[OutputShard]:
-    """The output shards that the pieces (in cut order) make up. A ``rule`` that says how many there
-    are adds those that got no record: at the end of its group, or anywhere."""
-    shards = _merged(pieces)
-    if rule is None:
-        return shards
-    rules = rule.of_outputs or (rule,)
-    counts = {group: each.inputs or each.count or 0 for group, each in enumerate(rules)}
-    for group, count in counts.items():
-        there = {shard.number for shard in shards if shard.group == group}
-        empty = (number for number in range(count) if number not in there)
-        shards += [OutputShard(0, group, number, 0, 0, 0, 0, ()) for number in empty]
-    shards.sort(key=lambda shard: (shard.group, shard.number))
-    return [replace(shard, ordinal=ordinal) for ordinal, shard in enumerate(shards)]
-
-
-def _merged(pieces: list[Piece]) -> list[OutputShard]:
-    shards: list[OutputShard] = []
-    begin = 0
-    for at in range(1, len(pieces) + 1):
-        first = pieces[begin]
-        if at < len(pieces) and (pieces[at].group, pieces[at].number) == (
-            first.group,
-            first.number,
-        ):
-            continue
-        own = tuple(pieces[begin:at])
-        shards.append(
-            OutputShard(
-                ordinal=len(shards),
-                group=first.group,
-                number=first.number,
-                records=sum(piece.records for piece in own),
-                members=sum(piece.members for piece in own),
-                payload_bytes=sum(piece.payload_bytes for piece in own),
-                stored_bytes=sum(piece.stored_bytes for piece in own),
-                pieces=own,
-                entries_bytes=sum(piece.entries_bytes for piece in own),
-                encoded_bytes=sum(piece.encoded_bytes for piece in own)
-                if first.encoded_bytes >= 0
-                else -1,
-            )
-        )
-        begin = at
-    return shards

@@ -28,6 +28,7 @@ from dsort.workers.tasks import (
     KnownKeysTask,
     MeasureTask,
     OrderTask,
+    PublishTask,
     ScratchLost,
     SealTask,
     Task,
@@ -117,6 +118,8 @@ def describe(task: Task) -> str:
             return f"writing output shards number {span}"
         case SealTask():
             return f"sealing output shards from number {task.shards[0].ordinal} on"
+        case PublishTask():
+            return f"publishing {task.objects[0].name} and others"
 
 
 LOOKAHEAD_MAX = 64

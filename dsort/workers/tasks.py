@@ -7,6 +7,7 @@ between processes or nodes; it looks into none of them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from dsort.containers.base import Container
 from dsort.containers.codecs.base import Codec
@@ -39,9 +40,12 @@ __all__ = [
     "KnownKeysTask",
     "MeasureDone",
     "MeasureTask",
+    "NamedObject",
     "OrderDone",
     "OrderTask",
     "OutputPiece",
+    "PublishDone",
+    "PublishTask",
     "ReactionRules",
     "ScratchLost",
     "SealDone",
@@ -459,6 +463,30 @@ class SealDone:
     md5: dict[int, str]
 
 
+class NamedObject(NamedTuple):
+    """A staged object, the name it is about to get, and what ``Bucket.publish`` has to know.
+    ``replaces``: whatever has that name."""
+
+    token: str
+    name: str
+    receipt: str
+    replaces: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PublishTask:
+    """Give staged objects of an object store their names."""
+
+    objects: tuple[NamedObject, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishDone:
+    """So many objects have their names."""
+
+    count: int
+
+
 @dataclass(frozen=True, slots=True)
 class ScratchLost:
     """Scratch is gone with its node, and all that was extracted there. In place of any answer of a
@@ -476,6 +504,7 @@ Task = (
     | MeasureTask
     | CreateTask
     | SealTask
+    | PublishTask
 )
 TaskDone = (
     ShardExtracted
@@ -486,5 +515,6 @@ TaskDone = (
     | MeasureDone
     | CreateDone
     | SealDone
+    | PublishDone
     | ScratchLost
 )

@@ -24,6 +24,7 @@ from dsort.workers.tasks import (
     KnownKeysTask,
     MeasureTask,
     OrderTask,
+    PublishTask,
     SealTask,
     Task,
     TaskDone,
@@ -115,8 +116,12 @@ class Worker:
                 return self._creator.measure(task)
             case CreateTask():
                 return self._creator.create(task)
-            case _:
+            case SealTask():
                 return self._sealer.seal(task)
+            case PublishTask():
+                from dsort.workers.publisher import publish_all  # of few jobs: those of many shards
+
+                return publish_all(task, self._outputs)
 
     def close(self) -> None:
         """Let go of files and mappings."""

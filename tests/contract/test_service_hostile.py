@@ -15,7 +15,6 @@ from sqlalchemy import update
 
 from dsort.errors import JobConflictError, TooManyRequestsError
 from dsort.job.layout import manifest_name, report_name
-from dsort.job.manifest import manifest_bytes
 from dsort.options import RunOptions
 from dsort.service.api import results as events
 from dsort.service.database.tables import jobs
@@ -23,6 +22,7 @@ from dsort.service.hosting.attempt import JobAttempt
 from dsort.service.security import limits
 from dsort.stop_flag import StopFlag
 from tests.support.fake_clock import FakeClock
+from tests.support.manifests import manifest_bytes
 from tests.support.service_here import SPEC, ServiceHere, service_here
 
 

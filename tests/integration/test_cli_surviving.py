@@ -22,12 +22,13 @@ from dsort.job.journal_entries import (
 )
 from dsort.job.layout import attempt_name, manifest_name, segment_name, stop_name
 from dsort.job.lease import Lease
-from dsort.job.manifest import ManifestOutput, manifest_bytes
+from dsort.job.manifest import ManifestOutput
 from dsort.options import RunOptions
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.workers.tasks import ShardExtracted
 from tests.support.commands import SPEC, CommandLine, answering
 from tests.support.machines import FakeMachine
+from tests.support.manifests import manifest_bytes
 
 JOB = "20260131-235959-4f2a9c"
 REPORT = JobReport(

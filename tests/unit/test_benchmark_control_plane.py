@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.arithmetic_workers import ArithmeticRuntime, Scale, cut_evenly
 from benchmarks.costs import DOLLARS_A_REQUEST, Layout, costs_of, requests_of
+from benchmarks.node_death import simulate_death
 from benchmarks.null_bucket import LIST_PAGE, NullBucket
 from benchmarks.simulation import Simulated, report_of, simulate
 from dsort.errors import InvariantError, ObjectNotFoundError
@@ -168,3 +169,13 @@ def test_a_completion_is_paid_once() -> None:
     assert dollars["complete"] == DOLLARS_A_REQUEST["complete"]
     assert dollars["head"] == pytest.approx(0.0004)
     assert dollars["upload_part"] == pytest.approx(64 * 0.005 / 1000)
+
+
+# --- a node that dies
+
+
+def test_a_node_of_eight_that_dies_halfway_costs_a_quarter_of_the_time_at_most() -> None:
+    scale = replace(SMALL, shards=400, output_shards=400, records=400_000, nodes=8)
+    death = simulate_death(replace(scale, workers_a_node=2, record_bytes=10**7))
+    assert death.extracted == 50  # an eighth
+    assert 1.0 < death.ratio <= 1.25

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsort.data.columns import Int32s, Int64s
-from dsort.order.cut import CutRule, OpenShard, OutputShard, Piece, cut_partition, merge_pieces
+from dsort.order.cut import CutRule, OpenShard, OutputShard, Piece, cut_partition
 from dsort.order.mixing import Mixing, chi_squared_p_value, mixing_line
 from dsort.order.mixing_counts import (
     BINS_MAX,
@@ -23,6 +23,7 @@ from dsort.order.mixing_counts import (
     mixing_of,
     output_bin_shards,
 )
+from dsort.order.output_shards import merge_pieces
 
 
 def cut_and_count(

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from dsort.data.json_rows import ROWS_AT_ONCE, Rows, json_bytes
-from dsort.job.manifest import ManifestOutput, manifest_bytes, wids_index_bytes
+from dsort.job.manifest import ManifestOutput, wids_index_bytes
+from tests.support.manifests import manifest_bytes
 
 
 def test_rows_are_lines_and_all_else_is_indented() -> None:

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from dsort.job.create import runs_of_small
-from dsort.order.cut import OutputShard
-from dsort.workers.tasks import OutputPiece
 
 
 def _runs(sizes: list[int], *, workers: int = 2) -> list[list[int]]:
-    shards = [
-        OutputShard(number, 0, number, 1, 1, size, size, ()) for number, size in enumerate(sizes)
-    ]
-
-    def one_piece(shard: OutputShard) -> list[OutputPiece]:
-        size = shard.stored_bytes
-        return [OutputPiece("t", "n", shard.ordinal, size, 0, 0, 1, 0, size, last=True)]
-
-    found = runs_of_small(shards, workers, one_piece)
-    return [[piece.ordinal for piece in run] for run in found]
+    found = runs_of_small(np.arange(len(sizes)), np.array(sizes, np.int64), workers)
+    return [run.tolist() for run in found]
 
 
 def test_large_shards_are_a_task_each() -> None:

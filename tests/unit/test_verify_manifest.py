@@ -11,12 +11,12 @@ from dsort.errors import InputError
 from dsort.job.manifest import (
     ManifestInput,
     ManifestOutput,
-    manifest_bytes,
     parse_manifest,
 )
 from dsort.spec.load import parse_spec
 from dsort.verification.findings import PROBLEMS_MAX, Findings
 from dsort.verification.outputs import check_totals
+from tests.support.manifests import manifest_bytes
 
 SPEC = parse_spec({"input_bck": "in", "output_format": "o-%d", "output_shard_size": "1MB"}).spec
 INPUTS = [ManifestInput("in-\udcff.tar", 10240, 1, "etag", 3)]

@@ -1,0 +1,214 @@
+"""Output shards as planned, as columns: a million of them take 170 MB, as objects 700.
+
+Pieces come partition by partition, are kept as numbers, and merged into shards. Whoever goes
+through shards gets objects, one after the other.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, replace
+from operator import attrgetter
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsort.data.columns import Int64s
+from dsort.order.cut import CutRule, OutputShard, Piece
+
+__all__ = ["OutputShards", "Pieces", "merge_pieces"]
+
+AT_ONCE = 4096
+"""Rows that are objects at a time."""
+_PIECE = [each.name for each in fields(Piece)]
+_numbers_of = attrgetter(*_PIECE)
+_SUMS = ("records", "members", "payload_bytes", "stored_bytes", "entries_bytes", "encoded_bytes")
+_OWN = ("group", "number", *_SUMS, "head_bytes", "end_bytes", "written_bytes")
+
+
+class Pieces:
+    """Pieces in cut order."""
+
+    def __init__(self, pieces: Iterable[Piece] = ()) -> None:
+        self._numbers = array("q")
+        self.extend(pieces)
+
+    def __len__(self) -> int:
+        return len(self._numbers) // len(_PIECE)
+
+    def extend(self, pieces: Iterable[Piece]) -> None:
+        """Add some, behind the others."""
+        for piece in pieces:
+            self._numbers.extend(_numbers_of(piece))
+
+    def __iter__(self) -> Iterator[Piece]:
+        table = self.table()
+        for begin in range(0, len(table), AT_ONCE):
+            for numbers in table[begin : begin + AT_ONCE].tolist():
+                yield Piece(*numbers)
+
+    def table(self) -> NDArray[np.int64]:
+        """All of them, shape ``(n, fields of a piece)``, not copied: none can be added then."""
+        numbers = np.frombuffer(self._numbers, np.int64) if self._numbers else np.zeros(0, np.int64)
+        return numbers.reshape(-1, len(_PIECE))
+
+
+class OutputShards(Sequence[OutputShard]):
+    """The output shards of a plan, in their order."""
+
+    def __init__(
+        self,
+        columns: dict[str, Int64s],
+        pieces: NDArray[np.int64],
+        first: Int64s,
+        stop: Int64s,
+    ) -> None:
+        """``columns``: by field of :class:`OutputShard`, shape ``(n,)`` each. Shard ``i`` has
+        ``pieces[first[i]:stop[i]]``."""
+        self._columns = columns
+        self._pieces = pieces
+        self._first = first
+        self._stop = stop
+
+    @classmethod
+    def of(cls, shards: Sequence[OutputShard]) -> OutputShards:
+        """The same as columns; ordinals count from 0."""
+        columns = {
+            name: np.fromiter((getattr(each, name) for each in shards), np.int64, len(shards))
+            for name in _OWN
+        }
+        counts = np.fromiter((len(each.pieces) for each in shards), np.int64, len(shards))
+        stop = np.cumsum(counts)
+        pieces = Pieces(
+            replace(piece, offset=piece.offset - each.head_bytes)
+            for each in shards
+            for piece in each.pieces
+        )
+        return cls(columns, pieces.table(), stop - counts, stop)
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    @overload
+    def __getitem__(self, at: int) -> OutputShard: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[OutputShard]: ...
+    def __getitem__(self, at: int | slice) -> OutputShard | list[OutputShard]:
+        if isinstance(at, slice):
+            return [self[place] for place in range(*at.indices(len(self)))]
+        return next(self.at(np.array([range(len(self))[at]])))
+
+    def __iter__(self) -> Iterator[OutputShard]:
+        return self.at(np.arange(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def column(self, name: str) -> Int64s:
+        """A field of all shards, shape ``(n,)``; not to be changed."""
+        return self._columns[name]
+
+    def total(self, name: str) -> int:
+        """The sum of a field over all shards."""
+        return int(self._columns[name].sum())
+
+    @property
+    def container_bytes(self) -> Int64s:
+        """The size of each without a codec around it, shape ``(n,)``."""
+        own = self._columns
+        size: Int64s = own["head_bytes"] + own["stored_bytes"] + own["end_bytes"]
+        return size
+
+    @property
+    def file_bytes(self) -> Int64s:
+        """The size of each, as far as it is known; shape ``(n,)``."""
+        written, encoded = self._columns["written_bytes"], self._columns["encoded_bytes"]
+        known = np.where(encoded >= 0, encoded, self.container_bytes)
+        size: Int64s = np.where(written >= 0, written, known)
+        return size
+
+    def partitions(self) -> tuple[Int64s, Int64s]:
+        """(shard, partition) of each piece, in the order of the shards; shape ``(pieces,)``
+        each."""
+        counts = self._stop - self._first
+        shard = np.repeat(np.arange(len(self)), counts)
+        within = np.arange(len(shard)) - np.repeat(np.cumsum(counts) - counts, counts)
+        piece = np.repeat(self._first, counts) + within
+        return shard, self._pieces[piece, _PIECE.index("partition")]
+
+    def with_columns(self, **columns: Int64s) -> OutputShards:
+        """The same with other ``columns``."""
+        return OutputShards(self._columns | columns, self._pieces, self._first, self._stop)
+
+    def at(self, ordinals: Int64s) -> Iterator[OutputShard]:
+        """Some of them, in the order of ``ordinals``; shape ``(k,)``."""
+        offset = _PIECE.index("offset")
+        for begin in range(0, len(ordinals), AT_ONCE):
+            some = ordinals[begin : begin + AT_ONCE]
+            columns = [self._columns[name][some].tolist() for name in _OWN]
+            places = (some.tolist(), self._first[some].tolist(), self._stop[some].tolist())
+            heads = columns[_OWN.index("head_bytes")]
+            rows = zip(*columns, strict=True)
+            for ordinal, first, stop, head, own in zip(*places, heads, rows, strict=True):
+                pieces = []
+                for numbers in self._pieces[first:stop].tolist():
+                    numbers[offset] += head
+                    pieces.append(Piece(*numbers))
+                fields_of = dict(zip(_OWN, own, strict=True))
+                yield OutputShard(ordinal=ordinal, pieces=tuple(pieces), **fields_of)
+
+
+def merge_pieces(pieces: Pieces | Iterable[Piece], *, rule: CutRule | None = None) -> OutputShards:
+    """The output shards that the pieces (in cut order) make up. A ``rule`` that says how many there
+    are adds those that got no record: at the end of its group, or anywhere."""
+    table = (pieces if isinstance(pieces, Pieces) else Pieces(pieces)).table()
+    group, number = table[:, _PIECE.index("group")], table[:, _PIECE.index("number")]
+    begins = np.ones(len(table), bool)
+    begins[1:] = (np.diff(group) != 0) | (np.diff(number) != 0)
+    first = np.flatnonzero(begins)
+    stop = np.append(first[1:], len(table)) if len(table) else first
+    columns = {"group": group[first], "number": number[first]}
+    table_of = {name: table[:, _PIECE.index(name)] for name in _PIECE}
+    table_of["records"] = table_of["row_stop"] - table_of["row_start"]
+    for name in _SUMS:
+        columns[name] = (
+            np.add.reduceat(table_of[name], first) if len(first) else np.zeros(0, np.int64)
+        )
+    unmeasured = table_of["encoded_bytes"][first] < 0
+    columns["encoded_bytes"] = np.where(unmeasured, -1, columns["encoded_bytes"])
+    columns["head_bytes"] = columns["end_bytes"] = np.zeros(len(first), np.int64)
+    columns["written_bytes"] = np.full(len(first), -1, np.int64)
+    shards = OutputShards(columns, table, first, stop)
+    return shards if rule is None else _with_empty_ones(shards, rule)
+
+
+def _with_empty_ones(shards: OutputShards, rule: CutRule) -> OutputShards:
+    groups, numbers = shards.column("group"), shards.column("number")
+    empty: list[tuple[int, int]] = []
+    for group, each in enumerate(rule.of_outputs or (rule,)):
+        there = numbers[groups == group]
+        missing = np.setdiff1d(np.arange(each.inputs or each.count or 0), there)
+        empty += [(group, number) for number in missing.tolist()]
+    added = np.array(empty, np.int64).reshape(-1, 2)
+    columns = {name: shards.column(name) for name in _OWN}
+    kept = {"group": added[:, 0], "number": added[:, 1]}
+    usual = {"encoded_bytes": -1, "written_bytes": -1}
+    columns = {
+        name: np.append(column, kept.get(name, np.full(len(added), usual.get(name, 0), np.int64)))
+        for name, column in columns.items()
+    }
+    nothing = np.zeros(len(added), np.int64)
+    first, stop = np.append(shards._first, nothing), np.append(shards._stop, nothing)
+    order = np.lexsort((columns["number"], columns["group"]))
+    return OutputShards(
+        {name: column[order] for name, column in columns.items()},
+        shards._pieces,
+        first[order],
+        stop[order],
+    )

@@ -1,0 +1,25 @@
+"""The publisher: gives staged output shards of an object store their names, many at a time."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from dsort.storage.bucket import Bucket
+from dsort.workers.tasks import NamedObject, PublishDone, PublishTask
+
+__all__ = ["publish_all"]
+
+AT_ONCE_MAX = 16
+"""Each is a request that a store takes 50 to 200 ms for."""
+
+
+def publish_all(task: PublishTask, outputs: Bucket) -> PublishDone:
+    """Publish each, tried again by its bucket; done once more, it changes nothing."""
+
+    def publish(each: NamedObject) -> None:
+        outputs.publish(each.token, each.name, overwrite=each.replaces, receipt=each.receipt)
+
+    with ThreadPoolExecutor(AT_ONCE_MAX) as threads:
+        for _ in threads.map(publish, task.objects):
+            pass
+    return PublishDone(len(task.objects))

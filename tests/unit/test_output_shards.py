@@ -1,0 +1,121 @@
+"""Output shards, names and receipts as columns say what they say as objects."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from dsort.data.packed_texts import CHUNK_BYTES, PackedTexts, TextsByNumber
+from dsort.job.created_shards import CreatedShards
+from dsort.order.cut import CutRule, OutputShard, Piece
+from dsort.order.output_shards import AT_ONCE, OutputShards, Pieces, merge_pieces
+from dsort.scratch.logs import CreatedShard
+
+
+def pieces_of(count: int, *, encoded: bool = False) -> list[Piece]:
+    """A shard of two pieces, then one of one piece, and so on."""
+    return [
+        Piece(
+            group=0,
+            number=at * 2 // 3,
+            partition=at % 7,
+            row_start=at,
+            row_stop=at + 3,
+            offset=10 * (at % 3 == 1),
+            members=at + 1,
+            payload_bytes=at * at,
+            stored_bytes=at + 512,
+            entries_bytes=at % 2,
+            encoded_bytes=at if encoded else -1,
+        )
+        for at in range(count)
+    ]
+
+
+def test_pieces_come_back_as_they_were() -> None:
+    wanted = pieces_of(AT_ONCE + 5)
+    pieces = Pieces(wanted)
+    assert len(pieces) == len(wanted)
+    assert [*pieces] == wanted
+    assert [*Pieces()] == []
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+def test_shards_have_the_sums_of_their_pieces(encoded: bool) -> None:
+    pieces = pieces_of(6, encoded=encoded)
+    shards = merge_pieces(pieces)
+    assert [shard.pieces for shard in shards] == [
+        tuple(pieces[at] for at in own) for own in ((0, 1), (2,), (3, 4), (5,))
+    ]
+    first = shards[0]
+    assert (first.records, first.members, first.payload_bytes) == (6, 3, 1)
+    assert (first.stored_bytes, first.entries_bytes) == (1025, 1)
+    assert [shard.encoded_bytes for shard in shards] == (
+        [1, 2, 7, 5] if encoded else [-1, -1, -1, -1]
+    )
+    assert shards.total("records") == 18
+    assert shards.partitions()[1].tolist() == [0, 1, 2, 3, 4, 5]
+    assert shards.partitions()[0].tolist() == [0, 0, 1, 2, 2, 3]
+
+
+def test_shards_without_records_stand_where_they_belong() -> None:
+    rule = CutRule(of_outputs=(CutRule(count=3, records_total=4), CutRule(count=2)))
+    some = [Piece(0, 1, 0, 0, 4, 0, 4, 4, 4), Piece(1, 0, 0, 4, 5, 0, 1, 1, 1)]
+    shards = merge_pieces(some, rule=rule)
+    assert [(each.group, each.number, each.records) for each in shards] == [
+        *((0, 0, 0), (0, 1, 4), (0, 2, 0)),
+        *((1, 0, 1), (1, 1, 0)),
+    ]
+    assert [each.ordinal for each in shards] == [0, 1, 2, 3, 4]
+    assert [len(each.pieces) for each in shards] == [0, 1, 0, 1, 0]
+    assert shards[0] == OutputShard(0, 0, 0, 0, 0, 0, 0, ())
+
+
+def test_what_stands_before_the_records_moves_them() -> None:
+    shards = merge_pieces(pieces_of(3))
+    moved = shards.with_columns(head_bytes=shards.column("number") + 100)
+    assert [piece.offset for shard in moved for piece in shard.pieces] == [100, 110, 101]
+    assert OutputShards.of([*moved]) == [*moved]
+
+
+def test_sizes_are_those_of_the_objects() -> None:
+    shards = merge_pieces(pieces_of(9, encoded=True))
+    for found in (shards, shards.with_columns(written_bytes=shards.column("number") - 1)):
+        assert found.file_bytes.tolist() == [shard.file_bytes for shard in found]
+        assert found.container_bytes.tolist() == [shard.container_bytes for shard in found]
+    assert shards[-1] == shards[len(shards) - 1] == [*shards][-1]
+    assert shards[1:3] == [shards[1], shards[2]]
+
+
+def test_names_come_back_whatever_their_bytes() -> None:
+    names = [f"a/{at}-ü\udcff.tar" for at in range(AT_ONCE + 3)]
+    packed = PackedTexts(names)
+    assert packed == names
+    assert (packed[-1], packed[1:3]) == (names[-1], names[1:3])
+    with pytest.raises(IndexError):
+        packed[len(names)]
+
+
+def test_texts_by_number_are_as_a_dictionary(rng: random.Random) -> None:
+    texts, wanted = TextsByNumber(), dict[int, str]()
+    for _ in range(400):
+        number = rng.randrange(200)
+        if rng.random() < 0.2 and number in wanted:
+            del texts[number], wanted[number]
+        else:
+            texts[number] = wanted[number] = "é" * rng.randrange(CHUNK_BYTES // 300)
+    assert len(texts) == len(wanted)
+    assert dict(texts) == wanted
+    assert 1000 not in texts
+    with pytest.raises(KeyError):
+        texts[1000]
+
+
+def test_staged_shards_keep_all_that_is_known_of_them() -> None:
+    created = CreatedShards()
+    wanted = CreatedShard(3, "0123456789abcdef", '["a\\u0000"]', "", -1)
+    created[3] = wanted
+    assert dict(created) == {3: wanted}
+    created.clear()
+    assert len(created) == 0
