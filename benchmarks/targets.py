@@ -73,7 +73,7 @@ def _cluster_targets(runs: Sequence[Run]) -> list[Target]:
     seconds = max((run.work_seconds for run in control), default=None)
     peak = max((run.details["peak_bytes"] / GIGABYTE for run in control), default=None)
     found.append(Target("control plane, largest", "s", 300.0, False, seconds))
-    found.append(Target("control plane, largest, memory", "GB", 2.0, False, peak))
+    found.append(Target("control plane, largest, memory", "GB", 1.2, False, peak))
     return found
 
 
