@@ -127,14 +127,16 @@ class ShardProcesses(ClosesOnExit):
                 shutil.rmtree(path, ignore_errors=True)
 
     async def made(
-        self, order: Mapping[str, Any], name: str, gone: Gone, *, seconds_max: float = RUN_S_MAX
+        self, order: Mapping[str, Any], name: str, gone: Gone, *, seconds_max: float | None = None
     ) -> tuple[MadeFile, ExitStack]:
         """The file ``name`` that a process makes of ``order``, and what to close in the end.
         ``ShardProblemError``, ``DsortError``: why there is none."""
         directory = await anyio.to_thread.run_sync(self._directory)
         with ExitStack() as ends:
             ends.callback(shutil.rmtree, directory, ignore_errors=True)
-            await self._run(order, directory, gone, seconds_max)
+            await self._run(
+                order, directory, gone, RUN_S_MAX if seconds_max is None else seconds_max
+            )
             path = directory / OUT_DIRECTORY / name
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             ends.callback(os.close, fd)
