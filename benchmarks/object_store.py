@@ -95,8 +95,9 @@ class Store:
 
     def cpu_seconds(self) -> float:
         """What the server has used so far."""
-        times = psutil.Process(self.server.pid).cpu_times()
-        return float(times.user + times.system)
+        pids = (self.server.pid, *self.server.other_pids)
+        times = [psutil.Process(pid).cpu_times() for pid in pids]
+        return float(sum(each.user + each.system for each in times))
 
 
 def missing() -> str:
@@ -108,14 +109,17 @@ def missing() -> str:
 
 
 @contextmanager
-def open_store(directory: Path) -> Iterator[Store]:
-    """Start a server whose data is in a new directory under ``directory``; both go in the end."""
-    from benchmarks.seaweedfs import seaweedfs  # boto3 is not needed by the other suites
+def open_store(directory: Path, server_name: str = "seaweedfs") -> Iterator[Store]:
+    """Start a server (``seaweedfs``, ``radosgw``) whose data is in a new directory under
+    ``directory``; both go in the end."""
+    from benchmarks.radosgw import radosgw  # boto3 is not needed by the other suites
+    from benchmarks.seaweedfs import seaweedfs
 
+    begin = {"seaweedfs": seaweedfs, "radosgw": radosgw}[server_name]
     directory.mkdir(parents=True, exist_ok=True)
     with (
-        tempfile.TemporaryDirectory(prefix="seaweedfs-", dir=directory) as place,
-        seaweedfs(Path(place)) as server,
+        tempfile.TemporaryDirectory(prefix=f"{server_name}-", dir=directory) as place,
+        begin(Path(place).resolve()) as server,
     ):
         yield Store(server, Path(place))
 

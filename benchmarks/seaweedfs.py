@@ -47,6 +47,7 @@ class S3Server:
     reader_secret_key: str
     pid: int
     log: Path
+    other_pids: tuple[int, ...] = ()
 
     def environment(self) -> dict[str, str]:
         """What a process needs to be let in."""

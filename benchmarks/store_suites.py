@@ -21,7 +21,7 @@ from benchmarks.process import run_tree
 from benchmarks.results import Run, Skip
 from benchmarks.settings import Measured, Settings, data_of
 
-__all__ = ["control", "nodes", "s3", "s3_flat", "turns"]
+__all__ = ["control", "nodes", "s3", "s3_flat", "s3_radosgw", "turns"]
 
 PROFILE = "100k"
 SHARD_DATA_BYTES = 64_000_000
@@ -42,16 +42,30 @@ def _shards_of(total_bytes: int) -> int:
 
 def s3(bench: Bench, settings: Settings) -> Measured:
     """dsort between two buckets of a real server, in turn with the floor beneath it."""
+    return _s3(bench, settings, "s3", "seaweedfs")
+
+
+def s3_radosgw(bench: Bench, settings: Settings) -> Measured:
+    """The same with Ceph's gateway, where that is installed."""
+    from benchmarks.radosgw import missing_radosgw  # boto3 is not needed by the other suites
+
+    if reason := missing() or missing_radosgw():
+        return Measured([], [Skip("s3-radosgw", "all", reason)])
+    return _s3(bench, settings, "s3-radosgw", "radosgw")
+
+
+def _s3(bench: Bench, settings: Settings, suite_name: str, server_name: str) -> Measured:
     if reason := missing():
-        return Measured([], [Skip("s3", "all", reason)])
+        return Measured([], [Skip(suite_name, "all", reason)])
     data = data_of(settings, PROFILE, settings.total_bytes, _shards_of(settings.total_bytes))
     # The server keeps the inputs and an output, and what it was told to forget for a while.
     require_room(settings.directory, int(2 * ROOM_FACTOR * data.total_bytes))
     measured = Measured([], [])
     small = data_of(settings, PROFILE, SMALL_BYTES, SMALL_SHARDS)
-    with open_store(settings.directory) as store:
+    with open_store(settings.directory, server_name) as store:
         failed: set[str] = set()
-        for suite, of, rounds in (("s3-start", small, 2), ("s3", data, settings.rounds)):
+        sizes = ((f"{suite_name}-start", small, 2), (suite_name, data, settings.rounds))
+        for suite, of, rounds in sizes:
             for number, contender in turns(rounds):
                 if contender.name in failed:
                     continue

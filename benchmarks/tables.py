@@ -160,7 +160,7 @@ def _flatness(runs: Sequence[Run]) -> list[str]:
 
 def _store(runs: Sequence[Run]) -> list[str]:
     """Runs between buckets: rates, CPU of client and server, memory."""
-    good = [run for run in runs if run.suite in ("s3-start", "s3", "s3-flat") and not run.failure]
+    good = [run for run in runs if run.suite.startswith("s3") and not run.failure]
     groups: dict[tuple[str, str, int], list[Run]] = {}
     for run in good:
         groups.setdefault((run.suite, run.contender, run.input_bytes), []).append(run)
