@@ -47,7 +47,7 @@ SMALL_RUNS_A_WORKER = 16
 TOGETHER_BYTES = 16 << 20
 TOGETHER_MAX = 64
 """Mapped output shards that one task writes: each is open until the task is done."""
-SEALED_AT_ONCE_MAX = 128
+SEALED_AT_ONCE_MAX = 64
 
 
 @dataclass(slots=True, eq=False)

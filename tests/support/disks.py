@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import os
 
-from dsort.storage.directory import files
-
 __all__ = ["really_written", "wait_for_no_disk"]
 
 really_written = os.fdatasync
@@ -15,4 +13,6 @@ really_written = os.fdatasync
 
 def wait_for_no_disk() -> None:
     """From now on, in this process."""
+    from dsort.storage.directory import files  # behind what wraps the points of faults
+
     os.fsync = os.fdatasync = files.sync_file_system = lambda fd: None
