@@ -45,7 +45,7 @@ OWNERS: Final[Mapping[str, str]] = {
     "output_compression": "convert(compression=...)",
     "output_compression_level": "compress(level=...)",
     "output_extension": "write(container=...)",
-    "output_format": "write(...)",
+    "output_format": "write(names=...)",
     "output_shard_count": "write(count=...)",
     "output_shard_records": "write(records=...)",
     "output_shard_size": "write(size=...)",

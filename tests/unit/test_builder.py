@@ -273,7 +273,7 @@ def test_all_problems_are_told_at_once_in_the_words_of_the_calls() -> None:
     assert {"sample(fraction=...)", "sort(type=...)", "write(records=...)"} <= {*told}
     assert told["union('other'), weight"].message.endswith("greater than 0")
     assert told["reactions(duplicate_keyz=...)"].hint == 'did you mean "duplicate_keys"?'
-    assert "write(...) has {split}" in told["split(...)"].message
+    assert "write(names=...) has {split}" in told["split(...)"].message
     assert "output_" not in str(caught.value)
 
 
@@ -282,7 +282,7 @@ def test_what_no_spec_can_have_is_refused() -> None:
         START.shuffle().spec()
     with pytest.raises(SpecError, match="cannot be loaded by name"):
         START.map(lambda sample: sample)
-    with pytest.raises(SpecError, match=r"write\(\.\.\.\): is required"):
+    with pytest.raises(SpecError, match=r"write\(names=\.\.\.\): is required"):
         START.write("out")
 
 
