@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
@@ -20,12 +20,17 @@ from dsort.errors import InvariantError, ScratchLostError, SpecError, StorageErr
 from dsort.job.events import Event, JobReport, JobWarning, PhaseDone, Progress
 from dsort.options import RunOptions
 from dsort.runtime.base import Runtime
+from dsort.runtime.ray.block_server import BlockPlace
+from dsort.runtime.ray.block_tickets import BlockKey
+from dsort.scratch.directory import Scratch
 from dsort.scratch.requests import Indexed
+from dsort.scratch.spill import Payload, SpillBlock, SpillWriter
 from dsort.settings import Settings
 from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag
 from dsort.workers.tasks import ShardExtracted
 from tests.support.datasets import Member, Shard, files_of, small_dataset, write_shards
+from tests.support.fault_points import PointFault, struck
 from tests.support.inline_runtime import run_inline
 from tests.support.ray_cluster import (
     NODES,
@@ -36,6 +41,12 @@ from tests.support.ray_cluster import (
 )
 from tests.support.runtime_work import SHARDS, Work, done_shards, make_work, release
 from tests.support.traps import FileBytes, LocatedTask
+
+if TYPE_CHECKING:
+    from dsort.runtime.ray.exchange import RayExchange
+
+KEY = BlockKey.new()
+"""Of all exchanges here: an agent keeps the one that it was given first."""
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -342,6 +353,36 @@ def lasting_runtime(shared: Nodes, lasting_work: Work) -> Iterator[Runtime]:
         runtime.close()
 
 
+def spilled(scratch: Path, node: str) -> tuple[SpillBlock, bytes]:
+    """A block in the scratch of a node, as a worker of it could have spilled."""
+    data = os.urandom(4 << 20)
+    with Scratch(scratch / node.partition("@")[2]) as opened:
+        writer = SpillWriter(opened, 999, 1, to_disk=False)
+        writer.append(0, [data], len(data))
+        writer.close()
+    return SpillBlock(0, (999,), (0,), (len(data),)), data
+
+
+def exchange_of(node: str) -> RayExchange:
+    """What a worker of another node has, in this process."""
+    import ray
+
+    from dsort.runtime.ray.exchange import BlockRules, RayExchange
+
+    slot = node.partition("@")[2]
+    (name,) = [
+        actor["name"]
+        for actor in ray.util.list_named_actors(all_namespaces=True)
+        if actor["name"].endswith(f"-{slot}")
+    ]
+    prefix = name.removeprefix("dsort-").removesuffix(f"-{slot}")
+    return RayExchange(prefix, BlockRules(KEY, BlockPlace()))
+
+
+def bytes_of(payload: Payload) -> bytes:
+    return b"".join(piece.tobytes() for piece in payload)
+
+
 class TestOneRuntime:
     """Tests for which one runtime is enough. They come last, for the runtime holds all CPUs; and
     last of them what loses an agent or a node."""
@@ -407,6 +448,35 @@ class TestOneRuntime:
         assert [runtime.ask(node, FileBytes("shared")) for node in nodes] == [b"data"] * NODES
         assert runtime.scratch_nodes() == nodes
 
+    def test_an_agent_that_dies_in_the_midst_of_a_block_is_asked_again(
+        self, runtime: Runtime, cluster: SharedCluster, work: Work
+    ) -> None:
+        node = runtime.scratch_nodes()[0]
+        block, data = spilled(Path(work.setup.scratch), node)
+        cluster.arm(PointFault("block:read", 3))
+        exchange = exchange_of(node)
+        found = [bytes_of(exchange.begin(node, block)()) for _ in range(2)]
+        assert struck(cluster.points) == ["block:read"]
+        assert found == [data, data]
+        assert exchange.unreachable() == ()
+        assert exchange._locations[node], "the new agent is asked by Flight"
+
+    def test_a_node_that_flight_does_not_reach_is_told_once_and_read_by_ray(
+        self, runtime: Runtime, work: Work, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        node = runtime.scratch_nodes()[0]
+        block, data = spilled(Path(work.setup.scratch), node)
+        exchange = exchange_of(node)
+        assert bytes_of(exchange.begin(node, block)()) == data
+        exchange._locations.clear()
+        monkeypatch.setattr(exchange, "_ask_location", lambda scratch_node: "grpc://127.0.0.1:1")
+        found = [bytes_of(exchange.begin(node, block)()) for _ in range(3)]
+        assert found == [data] * 3
+        ((told, reason),) = exchange.unreachable()
+        assert told == node
+        assert "grpc://127.0.0.1:1" in reason
+        assert exchange.unreachable() == ()
+
     def test_a_node_lost_while_idle_is_noticed_and_a_new_one_gets_all_that_was_shared(
         self, runtime: Runtime, work: Work, shared: Nodes
     ) -> None:
@@ -415,7 +485,13 @@ class TestOneRuntime:
         lost_id = shared.ids[0]
         (lost,) = [node for node in before if lost_id in node]
         left = before.keys() - {lost}
+        exchange = exchange_of(lost)
+        block, data = spilled(Path(work.setup.scratch), lost)
+        assert bytes_of(exchange.begin(lost, block)()) == data
         shared.lose(lost_id, Path(work.setup.scratch))
+        with pytest.raises(ScratchLostError, match=lost_id):
+            exchange.begin(lost, block)()
+        assert exchange.unreachable() == ()
         with pytest.raises(ScratchLostError, match=lost_id) as caught:
             runtime.ask(lost, FileBytes("shared"))
         assert caught.value.node == lost

@@ -1,8 +1,8 @@
 """Blocks of spill for workers of other nodes, by Arrow Flight: the side that has the files.
 
 A server belongs to the agent of a scratch node. It listens on one address of that node, and takes
-tickets of its job alone (``block_tickets``). What it sends are the bytes of spill files, read a
-megabyte at a time; nothing else of the machine can be asked for.
+tickets of its job alone (``block_tickets``). What it sends are the bytes of spill files; nothing
+else of the machine can be asked for.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from dsort.scratch.spill import SpillBlock, SpillFiles
 
 __all__ = ["PROOF", "BlockPlace", "BlockServer", "Certificates", "NoBlocksError", "location"]
 
-BATCH_BYTES = 1 << 20
-"""What is read and sent at a time. It stays in the processor's cache from the one to the other."""
+BATCH_BYTES = 2 << 20
+"""What is read and sent at a time. Smaller ones cost gRPC more, larger ones leave the processor's
+cache before they are sent."""
 STREAMS_MAX = 32
 """So many blocks are sent at the same time; others wait. Each takes two batches of memory."""
 PROOF = b"dsort"
