@@ -21,14 +21,15 @@ from dsort.errors import (
     StorageError,
     WorkerLostError,
 )
-from dsort.runtime.ray import scratch_nodes
+from dsort.runtime.ray import exchange, scratch_nodes
+from dsort.runtime.ray.block_server import BlockPlace
+from dsort.runtime.ray.exchange import BlockRules, RayExchange
 from dsort.runtime.ray.library import GetTimeoutError, RayError, RayTaskError
 from dsort.runtime.ray.messages import located
 from dsort.runtime.ray.runtime import Needs
 from dsort.runtime.ray.scratch_nodes import (
     ANSWER_SECONDS_MAX,
     NodeAgent,
-    RayExchange,
     RayScratchNodes,
     agent_name,
     node_of,
@@ -38,6 +39,7 @@ from dsort.stop_flag import StopFlag
 from tests.support.traps import FileBytes
 
 OWNER = {"job_id": "job-1"}
+BY_RAY = BlockRules(None, BlockPlace())
 
 
 class RaisedError(RayTaskError):
@@ -107,6 +109,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
     """In place of the library."""
     ray = Ray()
     monkeypatch.setattr(scratch_nodes, "ray", ray)
+    monkeypatch.setattr(exchange, "ray", ray)
     return ray
 
 
@@ -242,22 +245,22 @@ def test_errors_of_a_place_say_where(error: DsortError, shown: str) -> None:
 
 def test_a_worker_asks_the_agent_that_has_the_scratch_node(agent: NodeAgent, ray: Ray) -> None:
     ray.agents[agent_name("job-1-x", "n1")] = actor_of(agent)
-    exchange = RayExchange("job-1-x")
-    assert exchange.begin(scratch_node_of(agent), FileBytes("shared"))() == b"data"
+    asking = RayExchange("job-1-x", BY_RAY)
+    assert asking.begin(scratch_node_of(agent), FileBytes("shared"))() == b"data"
     ray.agents.clear()
-    assert exchange.begin(scratch_node_of(agent), FileBytes("shared"))() == b"data", (
+    assert asking.begin(scratch_node_of(agent), FileBytes("shared"))() == b"data", (
         "it is known by now"
     )
     with pytest.raises(ObjectNotFoundError, match="missing"):
-        exchange.begin(scratch_node_of(agent), FileBytes("missing"))()
+        asking.begin(scratch_node_of(agent), FileBytes("missing"))()
 
 
 @pytest.mark.usefixtures("ray")
 def test_a_scratch_node_without_an_agent_is_lost() -> None:
-    exchange = RayExchange("job-1-x")
+    asking = RayExchange("job-1-x", BY_RAY)
     for scratch_node in ("token@n1", "nonsense"):
         with pytest.raises(ScratchLostError) as caught:
-            exchange.begin(scratch_node, FileBytes("shared"))
+            asking.begin(scratch_node, FileBytes("shared"))
         assert caught.value.node == scratch_node
 
 
@@ -278,7 +281,7 @@ def test_what_ray_raises_is_reported_with_the_node(
     agent: NodeAgent, ray: Ray, error: Exception, kind: type[Exception], words: str
 ) -> None:
     ray.agents[agent_name("job-1-x", "n1")] = actor_of(agent)
-    ask = RayExchange("job-1-x").begin(scratch_node_of(agent), FileBytes("shared"))
+    ask = RayExchange("job-1-x", BY_RAY).begin(scratch_node_of(agent), FileBytes("shared"))
     ray.error = error
     with pytest.raises(kind) as caught:
         ask()
