@@ -456,9 +456,9 @@ class TestOneRuntime:
         cluster.arm(PointFault("block:read", 3))
         exchange = exchange_of(node)
         found = [bytes_of(exchange.begin(node, block)()) for _ in range(2)]
+        assert exchange.unreachable() == ()
         assert struck(cluster.points) == ["block:read"]
         assert found == [data, data]
-        assert exchange.unreachable() == ()
         assert exchange._locations[node], "the new agent is asked by Flight"
 
     def test_a_node_that_flight_does_not_reach_is_told_once_and_read_by_ray(

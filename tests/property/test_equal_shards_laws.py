@@ -23,7 +23,7 @@ from tests.support.results import FinishedJob, finished_job, kinds
 from tests.support.sampling import examples
 
 SETTINGS = settings(
-    max_examples=examples(16),
+    max_examples=examples(6),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
