@@ -35,7 +35,7 @@ PROCESSES_MAX = 8
 SHARED_CLUSTER = "cluster"
 """The fixture of tests that have a Ray cluster in common."""
 
-for profile, examples in (("sampled", 30), ("all", sampling.EXAMPLES_OF_ALL)):
+for profile, examples in (("sampled", 20), ("all", sampling.EXAMPLES_OF_ALL)):
     hypothesis.settings.register_profile(
         profile,
         max_examples=examples,

@@ -124,6 +124,7 @@ class TestRayRuntime(RuntimeSuite):
         with pytest.raises(SpecError, match="--ray-address: 'here' is no address"):
             runtime_on("here", stop)
 
+    @pytest.mark.exhaustive
     def test_a_job_joins_a_cluster_by_its_address(
         self, ray: Any, command: CommandLine, tmp_path: Path
     ) -> None:

@@ -118,6 +118,7 @@ def test_a_driver_that_dies_is_gone_on_with(
     nothing_in(tmp_path / "scratch")
 
 
+@pytest.mark.exhaustive
 def test_a_job_that_died_here_is_gone_on_with_there(
     cluster: SharedCluster,
     begun: Coordinators,

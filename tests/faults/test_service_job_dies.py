@@ -148,6 +148,7 @@ def test_a_job_that_nobody_began_goes_back_into_the_queue_or_is_stopped(
 
 
 @pytest.mark.parametrize("points", [[PointFault("plan:start", 1, "stop")]], indirect=True)
+@pytest.mark.exhaustive
 def test_a_full_disk_keeps_no_process_from_ending_as_it_was_asked_to(
     hosted: Hosting, base: Path
 ) -> None:

@@ -132,6 +132,7 @@ def test_a_service_that_ends_leaves_jobs_running_and_finds_them_again(place: Pla
     assert files_of(place.root / "first") == files_of(place.root / "second") == place.expected()
 
 
+@pytest.mark.exhaustive
 def test_a_service_in_a_container_hands_its_job_over_when_it_is_told_to_end(place: Place) -> None:
     arm(place.faults, PointFault("extract:start", action="stop"))
     with place.serving("one", "--hand-over") as service:
@@ -182,6 +183,7 @@ def test_service_and_job_are_killed_at_once(place: Place) -> None:
     assert files_of(place.root / "out") == place.expected()
 
 
+@pytest.mark.exhaustive
 def test_two_replicas_do_nothing_twice(place: Place, postgres: PostgresServer) -> None:
     """Three due times wait for whichever replica comes first, and jobs of users'."""
     place.url = postgres.fresh_database()

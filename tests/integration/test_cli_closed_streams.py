@@ -53,6 +53,7 @@ def test_an_error_is_that_error(args: list[str], code: int, closed: str, tmp_pat
     assert run(tmp_path, closed, *args).returncode == code
 
 
+@pytest.mark.exhaustive
 def test_no_room_for_messages_is_no_reason_to_fail(tmp_path: Path) -> None:
     write_shards(tmp_path / "in", small_dataset("full"))
     for number, progress in enumerate(("plain", "json", "none")):

@@ -448,6 +448,7 @@ class TestOneRuntime:
         assert [runtime.ask(node, FileBytes("shared")) for node in nodes] == [b"data"] * NODES
         assert runtime.scratch_nodes() == nodes
 
+    @pytest.mark.exhaustive
     def test_an_agent_that_dies_in_the_midst_of_a_block_is_asked_again(
         self, runtime: Runtime, cluster: SharedCluster, work: Work
     ) -> None:

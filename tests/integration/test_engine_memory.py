@@ -72,6 +72,7 @@ def write_data(directory: Path, shards: int) -> Counter[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize(("times", "move"), [(3, "range"), (3, "spill")])
 def test_three_times_the_memory_goes_through_it_and_nothing_is_lost(
     memory_group: Path, tmp_path: Path, times: int, move: str

@@ -92,6 +92,7 @@ def test_a_job_for_a_cluster_that_is_gone_says_so(head: RayHead, directory: Path
     assert "Traceback" not in said
 
 
+@pytest.mark.exhaustive
 def test_ray_job_stop_ends_a_job_cleanly(head: RayHead, directory: Path) -> None:
     """Ray sends SIGTERM to all processes of the command."""
     data = directory.parent / "data"

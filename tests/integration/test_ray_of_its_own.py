@@ -258,7 +258,7 @@ def has_below(driver: psutil.Process, word: str) -> bool | None:
     return None
 
 
-@pytest.mark.sample(keep=1)
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["resolve", "extract"])
 def test_a_job_whose_ray_dies_says_so(begin: BeginJob, moment: str) -> None:

@@ -192,6 +192,7 @@ def test_code_runs_on_ray_as_it_does_in_processes_and_is_gone_on_with(root: Path
     assert again.reactions == local.reactions
 
 
+@pytest.mark.exhaustive
 def test_programs_and_servers_are_asked_on_ray_as_in_processes(root: Path, ray: Any) -> None:
     """``flat_map``, ``exec`` and ``http``: each in a step, one behind the other."""
     with etl_server() as server:
@@ -222,6 +223,7 @@ def test_workers_on_ray_ask_for_the_gpus_that_steps_want(root: Path, ray: Any) -
     assert told
 
 
+@pytest.mark.exhaustive
 def test_loose_files_are_read_on_ray_as_in_processes(root: Path, ray: Any) -> None:
     files = {f"{kind}/{at}.jpg": kind.encode() * at for kind in ("ant", "bee") for at in range(40)}
     write_tree(root / "pets", files)

@@ -277,6 +277,7 @@ def test_a_job_does_not_wait_for_a_database_that_is_away(holding: Hosting, base:
     assert_whole(holding.root / "out", undisturbed("shuffle", base))
 
 
+@pytest.mark.exhaustive
 def test_connections_that_break_do_not_end_a_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: Path, postgres: PostgresServer
 ) -> None:
