@@ -192,7 +192,8 @@ def measure_resume(directory: Path, records: int = 10_000_000) -> None:
 
 def write_manifest(where: Path, rows: list[Any] | None = None) -> None:
     """The manifest that a job would have written of the tars in ``where``."""
-    from dsort.job.manifest import ManifestOutput, manifest_bytes
+    from dsort.job.manifest import ManifestOutput
+    from dsort.job.manifest import write_manifest as write
     from dsort.spec.load import parse_spec
 
     if rows is None:
@@ -205,20 +206,21 @@ def write_manifest(where: Path, rows: list[Any] | None = None) -> None:
             size = len(data)
             rows.append(ManifestOutput(path.name, members // 2, members, size, size, digest))
     spec = {"input_bck": "in", "output_bck": where.resolve().as_uri(), "output_format": "s-%04d"}
-    data = manifest_bytes(
-        job_id="bench",
-        created="2026-01-01T00:00:00Z",
-        versions={},
-        spec=parse_spec({**spec, "output_shard_count": 1}).spec.canonical(),
-        inputs=(),
-        outputs=rows,
-        move={},
-        phase_seconds={},
-        reactions=(),
-        index=None,
-    )
     (where / MANIFEST).parent.mkdir(parents=True, exist_ok=True)
-    (where / MANIFEST).write_bytes(data)
+    with (where / MANIFEST).open("wb") as file:
+        write(
+            file,
+            job_id="bench",
+            created="2026-01-01T00:00:00Z",
+            versions={},
+            spec=parse_spec({**spec, "output_shard_count": 1}).spec.canonical(),
+            inputs=(),
+            outputs=rows,
+            move={},
+            phase_seconds={},
+            reactions=(),
+            index=None,
+        )
 
 
 def _manifest_rows(where: Path) -> Any:
