@@ -72,3 +72,16 @@ def test_an_error_names_file_and_bucket(
     monkeypatch.setattr(files, "sync_file_system", fail)
     with pytest.raises(StorageError, match="write to disk"):
         sync_together(staged)
+
+
+def test_a_file_tells_of_an_error_that_somebody_else_was_told_of_the_file_system(
+    staged: list[LocalStagedObject], asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(fd: int) -> None:
+        if fd == staged[5]._fd:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(files, "wait_written", fail)
+    with pytest.raises(StorageError, match=r"write to disk .dsort/j/5"):
+        sync_together(staged)
+    assert len(asked) == 1
