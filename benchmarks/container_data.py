@@ -299,7 +299,7 @@ def _plain_tar(path: Path, records: Iterable[Record]) -> None:
 
 
 def _gzip_tar(path: Path, records: Iterable[Record]) -> None:
-    with igzip.open(path, "wb") as file:
+    with igzip.open(path, "wb") as file:  # type: ignore[no-untyped-call]
         _tar(file, records)
 
 

@@ -55,6 +55,11 @@ class FilesOfClasses:
         return self.total_bytes
 
     @property
+    def template(self) -> str:
+        """No input template of a spec: a directory is read."""
+        return "files"
+
+    @property
     def paths(self) -> list[Path]:
         """The files, in order."""
         each = self.count // CLASSES

@@ -90,11 +90,11 @@ def seaweedfs(directory: Path) -> Iterator[S3Server]:
     Raises whatever is wrong: a test that wants a server must not pass without one.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    keys = [secrets.token_hex(8) for _ in range(4)]
+    key, secret, reader_key, reader_secret = (secrets.token_hex(8) for _ in range(4))
     identities = directory / "identities.json"
     identities.write_text(json.dumps({"identities": [
-        _identity("dsort", keys[0], keys[1], "Admin", "Read", "List", "Tagging", "Write"),
-        _identity("reader", keys[2], keys[3], "Read", "List"),
+        _identity("dsort", key, secret, "Admin", "Read", "List", "Tagging", "Write"),
+        _identity("reader", reader_key, reader_secret, "Read", "List"),
     ]}))  # fmt: skip
     # Each bucket begins with so many volumes; seven, as is usual, take a second.
     (directory / "master.toml").write_text("[master.volume_growth]\ncopy_1 = 1\n")
@@ -114,7 +114,9 @@ def seaweedfs(directory: Path) -> Iterator[S3Server]:
                 )
             try:
                 endpoint_url = f"http://127.0.0.1:{ports[0]}"
-                server = S3Server(endpoint_url, *keys, process.pid, log)
+                server = S3Server(
+                    endpoint_url, key, secret, reader_key, reader_secret, process.pid, log
+                )
                 try:
                     _wait_until_ready(server, process)
                 except RuntimeError:

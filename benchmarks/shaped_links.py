@@ -88,7 +88,8 @@ def shaped_links(*, rate_mbit: float = 0, delay_ms: float = 0, loss: float = 0.0
             _run(*device, "address", "add", f"{end.address}/24", "dev", "tun0")
             _run(*device, "link", "set", "tun0", "mtu", str(PACKET_BYTES), "up")
             _run(*device, "link", "set", "tun0", "txqueuelen", "1000")
-        yield Link(*ends, process.pid or 0)
+        near, far = ends
+        yield Link(near, far, process.pid or 0)
 
 
 def _run(*command: str) -> None:

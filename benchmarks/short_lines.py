@@ -25,7 +25,7 @@ import psutil
 
 import dsort
 from benchmarks.memory import LimitedSampler, MemoryLimit, TreeSampler
-from benchmarks.process import Sampler, run_tree
+from benchmarks.process import run_tree
 from dsort.job.events import Event, PhaseDone
 from dsort.options import RunOptions
 from dsort.sizes import parse_size_bytes
@@ -104,12 +104,13 @@ def measure(root: Path, shards: int, lines: int, move: str, limit: MemoryLimit |
     command += ["--lines", str(lines)]
     if move == "spill" and limit is None:
         command += ["--memory", SPILL_MEMORY]
-    sampler: Sampler = LimitedSampler(limit) if limit else TreeSampler(0.1)
+    tree = TreeSampler(0.1)
+    group = LimitedSampler(limit) if limit else None
     finished = run_tree(
         limit.wrap(command) if limit else command,
         cwd=REPOSITORY,
         timeout_seconds=TIMEOUT_S,
-        sampler=sampler,
+        sampler=group or tree,
     )
     if finished.exit_code:
         raise SystemExit(f"{move}: {finished.stderr}")
@@ -120,12 +121,12 @@ def measure(root: Path, shards: int, lines: int, move: str, limit: MemoryLimit |
         "cpu_s_by_phase": json.loads(finished.stdout),
         "size_bytes": size,
     }
-    if limit is not None:
+    if group is not None and limit is not None:
         figures["group_peak_bytes"] = limit.peak_bytes
         figures["kill_count"] = limit.kill_count
-        figures["own_peak_bytes"] = sampler.own_bytes_peak
+        figures["own_peak_bytes"] = group.own_bytes_peak
     else:
-        figures["own_peak_bytes"] = sampler.own_bytes_sum
+        figures["own_peak_bytes"] = tree.own_bytes_sum
     return figures
 
 

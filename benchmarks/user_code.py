@@ -19,7 +19,7 @@ import shutil
 import sys
 import tarfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -145,15 +145,16 @@ def main() -> None:
         root = Path(directory)
         make_records(root / "records", given.shards, given.records)
         make_images(root / "images", given.shards, given.images)
+        contenders: tuple[tuple[str, Callable[[], Cost]], ...] = (
+            ("plain", lambda: dsort(root, "records", None)),
+            ("map", lambda: dsort(root, "records", same)),
+            ("webdataset", lambda: script(root, "map_with_webdataset", "records")),
+            ("ray_data", lambda: script(root, "map_with_ray_data", "records")),
+            ("resize", lambda: dsort(root, "images", resize)),
+            ("pillow", lambda: script(root, "resize_with_pillow", "images")),
+        )
         for _ in range(given.rounds):
-            for name, cost in (
-                ("plain", lambda: dsort(root, "records", None)),
-                ("map", lambda: dsort(root, "records", same)),
-                ("webdataset", lambda: script(root, "map_with_webdataset", "records")),
-                ("ray_data", lambda: script(root, "map_with_ray_data", "records")),
-                ("resize", lambda: dsort(root, "images", resize)),
-                ("pillow", lambda: script(root, "resize_with_pillow", "images")),
-            ):
+            for name, cost in contenders:
                 found[name] = cost().least(found.get(name))
     records = given.shards * given.records
     print(

@@ -8,7 +8,7 @@ import io
 import json
 import tarfile
 import time
-from multiprocessing import Barrier, Process, Queue
+from multiprocessing import Barrier, Process, SimpleQueue
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, required=True)
     parser.add_argument("shards", nargs="+")
     given = parser.parse_args()
-    ready, spans = Barrier(given.workers), Queue()
+    ready = Barrier(given.workers)
+    spans: SimpleQueue[tuple[float, float]] = SimpleQueue()
     processes = [
         Process(target=work, args=(given.shards[n :: given.workers], ready, spans))
         for n in range(given.workers)

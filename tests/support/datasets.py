@@ -13,7 +13,7 @@ import tarfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 __all__ = [
     "END",
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 END = bytes(1024)
-FORMATS = {
+FORMATS: dict[str, Literal[0, 1, 2]] = {
     "ustar": tarfile.USTAR_FORMAT,
     "gnu": tarfile.GNU_FORMAT,
     "pax": tarfile.PAX_FORMAT,
