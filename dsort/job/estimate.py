@@ -20,8 +20,10 @@ from dsort.job.plan import Plan
 from dsort.job.resources import cores
 from dsort.job.speed_probe import Speeds
 from dsort.job.worker_setup import output_limits, spills_to_disk
-from dsort.storage.output_buckets import place_of
+from dsort.storage.bucket import Bucket
+from dsort.storage.output_buckets import bucket_for, place_of, placed_at
 from dsort.storage.request_counts import (
+    requests_of_doubts,
     requests_of_lookups,
     requests_of_reads,
     requests_of_uploads,
@@ -149,10 +151,21 @@ def _add_outputs(job: Job, plan: Plan, moved: _Moved) -> None:
         limits = output_limits(job, place.ref, workers=job.movement.workers)
         requests = requests_of_uploads(sizes, limits)
         requests.update(requests_of_lookups(len(sizes)))
+        if not _surely_heeds(bucket_for(job.outputs_bucket, placed_at(place.name, "x"))):
+            requests.update(requests_of_doubts(len(sizes)))
         if not place.name:
             requests.update(OWN_REQUESTS)
         moved.store_written += total
         moved.pay(job, place, requests, 0)
+
+
+def _surely_heeds(bucket: Bucket) -> bool:
+    """Whether its store is known to take one request to publish a name. A plan asks for nothing
+    that would write, so of other stores the most is counted."""
+    backend: object = bucket
+    while (inner := getattr(backend, "inner", None)) is not None:
+        backend = inner
+    return bool(getattr(backend, "surely_heeds_conditions", False))
 
 
 def _inputs(job: Job) -> Iterator[tuple[str, int]]:

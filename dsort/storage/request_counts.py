@@ -17,6 +17,7 @@ from dsort.storage.limit import StoreLimits
 __all__ = [
     "REQUEST_KINDS",
     "StorePrices",
+    "requests_of_doubts",
     "requests_of_lookups",
     "requests_of_reads",
     "requests_of_uploads",
@@ -26,6 +27,9 @@ REQUEST_KINDS = ("get", "head", "list", "put", "create", "part", "complete", "de
 """``create``, ``part`` and ``complete`` are those of a multipart upload."""
 _READ_KINDS = frozenset(("get", "head"))
 _FREE_KINDS = frozenset(("delete",))
+PROBED_AFTER = 8
+"""As of :mod:`dsort.storage.s3.conditions`, which loads the client."""
+_PROBE = Counter(put=1, create=1, part=1, complete=1, head=1, delete=2)
 LISTED_MIN = 100
 """So many names are looked for in a listing, fewer one by one."""
 PAGE_NAMES = 1000
@@ -66,8 +70,7 @@ def requests_of_reads(sizes: Int64s, limits: StoreLimits, *, buffer_bytes: int) 
 
 def requests_of_uploads(sizes: Int64s, limits: StoreLimits) -> Counter[str]:
     """To store objects of ``sizes`` under new names in a store that heeds ``If-None-Match`` and
-    checks whole objects, as AWS does. Others are asked for each before its upload is completed,
-    or after it, or both."""
+    checks whole objects, as AWS does."""
     parts = -(-sizes // _part_bytes(sizes, limits))
     parts = np.maximum(parts, 1)
     listed = np.where(parts > ETAGS_KEPT_MAX, -(-parts // PAGE_NAMES), 0)
@@ -78,6 +81,16 @@ def requests_of_uploads(sizes: Int64s, limits: StoreLimits) -> Counter[str]:
         complete=count,
         list=int(listed.sum()),
     )
+
+
+def requests_of_doubts(count: int) -> Counter[str]:
+    """What ``count`` objects take besides at most, where a store may not heed ``If-None-Match`` and
+    may not check whole objects: each is looked for before its upload is completed, and after it;
+    and the store is tried once."""
+    looks = Counter(head=2 * count)
+    if count > PROBED_AFTER:
+        looks.update(_PROBE)
+    return looks
 
 
 def requests_of_lookups(names: int) -> Counter[str]:

@@ -16,6 +16,7 @@ from dsort.job import speed_probe, worker_setup
 from dsort.job.events import PlanEstimate
 from dsort.settings.values import Settings, StoreSettings
 from dsort.storage.ref import BucketRef
+from dsort.storage.s3.bucket import S3Bucket
 from dsort.storage.s3.client import S3Client
 from dsort.storage.s3.conditions import CompletionCondition
 from tests.support.datasets import Member, Shard, write_shards
@@ -146,31 +147,70 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return made
 
 
-def test_requests_to_stores_are_those_that_a_job_then_makes(
-    s3: S3Server, asked: Counter[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def between_buckets(
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    """A job of six shards in a store into twenty there."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint_url)
-    monkeypatch.setattr(CompletionCondition, "is_heeded", lambda *_: True)  # as of AWS
     make_inputs(tmp_path, shards=6, records=10, payload_bytes=20 * KIB)
     bucket, client = s3.new_bucket_name(), s3.client()
     client.create_bucket(Bucket=bucket)
     for path in (tmp_path / "in").iterdir():
         client.put_object(Bucket=bucket, Key=f"in/{path.name}", Body=path.read_bytes())
-    spec = spec_of(
+    return spec_of(
         algorithm=SHUFFLE,
         input_bck=f"s3://{bucket}/in",
         output_bck=f"s3://{bucket}/out",
         output_shard_records=3,
     )
+
+
+def test_requests_to_stores_are_those_that_a_job_then_makes(
+    between_buckets: dict[str, Any],
+    asked: Counter[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(CompletionCondition, "is_heeded", lambda *_: True)  # as of AWS
+    monkeypatch.setattr(CompletionCondition, "is_known", True)
     moved = Moved("spill", partitions=3)
-    planned = estimate(spec, tmp_path, moved)
+    planned = estimate(between_buckets, tmp_path, moved)
     asked.clear()
-    report = run_inline(spec, tmp_path, moved)
+    report = run_inline(between_buckets, tmp_path, moved)
     assert planned.store_written_bytes == report.file_bytes
     assert planned.disk_read_bytes == 0
     for kind in ("get", "create", "part", "complete"):
         assert planned.requests[kind] == asked[kind]
     assert set(planned.requests) == set(asked)
+    assert sum(planned.requests.values()) == pytest.approx(asked.total(), rel=0.15)
+
+
+def test_of_a_store_that_may_heed_no_condition_the_most_is_planned(
+    between_buckets: dict[str, Any],
+    asked: Counter[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moved = Moved("spill", partitions=3)
+    planned = estimate(between_buckets, tmp_path, moved)
+    asked.clear()
+    run_inline(between_buckets, tmp_path, moved)  # this store heeds it, which is found out
+    assert all(planned.requests[kind] >= asked[kind] for kind in ("head", "create", "complete"))
+
+    completed = S3Bucket._complete
+
+    def complete(*given: Any, **more: Any) -> bool:
+        completed(*given, **more)
+        return False  # whether the whole was checked
+
+    monkeypatch.setattr(S3Bucket, "_complete", complete)
+    monkeypatch.setattr(CompletionCondition, "is_heeded", lambda *_: False)
+    asked.clear()
+    run_inline(
+        {**between_buckets, "output_bck": between_buckets["output_bck"] + "2"}, tmp_path, moved
+    )
+    assert planned.requests["head"] >= asked["head"] > 2 * 20
     assert sum(planned.requests.values()) == pytest.approx(asked.total(), rel=0.15)
 
 

@@ -69,6 +69,11 @@ class S3Bucket(ObjectBucket):
         self._upload_lock = threading.Lock()
         self._condition = CompletionCondition(self._client)
 
+    @property
+    def surely_heeds_conditions(self) -> bool:
+        """Whether a name takes one request to publish, as far as is known without asking."""
+        return self._condition.is_known
+
     def __reduce__(self) -> tuple[object, ...]:
         return (S3Bucket, (self._ref, self._limits))
 

@@ -10,17 +10,15 @@ from urllib.parse import urlsplit
 
 from dsort.errors import StorageError
 from dsort.storage.objects import PreconditionError
+from dsort.storage.request_counts import PROBED_AFTER
 from dsort.storage.s3.client import S3Client
 
-__all__ = ["PROBED_AFTER", "CompletionCondition"]
-
-PROBED_AFTER = 8
-"""So many completions come before the store is tried, which takes six requests."""
+__all__ = ["CompletionCondition"]
 
 
 class CompletionCondition:
-    """Tries a store once, with an object of dsort's own. AWS documents it, so it is not tried.
-    For several threads at once.
+    """Tries a store once, with an object of dsort's own, after ``PROBED_AFTER`` completions: that
+    takes seven requests. AWS documents it, so it is not tried. For several threads at once.
 
     Of completions at the same moment AWS lets one through, SeaweedFS all: so jobs keep apart by
     their claims and leases, as they do where nothing is heeded. This saves requests."""
@@ -32,6 +30,11 @@ class CompletionCondition:
         self._is_heeded: bool | None = True if is_aws else None
         self._completions = 0
         self._probing = threading.Lock()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the store is known to heed it without being asked."""
+        return self._is_heeded or False
 
     def is_heeded(self, token: str) -> bool:
         """Whether a completion under the condition surely fails if there is an object of that name.
