@@ -1,5 +1,5 @@
-"""What it costs to have spill of another node: blocks of 16 MiB by Arrow Flight and by Ray's object
-store, taking turns, and by a bare socket as the floor.
+"""What it costs to have spill of another node: blocks of 16 MiB straight from its agent and by
+Ray's object store, taking turns, and by a bare socket as the floor.
 
     python -m benchmarks.exchange                     # all, over loopback
     python -m benchmarks.exchange --skip-ray          # without a Ray (it takes seconds to start)
@@ -64,7 +64,7 @@ def main() -> None:
         scratch = _spilled(directory)
         ways: dict[str, Callable[[], Measured]] = {
             "socket": lambda: _between(_serve_socket, _take_socket, scratch, total_bytes),
-            "flight": lambda: _between(_serve_flight, _take_flight, scratch, total_bytes),
+            "direct": lambda: _between(_serve_blocks, _take_blocks, scratch, total_bytes),
         }
         if not arguments.skip_ray:
             ways["ray"] = lambda: _by_ray(scratch, total_bytes)
@@ -187,8 +187,7 @@ def _peak_bytes() -> int:
     return 0
 
 
-def _serve_flight(address: str, scratch: Path, key: BlockKey, pipe: Any) -> None:
-    Heap(64 << 20)
+def _serve_blocks(address: str, scratch: Path, key: BlockKey, pipe: Any) -> None:
     server = BlockServer(Scratch(scratch), NODE, key, BlockPlace(), address)
     pipe.send(server.location)
     pipe.recv()
@@ -197,7 +196,7 @@ def _serve_flight(address: str, scratch: Path, key: BlockKey, pipe: Any) -> None
     pipe.send((_cpu_s() - before_s, _peak_bytes()))
 
 
-def _take_flight(address: str, scratch: Path, key: BlockKey, pipe: Any, total_bytes: int) -> None:
+def _take_blocks(address: str, scratch: Path, key: BlockKey, pipe: Any, total_bytes: int) -> None:
     client, location = BlockClient(key), pipe.recv()
     Heap(256 << 20)
     buffer = np.ones(BLOCK_BYTES, np.uint8)
@@ -339,8 +338,8 @@ def _shaped(scratch: Path, found: dict[str, list[Measured]]) -> None:
     }
     for name, shape in links.items():
         with _told(), shaped_links(**shape) as link:
-            key = f"flight, {name}"
-            run = _between(_serve_flight, _take_flight, scratch, SLOW_LINK_BYTES, link)
+            key = f"direct, {name}"
+            run = _between(_serve_blocks, _take_blocks, scratch, SLOW_LINK_BYTES, link)
             found.setdefault(key, []).append(run)
             _print(key, run)
 

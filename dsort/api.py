@@ -594,7 +594,7 @@ def _runtime(spec: JobSpec, options: RunOptions, stop: StopFlag, memory: JobMemo
             labels=options.ray_labels,
             cpus=cpus_of(spec.steps),
             gpus=float(GpuNeeds.of(spec.steps).total),
-            flight=settings.exchange != "ray",
+            direct=settings.exchange != "ray",
             place=BlockPlace(settings.exchange_ports, settings.exchange_network or ""),
         )
     raise SpecError(f"unknown runtime {options.runtime}", hint="local or ray")

@@ -126,11 +126,15 @@ class SpillFiles:
         with StorageErrors(f"read {name}", str(self._scratch)):
             _fill(self._open(worker, name), name, start, buffer)
 
-    def size_bytes(self, worker: int) -> int:
-        """How long a worker's file is."""
+    def descriptor(self, worker: int) -> int:
+        """A worker's file, opened to read."""
         name = spill_name(worker, self._partition)
         with StorageErrors(f"read {name}", str(self._scratch)):
-            return os.fstat(self._open(worker, name)).st_size
+            return self._open(worker, name)
+
+    def size_bytes(self, worker: int) -> int:
+        """How long a worker's file is."""
+        return os.fstat(self.descriptor(worker)).st_size
 
     def forget(self) -> None:
         """What was read is in a buffer: give its pages back."""

@@ -102,8 +102,8 @@ def _dollars(value: object, place: _Place) -> float:
 
 
 def _exchange(value: object, place: _Place) -> str:
-    if value not in ("flight", "ray"):
-        raise BucketTextError('must be "flight" or "ray"')
+    if value not in ("direct", "ray"):
+        raise BucketTextError('must be "direct" or "ray"')
     return str(value)
 
 

@@ -44,7 +44,7 @@ class StoreSettings:
 class Settings:
     """All settings of a user. Made by :func:`load_settings`; ``Settings()`` has none.
 
-    ``exchange``: how spill goes between the nodes of a cluster: ``"flight"`` or ``"ray"``;
+    ``exchange``: how spill goes between the nodes of a cluster: ``"direct"`` or ``"ray"``;
     ``exchange_ports``: first and last port that nodes may listen on for it; ``exchange_network``:
     with which of their addresses, as ``"10.1.0.0/16"``.
 

@@ -1,26 +1,31 @@
-"""Blocks of spill go from node to node by Arrow Flight: whole and byte for byte, to processes of
+"""Blocks of spill go straight from node to node: whole and byte for byte, to processes of
 the same job alone, and from its spill files alone. What goes wrong is an error within a bound."""
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
 import pytest
-from numpy.typing import NDArray
 
-from dsort.runtime.ray import block_client
+from dsort.errors import StorageError
+from dsort.runtime.ray import block_client, block_server
 from dsort.runtime.ray.block_client import BlockClient, BlockError, UnreachableError
-from dsort.runtime.ray.block_server import BATCH_BYTES, BlockPlace, BlockServer, NoBlocksError
+from dsort.runtime.ray.block_server import BlockPlace, BlockServer, Part
+from dsort.runtime.ray.block_stream import BATCH_BYTES, FAILURE, LENGTH, NoBlocksError
 from dsort.runtime.ray.block_tickets import BlockKey, ForgedTicketError, TicketError
 from dsort.scratch.directory import Scratch
 from dsort.scratch.spill import BLOCK_BYTES, Payload, SpillBlock, SpillWriter
 from tests.support.certificates import make_certificate
+from tests.support.service_process import await_that
 
 NODE = "token@node"
 WORKER, PARTITION = 3, 1
@@ -92,9 +97,9 @@ def test_a_server_listens_on_one_address_and_on_a_port_of_its_range(
             serve(place=BlockPlace((port, port)))
     place = BlockPlace((port, port))
     server = serve(place=place)
-    assert server.location == f"grpc://127.0.0.1:{port}"
+    assert server.location == f"tcp://127.0.0.1:{port}"
     with pytest.raises(NoBlocksError, match="in use"):
-        serve(place=place)  # gRPC would share the port
+        serve(place=place)
     with pytest.raises(OSError), socket.socket() as other:
         other.connect(("127.0.0.2", port))
     assert bytes_of(client.begin(server.location, NODE, WHOLE)) == SPILLED
@@ -118,13 +123,14 @@ def test_where_ray_has_certificates_both_ends_show_them(
         serve()
     monkeypatch.setenv("RAY_TLS_CA_CERT", str(certificate))
     place, known = serve().location, BlockClient(KEY)
-    assert place.startswith("grpc+tls://")
+    assert place.startswith("tls://")
     assert bytes_of(known.begin(place, NODE, WHOLE)) == SPILLED
     known.close()
     monkeypatch.setenv("RAY_USE_TLS", "0")
     stranger = BlockClient(KEY)
-    with pytest.raises(UnreachableError):
-        stranger.begin(place.replace("+tls", ""), NODE, WHOLE).result()
+    for where in (place, place.replace("tls", "tcp")):
+        with pytest.raises(UnreachableError):
+            stranger.begin(where, NODE, WHOLE).result()
     stranger.close()
 
 
@@ -201,16 +207,16 @@ def test_ranges_outside_of_the_files_and_other_files_are_refused(
 
 
 class Stalling(BlockServer):
-    """Sends one batch, and then nothing until it is closed."""
+    """Sends one chunk, and then nothing until it is closed."""
 
-    stalls = 0
+    sent = 0
 
-    def _read(self, files: object, parts: object, size_bytes: int) -> NDArray[np.uint8]:
-        if self.stalls:
+    def _send(self, *arguments: Any) -> None:
+        if self.sent:
             self.on = threading.Event()
             self.on.wait()
-        self.stalls += 1
-        return np.zeros(size_bytes, np.uint8)
+        self.sent += 1
+        super()._send(*arguments)
 
     def close(self) -> None:
         self.on.set()
@@ -222,24 +228,24 @@ def test_a_stream_that_stands_still_ends_in_time(
 ) -> None:
     monkeypatch.setattr(block_client, "CALL_S_MAX", 0.5)
     server = serve(Stalling)
-    with pytest.raises(UnreachableError, match=r"(?i)deadline"):
+    with pytest.raises(UnreachableError, match=r"no block came within 0\.5 s"):
         client.begin(server.location, NODE, WHOLE).result(timeout=30)
     assert isinstance(server, Stalling)
-    assert server.stalls == 1
+    assert server.sent == 1
 
 
 class Short(BlockServer):
-    """Leaves out the last batch."""
+    """Leaves out the last chunk."""
 
-    def batches(self, block: SpillBlock) -> Iterator[NDArray[np.uint8]]:
-        yield from list(super().batches(block))[:-1]
+    def chunks(self, block: SpillBlock) -> Iterator[list[Part]]:
+        yield from list(super().chunks(block))[:-1]
 
 
 class Long(BlockServer):
     """Repeats the last one."""
 
-    def batches(self, block: SpillBlock) -> Iterator[NDArray[np.uint8]]:
-        found = list(super().batches(block))
+    def chunks(self, block: SpillBlock) -> Iterator[list[Part]]:
+        found = list(super().chunks(block))
         yield from [*found, found[-1]]
 
 
@@ -253,13 +259,21 @@ class Strange(BlockServer):
 class Failing(BlockServer):
     """Cannot read what it has begun to send."""
 
-    reads = 0
+    sent = 0
 
-    def _read(self, files: object, parts: object, size_bytes: int) -> NDArray[np.uint8]:
-        self.reads += 1
-        if self.reads > 1:
-            raise OSError(5, "Input/output error")
-        return np.zeros(size_bytes, np.uint8)
+    def _send(self, *arguments: Any) -> None:
+        self.sent += 1
+        if self.sent > 1:
+            raise StorageError("cannot read it: Input/output error\n\x1b[31m")
+        super()._send(*arguments)
+
+
+class Shrinking(BlockServer):
+    """Its file becomes shorter than it was when the ticket came."""
+
+    def open(self, ticket: bytes) -> SpillBlock:
+        block = super().open(ticket)
+        return replace(block, starts=(BATCH_BYTES + 5,))
 
 
 @pytest.mark.parametrize(
@@ -268,7 +282,8 @@ class Failing(BlockServer):
         (Short, f"it sent {2 * BATCH_BYTES:,} of {3 * BATCH_BYTES:,} bytes"),
         (Long, "it sent other bytes than were asked for"),
         (Strange, "what answers there is not of this job"),
-        (Failing, "Input/output error"),
+        (Failing, "Input/output error\ufffd\ufffd\\[31m$"),
+        (Shrinking, f"the connection ended behind {BATCH_BYTES:,} of {3 * BATCH_BYTES:,} bytes"),
     ],
 )
 def test_what_is_not_the_whole_block_is_no_answer(
@@ -288,3 +303,59 @@ def test_a_server_that_is_gone_is_unreachable_and_another_one_is_asked_anew(
     with pytest.raises(UnreachableError):
         client.begin(gone.location, NODE, WHOLE).result()
     assert bytes_of(client.begin(serve().location, NODE, WHOLE)) == SPILLED
+
+
+def test_a_connection_that_was_kept_and_has_ended_is_made_anew(
+    serve: Callable[..., BlockServer], client: BlockClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_server, "IDLE_S_MAX", 0.01)
+    place = serve().location
+    for _ in range(3):
+        assert bytes_of(client.begin(place, NODE, WHOLE)) == SPILLED
+        ((_, kept),) = client._idle
+        kept.settimeout(30)
+        assert kept.recv(1, socket.MSG_PEEK) == b"", "the server has ended it"
+
+
+def test_who_says_nothing_or_nonsense_is_cut_off_and_others_are_served(
+    serve: Callable[..., BlockServer], client: BlockClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_server, "HELLO_S_MAX", 0.05)
+    monkeypatch.setattr(block_server, "CONNECTIONS_MAX", 3)
+    server = serve()
+    port = int(server.location.rpartition(":")[2])
+    for said in (b"", b"\1\0\0\0", LENGTH.pack(FAILURE), b"GET / HTTP/1.1\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as stranger:
+            stranger.sendall(said)
+            with contextlib.suppress(ConnectionResetError):
+                assert stranger.recv(1) == b"", said
+    await_that(lambda: not server._connections)
+    assert bytes_of(client.begin(server.location, NODE, WHOLE)) == SPILLED
+    held = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(3)]
+    try:
+        with contextlib.suppress(ConnectionResetError):
+            assert held[-1].recv(1) == b"", "one too many"
+    finally:
+        for each in held:
+            each.close()
+
+
+def test_what_no_server_of_blocks_says_is_unreachable(client: BlockClient) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as strange:
+        place = f"tcp://127.0.0.1:{strange.getsockname()[1]}"
+
+        def answer(said: bytes) -> None:
+            taken, _ = strange.accept()
+            with taken:
+                taken.recv(1 << 16)
+                taken.sendall(said)
+
+        for said in (b"", b"HTTP/1.1 400 Bad Request\r\n\r\n" * 3):
+            thread = threading.Thread(target=answer, args=(said,))
+            thread.start()
+            with pytest.raises(UnreachableError):
+                client.begin(place, NODE, WHOLE).result(timeout=30)
+            thread.join()
+    for place in ("", "tcp://", "http://127.0.0.1:80", "tcp://127.0.0.1:x"):
+        with pytest.raises(UnreachableError):
+            client.begin(place, NODE, WHOLE).result(timeout=30)

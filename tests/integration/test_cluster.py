@@ -255,7 +255,7 @@ def test_a_job_by_ray_that_is_larger_than_all_object_stores_needs_no_more_of_the
 
 
 @pytest.mark.exhaustive
-def test_nodes_that_flight_does_not_reach_are_told_once_each(nodes: Nodes, tmp_path: Path) -> None:
+def test_nodes_that_are_not_reached_are_told_once_each(nodes: Nodes, tmp_path: Path) -> None:
     _, heard = dealt_out(tmp_path, 6, settings=Settings(exchange_network="203.0.113.0/24"))
     said = slow_exchanges(heard)
     told = [node for text in said for node in nodes.ids if node in text]
@@ -460,9 +460,9 @@ class TestOneRuntime:
         assert exchange.unreachable() == ()
         assert struck(cluster.points) == ["block:read"]
         assert found == [data, data]
-        assert exchange._locations[node], "the new agent is asked by Flight"
+        assert exchange._locations[node], "the new agent is asked"
 
-    def test_a_node_that_flight_does_not_reach_is_told_once_and_read_by_ray(
+    def test_a_node_that_is_not_reached_is_told_once_and_read_by_ray(
         self, runtime: Runtime, work: Work, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         node = runtime.scratch_nodes()[0]
@@ -470,12 +470,12 @@ class TestOneRuntime:
         exchange = exchange_of(node)
         assert bytes_of(exchange.begin(node, block)()) == data
         exchange._locations.clear()
-        monkeypatch.setattr(exchange, "_ask_location", lambda scratch_node: "grpc://127.0.0.1:1")
+        monkeypatch.setattr(exchange, "_ask_location", lambda scratch_node: "tcp://127.0.0.1:1")
         found = [bytes_of(exchange.begin(node, block)()) for _ in range(3)]
         assert found == [data] * 3
         ((told, reason),) = exchange.unreachable()
         assert told == node
-        assert "grpc://127.0.0.1:1" in reason
+        assert "tcp://127.0.0.1:1" in reason
         assert exchange.unreachable() == ()
 
     def test_a_node_lost_while_idle_is_noticed_and_a_new_one_gets_all_that_was_shared(

@@ -88,7 +88,7 @@ IN_WORKERS = {
     "create:finish": Point("dsort.workers.shard_writer", "ShardWriter.finish", "after"),
     "create:end": Point("dsort.workers.creator", "Creator.create", "after"),
     "rows:end": Point("dsort.workers.table_creator", "TableCreator.create", "after"),
-    "block:read": Point("dsort.runtime.ray.block_server", "BlockServer._read", "before"),
+    "block:read": Point("dsort.runtime.ray.block_server", "BlockServer._send", "before"),
     "seal:start": Point("dsort.workers.sealer", "Sealer.seal", "before"),
     "seal:end": Point("dsort.workers.sealer", "Sealer.seal", "after"),
 }

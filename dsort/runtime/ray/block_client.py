@@ -1,38 +1,44 @@
-"""Blocks of spill of other nodes, by Arrow Flight: the side that asks for them.
+"""Blocks of spill of other nodes, straight from there: the side that asks for them.
 
-Each block is a call of its own, on a connection of its own as long as it lasts: so two blocks that
-come at the same time do not wait for each other where packets are lost. A call has an end, by which
-it has brought all bytes or failed. What to do then is for whoever asked (``exchange``).
+Each block is asked for on a connection of its own as long as it lasts, so two blocks that come at
+the same time do not wait for each other where packets are lost. Each has a time by which all of its
+bytes came, or it failed. What to do then is for whoever asked (``exchange``).
 """
 
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
+import time
 from collections import deque
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dsort.runtime.ray.block_server import PROOF, Certificates, NoBlocksError
+from dsort.runtime.ray.block_stream import (
+    FAILURE,
+    FORGED,
+    LENGTH,
+    REASON_BYTES_MAX,
+    Certificates,
+    CutError,
+    connected,
+    fill,
+)
 from dsort.runtime.ray.block_tickets import BlockKey
-from dsort.scratch.spill import BLOCK_BYTES, BLOCKS_IN_FLIGHT_MAX, Payload, SpillBlock
+from dsort.scratch.spill import BLOCKS_IN_FLIGHT_MAX, Payload, SpillBlock
 
 __all__ = ["BlockClient", "BlockError", "UnreachableError"]
 
 CALL_S_MAX = 60.0
 """Of one block: less than 280 KB/s is taken for a stream that stands still. Ray, which is asked
 next, waits five times as long."""
-SILENCE_S_MAX = 20
-"""A connection on which nothing came for so long is asked whether it is there, and given half as
-long to answer: a machine that lost its power ends no call."""
 THREADS = 2 * BLOCKS_IN_FLIGHT_MAX
 """One partition is read while the first blocks of the next one come."""
 IDLE_MAX = 8
 """So many connections are kept for the next blocks; there may be hundreds of nodes."""
-MESSAGE_BYTES_MAX = BLOCK_BYTES + (1 << 20)
 
 
 class BlockError(Exception):
@@ -48,17 +54,12 @@ class BlockClient:
     """Fetches blocks in threads. ``NoBlocksError`` where this process can have none."""
 
     def __init__(self, key: BlockKey) -> None:
-        try:
-            import pyarrow  # with Flight, a tenth of a second: only who needs blocks loads it
-            from pyarrow import flight
-        except ImportError as missing:
-            raise NoBlocksError(f"pyarrow has no Flight here: {missing}") from None
-        self._arrow, self._flight = pyarrow, flight
         self._key = key
-        self._certificates = Certificates.of_ray()
+        certificates = Certificates.of_ray()
+        self._context = None if certificates is None else certificates.context(listens=False)
         self._threads = ThreadPoolExecutor(THREADS, "dsort-blocks")
         self._lock = threading.Lock()
-        self._idle: deque[tuple[str, Any]] = deque()
+        self._idle: deque[tuple[str, socket.socket]] = deque()
 
     def begin(self, location: str, scratch_node: str, block: SpillBlock) -> Future[Payload]:
         """Ask the server at ``location`` for a block. The result: all of its bytes, or
@@ -74,96 +75,94 @@ class BlockClient:
 
     def _fetch(self, location: str, scratch_node: str, block: SpillBlock) -> Payload:
         ticket = self._key.ticket(scratch_node, block)
-        with self._failures(), self._connection(location) as client:
-            options = self._flight.FlightCallOptions(timeout=CALL_S_MAX)
-            reader = client.do_get(self._flight.Ticket(ticket), options)
-            try:
-                return self._payload(reader, ticket, sum(block.sizes))
-            except BaseException:
-                reader.cancel()
-                raise
-
-    def _payload(self, reader: Any, ticket: bytes, wanted_bytes: int) -> Payload:
-        """All bytes of a stream."""
-        proof = (reader.schema.metadata or {}).get(PROOF, b"")
-        if not self._key.proves(proof, ticket):
-            raise UnreachableError("what answers there is not of this job")
-        if reader.schema.types != [self._arrow.uint8()]:
-            raise UnreachableError("it answers with other columns than blocks have")
-        pieces, size_bytes = [], 0
-        for chunk in reader:
-            column = chunk.data.column(0)
-            if column.null_count or column.offset or size_bytes + len(column) > wanted_bytes:
-                raise UnreachableError("it sent other bytes than were asked for")
-            pieces.append(np.frombuffer(column.buffers()[1], np.uint8, len(column)))
-            size_bytes += len(column)
-        if size_bytes != wanted_bytes:
-            raise UnreachableError(f"it sent {size_bytes:,} of {wanted_bytes:,} bytes")
-        return pieces
-
-    @contextlib.contextmanager
-    def _failures(self) -> Iterator[None]:
-        """Errors of Flight as ours."""
-        flight = self._flight
-        unreachable = (
-            flight.FlightUnavailableError,
-            flight.FlightTimedOutError,
-            flight.FlightCancelledError,
-            flight.FlightUnauthenticatedError,
-        )
+        end_s = time.monotonic() + CALL_S_MAX
         try:
-            yield
-        except unreachable as error:
+            connection = self._asked(location, ticket, end_s)
+            with contextlib.ExitStack() as closed:
+                closed.callback(connection.close)
+                found = _block(connection, sum(block.sizes), end_s)
+                closed.pop_all()  # it is at the end of an answer: kept for the next block
+        except TimeoutError:
+            raise UnreachableError(f"no block came within {CALL_S_MAX:g} s") from None
+        except (OSError, ValueError) as error:
             raise UnreachableError(_words(error)) from None
-        except (flight.FlightError, self._arrow.ArrowException, OSError, ValueError) as error:
-            raise BlockError(_words(error)) from None
+        self._keep(location, connection)
+        return [found]
 
-    @contextlib.contextmanager
-    def _connection(self, location: str) -> Iterator[Any]:
-        """A connection that nobody else uses. One on which something failed is not used again."""
-        client = self._taken(location) or self._connected(location)
-        try:
-            yield client
-        except BaseException:
-            client.close()
-            raise
+    def _asked(self, location: str, ticket: bytes, end_s: float) -> socket.socket:
+        """A connection on which the server has begun to answer, and has proved who it is."""
+        proof = bytearray(len(FORGED))
+        question = LENGTH.pack(len(ticket)) + ticket
+        while True:
+            kept = self._taken(location)
+            connection = kept or connected(location, self._context, end_s)
+            try:
+                connection.settimeout(max(end_s - time.monotonic(), 0.001))
+                connection.sendall(question)
+                fill(connection, memoryview(proof), end_s)
+            except ConnectionError:
+                connection.close()
+                if kept is None:
+                    raise
+                continue  # the server has closed it since
+            except BaseException:
+                connection.close()
+                raise
+            if self._key.proves(bytes(proof), ticket):
+                return connection
+            connection.close()
+            if proof == FORGED:
+                raise UnreachableError("a ticket is refused: it was not signed with this job's key")
+            raise UnreachableError("what answers there is not of this job")
+
+    def _taken(self, location: str) -> socket.socket | None:
         with self._lock:
-            self._idle.append((location, client))
+            for at, (where, connection) in enumerate(self._idle):
+                if where == location:
+                    del self._idle[at]
+                    return connection
+        return None
+
+    def _keep(self, location: str, connection: socket.socket) -> None:
+        with self._lock:
+            self._idle.append((location, connection))
             oldest = self._idle.popleft()[1] if len(self._idle) > IDLE_MAX else None
         if oldest is not None:
             oldest.close()
 
-    def _taken(self, location: str) -> Any:
-        with self._lock:
-            for at, (where, client) in enumerate(self._idle):
-                if where == location:
-                    del self._idle[at]
-                    return client
-        return None
 
-    def _connected(self, location: str) -> Any:
-        known = self._certificates
-        tls: dict[str, bytes] = {}
-        if known is not None:
-            tls = {
-                "tls_root_certs": known.authority,
-                "cert_chain": known.certificate,
-                "private_key": known.key,
-            }
-        return self._flight.FlightClient(
-            location,
-            generic_options=[
-                ("grpc.use_local_subchannel_pool", 1),  # else all calls share one connection
-                ("grpc.enable_http_proxy", 0),  # what the environment says is for the web
-                ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-                ("grpc.keepalive_time_ms", SILENCE_S_MAX * 1000),
-                ("grpc.keepalive_timeout_ms", SILENCE_S_MAX * 500),
-            ],
-            **tls,
-        )
+def _block(connection: socket.socket, wanted_bytes: int, end_s: float) -> NDArray[np.uint8]:
+    """All bytes of a block."""
+    block = np.empty(wanted_bytes, np.uint8)
+    view, size_bytes, length = memoryview(block.data), 0, bytearray(LENGTH.size)
+    sent = f"of {wanted_bytes:,} bytes"
+    try:
+        while True:
+            fill(connection, memoryview(length), end_s)
+            (chunk_bytes,) = LENGTH.unpack(length)
+            if chunk_bytes >= FAILURE:
+                raise BlockError(_reason(connection, chunk_bytes - FAILURE, end_s))
+            if chunk_bytes > wanted_bytes - size_bytes:
+                raise UnreachableError("it sent other bytes than were asked for")
+            if not chunk_bytes:
+                break
+            fill(connection, view[size_bytes : size_bytes + chunk_bytes], end_s)
+            size_bytes += chunk_bytes
+    except CutError:
+        raise UnreachableError(f"the connection ended behind {size_bytes:,} {sent}") from None
+    if size_bytes != wanted_bytes:
+        raise UnreachableError(f"it sent {size_bytes:,} {sent}")
+    return block
+
+
+def _reason(connection: socket.socket, length: int, end_s: float) -> str:
+    if length > REASON_BYTES_MAX:
+        raise UnreachableError("it sent other bytes than were asked for")
+    text = bytearray(length)
+    fill(connection, memoryview(text), end_s)
+    said = bytes(text).decode("utf-8", "replace")
+    return "".join(each if each.isprintable() else "\ufffd" for each in said)
 
 
 def _words(error: Exception) -> str:
-    """What Flight says, without what gRPC adds for those who debug it."""
-    text = str(error).partition(". gRPC client debug context")[0].partition(". Detail:")[0]
-    return next(filter(None, map(str.strip, text.splitlines())), type(error).__name__)
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Blocks of spill for workers of other nodes, by Arrow Flight: the side that has the files.
+"""Blocks of spill for workers of other nodes, straight from its files: the side that has them.
 
 A server belongs to the agent of a scratch node. It listens on one address of that node, and takes
 tickets of its job alone (``block_tickets``). What it sends are the bytes of spill files; nothing
@@ -11,58 +11,60 @@ import contextlib
 import ipaddress
 import os
 import random
+import select
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import psutil
-from numpy.typing import NDArray
 
 from dsort.errors import DsortError
-from dsort.runtime.ray.block_tickets import BlockKey, ForgedTicketError, TicketError
+from dsort.runtime.ray.block_stream import (
+    BATCH_BYTES,
+    FAILURE,
+    FORGED,
+    LENGTH,
+    REASON_BYTES_MAX,
+    Certificates,
+    CutError,
+    NoBlocksError,
+    fill,
+    location,
+    tune,
+)
+from dsort.runtime.ray.block_tickets import (
+    TICKET_BYTES_MAX,
+    BlockKey,
+    ForgedTicketError,
+    TicketError,
+)
 from dsort.scratch.directory import Scratch
 from dsort.scratch.spill import SpillBlock, SpillFiles
 
-__all__ = ["PROOF", "BlockPlace", "BlockServer", "Certificates", "NoBlocksError", "location"]
+__all__ = ["BlockPlace", "BlockServer"]
 
-BATCH_BYTES = 2 << 20
-"""What is read and sent at a time. Smaller ones cost gRPC more, larger ones leave the processor's
-cache before they are sent."""
 STREAMS_MAX = 32
-"""So many blocks are sent at the same time; others wait. Each takes two batches of memory."""
-PROOF = b"dsort"
-"""The key of a stream's metadata that has the server's proof."""
+"""So many blocks are sent at the same time; others wait. Each takes a chunk of memory at most."""
+CONNECTIONS_MAX = 1024
+"""Each has a thread, which waits for the next ticket. Those of the processes that are one too many
+are refused, and ask Ray."""
+HELLO_S_MAX = 10.0
+"""Whoever connects is to send a ticket within this time."""
+IDLE_S_MAX = 120.0
+"""A connection that was of use is kept for so long."""
+SEND_S_MAX = 60.0
+"""Of one block; whoever asked for it waits no longer."""
+SENDFILE_BYTES_MIN = 64 << 10
+"""Shorter ranges are read into a buffer and sent together: each call of the kernel costs more."""
+TURN_BYTES_MIN = 64 << 10
+"""Longer tickets are read in turn with the blocks, so that strangers fill no memory with them."""
+ACCEPT_AGAIN_S = 0.1
+BACKLOG = 128
 
-
-class NoBlocksError(Exception):
-    """There can be no server, and why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Certificates:
-    """Those of a Ray cluster with TLS: each end has one, and asks for the other's."""
-
-    certificate: bytes
-    key: bytes
-    authority: bytes
-
-    @classmethod
-    def of_ray(cls) -> Certificates | None:
-        """What this process has for Ray's own connections; None: Ray has no TLS. ``NoBlocksError``
-        for files that cannot be read."""
-        if os.environ.get("RAY_USE_TLS", "0") == "0":
-            return None
-        names = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
-        try:
-            return cls(*(Path(os.environ[name]).read_bytes() for name in names))
-        except KeyError as missing:
-            raise NoBlocksError(f"RAY_USE_TLS is set, and {missing.args[0]} is not") from None
-        except OSError as error:
-            raise NoBlocksError(f"cannot read {error.filename}: {error.strerror}") from None
+Part = tuple[int, int, int]
+"""(worker, start, size) of bytes in a spill file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +100,6 @@ class BlockPlace:
             yield numbers[(begin + at) % len(numbers)]
 
 
-def location(address: str, port: int, *, tls: bool) -> str:
-    """Where a server listens, as Flight names it."""
-    host = f"[{address}]" if ":" in address else address
-    return f"{'grpc+tls' if tls else 'grpc'}://{host}:{port}"
-
-
 class BlockServer:
     """Listens from when it is made. ``location``: where. ``NoBlocksError`` if it cannot."""
 
@@ -119,41 +115,96 @@ class BlockServer:
         self._scratch_node = scratch_node
         self._key = key
         self._turns = threading.BoundedSemaphore(STREAMS_MAX)
-        self._held: socket.socket | None = None
+        self._lock = threading.Lock()
+        self._connections: set[socket.socket] = set()
+        self._closed = threading.Event()
         certificates = Certificates.of_ray()
+        self._context = None if certificates is None else certificates.context(listens=True)
         address = place.address(ray_address)
-        self._server = self._listening(address, place, certificates)
-        self.location = location(address, self._server.port, tls=certificates is not None)
+        self._listening = _listening(address, place)
+        port = self._listening.getsockname()[1]
+        self.location = location(address, port, tls=certificates is not None)
+        threading.Thread(target=self._accept, name="dsort-blocks", daemon=True).start()
 
     def close(self) -> None:
-        """Listen no more. Streams that have begun are ended first."""
-        self._server.shutdown()
-        if self._held is not None:
-            self._held.close()
+        """Listen no more, and end all connections."""
+        self._closed.set()
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)  # whoever waits in accept() finds out
+        self._listening.close()
+        with self._lock:
+            for connection in self._connections:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
 
-    def _listening(self, address: str, place: BlockPlace, certificates: Certificates | None) -> Any:
-        library, server_class = _server_class()
-        pairs = None if certificates is None else [(certificates.certificate, certificates.key)]
-        reason = ""
-        for port in place.numbers():
-            with contextlib.ExitStack() as held:
-                try:
-                    lock = held.enter_context(_held_port(address, port))
-                    server = server_class(
-                        self,
-                        location(address, port, tls=certificates is not None),
-                        tls_certificates=pairs,
-                        verify_client=certificates is not None,
-                        root_certificates=certificates and certificates.authority,
-                    )
-                except (OSError, library.ArrowException) as error:
-                    reason = str(error).splitlines()[0]
-                    continue
-                held.pop_all()
-                self._held = lock
-                return server
-        ports = "" if place.ports is None else f"no port of {place.ports[0]} to {place.ports[1]}: "
-        raise NoBlocksError(f"it cannot listen on {address}: {ports}{reason}")
+    def _accept(self) -> None:
+        while not self._closed.is_set():
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:  # closed; or no more files, or the peer has gone again
+                self._closed.wait(ACCEPT_AGAIN_S)
+                continue
+            with self._lock:
+                is_one_too_many = len(self._connections) >= CONNECTIONS_MAX or self._closed.is_set()
+                if not is_one_too_many:
+                    self._connections.add(connection)
+            if is_one_too_many:
+                connection.close()
+                continue
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        """Answer the tickets that come on a connection, until it ends. Whoever is at its other end
+        finds out by himself that it did."""
+        secured = connection
+        try:
+            tune(connection)
+            connection.settimeout(HELLO_S_MAX)
+            if self._context is not None:
+                secured = self._context.wrap_socket(connection, server_side=True)
+            wait_s = HELLO_S_MAX
+            while self._answer(secured, self._ticket(secured, time.monotonic() + wait_s)):
+                wait_s = IDLE_S_MAX
+        except (OSError, TicketError):
+            pass
+        finally:
+            with self._lock:
+                self._connections.discard(connection)
+            secured.close()
+
+    def _ticket(self, connection: socket.socket, end_s: float) -> bytes:
+        length = bytearray(LENGTH.size)
+        fill(connection, memoryview(length), end_s)
+        (size,) = LENGTH.unpack(length)
+        if size > TICKET_BYTES_MAX:
+            raise TicketError("it has a length that no ticket has")
+        with self._turns if size > TURN_BYTES_MIN else contextlib.nullcontext():
+            ticket = bytearray(size)
+            fill(connection, memoryview(ticket), time.monotonic() + HELLO_S_MAX)
+            return bytes(ticket)
+
+    def _answer(self, connection: socket.socket, ticket: bytes) -> bool:
+        """Answer one ticket; whether the next one may come."""
+        connection.settimeout(SEND_S_MAX)
+        try:
+            block = self.open(ticket)
+        except ForgedTicketError:
+            connection.sendall(FORGED)
+            return False
+        except (TicketError, DsortError) as wrong:
+            connection.sendall(self.proof(ticket) + _failure(f"a ticket is refused: {wrong}"))
+            return True
+        connection.sendall(self.proof(ticket))
+        end_s = time.monotonic() + SEND_S_MAX
+        with self._turns, contextlib.closing(SpillFiles(self._scratch, block.partition)) as files:
+            try:
+                for parts in self.chunks(block):
+                    self._send(connection, files, parts, end_s)
+            except DsortError as failed:
+                connection.sendall(_failure(str(failed)))
+                return True
+        connection.sendall(LENGTH.pack(0))
+        return True
 
     def open(self, ticket: bytes) -> SpillBlock:
         """The block that a ticket asks for. ``TicketError``; ``DsortError`` if a range of it is not
@@ -174,82 +225,82 @@ class BlockServer:
         """What tells the client that this is a server of its job."""
         return self._key.proof(ticket)
 
-    def batches(self, block: SpillBlock) -> Iterator[NDArray[np.uint8]]:
-        """The bytes of a block, some at a time."""
-        with self._turns, contextlib.closing(SpillFiles(self._scratch, block.partition)) as files:
-            parts, size_bytes = [], 0
-            for worker, start, size in zip(block.workers, block.starts, block.sizes, strict=True):
-                stop = start + size
-                while start < stop:
-                    part = min(stop - start, BATCH_BYTES - size_bytes)
+    def chunks(self, block: SpillBlock) -> Iterator[list[Part]]:
+        """What of the files each chunk of a block has. Ranges that follow one another in a file are
+        one part."""
+        parts: list[Part] = []
+        size_bytes = 0
+        for worker, start, size in zip(block.workers, block.starts, block.sizes, strict=True):
+            stop = start + size
+            while start < stop:
+                part = min(stop - start, BATCH_BYTES - size_bytes)
+                if parts and parts[-1][0] == worker and sum(parts[-1][1:]) == start:
+                    parts[-1] = (worker, parts[-1][1], parts[-1][2] + part)
+                else:
                     parts.append((worker, start, part))
-                    start += part
-                    size_bytes += part
-                    if size_bytes == BATCH_BYTES:
-                        yield self._read(files, parts, size_bytes)
-                        parts, size_bytes = [], 0
-            if parts:
-                yield self._read(files, parts, size_bytes)
+                start += part
+                size_bytes += part
+                if size_bytes == BATCH_BYTES:
+                    yield parts
+                    parts, size_bytes = [], 0
+        if parts:
+            yield parts
 
-    def _read(
-        self, files: SpillFiles, parts: list[tuple[int, int, int]], size_bytes: int
-    ) -> NDArray[np.uint8]:
-        """One batch, in memory of its own: gRPC reads what it was given for as long as it likes."""
-        batch, at = np.empty(size_bytes, np.uint8), 0
+    def _send(
+        self, connection: socket.socket, files: SpillFiles, parts: list[Part], end_s: float
+    ) -> None:
+        """Send one chunk."""
+        size_bytes = sum(size for _, _, size in parts)
+        length = LENGTH.pack(size_bytes)
+        if self._context is not None or size_bytes < len(parts) * SENDFILE_BYTES_MIN:
+            chunk, at = memoryview(bytearray(size_bytes)), 0
+            for worker, start, size in parts:
+                files.read_into(chunk[at : at + size], worker, start)
+                at += size
+            connection.sendall(length)
+            connection.sendall(chunk)
+            return
+        connection.sendall(length, socket.MSG_MORE)
         for worker, start, size in parts:
-            files.read_into(batch.data[at : at + size], worker, start)
-            at += size
-        return batch
+            _send_file(connection, files.descriptor(worker), start, size, end_s)
 
 
-@contextlib.contextmanager
-def _held_port(address: str, port: int) -> Iterator[socket.socket | None]:
-    """Have a port for this process alone (0: the kernel chooses one that nobody has). gRPC lets
-    processes of one user listen on the same port, and the kernel would deal connections out to
-    them: so a plain socket asks for it first, and a name without a file keeps other agents away
-    as long as the server is there."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with contextlib.ExitStack() as closed:
-        lock = closed.enter_context(socket.socket(socket.AF_UNIX)) if port else None
-        if lock is not None:
-            lock.bind(f"\0dsort-blocks-{address}-{port}")
-        with socket.socket(family) as asked:
-            asked.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            asked.bind((address, port))
-        yield lock
+def _send_file(connection: socket.socket, file: int, start: int, size: int, end_s: float) -> None:
+    """Have the kernel send a range of ``file``. A file that has become shorter cuts the connection,
+    for more was announced: ``CutError``."""
+    can_send = select.poll()
+    can_send.register(connection, select.POLLOUT)
+    while size:
+        try:
+            sent = os.sendfile(connection.fileno(), file, start, size)
+        except BlockingIOError:  # a socket with a time limit does not wait by itself
+            left_s = end_s - time.monotonic()
+            if left_s <= 0 or not can_send.poll(left_s * 1000):
+                raise TimeoutError from None
+            continue
+        if not sent:
+            raise CutError("a spill file has become shorter")
+        start, size = start + sent, size - sent
 
 
-def _server_class() -> tuple[Any, Any]:
-    """(pyarrow, the class of servers). Flight takes a tenth of a second and 30 MB:
-    it is loaded where another node asks for blocks. ``NoBlocksError``: there is none."""
-    try:
-        import pyarrow
-        from pyarrow import flight
-    except ImportError as missing:
-        raise NoBlocksError(f"its pyarrow has no Flight: {missing}") from None
+def _failure(reason: str) -> bytes:
+    text = reason.encode("utf-8", "replace")[:REASON_BYTES_MAX]
+    return LENGTH.pack(FAILURE + len(text)) + text
 
-    class Server(flight.FlightServerBase):  # type: ignore[misc]
-        def __init__(self, blocks: BlockServer, where: str, **options: Any) -> None:
-            self._blocks = blocks
-            super().__init__(where, **options)
 
-        def do_get(self, context: Any, ticket: Any) -> Any:
-            """Flight's own name for it."""
-            try:
-                block = self._blocks.open(ticket.ticket)
-            except ForgedTicketError as forged:
-                raise flight.FlightUnauthenticatedError(f"a ticket is refused: {forged}") from None
-            except (TicketError, DsortError) as wrong:
-                raise flight.FlightServerError(f"a ticket is refused: {wrong}") from None
-            proof = {PROOF: self._blocks.proof(ticket.ticket)}
-            schema = pyarrow.schema([("bytes", pyarrow.uint8())], proof)
-            arrays = (
-                pyarrow.Array.from_buffers(
-                    pyarrow.uint8(), len(each), [None, pyarrow.py_buffer(each)]
-                )
-                for each in self._blocks.batches(block)
-            )
-            batches = (pyarrow.RecordBatch.from_arrays([each], schema=schema) for each in arrays)
-            return flight.RecordBatchStream(pyarrow.RecordBatchReader.from_batches(schema, batches))
-
-    return pyarrow, Server
+def _listening(address: str, place: BlockPlace) -> socket.socket:
+    """A socket that listens on a port that nobody else has."""
+    reason = ""
+    for port in place.numbers():
+        made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # of ended connections
+            made.bind((address, port))
+            made.listen(BACKLOG)
+        except OSError as error:
+            made.close()
+            reason = error.strerror or str(error)
+            continue
+        return made
+    ports = "" if place.ports is None else f"no port of {place.ports[0]} to {place.ports[1]}: "
+    raise NoBlocksError(f"it cannot listen on {address}: {ports}{reason}")

@@ -20,7 +20,7 @@ import orjson
 
 from dsort.scratch.spill import BLOCK_BYTES, SpillBlock
 
-__all__ = ["BlockKey", "ForgedTicketError", "TicketError"]
+__all__ = ["MAC_BYTES", "TICKET_BYTES_MAX", "BlockKey", "ForgedTicketError", "TicketError"]
 
 KEY_BYTES = 32
 MAC_BYTES = 32

@@ -1,8 +1,9 @@
-"""How a worker on Ray gets what other nodes have: questions by Ray, blocks of spill by Flight.
+"""How a worker on Ray gets what other nodes have: questions by Ray, blocks of spill straight
+from their node.
 
-Ray is who knows whether a node is there. So whatever fails with Flight is asked of Ray once more:
+Ray is who knows whether a node is there. So whatever fails without it is asked of Ray once more:
 a node that is lost, slow or without the file is found out in one way alone. If Ray brings the block
-all the same, the node is not reached by Flight from here, and the rest of its blocks come by Ray.
+all the same, the node is not reached from here, and the rest of its blocks come by Ray.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 
 from dsort.errors import InvariantError, WorkerLostError
 from dsort.runtime.ray.block_client import BlockClient, BlockError, UnreachableError
-from dsort.runtime.ray.block_server import BlockPlace, NoBlocksError
+from dsort.runtime.ray.block_server import BlockPlace
+from dsort.runtime.ray.block_stream import NoBlocksError
 from dsort.runtime.ray.block_tickets import BlockKey
 from dsort.runtime.ray.library import LOST_ERRORS, GetTimeoutError, RayError, RayTaskError, ray
 from dsort.runtime.ray.messages import first_line
@@ -67,12 +69,12 @@ class RayExchange:
         return self._begin_by_ray(scratch_node, request)
 
     def unreachable(self) -> tuple[tuple[str, str], ...]:
-        """(scratch node, reason) of those that Flight turned out not to reach since this was asked
+        """(scratch node, reason) of those that turned out not to be reached since this was asked
         last."""
         found, self._unreachable = tuple(self._unreachable), []
         return found
 
-    # -- by Flight -------------------------------------------------------------------------------
+    # -- from the node itself --------------------------------------------------------------------
 
     def _location(self, scratch_node: str) -> str:
         """Where the server of a node listens; "" if there is none."""
@@ -105,8 +107,8 @@ class RayExchange:
             return coming.result()
         except BlockError as failed:
             payload: Payload = self._begin_by_ray(scratch_node, block)()
-            # Ray has brought it. So it is Flight that does not work, unless another process is the
-            # agent by now, or another block of this node has failed before.
+            # Ray has brought it. So it is the connection that does not work, unless another process
+            # is the agent by now, or another block of this node has failed before.
             if isinstance(failed, UnreachableError) and self._locations[scratch_node] == location:
                 self._locations[scratch_node] = self._ask_location(scratch_node)
                 if self._locations[scratch_node] == location:

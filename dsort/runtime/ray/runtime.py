@@ -3,7 +3,7 @@ its scratch. Actors run on a cluster, on a Ray that this process is connected to
 Ray of the job's own.
 
 Ray carries tasks and answers, also the small ones of another node's scratch; spill goes from node
-to node by Arrow Flight (``exchange``). Payload does not pass through this process. Ray retries
+to node by themselves (``exchange``). Payload does not pass through this process. Ray retries
 requests for scratch only: dsort replaces a worker that died and does its task again, so that there
 is one bound on both.
 """
@@ -153,12 +153,12 @@ class RayRuntime:
         labels: Mapping[str, str] | None = None,
         cpus: float = 1,
         gpus: float = 0,
-        flight: bool = True,
+        direct: bool = True,
         place: BlockPlace | None = None,
     ) -> None:
-        """``flight``: have blocks of spill go from node to node by Arrow Flight. ``place``: where
-        the agents of nodes may listen for that."""
-        self._flight = flight
+        """``direct``: have blocks of spill go straight from node to node, not through Ray.
+        ``place``: where the agents of nodes may listen for that."""
+        self._direct = direct
         self._place = place or BlockPlace()
         self._address = address
         self._workers = workers
@@ -301,7 +301,7 @@ class RayRuntime:
         worker_class, agent_class = _actor_classes()
         alone = self.nodes() == 1
         prefix = f"{setup.job_id}-{secrets.token_hex(4)}"
-        rules = BlockRules(BlockKey.new() if self._flight else None, self._place)
+        rules = BlockRules(BlockKey.new() if self._direct else None, self._place)
         packed = ray.put(pickle.dumps((setup, rules)))
         chosen: dict[str, Any] = {"resources": dict(self._needs.resources)}
         if self._needs.gpus:

@@ -27,14 +27,14 @@ import psutil
 
 from dsort.errors import DsortError, ScratchLostError, WorkerLostError
 from dsort.runtime.base import reply
-from dsort.runtime.ray.block_server import BlockPlace, BlockServer, NoBlocksError
+from dsort.runtime.ray.block_server import BlockPlace, BlockServer
+from dsort.runtime.ray.block_stream import NoBlocksError
 from dsort.runtime.ray.block_tickets import BlockKey
 from dsort.runtime.ray.library import LOST_ERRORS, RayError, RayTaskError, ray
 from dsort.runtime.ray.messages import bug, located, node_words
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Request, make_scratch, open_scratch
 from dsort.stop_flag import StopFlag
-from dsort.workers.heap import Heap
 
 __all__ = [
     "AGENT_THREADS",
@@ -54,9 +54,6 @@ __all__ = [
 NAMESPACE = "dsort"
 AGENT_THREADS = 4
 """So many questions are answered at the same time; each may be 16 MiB of payload."""
-
-BLOCKS_HEAP_BYTES = 64 << 20
-"""What an agent keeps of memory that it has sent blocks from."""
 
 WORKERS_END_SECONDS_MAX = 5
 
@@ -126,15 +123,12 @@ class NodeAgent:
         return answer, error and located(error, self._where)
 
     def blocks_at(self, key: BlockKey, place: BlockPlace, address: str) -> tuple[str, str]:
-        """(where Arrow Flight answers for the spill here, or why it does not). Listens from the
+        """(where blocks of the spill here are to be had, or why they are not). Listens from the
         first call on: jobs that move no blocks need no server. ``address``: of this node."""
         with self._blocks_lock:
             if self._blocks is None:
                 if self._store is None:
                     return "", "it has no scratch"
-                Heap(
-                    BLOCKS_HEAP_BYTES
-                )  # else each batch is cleared by the kernel before it is read
                 scratch, node = self._store.scratch, self._scratch_node
                 try:
                     self._blocks = BlockServer(scratch, node, key, place, address)

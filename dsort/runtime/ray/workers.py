@@ -85,7 +85,7 @@ class RayWorkers:
         self._hosts: list[_Host] = []
         self._asked: dict[Any, _Host] = {}  # by the reference to an answer, at most one a host
         self._chosen: list[_Host] = []  # those that do what not all may do
-        self._warnings: dict[str, str] = {}  # reason, by the node that Flight does not reach
+        self._warnings: dict[str, str] = {}  # reason, by the node that is not reached
         self._warned: set[str] = set()
         scratch_nodes.on_lost = self._kill_on
 
@@ -151,8 +151,8 @@ class RayWorkers:
         new = [each for each in self._warnings if each not in self._warned]
         self._warned.update(new)
         return [
-            f"spill of node {each} goes through Ray, which takes more processor time: Arrow Flight "
-            f"does not reach it ({self._warnings[each]})"
+            f"spill of node {each} goes through Ray, which takes more processor time: it is not "
+            f"reached directly ({self._warnings[each]})"
             for each in new
         ]
 
@@ -249,7 +249,7 @@ class RayWorkers:
 @dataclass(frozen=True, slots=True)
 class Done:
     """What a worker answers to a task. ``unreachable``: (scratch node, reason) of those whose spill
-    came by Ray, and not by Flight; each once."""
+    came by Ray, and not straight from it; each once."""
 
     done: TaskDone
     unreachable: tuple[tuple[str, str], ...]
