@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from benchmarks.contenders import read_report
+from benchmarks.contenders import Contender, Task, dsort_account, read_report, spec_of
 from benchmarks.data import require_room
-from benchmarks.measure import REPOSITORY, ROOM_FACTOR, Bench, tell
+from benchmarks.measure import REPOSITORY, ROOM_FACTOR, Bench, round_robin, tell
 from benchmarks.object_store import (
     STORE_CONTENDERS,
     StoreContender,
@@ -21,7 +22,7 @@ from benchmarks.process import run_tree
 from benchmarks.results import Run, Skip
 from benchmarks.settings import Measured, Settings, data_of
 
-__all__ = ["control", "nodes", "s3", "s3_flat", "s3_radosgw", "turns"]
+__all__ = ["control", "nodes", "nodes_files", "s3", "s3_flat", "s3_radosgw", "turns"]
 
 PROFILE = "100k"
 SHARD_DATA_BYTES = 64_000_000
@@ -156,6 +157,37 @@ def nodes(bench: Bench, settings: Settings) -> Measured:
                 if run.failure:
                     return measured
     return measured
+
+
+def nodes_files(bench: Bench, settings: Settings) -> Measured:
+    """The same from files to files, in a directory that all nodes see."""
+    if settings.is_quick:
+        return Measured([], [Skip("nodes-files", "all", "left out of --quick")])
+    data = data_of(settings, PROFILE, settings.total_bytes, _shards_of(settings.total_bytes))
+    bench = replace(bench, workers=max(NODE_COUNTS))
+
+    def one(contender: Contender, number: int) -> Run:
+        run = bench.run(
+            contender,
+            data,
+            suite="nodes-files",
+            number=number,
+            memory_bytes_max=NODE_MEMORY_BYTES_MAX,
+        )
+        return replace(run, profile=PROFILE)
+
+    turns = [(_on_nodes(count), settings.slow_rounds) for count in NODE_COUNTS]
+    return Measured(list(round_robin(turns, one)), [])
+
+
+def _on_nodes(count: int) -> Contender:
+    def command(task: Task) -> list[str]:
+        cpus = str(max(NODE_COUNTS) // count)
+        line = [sys.executable, "-m", "benchmarks.scripts.on_ray_nodes", "--nodes", str(count)]
+        line += ["--cpus", cpus, "--spec", json.dumps(spec_of(task)), "--root", str(task.data.root)]
+        return [*line, "--scratch", str(task.scratch), "--memory-max", str(NODE_MEMORY_BYTES_MAX)]
+
+    return Contender(f"nodes-{count}", command, dsort_account, is_slow=True, modules=("ray",))
 
 
 def control(bench: Bench, settings: Settings) -> Measured:

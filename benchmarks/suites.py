@@ -19,7 +19,7 @@ from benchmarks.process import run_tree
 from benchmarks.results import Run, Skip
 from benchmarks.settings import Measured, Settings, data_of
 from benchmarks.step_suites import steps
-from benchmarks.store_suites import control, nodes, s3, s3_flat, s3_radosgw
+from benchmarks.store_suites import control, nodes, nodes_files, s3, s3_flat, s3_radosgw
 
 __all__ = ["MAIN_SUITES", "QUICK_SUITES", "SUITES", "warm_entries"]
 
@@ -273,6 +273,7 @@ SUITES: dict[str, Callable[[Bench, Settings], Measured]] = {
     "s3-flat": s3_flat,
     "s3-radosgw": s3_radosgw,
     "nodes": nodes,
+    "nodes-files": nodes_files,
     "control": control,
     "service": service,
     "containers": containers,

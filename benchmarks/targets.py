@@ -67,8 +67,10 @@ def _cluster_targets(runs: Sequence[Run]) -> list[Target]:
     found.append(
         Target("S3 to S3: worker memory, most / least data", "x", GROWTH_MAX, False, growth)
     )
-    ratio = ratio_of(runs, "nodes", "100k", "nodes-3", "nodes-1")
-    found.append(Target("three nodes / one node, same CPUs", "x", 0.7, True, ratio))
+    for suite, places, wanted in (("nodes", "S3 to S3", 0.85), ("nodes-files", "files", 0.75)):
+        ratio = ratio_of(runs, suite, "100k", "nodes-3", "nodes-1")
+        text = f"three nodes / one node, same CPUs, {places}"
+        found.append(Target(text, "x", wanted, True, ratio))
     control = good_runs(runs, "control", "dsort")
     seconds = max((run.work_seconds for run in control), default=None)
     peak = max((run.details["peak_bytes"] / GIGABYTE for run in control), default=None)
