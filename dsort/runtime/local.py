@@ -34,6 +34,7 @@ __all__ = ["LocalRuntime"]
 
 BOOTSTRAP = (
     "import gc, json, sys; gc.disable(); sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "from dsort.late_methods import compile_methods_late as late; late(); "
     "from dsort.runtime.local_worker import main; main()"
 )
 """A worker imports what its coordinator would import, from wherever that was started."""
