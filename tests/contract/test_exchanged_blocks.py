@@ -122,16 +122,22 @@ def test_where_ray_has_certificates_both_ends_show_them(
     with pytest.raises(NoBlocksError, match="RAY_TLS_CA_CERT is not"):
         serve()
     monkeypatch.setenv("RAY_TLS_CA_CERT", str(certificate))
-    place, known = serve().location, BlockClient(KEY)
+    server, known = serve(), BlockClient(KEY)
+    place = server.location
     assert place.startswith("tls://")
     assert bytes_of(known.begin(place, NODE, WHOLE)) == SPILLED
-    known.close()
     monkeypatch.setenv("RAY_USE_TLS", "0")
     stranger = BlockClient(KEY)
     for where in (place, place.replace("tls", "tcp")):
         with pytest.raises(UnreachableError):
             stranger.begin(where, NODE, WHOLE).result()
     stranger.close()
+    ((_, kept),) = known._idle
+    server.close()
+    kept.settimeout(30)
+    with contextlib.suppress(OSError):  # TLS may say that it was cut
+        assert kept.recv(1) == b""
+    known.close()
 
 
 # --- what is refused ----------------------------------------------------------------------------

@@ -156,21 +156,29 @@ class BlockServer:
     def _serve(self, connection: socket.socket) -> None:
         """Answer the tickets that come on a connection, until it ends. Whoever is at its other end
         finds out by himself that it did."""
-        secured = connection
         try:
             tune(connection)
             connection.settimeout(HELLO_S_MAX)
             if self._context is not None:
-                secured = self._context.wrap_socket(connection, server_side=True)
+                plain, connection = (
+                    connection,
+                    self._context.wrap_socket(
+                        connection, server_side=True, do_handshake_on_connect=False
+                    ),
+                )
+                with self._lock:
+                    self._connections.discard(plain)
+                    self._connections.add(connection)
+                connection.do_handshake()
             wait_s = HELLO_S_MAX
-            while self._answer(secured, self._ticket(secured, time.monotonic() + wait_s)):
+            while self._answer(connection, self._ticket(connection, time.monotonic() + wait_s)):
                 wait_s = IDLE_S_MAX
         except (OSError, TicketError):
             pass
         finally:
             with self._lock:
                 self._connections.discard(connection)
-            secured.close()
+            connection.close()
 
     def _ticket(self, connection: socket.socket, end_s: float) -> bytes:
         length = bytearray(LENGTH.size)
@@ -250,6 +258,7 @@ class BlockServer:
         self, connection: socket.socket, files: SpillFiles, parts: list[Part], end_s: float
     ) -> None:
         """Send one chunk."""
+        connection.settimeout(max(end_s - time.monotonic(), 0.001))
         size_bytes = sum(size for _, _, size in parts)
         length = LENGTH.pack(size_bytes)
         if self._context is not None or size_bytes < len(parts) * SENDFILE_BYTES_MIN:
