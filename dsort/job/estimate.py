@@ -29,6 +29,8 @@ from dsort.storage.request_counts import (
     requests_of_uploads,
 )
 from dsort.storage.several import BucketPlace, input_of
+from dsort.workers.hopped import HOP_BYTES
+from dsort.workers.ranged import FAR_READ_BYTES_MAX
 
 __all__ = ["estimate_of"]
 
@@ -92,14 +94,12 @@ def estimate_of(job: Job, plan: Plan, speeds: Speeds) -> PlanEstimate:
 def _add_inputs(job: Job, plan: Plan, moved: _Moved) -> None:
     """Inputs are read once for each pass over them; under ``range`` once more, for payload. What is
     looked at twice in one pass stays in the page cache."""
-    kind, buffer_bytes = job.movement.kind, job.movement.buffer_bytes
-    passes = _passes(job)
+    kind, passes = job.movement.kind, _passes(job)
     if job.spec.ingest is not None:  # shards are made of files of this machine
         moved.disk_read += sum(shard.size_bytes for shard in job.inputs) * passes
         return
     for place, sizes in _sizes_by_place(job.input_places, _inputs(job)):
         total = int(sizes.sum())
-        large = int(sizes[sizes > buffer_bytes].sum())
         if place.ref.is_directory and kind == "map":
             moved.disk_read += total
         elif place.ref.is_directory and kind == "range":
@@ -108,15 +108,34 @@ def _add_inputs(job: Job, plan: Plan, moved: _Moved) -> None:
         elif place.ref.is_directory:
             moved.disk_read += total * passes
         else:
-            requests = Counter(INPUT_REQUESTS)
-            reads = requests_of_reads(sizes, place.limits, buffer_bytes=buffer_bytes)
-            for _ in range(passes):
-                requests.update(reads)
-            requests.update(requests_of_lookups(len(sizes)))  # named at first, checked at the end
-            requests.update(requests_of_lookups(len(sizes)))
-            moved.store_read += total * passes
-            moved.disk_written += large * passes  # to be read again without a request
-            moved.pay(job, place, requests, total * passes)
+            _add_store_inputs(job, plan, moved, place, sizes)
+
+
+def _add_store_inputs(
+    job: Job, plan: Plan, moved: _Moved, place: BucketPlace, sizes: Int64s
+) -> None:
+    """The same of inputs in a store, of so many bytes each."""
+    passes, buffer_bytes, total = _passes(job), job.movement.buffer_bytes, int(sizes.sum())
+    share = total / max(sum(shard.size_bytes for shard in job.inputs), 1)
+    reads, read_bytes = requests_of_reads(sizes, place.limits, buffer_bytes=buffer_bytes), total
+    if job.movement.hops:
+        # The most: small members are found with what is before them.
+        reads = Counter(get=len(sizes) + round(plan.members * share))
+        read_bytes = min(reads["get"] * HOP_BYTES, total)
+    requests = Counter(INPUT_REQUESTS)
+    for _ in range(passes):
+        requests.update(reads)
+    requests.update(requests_of_lookups(len(sizes)))  # named at first, checked at the end
+    requests.update(requests_of_lookups(len(sizes)))
+    read_bytes *= passes
+    if job.movement.kind == "range":
+        # The most, too: of neighbours that stay so, some come by one.
+        requests.update(get=round((plan.records + plan.stored_bytes // FAR_READ_BYTES_MAX) * share))
+        read_bytes += total
+    else:  # to be read again without a request
+        moved.disk_written += int(sizes[sizes > buffer_bytes].sum()) * passes
+    moved.store_read += read_bytes
+    moved.pay(job, place, requests, read_bytes)
 
 
 def _passes(job: Job) -> int:

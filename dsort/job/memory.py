@@ -184,7 +184,9 @@ def _reason(kind: str, size: str, memory: str, suited: str, unmappable: str) -> 
     if kind == "map":
         return f"{size} of inputs fit twice in the {memory} that the job may use"
     too_large = f"{size} of inputs do not fit twice in the {memory} that the job may use"
-    return f"{too_large}: {suited}" if kind == "range" else unmappable or too_large
+    if kind == "range":
+        return suited if unmappable else f"{too_large}: {suited}"
+    return unmappable or too_large
 
 
 def _spilled_partitions(

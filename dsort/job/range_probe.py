@@ -17,15 +17,16 @@ from dsort.data.records import split_name
 from dsort.errors import DsortError
 from dsort.job.job import Job
 from dsort.sizes import format_bytes
-from dsort.storage.bucket import RandomReads
+from dsort.storage.bucket import ObjectInfo, RandomReads, ReadObject
 from dsort.storage.process_limits import address_space_bytes, free_processes
 from dsort.workers.header_reader import header_hops
+from dsort.workers.hopped import HOP_BYTES, HoppedShard
 from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.range_buffer import RangeBuffer
 from dsort.workers.range_queue import RangeQueue, RangeRead
 from dsort.workers.source import InputShard
 
-__all__ = ["headers_are_far_apart", "range_suits", "sampled_record_bytes"]
+__all__ = ["are_in_stores", "headers_are_far_apart", "range_suits", "sampled_record_bytes"]
 
 RECORD_BYTES_MIN = 32 << 10
 """Smaller records, on average, are spilled: of 8 KB, direct reads gave 223 MB/s and took 2.8
@@ -34,6 +35,11 @@ THREADS_A_WORKER = 64
 HOP_RECORD_BYTES_MIN = 64 << 10
 """Smaller records, on average: shards are read whole to find headers. 1.1 GB of 32 KB records took
 2.3 s from header to header, at 30,000 reads a second, and spill, which reads all, 1.2 s."""
+FAR_RECORD_BYTES_MIN = 4 << 20
+"""In a store: a request takes a client as much of the processor as to read so much, and a service
+as much as its price."""
+FAR_WITHOUT_SCRATCH_BYTES_MIN = 64 << 10
+FAR_HEADERS = 8
 SHARDS_SAMPLED = 3
 HEADERS_A_SHARD_MAX = 64
 PROBED_BYTES = 8 << 20
@@ -48,8 +54,11 @@ SHARE_OF_SEQUENTIAL = 0.4
 more than twice as long and still win."""
 
 
-def range_suits(job: Job) -> str:
-    """Why reading by range is better than to spill, in words; "" if it is not."""
+def range_suits(job: Job, *, spill_to_disk: bool, has_scratch: bool) -> str:
+    """Why reading by range is better than to spill, in words; "" if it is not. ``spill_to_disk``:
+    a spill would be more than stays in memory; ``has_scratch``: there is room for it."""
+    if are_in_stores(job):
+        return _range_suits_in_store(job, spill_to_disk=spill_to_disk, has_scratch=has_scratch)
     room, threads = free_processes(), THREADS_A_WORKER * job.runtime.workers_max()
     if room is not None and room < threads:
         return ""
@@ -62,8 +71,28 @@ def range_suits(job: Job) -> str:
     return ""  # whoever reads a shard says what is wrong with it
 
 
+def are_in_stores(job: Job) -> bool:
+    """Whether each read of a range of the inputs is a request."""
+    return _pinned(job, job.inputs[0]) is not None
+
+
+def _range_suits_in_store(job: Job, *, spill_to_disk: bool, has_scratch: bool) -> str:
+    with contextlib.suppress(DsortError):
+        record_bytes = _record_bytes_in_store(job)
+        if record_bytes >= FAR_RECORD_BYTES_MIN and spill_to_disk:
+            return f"records of about {format_bytes(record_bytes)} take a request each"
+        if record_bytes >= FAR_WITHOUT_SCRATCH_BYTES_MIN and not has_scratch:
+            size = format_bytes(record_bytes)
+            return f"scratch has no room to spill, and records of about {size} take a request each"
+    return ""
+
+
 def headers_are_far_apart(job: Job) -> bool:
     """Whether it takes less to go from header to header than to read shards whole."""
+    if are_in_stores(job):
+        with contextlib.suppress(DsortError):
+            return _record_bytes_in_store(job) >= FAR_RECORD_BYTES_MIN
+        return False
     with contextlib.suppress(DsortError), _sampled(job) as opened:
         return sampled_record_bytes(job.spec.carrier, opened) >= HOP_RECORD_BYTES_MIN
     return False
@@ -82,6 +111,27 @@ def _sampled(job: Job) -> Iterator[list[tuple[InputShard, RandomReads]]]:
             if reads is not None:
                 opened.append((shard, ends.enter_context(reads)))
         yield opened
+
+
+def _pinned(job: Job, shard: InputShard) -> ReadObject | None:
+    info = ObjectInfo(shard.name, shard.size_bytes, shard.mtime_ns, shard.etag)
+    return job.inputs_bucket.pinned(info)
+
+
+def _record_bytes_in_store(job: Job) -> int:
+    """What a record takes on average, by the first headers of a shard: a few requests."""
+    shard = max(job.inputs, key=lambda each: each.size_bytes)
+    pinned = _pinned(job, shard)
+    if pinned is None:
+        return 0
+    source = HoppedShard(pinned, FAR_HEADERS * HOP_BYTES)
+    container = job.spec.carrier
+    records, key, end = 0, None, 0
+    for hop in islice(header_hops(container, source, shard.size_bytes), FAR_HEADERS):
+        if hop.name and (name := split_name(hop.name)[0]) != key:
+            key, records = name, records + 1
+        end = min(hop.next_at, shard.size_bytes)
+    return end // max(records, 1)
 
 
 def sampled_record_bytes(

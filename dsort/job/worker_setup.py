@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from dsort.job.resources import store_limits, with_part_sizes
 from dsort.job.schemas import input_schema
 from dsort.loose_files.bucket import FilesBucket
 from dsort.spec.model import JobSpec
+from dsort.storage.bucket import ObjectInfo
 from dsort.storage.limit import StoreLimits
 from dsort.storage.output_buckets import bucket_for, placed_at
 from dsort.storage.ref import BucketRef
@@ -39,6 +41,7 @@ __all__ = [
     "check_directories",
     "movement_for",
     "output_limits",
+    "scratch_free",
     "spills_to_disk",
     "start_workers",
 ]
@@ -104,8 +107,8 @@ def movement_for(job: Job) -> Movement:
             mappable=mappable,
             encoded=decoded.are_encoded,
             unmappable=_why_unmappable(job, mappable=mappable, is_table=is_table),
-            no_range=_why_no_range(job, mappable=mappable, encoded=decoded.are_encoded),
-            range_suits=lambda: _range_suits(job),
+            no_range=_why_no_range(job, encoded=decoded.are_encoded),
+            range_suits=lambda: _range_suits(job, input_bytes),
             memory_bytes=memory_bytes,
             workers=job.runtime.workers_max(),
             nodes=job.runtime.nodes(),
@@ -144,11 +147,25 @@ def _why_unmappable(job: Job, *, mappable: bool, is_table: bool) -> str:
     return "" if mappable else "the inputs are no files of this machine: each is read once"
 
 
-def _range_suits(job: Job) -> str:
-    """Asked of jobs alone whose inputs do not fit in memory."""
+def _range_suits(job: Job, input_bytes: int) -> str:
+    """Asked of jobs alone whose inputs do not fit in memory, or are in stores."""
+    nodes = job.runtime.nodes()
+    to_disk = input_bytes * SCRATCH_SHARE > job.memory.wanted_bytes * nodes
+    has_scratch = nodes > 1 or scratch_free(_scratch(job, dry=False)) >= input_bytes
+    if not (to_disk or not has_scratch or any(each.ref.is_directory for each in job.input_places)):
+        return ""  # a request for a header is not worth it
     from dsort.job.range_probe import range_suits
 
-    return job.stop.wait_for(lambda: range_suits(job))
+    return job.stop.wait_for(
+        lambda: range_suits(job, spill_to_disk=to_disk, has_scratch=has_scratch)
+    )
+
+
+def scratch_free(place: Path) -> int:
+    """The bytes that are free where ``place`` is, or is going to be."""
+    while not place.is_dir():
+        place = place.parent
+    return shutil.disk_usage(place).free
 
 
 def _headers_are_far_apart(job: Job) -> bool:
@@ -158,12 +175,17 @@ def _headers_are_far_apart(job: Job) -> bool:
     return job.stop.wait_for(lambda: headers_are_far_apart(job))
 
 
-def _why_no_range(job: Job, *, mappable: bool, encoded: bool) -> str:
+def _why_no_range(job: Job, *, encoded: bool) -> str:
     """Why records cannot be read by range as they are written; "" if they can."""
     spec = job.spec
     containers = {*spec.input_containers, spec.carrier}
-    if not mappable:
-        return "the inputs are no files of this machine that are copied as they are"
+    if spec.makes_records or spec.ingest is not None:
+        return "records are made on the way, and are in no input as they are written"
+    found = first_objects(job)
+    files = [bucket.local_path(name) is not None for bucket, name in found]
+    stored = [bucket.pinned(ObjectInfo(name, 0, 0, "")) is not None for bucket, name in found]
+    if not (all(files) or all(stored)):
+        return "some inputs are files of this machine, and some are not"
     if len(containers) > 1 or not spec.carrier.hop_bytes:
         return "it is done from tar to tar alone"
     if spec.has_late_outputs:

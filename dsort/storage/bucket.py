@@ -199,6 +199,11 @@ class Bucket(Protocol):
     def open(self, name: str) -> ReadObject:
         """``ObjectNotFoundError`` if there is none."""
 
+    def pinned(self, info: ObjectInfo) -> ReadObject | None:
+        """The object, as long as it is what ``info`` says, for reads of ranges by several threads
+        at once, each of which is a request; ``ChangedInputError`` by a read, if it is another one.
+        Nothing is asked before. None where an open object has ``random_reads``."""
+
     def read(self, name: str) -> bytes:
         """A small object whole."""
 

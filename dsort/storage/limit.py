@@ -164,6 +164,16 @@ class _LimitedReadObject(ClosesOnExit):
         self.inner.close()
 
 
+class _LimitedRanges(_LimitedReadObject):
+    """Each read is a request, and stays one: its bytes are let pass before it."""
+
+    def _read_windows(self, buffer: memoryview, offset: int) -> None:
+        for begin in range(0, len(buffer), self._limiter.window_bytes):
+            self._limiter.take(min(self._limiter.window_bytes, len(buffer) - begin))
+        with self._limiter.requests:
+            self.inner.read_into(buffer, offset)
+
+
 class _LimitedStagedObject(ClosesOnExit):
     def __init__(self, inner: StagedObject, limiter: StoreLimiter) -> None:
         self.inner = inner
@@ -236,6 +246,10 @@ class LimitedBucket(WrappedBucket):
 
     def opened(self, inner: ReadObject) -> ReadObject:
         return _LimitedReadObject(inner, self.limiter)
+
+    def pinned(self, info: ObjectInfo) -> ReadObject | None:
+        pinned = self.inner.pinned(info)
+        return None if pinned is None else _LimitedRanges(pinned, self.limiter)
 
     def staged(self, inner: StagedObject, name: str) -> StagedObject:
         return _LimitedStagedObject(inner, self.limiter)

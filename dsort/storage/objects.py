@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Protocol
@@ -29,6 +30,7 @@ from dsort.storage.bucket import (
     encoded_token,
 )
 from dsort.storage.limit import StoreLimits
+from dsort.storage.pinned import PinnedObject
 from dsort.storage.retry import ReadCutShortError, SomeUnansweredError
 
 __all__ = [
@@ -459,24 +461,29 @@ class ObjectBucket:
     def open(self, name: str) -> ObjectReader:
         """Ask for an object; ``ObjectNotFoundError`` if there is none."""
         info, stream = self._objects.fetch(checked(name), 0, None, None)
-
-        def fetch_more(start: int, stop: int | None) -> ByteStream:
-            try:
-                return self._objects.fetch(name, start, stop, info).stream
-            except PreconditionError:
-                raise ChangedInputError(
-                    f"object {name} in bucket {self.uri} changed while it was read",
-                    hint="start the job again once nothing writes to its inputs",
-                ) from None
-
         return ObjectReader(
             info,
             stream,
-            fetch_more,
+            partial(self._fetch, info),
             bucket=self.uri,
             range_bytes=self._limits.range_bytes,
             pool=self.pool,
         )
+
+    def pinned(self, info: ObjectInfo) -> PinnedObject:
+        """For reads by range, each under ``If-Match``."""
+        checked(info.name)
+        return PinnedObject(info, partial(self._fetch, info), self.uri)
+
+    def _fetch(self, info: ObjectInfo, start: int, stop: int | None) -> ByteStream:
+        """Bytes ``start:stop`` of what ``info`` says."""
+        try:
+            return self._objects.fetch(info.name, start, stop, info).stream
+        except PreconditionError:
+            raise ChangedInputError(
+                f"object {info.name} in bucket {self.uri} changed while it was read",
+                hint="start the job again once nothing writes to its inputs",
+            ) from None
 
     def read(self, name: str) -> bytes:
         """A small object whole."""

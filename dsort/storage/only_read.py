@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import ClassVar, NoReturn
 
 from dsort.errors import InvariantError
-from dsort.storage.bucket import StagedObject
+from dsort.storage.bucket import ObjectInfo, ReadObject, StagedObject
 
 __all__ = ["OnlyRead"]
 
@@ -17,6 +17,9 @@ class OnlyRead:
 
     words: ClassVar[str]
     seals_on_finish = True
+
+    def pinned(self, info: ObjectInfo) -> ReadObject | None:
+        return None
 
     def create(self) -> NoReturn:
         self._refuse("create")

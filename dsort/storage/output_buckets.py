@@ -113,6 +113,10 @@ class OutputBuckets:
         bucket, inside = self.found(name)
         return bucket.open(inside)
 
+    def pinned(self, info: ObjectInfo) -> ReadObject | None:
+        bucket, inside = self.found(info.name)
+        return bucket.pinned(replace(info, name=inside))
+
     def read(self, name: str) -> bytes:
         bucket, inside = self.found(name)
         return bucket.read(inside)

@@ -225,6 +225,10 @@ class RetryingBucket(WrappedBucket):
     def open(self, name: str) -> ReadObject:
         return _RetryingReadObject(super().open(name), self.policy, self._what("open", name))
 
+    def pinned(self, info: ObjectInfo) -> ReadObject | None:
+        pinned, what = super().pinned(info), self._what("open", info.name)
+        return None if pinned is None else _RetryingReadObject(pinned, self.policy, what)
+
     def write_new(self, name: str, data: bytes) -> bool:
         """After a try whose reply was lost, "there is one" may mean our own: it is read back, and
         if it is ``data`` to the byte the answer is True. So ``data`` has to say who wrote it."""

@@ -67,6 +67,10 @@ class SeveralBuckets(OnlyRead):
         bucket, inside = self._found(name)
         return bucket.open(inside)
 
+    def pinned(self, info: ObjectInfo) -> ReadObject | None:
+        bucket, inside = self._found(info.name)
+        return bucket.pinned(replace(info, name=inside))
+
     def read(self, name: str) -> bytes:
         bucket, inside = self._found(name)
         return bucket.read(inside)

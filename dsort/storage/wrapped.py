@@ -60,6 +60,10 @@ class WrappedBucket:
     def open(self, name: str) -> ReadObject:
         return self.around("open", name, lambda: self.opened(self.inner.open(name)))
 
+    def pinned(self, info: ObjectInfo) -> ReadObject | None:
+        pinned = self.inner.pinned(info)
+        return None if pinned is None else self.opened(pinned)
+
     def read(self, name: str) -> bytes:
         return self.around("read", name, lambda: self.inner.read(name))
 

@@ -114,8 +114,8 @@ class Extractor:
         # more than to map it, and what the page cache has of it is wanted again.
         mapped = {"map": True, "range": task.hops, "spill": not task.spill}
         self._headers.begin(task.ahead)
-        self._headers.wait_for(task.shard)
-        with open_input(self._inputs, task.name, task.size_bytes, task.etag) as source:
+        expected = task.name, task.size_bytes, task.etag
+        with self._headers.opened(task) or open_input(self._inputs, *expected) as source:
             if self._setup.reads_files and self._looks_at_names(task):
                 from dsort.loose_files.shard import FilesShard  # other jobs read shards
 
@@ -126,7 +126,8 @@ class Extractor:
                 source,
                 self._buffer,
                 mapped=mapped[self._setup.movement],
-                spool=self._store.scratch,
+                # What reads by range may have no room in scratch.
+                spool=None if self._setup.movement == "range" else self._store.scratch,
                 container=self._setup.container_of(task.name),
                 decoding=self._setup.decoding,
             )

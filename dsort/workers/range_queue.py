@@ -24,12 +24,14 @@ class Reads(Protocol):
 
 
 class RangeRead(NamedTuple):
-    """Fill ``buffer`` from byte ``offset`` of ``source``, which goes on for ``least_bytes``."""
+    """Fill ``buffer`` from byte ``offset`` of ``source``, which goes on for ``least_bytes``.
+    ``shard``: which input that is, for whoever asks what failed."""
 
     source: Reads
     buffer: memoryview
     offset: int
     least_bytes: int
+    shard: int = -1
 
 
 class RangeBatch:
@@ -37,15 +39,17 @@ class RangeBatch:
     costs less than a queue of reads."""
 
     def __init__(self, reads: Sequence[RangeRead], threads: int) -> None:
-        """``threads``: so many take part."""
+        """``threads``: so many take part. ``failed``: the first read that did."""
         self._reads = iter(reads)
         self._left = threads
         self._error: Exception | None = None
         self._changed = Condition()
+        self.failed: RangeRead | None = None
 
     def take_part(self) -> None:
         """Do reads until there are no more, or one failed."""
         error: Exception | None = None
+        read: RangeRead | None = None
         try:
             for read in self._reads:
                 if self._error is not None:
@@ -55,7 +59,8 @@ class RangeBatch:
             error = problem
         with self._changed:
             self._left -= 1
-            self._error = self._error or error
+            if error is not None and self._error is None:
+                self._error, self.failed = error, read
             if not self._left:
                 self._changed.notify_all()
 

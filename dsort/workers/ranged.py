@@ -11,54 +11,108 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from dsort.data.columns import Int64s
 from dsort.data.index import Segments
-from dsort.errors import InvariantError, StorageError
+from dsort.errors import (
+    ChangedInputError,
+    DsortError,
+    InvariantError,
+    ObjectNotFoundError,
+    StorageAccessError,
+    StorageError,
+)
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.requests import OrderedRowsOf
-from dsort.storage.bucket import Bucket, RandomReads
+from dsort.storage.bucket import Bucket, ObjectInfo, RandomReads, ReadObject
 from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.range_buffer import RangeBuffer
 from dsort.workers.range_queue import RangeBatch, RangeQueue, RangeRead
 from dsort.workers.source import InputShard, files_that_fit, open_input, read_inputs
 from dsort.workers.tasks import OutputPiece
 
-__all__ = ["ALIGNMENT_BYTES", "RangedInputs", "RangedRecords"]
+__all__ = ["ALIGNMENT_BYTES", "FAR_READ_BYTES_MAX", "RangedInputs", "RangedRecords"]
 
 ALIGNMENT_BYTES = 4096
 READ_BYTES_MAX = 1 << 20
 """A longer range is several reads, so that one large record keeps the disk busy, too."""
+FAR_READ_BYTES_MAX = 16 << 20
+"""The same in a store, where each is a request that is paid for."""
 TURNS_A_BUFFER = 4
 """A turn takes one part of the buffer in so many: one is written while others are read."""
 TURN_BYTES_MAX = 64 << 20
 FILES_A_SHARD = 2
+_KINDS = (ChangedInputError, ObjectNotFoundError, StorageAccessError, StorageError)
+
+
+class PinnedReads:
+    """What a store has, as :class:`~dsort.workers.range_queue.RangeQueue` reads it."""
+
+    def __init__(self, pinned: ReadObject) -> None:
+        self._pinned = pinned
+
+    def read(self, buffer: memoryview, offset: int, least_bytes: int) -> None:
+        """Fill ``buffer`` from byte ``offset``, by one request."""
+        self._pinned.read_into(buffer, offset)
+
+    def close(self) -> None:
+        """Release it."""
+        self._pinned.close()
 
 
 class RangedInputs:
-    """Input shards by ordinal, open for reads in any order; the least recently used are closed."""
+    """Input shards by ordinal, open for reads in any order; the least recently used are closed.
+    All of them are files, or all are in stores, where each read is a request."""
 
     def __init__(self, bucket: Bucket, store: IndexStore, *, open_max: int) -> None:
         self.open_max = max(files_that_fit(open_max * FILES_A_SHARD) // FILES_A_SHARD, 1)
         self._bucket = bucket
         self._store = store
-        self._inputs: list[InputShard] = []
-        self._open: OrderedDict[int, RandomReads] = OrderedDict()
+        self._open: OrderedDict[int, RandomReads | PinnedReads] = OrderedDict()
 
-    def reads(self, shard: int) -> RandomReads:
-        """One of them. ``ChangedInputError`` unless it is what the job resolved."""
+    @cached_property
+    def _inputs(self) -> list[InputShard]:
+        return read_inputs(self._store)
+
+    @cached_property
+    def are_far(self) -> bool:
+        """Whether each read is a request."""
+        return bool(self._inputs) and self._bucket.pinned(_info_of(self._inputs[0])) is not None
+
+    @property
+    def alignment_bytes(self) -> int:
+        """Where reads begin and end."""
+        return 1 if self.are_far else ALIGNMENT_BYTES
+
+    @property
+    def read_bytes_max(self) -> int:
+        """A longer range is several reads."""
+        return FAR_READ_BYTES_MAX if self.are_far else READ_BYTES_MAX
+
+    def name(self, shard: int) -> str:
+        """What the input shard with this ordinal is called."""
+        return self._inputs[shard].name
+
+    def reads(self, shard: int) -> RandomReads | PinnedReads:
+        """One of them. ``ChangedInputError`` unless it is what the job resolved: here, or by the
+        first read."""
         if shard in self._open:
             self._open.move_to_end(shard)
             return self._open[shard]
-        if not self._inputs:
-            self._inputs = read_inputs(self._store)
         expected = self._inputs[shard]
-        with open_input(self._bucket, expected.name, expected.size_bytes, expected.etag) as source:
-            found = source.random_reads()
+        found: RandomReads | PinnedReads | None = None
+        if self.are_far:
+            pinned = self._bucket.pinned(_info_of(expected))
+            found = None if pinned is None else PinnedReads(pinned)
+        else:
+            of = (expected.name, expected.size_bytes, expected.etag)
+            with open_input(self._bucket, *of) as source:
+                found = source.random_reads()
         if found is None:
             raise StorageError(
                 f"input shard {expected.name} cannot be read by range here",
@@ -88,10 +142,11 @@ class _Turn:
     """Segments of one piece, in output order, that are read together.
 
     ``read_start``, ``read_end``: the aligned bytes of the shard ``source`` that hold each segment;
-    -1 for literals.
+    -1 for literals. ``ordinal``: which record of its shard each is of.
     """
 
     source: Int64s
+    ordinal: Int64s
     start: Int64s
     length: Int64s
     read_start: Int64s
@@ -109,6 +164,7 @@ class _Reading:
     """A turn whose reads have begun. ``slices``: of its segments; filled once ``batch`` is over."""
 
     piece: int
+    turn: _Turn
     slices: list[memoryview]
     batch: RangeBatch
     shards: frozenset[int]
@@ -132,7 +188,7 @@ class RangedRecords:
         self._scratch_nodes = scratch_nodes
         self._inputs = inputs
         self._queue = queue
-        self._room = RangeBuffer(buffer, ALIGNMENT_BYTES)
+        self._room = RangeBuffer(buffer, inputs.alignment_bytes)
         self._turn_bytes = min(self._room.size_bytes // TURNS_A_BUFFER, TURN_BYTES_MAX)
         self._turns = self._planned()
         self._next: tuple[int, _Turn] | None = None
@@ -148,11 +204,14 @@ class RangedRecords:
             raise InvariantError("records by range are asked for in another order than planned")
         self._read_ahead()
         while self._reading and self._reading[0].piece == self._piece:
-            turn = self._reading[0]
-            turn.batch.wait()
-            yield turn.slices
+            reading = self._reading[0]
+            try:
+                reading.batch.wait()
+            except (StorageError, ChangedInputError) as error:
+                raise self._named(error, reading) from error
+            yield reading.slices
             self._reading.popleft()
-            if turn.holds_room:
+            if reading.holds_room:
                 self._room.give_back()
             self._read_ahead()
 
@@ -187,23 +246,25 @@ class RangedRecords:
             self._reading.append(self._begin(piece, turn, room))
 
     def _begin(self, piece: int, turn: _Turn, room: memoryview) -> _Reading:
+        # What is side by side in an input is so in the buffer, and can be one read.
+        order = np.lexsort((turn.read_start, turn.source))
         sizes = turn.read_end - turn.read_start
-        places = np.cumsum(sizes) - sizes
+        places = np.empty(len(sizes), np.int64)
+        places[order] = np.cumsum(sizes[order]) - sizes[order]
         shards = frozenset(turn.source[turn.read_start >= 0].tolist())
         used = set(shards).union(*(each.shards for each in self._reading))
         self._inputs.close_all_but(used)
         files = {shard: self._inputs.reads(shard) for shard in shards}
-        reads = []
-        for row in np.lexsort((turn.read_start, turn.source)).tolist():
-            first, last = int(turn.read_start[row]), int(turn.read_end[row])
-            if first < 0:
-                continue
-            end = int(turn.start[row]) + int(turn.length[row])
-            at, source = int(places[row]), files[int(turn.source[row])]
-            for begin in range(first, last, READ_BYTES_MAX):
-                size = min(READ_BYTES_MAX, last - begin)
+        reads, step = [], self._inputs.read_bytes_max
+        for run in _adjacent(turn, order):
+            first, last = int(turn.read_start[run[0]]), int(turn.read_end[run[-1]])
+            end = int(turn.start[run[-1]]) + int(turn.length[run[-1]])
+            at, shard = int(places[run[0]]), int(turn.source[run[0]])
+            for begin in range(first, last, step):
+                size = min(step, last - begin)
                 view = room[at + begin - first : at + begin - first + size]
-                reads.append(RangeRead(source, view, begin, min(end - begin, size)))
+                least = min(end - begin, size)
+                reads.append(RangeRead(files[shard], view, begin, least, shard))
         slices = []
         for place, first, start, length in zip(
             places.tolist(),
@@ -216,47 +277,85 @@ class RangedRecords:
                 slices.append(turn.literals[-1 - start : -1 - start + length])
             else:
                 slices.append(room[place + start - first : place + start - first + length])
-        return _Reading(piece, slices, self._queue.begin(reads), shards, holds_room=bool(len(room)))
+        batch = self._queue.begin(reads)
+        return _Reading(piece, turn, slices, batch, shards, holds_room=bool(len(room)))
+
+    def _named(self, error: DsortError, reading: _Reading) -> DsortError:
+        """``error``, with the record that could not be read."""
+        failed, turn = reading.batch.failed, reading.turn
+        if failed is None:
+            return error
+        holds = (turn.source == failed.shard) & (turn.read_start >= 0)
+        holds &= (turn.read_end > failed.offset) & (
+            turn.read_start < failed.offset + len(failed.buffer)
+        )
+        record = int(turn.ordinal[holds].min())
+        name = self._inputs.name(failed.shard)
+        kind = next(each for each in _KINDS if isinstance(error, each))
+        return kind(
+            f"cannot read record {record} of input shard {name}: {error.message}", hint=error.hint
+        )
 
     def _planned(self) -> Iterator[tuple[int, _Turn]]:
         for number, piece in enumerate(self._pieces):
             rows = self.rows(piece.partition, piece.row_start, piece.row_stop)
-            for turn in _turns(rows, self._turn_bytes):
+            for turn in _turns(rows, self._turn_bytes, self._inputs.alignment_bytes):
                 yield number, turn
 
 
-def _turns(rows: OrderedRows, turn_bytes: int) -> Iterator[_Turn]:
+def _adjacent(turn: _Turn, order: Int64s) -> Iterator[Int64s]:
+    """Rows of ``turn`` that are to be read, in ``order``, in runs that are side by side."""
+    order = order[turn.read_start[order] >= 0]
+    if not len(order):
+        return
+    source, start, end = turn.source[order], turn.read_start[order], turn.read_end[order]
+    follows = (source[1:] == source[:-1]) & (start[1:] == end[:-1])
+    yield from np.split(order, np.flatnonzero(~follows) + 1)
+
+
+def _turns(rows: OrderedRows, turn_bytes: int, alignment: int) -> Iterator[_Turn]:
     """The segments of ``rows`` in runs whose aligned bytes take at most ``turn_bytes``."""
     segments = rows.segments
     if segments.names is not None and len(segments.names.at):
         raise InvariantError("records that are read by range have their names in literals")
-    source = np.repeat(rows.source.astype(np.int64), np.diff(segments.offsets))
     literals = np.ascontiguousarray(segments.literals).data
-    source, start, length = _in_parts(source, segments, turn_bytes - 2 * ALIGNMENT_BYTES)
+    row, start, length = _in_parts(segments, turn_bytes - 2 * alignment)
+    source, ordinal = rows.source[row].astype(np.int64), rows.ordinal[row]
     is_literal = start < 0
-    read_start = np.where(is_literal, -1, start - start % ALIGNMENT_BYTES)
+    read_start = np.where(is_literal, -1, start - start % alignment)
     end = start + length
-    read_end = np.where(is_literal, -1, end + -end % ALIGNMENT_BYTES)
+    read_end = np.where(is_literal, -1, end + -end % alignment)
     ends = np.cumsum(read_end - read_start)
     at = done = 0
     while at < len(start):
         stop = max(int(np.searchsorted(ends, done + turn_bytes, side="right")), at + 1)
         some = slice(at, stop)
         yield _Turn(
-            source[some], start[some], length[some], read_start[some], read_end[some], literals
+            source[some],
+            ordinal[some],
+            start[some],
+            length[some],
+            read_start[some],
+            read_end[some],
+            literals,
         )
         at, done = stop, int(ends[stop - 1])
 
 
-def _in_parts(source: Int64s, segments: Segments, part_bytes: int) -> tuple[Int64s, Int64s, Int64s]:
-    """(source, start, length) of the segments, those that are longer than ``part_bytes`` cut."""
+def _in_parts(segments: Segments, part_bytes: int) -> tuple[Int64s, Int64s, Int64s]:
+    """(row, start, length) of the segments, those that are longer than ``part_bytes`` cut."""
     start, length = segments.start, segments.length
+    row = np.repeat(np.arange(len(segments.offsets) - 1), np.diff(segments.offsets))
     counts = np.maximum(-(-length // part_bytes), 1)
     if len(counts) == 0 or int(counts.max()) == 1:
-        return source, start, length
+        return row, start, length
     of_segment = np.repeat(np.arange(len(counts)), counts)
     number = np.arange(len(of_segment)) - np.repeat(np.cumsum(counts) - counts, counts)
     shift = number * part_bytes
     begun = start[of_segment]
     begun = np.where(begun < 0, begun - shift, begun + shift)
-    return source[of_segment], begun, np.minimum(part_bytes, length[of_segment] - shift)
+    return row[of_segment], begun, np.minimum(part_bytes, length[of_segment] - shift)
+
+
+def _info_of(shard: InputShard) -> ObjectInfo:
+    return ObjectInfo(shard.name, shard.size_bytes, shard.mtime_ns, shard.etag)

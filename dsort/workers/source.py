@@ -32,6 +32,7 @@ from dsort.sizes import format_bytes
 from dsort.storage.bucket import Bucket, ReadObject
 from dsort.workers.decoded import DecodedFile, DecodingRules, decode, file_pieces
 from dsort.workers.gathering import gathered
+from dsort.workers.hopped import HOP_BYTES, HoppedShard
 from dsort.workers.payload_files import Chain, PayloadBuffer, Spool, Tail
 
 __all__ = [
@@ -96,11 +97,15 @@ class ShardBytes:
         self.is_mapped = False
         self._is_checked = False
         self._window_bytes = min(buffer.size_bytes, WINDOW_BYTES_MAX)
+        hops = isinstance(source, HoppedShard)
+        self._scan_bytes = HOP_BYTES if hops else self._window_bytes
         self.whole: memoryview | None = None
         if self.codec is not None:
             return
         self.whole = source.mapping() if mapped else None
         self.is_mapped = self.whole is not None
+        if hops:
+            return
         if self.whole is None and self.size_bytes <= buffer.size_bytes:
             self.whole = buffer.view(self.size_bytes)
             source.read_into(self.whole, 0)
@@ -132,7 +137,7 @@ class ShardBytes:
         scanner = container.scanner(self.name, total)
         while not scanner.done:
             offset, needed = scanner.next_offset, scanner.window_bytes_min
-            size = min(max(self._window_bytes, needed), total - offset)
+            size = min(max(self._scan_bytes, needed), total - offset)
             if size <= 0:
                 break
             # Headers larger than the buffer (the format bounds them) get a window of their own.

@@ -1,0 +1,90 @@
+"""An input shard in a store of which headers are read, and little else: :class:`HoppedShard`.
+
+Where records have megabytes, a request for each header moves less than to fetch the shard, and
+takes no more of the processor.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+
+from dsort.closing import ClosesOnExit
+from dsort.containers.base import Container
+from dsort.storage.bucket import ObjectInfo, RandomReads, ReadObject
+
+__all__ = ["HOP_BYTES", "HoppedShard"]
+
+HOP_BYTES = 16 << 10
+"""What is fetched around a header: the small members of a record are next to it, in most shards."""
+
+
+class HoppedShard(ClosesOnExit):
+    """See :class:`~dsort.storage.bucket.ReadObject`. Up to ``kept_bytes_max`` of what was fetched
+    are kept, so that a second look is no second request. For one thread at a time."""
+
+    rereads_cheaply = True
+
+    def __init__(self, pinned: ReadObject, kept_bytes_max: int) -> None:
+        self.info: ObjectInfo = pinned.info
+        self._pinned = pinned
+        self._room = kept_bytes_max
+        self._starts: list[int] = []
+        self._kept: list[memoryview] = []
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Fill ``buffer`` from byte ``offset``."""
+        at = bisect_right(self._starts, offset) - 1
+        if at >= 0:
+            first = offset - self._starts[at]
+            if first + len(buffer) <= len(self._kept[at]):
+                buffer[:] = self._kept[at][first : first + len(buffer)]
+                return
+        size = min(max(len(buffer), HOP_BYTES), max(self.info.size_bytes - offset, len(buffer)))
+        if size > HOP_BYTES or size > self._room:
+            self._pinned.read_into(buffer, offset)
+            return
+        found = memoryview(bytearray(size))
+        self._pinned.read_into(found, offset)
+        self._room -= size
+        self._starts.insert(at + 1, offset)
+        self._kept.insert(at + 1, found)
+        buffer[:] = found[: len(buffer)]
+
+    def peek(self, buffer: memoryview, offset: int) -> int:
+        """Read a few bytes; how many came."""
+        size = min(len(buffer), self.info.size_bytes - offset)
+        self.read_into(buffer[:size], offset)
+        return size
+
+    def scan(self, container: Container, *, until: Callable[[], bool]) -> None:
+        """Fetch the headers, as whoever scans the shard is going to ask for them, or some of them:
+        ``until`` this is true."""
+        total = self.info.size_bytes
+        scanner = container.scanner(self.info.name, total)
+        while not scanner.done and not until():
+            offset = scanner.next_offset
+            size = min(max(HOP_BYTES, scanner.window_bytes_min), total - offset)
+            if size <= 0:
+                return
+            window = memoryview(bytearray(size))
+            self.read_into(window, offset)
+            scanner.feed(window, offset)
+
+    def forget(self) -> None:
+        """What was fetched is of use no more."""
+        self._starts.clear()
+        self._kept.clear()
+
+    def mapping(self) -> memoryview | None:
+        """What is elsewhere cannot be mapped."""
+        return None
+
+    def random_reads(self) -> RandomReads | None:
+        """Each would be a request."""
+        return None
+
+    def close(self) -> None:
+        """Release it."""
+        self.forget()
+        self._pinned.close()
