@@ -8,7 +8,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -264,6 +263,15 @@ def _forked_workers() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _forked() -> Iterator[None]:
+    """In the end, no process is left that others are forks of (``tests/support/forked.py``)."""
+    yield
+    from tests.support.forked import end_nurseries
+
+    end_nurseries()
+
+
 @pytest.fixture
 def workers_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Local jobs of this process have no worker processes (``tests/support/workers_here.py``)."""
@@ -303,20 +311,12 @@ def cli(
 @pytest.fixture
 def command(tmp_path: Path) -> CommandLine:
     """Run a command line in a process of its own, in the test's own directory."""
+    from tests.support.forked_commands import run_dsort
 
     def run(*args: str | Path, env: dict[str, str] | None = None, stdin: str = "") -> Ended:
         surroundings = {k: v for k, v in os.environ.items() if not is_setting(k)}
         surroundings["XDG_CONFIG_HOME"] = str(tmp_path / ".nobody")
-        done = subprocess.run(
-            [sys.executable, "-m", "dsort", *map(str, args)],
-            cwd=tmp_path,
-            env=surroundings | {"PYTHONPATH": str(ROOT), "COLUMNS": "80"} | (env or {}),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        return Ended(done.returncode, done.stdout, done.stderr)
+        surroundings |= {"PYTHONPATH": str(ROOT), "COLUMNS": "80"} | (env or {})
+        return run_dsort([*map(str, args)], cwd=tmp_path, env=surroundings, stdin=stdin)
 
     return run

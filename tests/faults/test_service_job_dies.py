@@ -100,13 +100,13 @@ def test_a_job_that_is_killed_for_memory_takes_nobody_along(
     assert_whole(hosted.root / "out", undisturbed("shuffle", base))
 
 
-@pytest.mark.parametrize("points", [[PointFault("plan:start", 1, "stop")]], indirect=True)
+@pytest.mark.parametrize("points", [[PointFault("extract:start", 1, "stop")]], indirect=True)
 def test_a_process_that_does_not_stop_is_killed_and_cleaned_up_after(hosted: Hosting) -> None:
     hosted.close()
     hosted.start(stop_grace_s=3.0)
     job_id = hosted.submit()
-    process = hosted.process(job_id)
-    hosted.until_stopped(process)
+    process, _ = hosted.held(job_id)
+    hosted.suspend(process)
     hosted.store.ask_stop(job_id, "")
     row = hosted.ended(job_id)
     assert (row.state, row.exit_code, row.attempt) == ("stopped", 143, 2)

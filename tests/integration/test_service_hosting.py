@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,9 +57,15 @@ def hosted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosting]
 @pytest.fixture
 def holding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosting]:
     """Every worker that comes to create output shards stops there (twice at most)."""
-    points = arm(tmp_path / "points", PointFault("create:start", 1, "stop"))
-    with hosting(tmp_path, monkeypatch, points=points) as hosted:
+    with hosting_held(tmp_path, monkeypatch) as hosted:
         yield hosted
+
+
+def hosting_held(
+    root: Path, monkeypatch: pytest.MonkeyPatch, **config: Any
+) -> AbstractContextManager[Hosting]:
+    points = arm(root / "points", PointFault("create:start", 1, "stop"))
+    return hosting(root, monkeypatch, points=points, **config)
 
 
 def test_a_job_gives_the_bytes_of_run_and_tells_how_it_went(hosted: Hosting, base: Path) -> None:
@@ -123,7 +130,15 @@ def test_a_key_maps_names_are_claimed_by_the_job_that_has_read_it(hosted: Hostin
     assert row.claims == [[uri, f"{name}-%02d.tar"] for name in ("low", "high", "rest")]
 
 
-def test_a_job_keeps_to_itself_and_others_wait(holding: Hosting) -> None:
+@pytest.fixture
+def holding_fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosting]:
+    """The same, where processes have command lines and environments of their own."""
+    with hosting_held(tmp_path, monkeypatch, fresh=True) as hosted:
+        yield hosted
+
+
+def test_a_job_keeps_to_itself_and_others_wait(holding_fresh: Hosting) -> None:
+    holding = holding_fresh
     job_id = holding.submit()
     process, worker = holding.held(job_id)
     assert os.getsid(process.pid) == process.pid != os.getsid(0)
@@ -213,8 +228,7 @@ def handing_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ho
     machine that is busy."""
     for name in ("LEAVE_S_MAX", "RELEASE_S_MAX"):
         monkeypatch.setattr(handing_over_module, name, WAIT_S)
-    points = arm(tmp_path / "points", PointFault("create:start", 1, "stop"))
-    with hosting(tmp_path, monkeypatch, points=points, hand_over=True) as hosted:
+    with hosting_held(tmp_path, monkeypatch, hand_over=True) as hosted:
         yield hosted
 
 
@@ -246,7 +260,7 @@ def test_jobs_are_handed_over_by_a_service_that_ends_and_none_has_died(
 def test_a_job_that_was_to_stop_is_handed_over_to_be_cleaned_up(handing_over: Hosting) -> None:
     job_id = handing_over.submit()
     process, _ = handing_over.held(job_id)
-    process.suspend()  # so that it does not hear of it itself
+    handing_over.suspend(process)  # so that it does not hear of it itself
     handing_over.store.ask_stop(job_id, "not today")
     process.terminate()
     dispatcher = handing_over.dispatcher

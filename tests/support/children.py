@@ -6,13 +6,19 @@ import contextlib
 
 import psutil
 
-__all__ = ["COORDINATORS", "FIRST_WORKER", "children_here"]
+__all__ = ["COMMANDS", "COORDINATORS", "FIRST_JOB", "FIRST_WORKER", "PYTESTS", "children_here"]
 
 COORDINATORS = "coordinators"
 """The name of the process that begins coordinators."""
 FIRST_WORKER = "first-worker"
 """The name of the process that worker processes are forks of."""
-_SHARED = ("weed", "postgres", COORDINATORS, FIRST_WORKER)
+FIRST_JOB = "first-job"
+"""The name of the process that processes of jobs are forks of."""
+COMMANDS = "first-command"
+"""The name of the process that command lines are forks of."""
+PYTESTS = "first-pytest"
+"""The name of the process that runs of pytest are forks of."""
+_SHARED = ("weed", "postgres", COORDINATORS, FIRST_WORKER, FIRST_JOB, COMMANDS, PYTESTS)
 
 
 def children_here(*, recursive: bool = False) -> list[psutil.Process]:

@@ -20,7 +20,12 @@ from dsort.workers import tasks
 from tests.support import armed
 from tests.support.armed import NoSuchPointError
 
-__all__ = ["Fault", "bootstrap", "main", "make_pipes", "strikes"]
+__all__ = ["Fault", "bootstrap", "fault_of", "install", "main", "make_pipes", "strikes"]
+
+BEGIN = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "from tests.support.faults import main; main("
+)
 
 
 @dataclass(frozen=True)
@@ -43,10 +48,14 @@ def bootstrap(fault: Fault) -> str:
         raise NoSuchPointError(f"there is no {tasks.__name__}: {fault.task}")
     directory = Path(fault.directory)
     armed.expect(f"{fault}", directory / "strike-0", of=directory)
-    return (
-        "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
-        f"from tests.support.faults import main; main({json.dumps(json.dumps(asdict(fault)))})"
-    )
+    return f"{BEGIN}{json.dumps(json.dumps(asdict(fault)))})"
+
+
+def fault_of(bootstrap: str) -> str:
+    """What ``main`` is given by what worker processes run; "" if they run something else."""
+    if not bootstrap.startswith(BEGIN):
+        return ""
+    return str(json.loads(bootstrap.removeprefix(BEGIN).removesuffix(")")))
 
 
 def make_pipes(directory: Path) -> None:
@@ -65,9 +74,16 @@ def main(text: str) -> None:
     """A worker's process with a fault in it."""
     from dsort.runtime import local_worker
 
+    install(text)
+    local_worker.main()
+
+
+def install(text: str) -> None:
+    """Have workers of this process meet a fault."""
+    from dsort.runtime import local_worker
+
     fault = Fault(**json.loads(text))
     local_worker.Worker = _faulty(local_worker.Worker, fault)  # type: ignore[misc, attr-defined]
-    local_worker.main()
 
 
 def _faulty(worker_class: type[Any], fault: Fault) -> type[Any]:

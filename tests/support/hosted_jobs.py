@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+from sqlalchemy import text
 
 from dsort.job.setup import new_job_id, with_seed
 from dsort.options import RunOptions
@@ -22,6 +23,7 @@ from dsort.service.jobs.store import JobStore
 from dsort.spec.load import parse_spec
 from tests.support.children import children_here
 from tests.support.fault_points import DIRECTORY, points_environment
+from tests.support.forked_jobs import forked_jobs
 from tests.support.service_process import await_that
 from tests.support.surviving import CASES, Case, prepare
 
@@ -100,6 +102,13 @@ class Hosting:
         """Wait until a signal has stopped the process."""
         await_that(lambda: process.status() == psutil.STATUS_STOPPED, WAIT_S)
 
+    def suspend(self, process: psutil.Process) -> None:
+        """Suspend a job's process while it writes nothing to the database, or nobody else could."""
+        with self.database.writing() as connection:
+            connection.execute(text("SELECT 1"))
+            process.suspend()
+        self.until_stopped(process)
+
     def held(self, job_id: str, attempt: int = 1) -> tuple[psutil.Process, psutil.Process]:
         """(the job's process, the worker that has stopped in it), once that is so."""
         process = self.process(job_id, attempt)
@@ -126,11 +135,16 @@ class Hosting:
 
 @contextlib.contextmanager
 def hosting(
-    root: Path, monkeypatch: pytest.MonkeyPatch, *, points: Path | None = None, **config: Any
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    points: Path | None = None,
+    fresh: bool = False,
+    **config: Any,
 ) -> Iterator[Hosting]:
-    """A database and its first dispatcher. ``points``: the faults that job processes meet. In the
-    end all processes of jobs are killed, and none is left as a zombie: other tests of this process
-    count its children."""
+    """A database and its first dispatcher. ``points``: the faults that job processes meet.
+    ``fresh``: these are interpreters of their own, and no forks. In the end all processes of jobs
+    are killed, and none is left as a zombie: other tests of this process count its children."""
     before = set(children_here())
     for name, value in points_environment(points).items():
         monkeypatch.setenv(name, value)
@@ -143,7 +157,10 @@ def hosting(
         "replica": "one",
     }
     given = ServiceConfig(**{**values, **config})
-    with open_database(given.database_url) as database:
+    with (
+        contextlib.nullcontext() if fresh else forked_jobs(),
+        open_database(given.database_url) as database,
+    ):
         hosted = Hosting(root, database, given)
         try:
             hosted.start()

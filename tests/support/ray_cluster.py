@@ -8,7 +8,7 @@ import logging
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,9 +40,11 @@ class Nodes:
     """Three nodes of one CPU each that can host workers, and the head, which the test is connected
     to and which cannot. A node is known by its id."""
 
-    def __init__(self, cluster: Any, directory: str) -> None:
+    def __init__(self, cluster: Any, directory: str, environment: Mapping[str, str]) -> None:
+        """``environment``: what is set for nodes, those too that come later."""
         self._cluster = cluster
         self._directory = directory
+        self._environment = dict(environment)
         self._by_zone: dict[str, Any] = {}
         self.heal()
 
@@ -79,6 +81,7 @@ class Nodes:
                     object_store_memory=OBJECT_STORE_BYTES,
                     temp_dir=self._directory,
                     labels={"zone": zone},
+                    env_vars=self._environment,
                     resources={"slots": 2},
                 )
         self._cluster.wait_for_nodes()
@@ -151,7 +154,7 @@ def shared_cluster(directories: pytest.TempPathFactory) -> SharedCluster:
         with pytest.MonkeyPatch.context() as patched:
             for name, value in points_environment(points).items():
                 patched.setenv(name, value)
-            nodes = _ends.enter_context(_nodes_here())
+            nodes = _ends.enter_context(_nodes_here(points_environment(points)))
         import ray
 
         _clusters.append(SharedCluster(nodes, ray.get_runtime_context().gcs_address, points))
@@ -165,8 +168,8 @@ def end_shared_cluster() -> None:
 
 
 @contextlib.contextmanager
-def _nodes_here() -> Iterator[Nodes]:
-    """A cluster that this process is connected to."""
+def _nodes_here(environment: Mapping[str, str]) -> Iterator[Nodes]:
+    """A cluster that this process is connected to. ``environment``: of its nodes."""
     import ray
     from ray.cluster_utils import Cluster
 
@@ -191,7 +194,7 @@ def _nodes_here() -> Iterator[Nodes]:
                 "_system_config": {"memory_monitor_refresh_ms": 0, **HEALTH},
             },
         )
-        nodes = Nodes(cluster, directory)
+        nodes = Nodes(cluster, directory, environment)
         ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.CRITICAL)
         yield nodes
     finally:

@@ -15,6 +15,7 @@ from dsort.service.api.app import create_app, surround
 from dsort.service.config import ServiceConfig
 from dsort.service.service import Service
 from dsort.settings import Settings
+from tests.support.forked_jobs import forked_jobs
 
 __all__ = ["SPEC", "ServiceHere", "config_for", "service_here"]
 
@@ -94,7 +95,7 @@ def config_for(
 @contextlib.contextmanager
 def service_here(directory: Path, *, start: bool = False, **more: Any) -> Iterator[ServiceHere]:
     """A service of its own, over a database in ``directory`` unless ``database_url`` is given."""
-    with Service(config_for(directory, **more)) as service:
+    with forked_jobs(), Service(config_for(directory, **more)) as service:
         if start:
             service.start()
         with _app_of(service) as app:

@@ -27,6 +27,7 @@ from tests.support.fault_points import (
 from tests.support.faults import Fault, bootstrap
 from tests.support.faulty_bucket import ALWAYS
 from tests.support.faulty_store import OPENED, StoreFaults, arm_store
+from tests.support.forked_commands import run_pytest
 
 PASS = """
 from pathlib import Path
@@ -147,15 +148,11 @@ def test_that_arms_nothing() -> None:
 def test_a_test_whose_fault_does_not_strike_fails(tmp_path: Path) -> None:
     (tmp_path / "test_vain.py").write_text(ARMED_IN_VAIN)
     plugins = ["-p", "tests.conftest", "-p", "no:cacheprovider"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *plugins, "--rootdir", tmp_path, tmp_path],
+    ended = run_pytest(
+        ["-q", *plugins, "--rootdir", str(tmp_path), str(tmp_path)],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
     )
-    assert ended.returncode == 1
-    assert "these faults have not struck: [\"PointFault(point='commit:start'" in ended.stdout
-    assert "1 failed, 1 passed" in ended.stdout
+    assert ended.code == 1
+    assert "these faults have not struck: [\"PointFault(point='commit:start'" in ended.out
+    assert "1 failed, 1 passed" in ended.out

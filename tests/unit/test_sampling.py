@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.commands import ROOT
+from tests.support.forked_commands import run_pytest
 from tests.support.sampling import choose
 
 SMALL = st.integers(0, 5)
@@ -73,17 +72,13 @@ def run(directory: Path, *arguments: str) -> dict[str, int]:
         "-c",
         ROOT / "pyproject.toml",
     ]
-    ended = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "--rootdir", directory, *arguments],
+    ended = run_pytest(
+        [*map(str, options), "--rootdir", str(directory), *arguments],
         cwd=directory,
         env={"PYTHONPATH": str(ROOT), "PATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
     )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    lines = ended.stdout.splitlines()
+    assert ended.code == 0, ended.out + ended.err
+    lines = ended.out.splitlines()
     words = lines[-1].partition(" in ")[0].replace(",", "").split()
     found = dict(zip(words[1::2], map(int, words[::2]), strict=True))
     announced = [line for line in lines if line.endswith("(make test-all) runs them")]

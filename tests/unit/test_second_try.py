@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.commands import ROOT
+from tests.support.forked_commands import run_pytest
 
 WAITS = """
 import os
@@ -117,13 +116,9 @@ def run(root: Path, folder: str, *options: str, program: str = WAITS) -> str:
     (root / folder / "test_waits.py").write_text(program)
     (root / "tries").mkdir()
     plain = ["-p", "tests.conftest", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *plain, "--rootdir", root, *options, folder],
+    ended = run_pytest(
+        ["-q", *map(str, plain), "--rootdir", str(root), *options, folder],
         cwd=root,
         env={"PYTHONPATH": str(ROOT), "PATH": "", "TRIES": str(root / "tries")},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
     )
-    return ended.stdout + ended.stderr
+    return ended.out + ended.err

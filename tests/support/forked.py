@@ -1,0 +1,241 @@
+"""Processes of Python as forks of one process that has loaded what they load: a fresh interpreter
+takes half a second of a processor and more for that, and tests begin hundreds of them.
+
+They are processes like any other: children of whoever asks, each in a session of its own, with the
+environment and the directory that they are given. Only what ``/proc`` tells of them (command line,
+environment) is that of the process that was forked.
+
+``python -m tests.support.forked`` is the process that is forked.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from dsort.runtime.forked import ForkedProcess
+from tests.support.fault_points import points_environment
+
+__all__ = ["Forked", "Nursery", "become_command", "end_nurseries"]
+
+REQUEST_BYTES_MAX = 1 << 20
+DESCRIPTORS_MAX = 4
+PR_SET_CHILD_SUBREAPER = 36
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+"""What libraries are told that begin threads when they are loaded."""
+
+
+_nurseries: dict[str, Nursery] = {}
+
+
+def end_nurseries() -> None:
+    """End the processes that others are forks of. What was begun goes on."""
+    while _nurseries:
+        _nurseries.popitem()[1].close()
+
+
+class Forked(ForkedProcess):
+    """A process that was forked, with what is used of ``subprocess.Popen``."""
+
+    def __init__(self, pid: int) -> None:
+        self.returncode = None
+        self.pid = pid
+
+    def _wait(self, flags: int) -> int | None:
+        try:
+            return super()._wait(flags)
+        except ChildProcessError:  # a test has waited for it: subprocess.Popen says the same
+            self.returncode = 0
+            return 0
+
+
+class Nursery:
+    """Begins processes. ``loaded``: modules that the process loads which is forked; ``name``: what
+    it is called. It begins when a process is first asked for."""
+
+    def __init__(self, loaded: Sequence[str], name: str) -> None:
+        self._loaded = loaded
+        self._name = name
+        self._one_at_a_time = threading.Lock()
+        self._link: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @staticmethod
+    def called(name: str, loaded: Sequence[str]) -> Nursery:
+        """The one of this process that is called ``name``."""
+        return _nurseries.setdefault(name, Nursery(loaded, name))
+
+    @classmethod
+    def here(cls, name: str) -> Nursery:
+        """One whose process is a fork of this one, which has one thread."""
+        ours, theirs = _links()
+        if not os.fork():
+            ours.close()
+            Path("/proc/self/comm").write_text(name)
+            try:
+                _serve(theirs)
+            finally:
+                os._exit(0)
+        theirs.close()
+        nursery = cls((), name)
+        nursery._link = ours
+        return nursery
+
+    @property
+    def descriptor(self) -> int:
+        """Of the link to the process that is forked, of one that is ``here``."""
+        assert self._link is not None
+        return self._link.fileno()
+
+    def begin(
+        self,
+        become: str,
+        *given: Any,
+        descriptors: Sequence[int] = (),
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> Forked:
+        """Have a process call ``become`` (``module:function``) with ``descriptors``, this process's
+        number, and ``given``, which JSON can express. That never returns."""
+        request = {
+            "become": become,
+            "given": given,
+            "cwd": str(cwd or Path.cwd()),
+            "env": dict(os.environ if env is None else env),
+            "parent": os.getpid(),
+            "path": sys.path,
+        }
+        with self._one_at_a_time, _adopting():
+            ours = self._link or self._begin()
+            socket.send_fds(ours, [json.dumps(request).encode()], list(descriptors))
+            return Forked(int(ours.recv(32)))
+
+    def close(self) -> None:
+        """Nothing can be begun any more. What was begun goes on."""
+        if self._link is not None:
+            self._link.close()
+        if self._process is not None:
+            self._process.wait()
+
+    def _begin(self) -> socket.socket:
+        ours, theirs = _links()
+        with theirs:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "tests.support.forked"),
+                    *(str(theirs.fileno()), self._name, *self._loaded),
+                ],
+                env={**os.environ, **points_environment(None), **ONE_THREAD},
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self._link = ours
+        return ours
+
+
+def become_command(descriptors: list[int], *keep: int) -> None:
+    """Have a session of one's own, ``descriptors`` for standard output, standard error and, unless
+    nothing is to be read, standard input, and no others but ``keep``."""
+    os.setsid()
+    output, error, *given = descriptors
+    for stream, number in enumerate(
+        [*(given or [os.open(os.devnull, os.O_RDONLY)]), output, error]
+    ):
+        os.dup2(number, stream)
+    for number in [int(each.name) for each in Path("/proc/self/fd").iterdir()]:
+        if number > 2 and number not in keep:
+            with contextlib.suppress(OSError):  # that of the listing itself
+                os.close(number)
+
+
+def _links() -> tuple[socket.socket, socket.socket]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        ours.setsockopt(socket.SOL_SOCKET, option, REQUEST_BYTES_MAX)
+    return ours, theirs
+
+
+@contextlib.contextmanager
+def _adopting() -> Iterator[None]:
+    """Meanwhile, processes below this one whose parents end become its children."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        prctl(PR_SET_CHILD_SUBREAPER, 0)
+
+
+def _serve(link: socket.socket) -> None:
+    """Fork a process whenever one is asked for, until nobody asks."""
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(link, REQUEST_BYTES_MAX, DESCRIPTORS_MAX)
+        if not data:
+            return
+        pid = _fork(json.loads(data), descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        link.send(str(pid).encode())
+
+
+def _fork(request: dict[str, Any], descriptors: list[int]) -> int:
+    """By a process between, which ends: so the new one becomes a child of who asks."""
+    told, tell = os.pipe()
+    waits, goes = os.pipe()
+    between = os.fork()
+    if not between:
+        pid = os.fork()
+        if pid:
+            os.write(tell, str(pid).encode())
+            os._exit(0)
+        os.close(goes)
+        os.read(waits, 1)  # nothing: until the process between has ended
+        _become(request, descriptors)
+    os.waitpid(between, 0)
+    pid = int(os.read(told, 32))
+    for descriptor in (told, tell, waits, goes):
+        os.close(descriptor)
+    return pid
+
+
+def _become(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
+    code = 1
+    try:
+        Path("/proc/self/comm").write_text("python")
+        os.chdir(request["cwd"])
+        os.environ.clear()
+        os.environ.update(request["env"])
+        sys.path[:] = request["path"]
+        module, _, function = request["become"].partition(":")
+        become = getattr(importlib.import_module(module), function)
+        become(descriptors, request["parent"], *request["given"])
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        raise
+    finally:
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    Path("/proc/self/comm").write_text(sys.argv[2])
+    for loaded in sys.argv[3:]:
+        importlib.import_module(loaded)
+    _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,100 @@
+"""Command lines in processes of their own, as forks of one process that has loaded what they load
+(``forked``)."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from tests.support.children import COMMANDS, PYTESTS
+from tests.support.commands import Ended
+from tests.support.coordinators import LOADED as COORDINATOR_LOADED
+from tests.support.forked import Nursery, become_command
+
+__all__ = ["become_dsort", "become_pytest", "run_dsort", "run_pytest"]
+
+END_SECONDS_MAX = 120.0
+LOADED = {
+    COMMANDS: (__name__, "dsort.__main__", *COORDINATOR_LOADED, "dsort.cli.inspect"),
+    PYTESTS: (
+        *(__name__, "_pytest.config", "_pytest.junitxml", "_pytest.terminal", "_pytest.unittest"),
+        *("_hypothesis_pytestplugin", "anyio.pytest_plugin", "pytest_timeout", "xdist.plugin"),
+        "tests.conftest",
+    ),
+}
+
+
+def run_dsort(
+    arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdin: str = ""
+) -> Ended:
+    """``python -m dsort ARGUMENTS``, to its end."""
+    return _run(COMMANDS, "become_dsort", arguments, cwd=cwd, env=env, stdin=stdin)
+
+
+def run_pytest(arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> Ended:
+    """``python -m pytest ARGUMENTS``, to its end."""
+    return _run(PYTESTS, "become_pytest", arguments, cwd=cwd, env=env)
+
+
+def _run(
+    name: str,
+    become: str,
+    arguments: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    stdin: str = "",
+) -> Ended:
+    nursery = Nursery.called(name, LOADED[name])
+    file = tempfile.TemporaryFile
+    with file() as given, file() as out, file() as err:
+        given.write(stdin.encode())
+        given.seek(0)
+        process = nursery.begin(
+            f"{__name__}:{become}",
+            list(arguments),
+            descriptors=[out.fileno(), err.fileno(), given.fileno()],
+            env=env,
+            cwd=cwd,
+        )
+        ends = os.pidfd_open(process.pid)
+        try:
+            if not select.select([ends], [], [], END_SECONDS_MAX)[0]:
+                process.kill()
+        finally:
+            os.close(ends)
+        code = process.wait()
+        assert code is not None
+        return Ended(code, _text(out), _text(err))
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()
+
+
+def become_dsort(descriptors: list[int], parent: int, arguments: list[str]) -> None:
+    """Be ``python -m dsort``."""
+    from dsort.__main__ import main
+
+    become_command(descriptors)
+    sys.argv = [main.__code__.co_filename, *arguments]
+    raise SystemExit(main())
+
+
+def become_pytest(descriptors: list[int], parent: int, arguments: list[str]) -> None:
+    """Be ``python -m pytest``, without a plugin that takes a second to load (see the Makefile)."""
+    import pytest
+
+    loaded = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
+    arguments = ["-p", "no:schemathesis", "-W", loaded, *arguments]
+
+    become_command(descriptors)
+    sys.path.insert(0, str(Path.cwd()))
+    sys.argv = [pytest.__file__, *arguments]
+    raise SystemExit(pytest.main(arguments))
