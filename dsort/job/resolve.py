@@ -39,7 +39,7 @@ from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.version import dsort_version
 from dsort.workers.source import INPUTS_FILE, InputShard, inputs_bytes
-from dsort.workers.tasks import READ_SCHEMA_FILE, SCHEMA_FILE
+from dsort.workers.tasks import LONG_COLUMNS_FILE, READ_SCHEMA_FILE, SCHEMA_FILE
 
 __all__ = ["resolve"]
 
@@ -69,7 +69,8 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
         if job.spec.writes_rows:
             from dsort.job.tables import first_schema, made_schema  # the readers of tables
 
-            schema = job.stop.wait_for(lambda: first_schema(job))
+            schema, long = job.stop.wait_for(lambda: first_schema(job))
+            job.runtime.share(LONG_COLUMNS_FILE, json.dumps(long).encode())
             if job.spec.input_container.is_columnar:
                 job.runtime.share(READ_SCHEMA_FILE, schema)
                 schema = made_schema(job.steps, job.spec.key_field, schema)

@@ -63,24 +63,27 @@ def table_schema(bucket: Bucket, name: str) -> Any:
         return open_table(name, _InputParts(source)).schema
 
 
-def first_schema(job: Job) -> bytes:
-    """The schema that all inputs have to have: that of the first one that can be read. Where inputs
-    are joined, it has the columns of the first of each. ``InputError`` for a schema whose rows
-    cannot be moved, ``CorruptShardError`` if none can be read."""
+def first_schema(job: Job) -> tuple[bytes, list[str]]:
+    """The schema that all inputs have to have: that of the first one that can be read; and those of
+    its columns whose values are long. Where inputs are joined, it has the columns of the first of
+    each. ``InputError`` for a schema whose rows cannot be moved, ``CorruptShardError`` if none can
+    be read."""
     if not job.spec.input_container.is_columnar:
-        return schema_bytes(_schema_of_members(job))
+        return schema_bytes(_schema_of_members(job)), []
     if job.spec.join is None:
         return _schema_of_tables(job, job.inputs)
     import pyarrow as pa
 
     fields: dict[str, Any] = {}
-    metadata = None
+    metadata, long = None, list[str]()
     for own in _by_input(job):
-        schema = schema_of(_schema_of_tables(job, own))
+        data, more = _schema_of_tables(job, own)
+        long.extend(more)
+        schema = schema_of(data)
         metadata = metadata or schema.metadata
         for field in schema:
             fields.setdefault(field.name, field.with_nullable(True))
-    return schema_bytes(pa.schema(list(fields.values()), metadata))
+    return schema_bytes(pa.schema(list(fields.values()), metadata)), long
 
 
 def _by_input(job: Job) -> list[list[InputShard]]:
@@ -92,24 +95,25 @@ def _by_input(job: Job) -> list[list[InputShard]]:
     return list(found.values())
 
 
-def _schema_of_tables(job: Job, inputs: Sequence[InputShard]) -> bytes:
+def _schema_of_tables(job: Job, inputs: Sequence[InputShard]) -> tuple[bytes, list[str]]:
     failed: CorruptShardError | None = None
     for shard in inputs:
         try:
             with job.inputs_bucket.open(shard.name) as source:
-                schema = open_table(shard.name, _InputParts(source)).schema
+                table = open_table(shard.name, _InputParts(source))
+                schema, long = table.schema, table.long_columns()
         except CorruptShardError as error:
             failed = failed or error
             if job.spec.config.corrupt_shards != "skip":
                 raise
             continue
         plain_schema(shard.name, schema)
-        return schema_bytes(schema)
+        return schema_bytes(schema), long
     if failed is not None:
         raise failed
     import pyarrow as pa
 
-    return schema_bytes(pa.schema([]))
+    return schema_bytes(pa.schema([])), []
 
 
 def made_schema(steps: Sequence[Step], key_field: str, schema: bytes) -> bytes:

@@ -319,7 +319,7 @@ class _Rows:
         self._schema = plain_schema("of the job", form.schema)
         self._limits = GroupLimits.of(form.schema, options)
         self._table = open_writer(form.container.suffixes[0], form.schema, options, write)
-        self._group = RowGroup(self._schema, self._table.away)
+        self._group = RowGroup(self._schema, self._table.columns)
         self._rows = self._bytes = 0
 
     def add(self, carried: _Carried) -> None:
@@ -334,7 +334,8 @@ class _Rows:
             for key, cells in zip(keys, carried.contents(), strict=True)
         ]
         made = batch_of_records(self._name, self._schema, keys, contents)
-        blocks = RowBlocks.of_batch(made, self._schema, self._table.away)
+        away = [column.leaf for column in self._table.columns]
+        blocks = RowBlocks.of_batch(made, self._schema, away)
         running = np.append(0, np.cumsum(records.payload_bytes))
         row, count = 0, len(records)
         while row < count:

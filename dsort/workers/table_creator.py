@@ -7,7 +7,8 @@ rows and bytes of the output order alone, so that a shard's bytes depend on noth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,6 +18,7 @@ import numpy as np
 
 from dsort.containers.columnar.blocks import RowBlocks, RowGroup
 from dsort.containers.columnar.container import Columnar
+from dsort.containers.columnar.plain_chunks import PlainColumn
 from dsort.containers.columnar.schema import plain_schema, schema_of
 from dsort.containers.columnar.values import Leaf
 from dsort.containers.columnar.writer import GroupLimits, open_writer
@@ -33,7 +35,14 @@ from dsort.workers.lineage import LINEAGE, write_lineage
 from dsort.workers.mapped_inputs import MappedInputs
 from dsort.workers.shard_writer import FinishedShard, StagedFile, Writeback
 from dsort.workers.table_check import RowCheck
-from dsort.workers.tasks import SCHEMA_FILE, CreateDone, CreateTask, OutputPiece, WorkerSetup
+from dsort.workers.tasks import (
+    LONG_COLUMNS_FILE,
+    SCHEMA_FILE,
+    CreateDone,
+    CreateTask,
+    OutputPiece,
+    WorkerSetup,
+)
 
 __all__ = ["TableCreator"]
 
@@ -91,6 +100,7 @@ class TableCreator:
     def create(self, task: CreateTask) -> CreateDone:
         """Write the pieces of a task, all of a shard's through one open output."""
         schema = schema_of(self._scratch_nodes.store.file_bytes(SCHEMA_FILE))
+        long = json.loads(self._scratch_nodes.store.file_bytes(LONG_COLUMNS_FILE))
         finished: list[FinishedShard] = []
         payload: _SpilledTable | None = None
         out: _TableShardWriter | None = None
@@ -108,7 +118,7 @@ class TableCreator:
                     container = self._containers[piece.output]
                     assert isinstance(container, Columnar)
                     out = _TableShardWriter(
-                        file, piece.ordinal, container, schema, check, self._group
+                        file, piece.ordinal, container, schema, long, check, self._group
                     )
                     self._group = out.group
                 if piece.partition >= 0:
@@ -290,10 +300,12 @@ class _TableShardWriter:
         ordinal: int,
         container: Columnar,
         schema: Any,
+        long: Collection[str],
         check: RowCheck | None,
         group: RowGroup | None,
     ) -> None:
-        """``group``: an empty one of an earlier shard, whose memory is used again."""
+        """``long``: columns of long values; ``group``: an empty one of an earlier shard, whose
+        memory is used again."""
         self.ordinal = ordinal
         self._check = check
         self.file = file
@@ -301,10 +313,15 @@ class _TableShardWriter:
         self._plain = plain_schema("of the job", schema)
         self._limits = GroupLimits.of(schema, container.options)
         self._rows = self._bytes = 0
-        self._table = open_writer(container.suffixes[0], schema, container.options, self._write)
-        self.away = self._table.away if check is None else ()  # what is checked is whole
-        if group is None or group.away != self.away:
-            group = RowGroup(self._plain, self.away)
+        self._table = open_writer(
+            container.suffixes[0], schema, container.options, self._write, long=long
+        )
+        columns: tuple[PlainColumn, ...] = ()  # what is checked is whole
+        if check is None:
+            columns = self._table.columns
+        self.away = tuple(column.leaf for column in columns)
+        if group is None or group.columns != columns:
+            group = RowGroup(self._plain, columns)
         self.group = group
 
     def write_rows(self, payload: _SpilledTable, piece: OutputPiece) -> None:

@@ -25,6 +25,7 @@ from dsort.transforms.outputs import Division
 from dsort.workers.decoded import DecodingRules
 
 __all__ = [
+    "LONG_COLUMNS_FILE",
     "READ_SCHEMA_FILE",
     "SCHEMA_FILE",
     "CreateDone",
@@ -60,6 +61,7 @@ __all__ = [
 
 SCHEMA_FILE = "schema.arrow"
 READ_SCHEMA_FILE = "read-schema.arrow"
+LONG_COLUMNS_FILE = "long-columns.json"
 """Of the inputs, where steps make rows of their rows."""
 """The schema that all inputs of the job have: that of the first one, shared with all nodes."""
 

@@ -102,6 +102,9 @@ def test_tables_of_one_container_are_written_as_those_of_another(
 
 
 def test_long_values_are_the_same_bytes_whether_they_stay_or_are_spilled(tmp_path: Path) -> None:
+    import duckdb  # these take a while to load
+    import polars
+
     tables = [long_table(30 + 20 * shard, seed=shard) for shard in range(3)]
     for shard, table in enumerate(tables):
         options = {} if shard else {"compression": "snappy"}  # that one has to be decoded
@@ -117,6 +120,12 @@ def test_long_values_are_the_same_bytes_whether_they_stay_or_are_spilled(tmp_pat
         )
         seen.add(tuple(hashlib.sha256(shard.read_bytes()).hexdigest() for shard in shards))
     assert len(seen) == 1
+    columns = ["id", "text", "score", "raw"]
+    for shard in shards:
+        rows = pq.read_table(shard).select(columns).to_pylist()
+        assert polars.read_parquet(shard).select(columns).to_dicts() == rows
+        found = duckdb.sql(f"SELECT {', '.join(columns)} FROM '{shard}'").fetchall()
+        assert found == [tuple(row.values()) for row in rows]
 
 
 def test_worker_processes_make_the_same_shards_as_this_process(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ def test_chunks_are_as_pyarrow_says(table: pa.Table) -> None:
                 Chunk(
                     CODECS[each.compression],
                     each.num_values,
+                    each.total_uncompressed_size,
                     each.total_compressed_size,
                     each.data_page_offset,
                     each.dictionary_page_offset or 0,

@@ -17,11 +17,13 @@ from dsort.containers.columnar.writer import open_writer
 from tests.support.tables import MEDIA, long_table
 
 
-def shard_of(table: pa.Table, group_rows: int, *, compression: str = "") -> bytes:
+def shard_of(
+    table: pa.Table, group_rows: int, *, compression: str = "", long: tuple[str, ...] = ()
+) -> bytes:
     out = bytearray()
     options = ContainerOptions(compression=compression)
     writer = open_writer(
-        ".parquet", table.schema, options, lambda slices: out.extend(b"".join(slices))
+        ".parquet", table.schema, options, lambda slices: out.extend(b"".join(slices)), long=long
     )
     plain = plain_schema("s", table.schema)
     for batch in table.combine_chunks().to_batches(group_rows):
@@ -61,6 +63,32 @@ def test_what_is_written_is_what_pyarrow_reads(table: pa.Table) -> None:
     assert found.schema.equals(table.schema, check_metadata=True)
     assert found.to_pylist() == table.to_pylist()
     assert file.metadata.num_row_groups == -(-len(table) // 17)
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd", "gzip", "brotli", "lz4"])
+def test_long_columns_are_compressed_page_by_page(compression: str) -> None:
+    table = long_table(90, seed=1)
+    long = ("text", "raw", "nobody")
+    for columns in (table.column_names, ["raw"], ["text", "score"]):
+        chosen = table.select(columns)
+        data = shard_of(chosen, 37, compression=compression, long=long)
+        file = pq.ParquetFile(io.BytesIO(data))
+        found = file.read()
+        found.validate(full=True)
+        assert found.schema.equals(chosen.schema, check_metadata=True)
+        assert found.to_pylist() == chosen.to_pylist()
+        for at in range(file.metadata.num_row_groups):
+            group = file.metadata.row_group(at)
+            chunks = [group.column(number) for number in range(group.num_columns)]
+            assert group.total_byte_size == sum(each.total_uncompressed_size for each in chunks)
+            for chunk in chunks:
+                if chunk.path_in_schema in long and compression != "lz4":
+                    assert not chunk.has_dictionary_page
+                    assert chunk.compression in (compression.upper(), "UNCOMPRESSED")
+    pages = [b"y" * 700_000, None, b"x" * 2_500_000, b"", bytes(400_000), b"z"] * 3
+    large = pa.table({"raw": pa.array(pages), "id": list(range(18))})
+    data = shard_of(large, 11, compression=compression, long=long)
+    assert pq.read_table(io.BytesIO(data)).to_pylist() == large.to_pylist()
 
 
 def test_the_page_index_says_where_the_pages_of_all_columns_are() -> None:

@@ -16,6 +16,7 @@ import pytest
 from dsort.containers.columnar import thrift
 from dsort.containers.columnar.blocks import RowBlocks, RowGroup, deal_out
 from dsort.containers.columnar.cells import MemorySource
+from dsort.containers.columnar.inflated_pages import InflatedColumn, IrregularPageError
 from dsort.containers.columnar.reader import light_batches, open_table, plain_batches
 from dsort.containers.columnar.schema import plain_schema, row_bytes
 from dsort.containers.columnar.values import LightRows, leaves_of, whole_batch
@@ -67,10 +68,59 @@ def test_values_in_place_are_those_that_pyarrow_reads(tmp_path: Path, version: s
         assert rows.row_bytes().tolist() == row_bytes(made_whole(rows, plain)).tolist()
 
 
-def test_what_is_encoded_compressed_or_looked_into_is_read_by_pyarrow(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("codec", "options"),
+    [
+        ("snappy", {}),
+        ("zstd", {"data_page_version": "2.0"}),
+        ("snappy", {"data_page_version": "2.0", "use_dictionary": True}),
+        ("zstd", {"use_dictionary": True, "dictionary_pagesize_limit": 5000}),
+    ],
+)
+def test_values_in_inflated_pages_are_those_that_pyarrow_reads(
+    tmp_path: Path, codec: str, options: dict[str, Any]
+) -> None:
+    table = long_table(90, seed=1)
+    data = shard_of(tmp_path, table, compression=codec, **options)
+    for bytes_max in (3_000, 30_000, 1 << 30):
+        found = light_rows(data, bytes_max)
+        plain = plain_schema("s", table.schema)
+        assert {leaf.column for rows in found for leaf in rows.leaves} == {1, 2, 4}
+        assert not any(values.in_shard for rows in found for values in rows.values)
+        whole = [made_whole(rows, plain) for rows in found]
+        assert pa.Table.from_batches(whole, plain).equals(rows_in_memory(data))
+    alone = light_rows(shard_of(tmp_path, table.select(["raw"]), compression=codec, **options))
+    plain = plain_schema("s", table.select(["raw"]).schema)
+    whole = [made_whole(rows, plain) for rows in alone]
+    assert pa.Table.from_batches(whole, plain)["raw"].to_pylist() == table["raw"].to_pylist()
+
+
+def test_pages_that_are_not_regular_behind_others_that_are_are_left_to_pyarrow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = shard_of(tmp_path, long_table(90, seed=1), compression="snappy", row_group_size=90)
+    wanted, taken = rows_in_memory(data), []
+    take = InflatedColumn.take
+
+    def fails_at_last(column: InflatedColumn, count: int) -> Any:
+        taken.append(count)
+        if len(taken) > 7:
+            raise IrregularPageError("torn")
+        return take(column, count)
+
+    monkeypatch.setattr(InflatedColumn, "take", fails_at_last)
+    found = light_rows(data)
+    assert len(taken) == 8
+    assert [bool(rows.leaves) for rows in found[:2]] == [True, True]
+    assert not found[-1].leaves
+    made = [made_whole(rows, wanted.schema) for rows in found]
+    assert pa.Table.from_batches(made, wanted.schema).equals(wanted)
+
+
+def test_what_is_encoded_or_looked_into_is_read_by_pyarrow(tmp_path: Path) -> None:
     table = long_table(40, seed=2)
     for options in (
-        {"compression": "snappy"},
+        {"compression": "gzip"},
         {"use_dictionary": ["raw", "text", "image.bytes"]},
         {"column_encoding": {"raw": "DELTA_LENGTH_BYTE_ARRAY"}},
     ):
@@ -91,10 +141,10 @@ def test_a_shard_of_nothing_but_long_values_is_read(tmp_path: Path) -> None:
     assert pa.Table.from_batches(whole)["raw"].to_pylist() == table["raw"].to_pylist()
 
 
-@pytest.mark.parametrize("by_place", [True, False])
-def test_blocks_hold_values_or_their_places(tmp_path: Path, *, by_place: bool) -> None:
+@pytest.mark.parametrize(("by_place", "codec"), [(True, "none"), (False, "none"), (False, "zstd")])
+def test_blocks_hold_values_or_their_places(tmp_path: Path, *, by_place: bool, codec: str) -> None:
     table = long_table(40, seed=4)
-    data = shard_of(tmp_path, table)
+    data = shard_of(tmp_path, table, compression=codec)
     rows = light_rows(data, 1 << 30)
     plain = plain_schema("s", table.schema)
 
@@ -112,8 +162,11 @@ def test_blocks_hold_values_or_their_places(tmp_path: Path, *, by_place: bool) -
             RowBlocks(stored, plain, lambda _: memoryview(data)[: len(data) // 2])
 
 
-def test_flipped_bytes_give_what_pyarrow_reads_or_a_clear_error(tmp_path: Path) -> None:
-    data = shard_of(tmp_path, long_table(20, seed=5).select(["id", "image"]))
+@pytest.mark.parametrize("options", [{}, {"compression": "snappy", "use_dictionary": True}])
+def test_flipped_bytes_give_what_pyarrow_reads_or_a_clear_error(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    data = shard_of(tmp_path, long_table(20, seed=5).select(["id", "image"]), **options)
     rng = random.Random(5)
     pages = [at for at in range(len(data) - 4) if data[at : at + 1] == b"\x15"]
     for number in range(MUTATIONS):

@@ -1,8 +1,8 @@
 """Blocks of rows, as they pass through scratch, and row groups that are gathered from them.
 
-A block is a header (which leaves are away, which of them stay in their shard, how long the message
-is), the light batch as a message of Arrow IPC without its schema, and leaf by leaf the bytes of its
-values, or their places in the input shard.
+A block is a header (which leaves are away, which of them stay in their shard, of which each value
+stands behind its length, how long the message is), the light batch as a message of Arrow IPC
+without its schema, and leaf by leaf the bytes of its values, or their places in the input shard.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dsort.containers.columnar.plain_chunks import LENGTH_PREFIX
+from dsort.containers.columnar.plain_chunks import LENGTH_PREFIX, ChunkPages, PlainColumn
 from dsort.containers.columnar.schema import array_of
 from dsort.containers.columnar.values import (
     Leaf,
@@ -27,14 +27,15 @@ from dsort.containers.columnar.values import (
     light_batch,
     light_schema,
     long_leaves,
+    slices_of,
     stored_values,
     whole_batch,
 )
-from dsort.data.columns import Int32s, Int64s, UInt8s
+from dsort.data.columns import Int32s, Int64s
 
 __all__ = ["DealtBlock", "GroupRows", "RowBlocks", "RowGroup", "deal_out"]
 
-HEADER = struct.Struct("<QQQ")
+HEADER = struct.Struct("<QQQQ")
 ALIGNMENT = 8
 
 
@@ -67,19 +68,23 @@ def deal_out(
         taken = taken.take(array_of(order))
     source = _Sources([[batch.values[at] for batch in apart] for at in range(len(leaves))])
     stays = [by_place and source.is_in_shard(at) for at in range(len(leaves))]
-    staying = sum(
-        1 << every.index(leaf) for leaf, is_so in zip(leaves, stays, strict=True) if is_so
+    behind = [source.is_prefixed(at) and not stays[at] for at in range(len(leaves))]
+    staying, prefixed = (
+        sum(1 << every.index(leaf) for leaf, is_so in zip(leaves, those, strict=True) if is_so)
+        for those in (stays, behind)
     )
     of_row = partition[order]
     bounds = [*np.flatnonzero(np.diff(of_row, prepend=-1)).tolist(), len(of_row)]
     for start, stop in pairwise(bounds):
         message = taken.slice(start, stop - start).serialize()
-        pieces = [memoryview(HEADER.pack(mask, staying, message.size)), memoryview(message)]
+        head = HEADER.pack(mask, staying, prefixed, message.size)
+        pieces = [memoryview(head), memoryview(message)]
         for leaf, is_in_place in enumerate(stays):
             if is_in_place:
                 pieces.append(memoryview(source.starts(leaf, order[start:stop]).tobytes()))
             else:
-                pieces.extend(source.slices(leaf, order[start:stop]))
+                before = LENGTH_PREFIX.size if behind[leaf] else 0
+                pieces.extend(source.slices(leaf, order[start:stop], before=before))
         size_bytes = sum(map(len, pieces))
         padding = -size_bytes % ALIGNMENT
         pieces.append(memoryview(bytes(padding)))
@@ -92,31 +97,50 @@ class _Sources:
     ``values``: for each leaf those of each batch."""
 
     def __init__(self, values: Sequence[Sequence[Values]]) -> None:
-        self._data = [[each.data for each in found] for found in values]
         self._in_shard = [all(each.in_shard for each in found) for found in values]
+        self._prefixed = [all(each.prefixed for each in found) for found in values]
         self._starts = [_concatenated([each.starts for each in found]) for found in values]
         self._lengths = [_concatenated([each.lengths for each in found]) for found in values]
-        counts = [len(each.starts) for each in values[0]] if values else []
-        self._batch = np.repeat(np.arange(len(counts)), counts)
+        self._data = [[part for each in found for part in each.data] for found in values]
+        self._part = [_parts(found) for found in values]
 
     def is_in_shard(self, leaf: int) -> bool:
         """Whether all values are where they were read."""
         return self._in_shard[leaf]
+
+    def is_prefixed(self, leaf: int) -> bool:
+        """Whether each value stands behind its length."""
+        return self._prefixed[leaf]
+
+    def lengths(self, leaf: int, rows: Int64s) -> Int64s:
+        """How long the values of some rows are."""
+        return self._lengths[leaf][rows]
 
     def starts(self, leaf: int, rows: Int64s) -> Int64s:
         """Where the values of some rows begin."""
         return self._starts[leaf][rows]
 
     def slices(self, leaf: int, rows: Int64s, *, before: int = 0) -> list[memoryview]:
-        """The bytes of some rows, in order, from so many bytes ``before`` them on."""
-        data, starts = self._data[leaf], self._starts[leaf][rows]
+        """The bytes of some rows, in order, from so many bytes ``before`` them on; of nulls none,
+        as their places are 0."""
+        starts, part = self._starts[leaf][rows], self._part[leaf]
         stops = starts + self._lengths[leaf][rows]
-        starts = starts - before
-        if len(data) == 1:
-            view = data[0]
-            return [view[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
-        places = zip(self._batch[rows].tolist(), starts.tolist(), stops.tolist(), strict=True)
-        return [data[batch][a:b] for batch, a, b in places]
+        part = None if part is None else part[rows]
+        return slices_of(self._data[leaf], part, starts - before, stops)
+
+
+def _parts(values: Sequence[Values]) -> Int64s | None:
+    """In which of the data of all ``values`` each row is; None if they have but one."""
+    counts = [len(each.data) for each in values]
+    if sum(counts) <= 1:
+        return None
+    firsts = np.cumsum(counts) - counts
+    return np.concatenate(
+        [
+            np.full(len(each.starts), first) if each.part is None else first + each.part
+            for first, each in zip(firsts.tolist(), values, strict=True)
+        ]
+    )
 
 
 def _concatenated(parts: Sequence[Int64s]) -> Int64s:
@@ -163,12 +187,22 @@ class RowBlocks:
         """The bytes of leaf number ``leaf`` of some rows, in order."""
         return self._sources.slices(leaf, rows)
 
-    def prefixed(self, leaf: int, rows: Int64s) -> list[memoryview] | None:
-        """The same with the lengths that stand before them in their shards; None if they are
-        elsewhere."""
-        if not self._sources.is_in_shard(leaf):
-            return None
-        return self._sources.slices(leaf, rows, before=LENGTH_PREFIX.size)
+    def lengths(self, leaf: int, rows: Int64s) -> Int64s:
+        """How long the values of leaf number ``leaf`` are, of some rows; anything for nulls."""
+        return self._sources.lengths(leaf, rows)
+
+    def prefixed(self, leaf: int, rows: Int64s) -> tuple[list[memoryview], bool]:
+        """(the bytes of some rows that have a value, each behind its length, whether they stay
+        where they are as long as their shard is open)."""
+        if not self._sources.is_prefixed(leaf):
+            found = self._sources.slices(leaf, rows)
+            return _with_lengths(found), True
+        found = self._sources.slices(leaf, rows, before=LENGTH_PREFIX.size)
+        return found, self._sources.is_in_shard(leaf)
+
+
+def _with_lengths(slices: Sequence[memoryview]) -> list[memoryview]:
+    return [memoryview(LENGTH_PREFIX.pack(len(each)) + each) for each in slices]
 
 
 def _opened(
@@ -182,16 +216,22 @@ def _opened(
 
     if len(block) < HEADER.size:
         raise ValueError("it is shorter than its header")
-    mask, staying, message_bytes = HEADER.unpack_from(block)
-    is_wrong = mask >> len(every) or staying & ~mask
+    mask, staying, prefixed, message_bytes = HEADER.unpack_from(block)
+    is_wrong = mask >> len(every) or staying & ~mask or prefixed & ~(mask & ~staying)
     if is_wrong or message_bytes > len(block) - HEADER.size:
         raise ValueError("its header is not that of a block")
     leaves = chosen_leaves(every, mask)
     message = pa.py_buffer(block[HEADER.size : HEADER.size + message_bytes])
     light = pa.ipc.read_record_batch(message, light_schema(schema, leaves))
     behind = block[HEADER.size + message_bytes :]
-    in_shard = chosen_leaves(every, staying)
-    values, size_bytes = stored_values(light, leaves, behind, in_shard, lambda: shard(number))
+    values, size_bytes = stored_values(
+        light,
+        leaves,
+        behind,
+        chosen_leaves(every, staying),
+        chosen_leaves(every, prefixed),
+        lambda: shard(number),
+    )
     if not 0 <= len(behind) - size_bytes < ALIGNMENT:
         raise ValueError(f"it has {len(behind)} bytes of values and not {size_bytes}")
     return mask, LightRows(light, tuple(leaves), tuple(values))
@@ -199,12 +239,12 @@ def _opened(
 
 @dataclass(frozen=True, slots=True)
 class GroupRows:
-    """The rows of a row group. ``light`` is without the values of ``leaves``: those are in
-    ``slices``, each behind its length, without nulls."""
+    """The rows of a row group. ``light`` is without the values of ``columns``: those are in
+    ``pages``."""
 
     light: Any
-    leaves: tuple[Leaf, ...] = ()
-    slices: tuple[list[memoryview], ...] = ()
+    columns: tuple[PlainColumn, ...] = ()
+    pages: tuple[ChunkPages, ...] = ()
 
     @property
     def num_rows(self) -> int:
@@ -212,57 +252,30 @@ class GroupRows:
         return int(self.light.num_rows)
 
     @classmethod
-    def of_batch(cls, batch: Any, schema: Any, leaves: Sequence[Leaf]) -> GroupRows:
-        """The rows of a record batch of the plain schema ``schema``, without some leaves."""
+    def of_batch(cls, batch: Any, schema: Any, columns: Sequence[PlainColumn]) -> GroupRows:
+        """The rows of a record batch of the plain schema ``schema``, without some columns."""
+        leaves = [column.leaf for column in columns]
         rows = LightRows(batch).without(leaves, light_schema(schema, leaves))
-        slices = []
-        for leaf, values in zip(leaves, rows.values, strict=True):
-            there = np.flatnonzero(~leaf.nulls_in(rows.light))
-            pieces = values.slices(there)
-            slices.append([memoryview(LENGTH_PREFIX.pack(len(it)) + it) for it in pieces])
-        return cls(rows.light, tuple(leaves), tuple(slices))
-
-
-class Arena:
-    """Memory for what a row group copies; it is used again for the next one."""
-
-    CHUNK_BYTES = 8 << 20
-
-    def __init__(self) -> None:
-        self._chunks: list[UInt8s] = []
-        self._chunk = self._at = 0
-
-    def room(self, size_bytes: int) -> memoryview:
-        """So many bytes, until the next reset."""
-        while self._chunk < len(self._chunks):
-            chunk = self._chunks[self._chunk]
-            if self._at + size_bytes <= len(chunk):
-                self._at += size_bytes
-                return chunk[self._at - size_bytes : self._at].data
-            self._chunk, self._at = self._chunk + 1, 0
-        self._chunks.append(np.empty(max(size_bytes, self.CHUNK_BYTES), np.uint8))
-        self._at = size_bytes
-        return self._chunks[-1][:size_bytes].data
-
-    def reset(self) -> None:
-        """Nobody needs what was taken."""
-        self._chunk = self._at = 0
-        if len(self._chunks) > 1 and max(map(len, self._chunks)) > self.CHUNK_BYTES:
-            self._chunks = [chunk for chunk in self._chunks if len(chunk) == self.CHUNK_BYTES]
+        pages = tuple(ChunkPages(column) for column in columns)
+        for made, column, values in zip(pages, columns, rows.values, strict=True):
+            there = np.flatnonzero(~column.leaf.nulls_in(rows.light))
+            slices = _with_lengths(values.slices(there))
+            made.add(values.lengths, column.levels(rows.light), slices, stay=True)
+        return cls(rows.light, tuple(columns), pages)
 
 
 class RowGroup:
     """Gathers rows of blocks into the rows of one row group. Its memory is used again for the next
     one."""
 
-    def __init__(self, schema: Any, away: Sequence[Leaf] = ()) -> None:
-        """``away``: leaves that stay so; all blocks come without them."""
+    def __init__(self, schema: Any, columns: Sequence[PlainColumn] = ()) -> None:
+        """``columns``: they become pages as they come; all blocks come without them."""
         self._schema = schema
         self._leaves = leaves_of(schema)
-        self.away = tuple(away)
-        self._away_mask = sum(1 << self._leaves.index(leaf) for leaf in away)
-        self._slices: list[list[memoryview]] = [[] for _ in away]
-        self._arena = Arena()
+        self.columns = tuple(columns)
+        self._away = tuple(column.leaf for column in columns)
+        self._away_mask = sum(1 << self._leaves.index(leaf) for leaf in self._away)
+        self._pages = tuple(ChunkPages(column) for column in columns)
         self._bytes = [np.empty(0, np.uint8) for _ in self._leaves]
         self._ends = [0] * len(self._leaves)
         self._parts: list[tuple[int, Any]] = []
@@ -275,26 +288,16 @@ class RowGroup:
         light = blocks.light.take(array_of(rows))
         self._parts.append((blocks.mask, light))
         for at, leaf in enumerate(blocks.leaves):
-            if leaf in self.away:
-                self._keep(self.away.index(leaf), light, blocks, at, rows)
+            if leaf in self._away:
+                self._keep(self._away.index(leaf), light, blocks, at, rows)
             else:
                 self._append(self._leaves.index(leaf), blocks.slices(at, rows))
 
     def _keep(self, away: int, light: Any, blocks: RowBlocks, at: int, rows: Int64s) -> None:
-        """Put down the slices of a leaf that stays away."""
-        rows = rows[~self.away[away].nulls_in(light)]
-        found = blocks.prefixed(at, rows)
-        if found is None:  # they are in memory that is used again
-            found = []
-            pieces = blocks.slices(at, rows)
-            room, end = self._arena.room(sum(map(len, pieces)) + 4 * len(pieces)), 0
-            for piece in pieces:
-                start, size = end + LENGTH_PREFIX.size, len(piece)
-                LENGTH_PREFIX.pack_into(room, end, size)
-                room[start : start + size] = piece
-                found.append(room[end : start + size])
-                end = start + size
-        self._slices[away].extend(found)
+        """Add what stays away to its pages."""
+        column = self.columns[away]
+        slices, stay = blocks.prefixed(at, rows[~column.leaf.nulls_in(light)])
+        self._pages[away].add(blocks.lengths(at, rows), column.levels(light), slices, stay=stay)
 
     def _append(self, leaf: int, slices: Sequence[memoryview]) -> None:
         at = self._ends[leaf]
@@ -312,15 +315,14 @@ class RowGroup:
 
     def taken(self) -> GroupRows:
         """All rows, valid until the next one is added; none are left."""
-        found = GroupRows(self._batch(), self.away, tuple(self._slices))
+        found = GroupRows(self._batch(), self.columns, self._pages)
         self._parts = []
-        self._slices = [[] for _ in self.away]
-        self._arena.reset()
+        self._pages = tuple(ChunkPages(column) for column in self.columns)
         return found
 
     def _batch(self) -> Any:
         """All rows but for the leaves that stay away."""
-        wanted = light_schema(self._schema, self.away)
+        wanted = light_schema(self._schema, self._away)
         masks = {mask for mask, _ in self._parts}
         if len(masks) > 1:  # long values came after short ones: rows that came first are whole
             first = self._parts[0][1]
@@ -330,7 +332,7 @@ class RowGroup:
         light = joined([batch for _, batch in self._parts], light_schema(self._schema, leaves))
         values = []
         for leaf in leaves:
-            if leaf not in self.away:
+            if leaf not in self._away:
                 at = self._leaves.index(leaf)
                 values.append((leaf, self._bytes[at][: self._ends[at]].data))
         self._ends = [0] * len(self._leaves)

@@ -8,6 +8,7 @@ chunk, and the rest is skipped.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -26,7 +27,7 @@ from dsort.containers.columnar.thrift import (
 __all__ = ["Chunk", "chunks_of"]
 
 _GROUPS, _COLUMNS, _METADATA, _ENCRYPTED = 4, 1, 3, 8  # of a footer, a row group, a chunk
-_CODEC, _VALUES, _STORED, _PAGE, _DICTIONARY = 4, 5, 7, 9, 11
+_CODEC, _VALUES, _INFLATED, _STORED, _PAGE, _DICTIONARY = 4, 5, 6, 7, 9, 11
 _FIELDS = 16
 _NUMBER_MAX = (1 << 15) - 1
 _UNCOMPRESSED = 0
@@ -35,10 +36,12 @@ T = TypeVar("T")
 
 class Chunk(NamedTuple):
     """A column of a row group. ``values``: how many it has; ``stored_bytes``: its length;
-    ``page``, ``dictionary``: where its data pages begin, and its dictionary (0: it has none)."""
+    ``inflated_bytes``: its length before it was compressed; ``page``, ``dictionary``: where its
+    data pages begin, and its dictionary (0: it has none)."""
 
     codec: int
     values: int
+    inflated_bytes: int
     stored_bytes: int
     page: int
     dictionary: int
@@ -59,20 +62,24 @@ class Chunk(NamedTuple):
         return self.start + self.stored_bytes
 
 
-def chunks_of(footer: bytes) -> list[list[Chunk]]:
-    """The chunks of each row group. ``ValueError`` for what is no footer, or has what dsort does
-    not read."""
+def chunks_of(footer: bytes, groups_max: int = sys.maxsize) -> list[list[Chunk]]:
+    """The chunks of each row group, or of the first of them. ``ValueError`` for what is no footer,
+    or has what dsort does not read."""
     try:
-        return _listed(footer, 0, _GROUPS, _group)[0]
+        return _listed(footer, 0, _GROUPS, _group, groups_max)[0]
     except IndexError:
         raise ValueError("the footer is cut off") from None
 
 
 def _listed(
-    data: bytes, at: int, wanted: int, item: Callable[[bytes, int], tuple[T, int]]
+    data: bytes,
+    at: int,
+    wanted: int,
+    item: Callable[[bytes, int], tuple[T, int]],
+    most: int = sys.maxsize,
 ) -> tuple[list[T], int]:
     """(what ``item`` makes of each struct that field ``wanted`` of the struct at byte ``at`` lists,
-    where that struct ends)."""
+    where that struct ends; the first ``most`` of them, and where the last of these ends)."""
     found, number, seen = list[T](), 0, 0
     while head := data[at]:
         number, at = _number(data, at, number)
@@ -86,6 +93,8 @@ def _listed(
         for _ in range(count):
             one, at = item(data, at)
             found.append(one)
+            if len(found) == most:
+                return found, at
     return found, at + 1
 
 
@@ -111,6 +120,7 @@ def _chunk(data: bytes, at: int) -> tuple[Chunk, int]:
     return Chunk(
         found[_CODEC],
         found[_VALUES],
+        found[_INFLATED],
         found[_STORED],
         found[_PAGE],
         found[_DICTIONARY],

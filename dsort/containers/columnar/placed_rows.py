@@ -46,9 +46,7 @@ class PlacedLeaf:
         return found
 
 
-def with_placed(
-    batch: Any, placed: Sequence[PlacedLeaf], plain: Any, shard: memoryview
-) -> LightRows:
+def with_placed(batch: Any, placed: Sequence[PlacedLeaf], plain: Any) -> LightRows:
     """Rows of the schema ``plain``: ``batch`` has all columns but those of ``placed``, and is None
     if there are no others. ``ValueError`` if they contradict each other."""
     import pyarrow as pa
@@ -72,7 +70,15 @@ def with_placed(
             found = pa.nulls(len(found), field.type)
         columns.append(found if found.type == field.type else found.cast(field.type))
     values = tuple(
-        Values(shard, each.values.starts, each.values.lengths, in_shard=True) for each in placed
+        Values(
+            each.values.data,
+            each.values.starts,
+            each.values.lengths,
+            in_shard=each.values.part is None,
+            prefixed=True,
+            part=each.values.part,
+        )
+        for each in placed
     )
     return LightRows(pa.RecordBatch.from_arrays(columns, schema=light), leaves, values)
 

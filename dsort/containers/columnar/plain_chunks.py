@@ -9,7 +9,7 @@ processor time of rows that were not decoded.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,75 +21,47 @@ from dsort.containers.columnar.values import Leaf
 from dsort.data.columns import Int64s, UInt8s
 from dsort.errors import InputError
 
-__all__ = ["LENGTH_PREFIX", "PlainChunk", "PlainColumn"]
+__all__ = ["CODECS", "LENGTH_PREFIX", "ChunkPages", "PlainChunk", "PlainColumn"]
 
 PAGE_BYTES = 1 << 20
 PAGE_BYTES_MAX = (1 << 31) - (1 << 20)
 """Sizes of pages are 32-bit numbers."""
 LENGTH_PREFIX = struct.Struct("<I")
-_BYTE_ARRAY, _PLAIN, _RLE, _UNCOMPRESSED, _DATA_PAGE = 6, 0, 3, 0, 0
+CODECS = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6}
+"""What pages are compressed with here, as footers number it."""
+_BYTE_ARRAY, _PLAIN, _RLE, _DATA_PAGE = 6, 0, 3, 0
 
 
 @dataclass(slots=True)
 class PlainChunk:
-    """What was written of one column in one row group. ``pages``: (offset, bytes with the header,
-    first row) of each."""
+    """What was written of one column in one row group. ``inflated_bytes``: what its pages have
+    before they are compressed, headers included; ``pages``: (offset, bytes with the header, first
+    row) of each."""
 
-    rows: int
+    rows: int = 0
     size_bytes: int = 0
+    inflated_bytes: int = 0
     value_bytes: list[int] = field(default_factory=list)
     pages: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class PlainColumn:
-    """A column that is written here: the field ``leaf`` of structs, by its path."""
+    """A column that is written here: ``leaf``, by its path. ``codec``: one of ``CODECS``."""
 
     leaf: Leaf
     path: tuple[str, ...]
     in_nullable: bool
     is_nullable: bool
+    codec: str = "none"
 
     @property
     def level_max(self) -> int:
         """The definition level of a value that is there."""
         return int(self.in_nullable) + int(self.is_nullable)
 
-    def write(
-        self,
-        light: Any,
-        slices: Sequence[memoryview],
-        at: int,
-        write: Callable[[Sequence[memoryview]], None],
-    ) -> PlainChunk:
-        """Write a chunk, whose first byte is byte ``at`` of the shard. ``light``: rows with lengths
-        in place of the values; ``slices``: those that there are, each behind its length."""
-        lengths = self.leaf.of(light)
-        levels = self._levels(light)
-        start = lengths.offset * lengths.type.byte_width
-        stored = np.frombuffer(lengths.buffers()[1], np.int64, len(lengths), start)
-        there = levels == self.level_max
-        sizes = np.where(there, stored + LENGTH_PREFIX.size, 0)
-        chunk, done = PlainChunk(len(lengths)), 0
-        for first, stop in _pages(sizes):
-            body_bytes = int(sizes[first:stop].sum())
-            if body_bytes > PAGE_BYTES_MAX:
-                raise InputError(
-                    f"a value of {body_bytes:,} bytes does not fit in a page of Parquet",
-                    hint="leave its row out",
-                )
-            count = int(there[first:stop].sum())
-            encoded = _encoded_levels(levels[first:stop], self.level_max)
-            header = _page_header(stop - first, len(encoded) + body_bytes)
-            write([memoryview(header + encoded), *slices[done : done + count]])
-            page_bytes = len(header) + len(encoded) + body_bytes
-            chunk.pages.append((at + chunk.size_bytes, page_bytes, first))
-            chunk.value_bytes.append(body_bytes - count * LENGTH_PREFIX.size)
-            chunk.size_bytes += page_bytes
-            done += count
-        return chunk
-
-    def _levels(self, light: Any) -> UInt8s:
+    def levels(self, light: Any) -> UInt8s:
+        """The definition levels of the rows of a batch that has lengths in place of the values."""
         found = self.leaf.of(light)
         levels = np.full(len(found), self.level_max, np.uint8)
         if self.is_nullable:
@@ -106,9 +78,9 @@ class PlainColumn:
             1: (I32, _BYTE_ARRAY),
             2: (LIST, (I32, [_PLAIN, _RLE])),
             3: (LIST, (BINARY, path)),
-            4: (I32, _UNCOMPRESSED),
+            4: (I32, CODECS[self.codec]),
             5: (I64, chunk.rows),
-            6: (I64, chunk.size_bytes),
+            6: (I64, chunk.inflated_bytes),
             7: (I64, chunk.size_bytes),
             9: (I64, chunk.pages[0][0]),
             13: (LIST, (STRUCT, [stats])),
@@ -124,22 +96,109 @@ class PlainColumn:
         return {1: (LIST, (STRUCT, pages)), 2: (LIST, (I64, chunk.value_bytes))}
 
 
-def _pages(sizes: Int64s) -> Iterator[tuple[int, int]]:
-    """Rows of one page after the other: each ends with the row that fills it."""
-    ends = np.cumsum(sizes)
-    first = 0
-    while first < len(sizes):
-        before = int(ends[first] - sizes[first])
-        stop = int(np.searchsorted(ends, before + PAGE_BYTES, side="left")) + 1
-        stop = min(stop, len(sizes))
-        yield first, stop
-        first = stop
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """``parts``: its header and what follows; ``inflated_bytes``: all of them before they were
+    compressed; ``value_bytes``: values alone."""
+
+    rows: int
+    parts: list[memoryview]
+    size_bytes: int
+    inflated_bytes: int
+    value_bytes: int
 
 
-def _page_header(rows: int, size_bytes: int) -> bytes:
+class ChunkPages:
+    """The pages of one column in one row group, as its rows are gathered. Each ends with the row
+    that fills it. Then it is compressed, for its bytes are in the processor's cache: what waits for
+    the end of the row group is as short as what is written."""
+
+    def __init__(self, column: PlainColumn) -> None:
+        self._column = column
+        self._codec: Any = None
+        if column.codec != "none":
+            import pyarrow as pa
+
+            self._codec = pa.Codec(column.codec)
+        self._pages: list[_Page] = []
+        self._parts: list[Any] = []  # of the page that is open
+        self._levels: list[UInt8s] = []
+        self._rows = self._body_bytes = self._values = 0
+
+    def add(
+        self, lengths: Int64s, levels: UInt8s, slices: Sequence[memoryview], *, stay: bool
+    ) -> None:
+        """Add rows. ``lengths``: of all values, anything for nulls; ``slices``: the values that
+        there are, each behind its length; ``stay``: they stay as they are until all is written."""
+        there = levels == self._column.level_max
+        sizes = np.where(there, lengths + LENGTH_PREFIX.size, 0)
+        ends, values = np.cumsum(sizes), np.cumsum(there)
+        first = done = 0
+        while first < len(levels):
+            before = int(ends[first] - sizes[first])
+            full = before + PAGE_BYTES - self._body_bytes
+            stop = int(np.searchsorted(ends, full, side="left")) + 1
+            is_full, stop = stop <= len(levels), min(stop, len(levels))
+            until = int(values[stop - 1])
+            self._levels.append(levels[first:stop])
+            self._rows += stop - first
+            self._values += until - done
+            self._body_bytes += int(ends[stop - 1]) - before
+            some = slices[done:until]
+            if stay or (is_full and self._codec is not None):
+                self._parts.extend(some)
+            else:
+                self._parts.append(b"".join(some))
+            if is_full:
+                self._close()
+            first, done = stop, until
+
+    def _close(self) -> None:
+        """End the page that is open."""
+        body_bytes = self._body_bytes
+        if body_bytes > PAGE_BYTES_MAX:
+            raise InputError(
+                f"a value of {body_bytes:,} bytes does not fit in a page of Parquet",
+                hint="leave its row out",
+            )
+        levels = self._levels[0] if len(self._levels) == 1 else np.concatenate(self._levels)
+        encoded = _encoded_levels(levels, self._column.level_max)
+        inflated = stored = len(encoded) + body_bytes
+        parts = [encoded, *self._parts]
+        if self._codec is not None:
+            parts = [self._codec.compress(b"".join(parts), asbytes=True)]
+            stored = len(parts[0])
+        header = _page_header(self._rows, inflated, stored)
+        page = _Page(
+            self._rows,
+            [memoryview(each) for each in (header + parts[0], *parts[1:])],
+            len(header) + stored,
+            len(header) + inflated,
+            body_bytes - self._values * LENGTH_PREFIX.size,
+        )
+        self._pages.append(page)
+        self._parts, self._levels = [], []
+        self._rows = self._body_bytes = self._values = 0
+
+    def write(self, at: int, write: Callable[[Sequence[memoryview]], None]) -> PlainChunk:
+        """Write all pages, whose first byte is byte ``at`` of the shard."""
+        if self._rows:
+            self._close()
+        chunk = PlainChunk()
+        for page in self._pages:
+            write(page.parts)
+            chunk.pages.append((at + chunk.size_bytes, page.size_bytes, chunk.rows))
+            chunk.value_bytes.append(page.value_bytes)
+            chunk.rows += page.rows
+            chunk.size_bytes += page.size_bytes
+            chunk.inflated_bytes += page.inflated_bytes
+        return chunk
+
+
+def _page_header(rows: int, inflated_bytes: int, size_bytes: int) -> bytes:
     data = {1: (I32, rows), 2: (I32, _PLAIN), 3: (I32, _RLE), 4: (I32, _RLE)}
     return written(
-        {1: (I32, _DATA_PAGE), 2: (I32, size_bytes), 3: (I32, size_bytes), 5: (STRUCT, data)}
+        {1: (I32, _DATA_PAGE), 2: (I32, inflated_bytes), 3: (I32, size_bytes), 5: (STRUCT, data)}
     )
 
 

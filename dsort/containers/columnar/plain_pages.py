@@ -16,27 +16,41 @@ import numpy as np
 from dsort.containers.columnar.thrift import Struct, read_struct
 from dsort.data.columns import Int64s, UInt8s
 
-__all__ = ["PlacedPages", "PlacedValues"]
+__all__ = [
+    "HEADER_BYTES_MAX",
+    "LENGTH",
+    "PlacedPages",
+    "PlacedValues",
+    "hybrid_numbers",
+    "levels_of",
+    "number_of",
+    "value_bounds",
+]
 
 _DATA_PAGE, _DATA_PAGE_2 = 0, 3
 _PLAIN, _RLE = 0, 3
-_LENGTH = struct.Struct("<I")
+LENGTH = struct.Struct("<I")
 HEADER_BYTES_MAX = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedValues:
-    """The values of some rows: row ``i`` is ``lengths[i]`` bytes from byte ``starts[i]`` of the
-    shard, none for a null. ``levels``: the definition level of each row; None if all are there."""
+    """The values of some rows: row ``i`` is ``lengths[i]`` bytes from byte ``starts[i]`` of
+    ``data[part[i]]``, none for a null. Where ``part`` is None, ``data`` is the whole shard.
+    ``levels``: the definition level of each row; None if all are there."""
 
     starts: Int64s
     lengths: Int64s
     levels: UInt8s | None
+    data: tuple[memoryview, ...]
+    part: Int64s | None = None
 
     def run(self, start: int, stop: int) -> PlacedValues:
         """Rows ``start:stop``."""
         levels = None if self.levels is None else self.levels[start:stop]
-        return PlacedValues(self.starts[start:stop], self.lengths[start:stop], levels)
+        part = None if self.part is None else self.part[start:stop]
+        starts, lengths = self.starts[start:stop], self.lengths[start:stop]
+        return PlacedValues(starts, lengths, levels, self.data, part)
 
 
 class PlacedPages:
@@ -64,7 +78,7 @@ class PlacedPages:
         shard, bounds = self._shard, self._bounds
         while left:
             header, body = read_struct(shard[: min(stop, at + HEADER_BYTES_MAX)], at)
-            end = body + _number(header, 3)
+            end = body + number_of(header, 3)
             if not body <= end <= stop:
                 return False
             page = _page(header, shard, body, end, left, self._level_max)
@@ -83,11 +97,11 @@ class PlacedPages:
     def values(self) -> PlacedValues:
         """The values of all chunks."""
         bounds = np.array(self._bounds, np.int64)
-        starts = np.delete(bounds, self._ends) + _LENGTH.size
+        starts = np.delete(bounds, self._ends) + LENGTH.size
         lengths = np.diff(bounds, append=0)
-        lengths = np.delete(lengths, self._ends) - _LENGTH.size
+        lengths = np.delete(lengths, self._ends) - LENGTH.size
         if all(levels is None for _, levels in self._levels):
-            return PlacedValues(starts, lengths, None)
+            return PlacedValues(starts, lengths, None, (self._shard,))
         joined = np.concatenate(
             [
                 np.full(count, self._level_max, np.uint8) if levels is None else levels
@@ -97,7 +111,7 @@ class PlacedPages:
         there = joined == self._level_max
         all_starts, all_lengths = np.zeros((2, len(joined)), np.int64)
         all_starts[there], all_lengths[there] = starts, lengths
-        return PlacedValues(all_starts, all_lengths, joined)
+        return PlacedValues(all_starts, all_lengths, joined, (self._shard,))
 
 
 def _page(
@@ -105,21 +119,21 @@ def _page(
 ) -> tuple[int, int, UInt8s | None, int] | None:
     """(rows, values, their levels or None if all are there, where the values begin) of a page whose
     body is bytes ``at:end``; None for one of another kind."""
-    kind = _number(header, 1)
+    kind = number_of(header, 1)
     if kind == _DATA_PAGE:
         data = header[5][1]
-        count, levels_bytes = _number(data, 1), 0
-        if _number(data, 2) != _PLAIN or (level_max and _number(data, 3) != _RLE):
+        count, levels_bytes = number_of(data, 1), 0
+        if number_of(data, 2) != _PLAIN or (level_max and number_of(data, 3) != _RLE):
             return None
         if level_max:
-            if end - at < _LENGTH.size:
+            if end - at < LENGTH.size:
                 return None
-            (levels_bytes,) = _LENGTH.unpack_from(shard, at)
-            at += _LENGTH.size
+            (levels_bytes,) = LENGTH.unpack_from(shard, at)
+            at += LENGTH.size
     elif kind == _DATA_PAGE_2:
         data = header[8][1]
-        count, levels_bytes = _number(data, 1), _number(data, 5)
-        if _number(data, 4) != _PLAIN or _number(data, 6) or _number(data, 3) != count:
+        count, levels_bytes = number_of(data, 1), number_of(data, 5)
+        if number_of(data, 4) != _PLAIN or number_of(data, 6) or number_of(data, 3) != count:
             return None
     else:
         return None
@@ -127,48 +141,64 @@ def _page(
         return None
     levels = None
     if level_max:
-        levels = _levels(shard[at : at + levels_bytes], count, level_max)
+        levels = levels_of(shard[at : at + levels_bytes], count, level_max)
     present = count if levels is None else int((levels == level_max).sum())
     return count, present, levels, at + levels_bytes
 
 
-def _number(fields: Struct, number: int) -> int:
+def number_of(fields: Struct, number: int) -> int:
+    """A field that is a number. ``KeyError`` or ``TypeError`` if there is none."""
     value = fields[number][1]
     if not isinstance(value, int):
         raise TypeError("not a number")
     return value
 
 
-def _levels(data: memoryview, count: int, level_max: int) -> UInt8s | None:
+def levels_of(data: memoryview, count: int, level_max: int) -> UInt8s | None:
     """Definition levels, by runs and packed bits; None if all are ``level_max``. ``ValueError``
     unless they are ``count`` levels, of which none is higher."""
-    width, parts, done, at = level_max.bit_length(), list[UInt8s](), 0, 0
+    try:
+        head, at = _varint(data, 0)
+        if not head & 1 and head >> 1 >= count and data[at] == level_max:
+            return None
+    except IndexError:
+        raise ValueError("levels are cut off") from None
+    levels = hybrid_numbers(data, count, level_max.bit_length())
+    if int(levels.max()) > level_max:
+        raise ValueError("a level that is too high")
+    return levels.astype(np.uint8)
+
+
+def hybrid_numbers(data: memoryview, count: int, width: int) -> Int64s:
+    """``count`` numbers of ``width`` bits, by runs and packed bits. ``ValueError`` if they are
+    cut off."""
+    if not width:
+        return np.zeros(count, np.int64)
+    parts, done, at, run_bytes = list[Int64s](), 0, 0, -(-width // 8)
     try:
         while done < count:
             head, at = _varint(data, at)
             if head & 1:
-                size = (head >> 1) * width
+                size = min(head >> 1, -(-(count - done) // 8)) * width
                 if size > len(data) - at:
-                    raise ValueError("levels are cut off")
+                    raise ValueError("packed numbers are cut off")
                 bits = np.unpackbits(np.frombuffer(data, np.uint8, size, at), bitorder="little")
-                found = bits.reshape(-1, width) @ (1 << np.arange(width, dtype=np.uint8))
-                found = found[: count - done].astype(np.uint8)
-                at += size
+                found = bits.reshape(-1, width) @ (1 << np.arange(width, dtype=np.int64))
+                found = found[: count - done]
+                at += (head >> 1) * width
             else:
-                found = np.full(min(head >> 1, count - done), data[at], np.uint8)
-                at += 1
-                if not parts and len(found) == count and int(found[0]) == level_max:
-                    return None
+                if at + run_bytes > len(data):
+                    raise ValueError("a run is cut off")
+                value = int.from_bytes(data[at : at + run_bytes], "little")
+                found = np.full(min(head >> 1, count - done), value, np.int64)
+                at += run_bytes
             if not len(found):
-                raise ValueError("an empty run of levels")
+                raise ValueError("an empty run of numbers")
             parts.append(found)
             done += len(found)
     except IndexError:
-        raise ValueError("levels are cut off") from None
-    levels = np.concatenate(parts)
-    if int(levels.max()) > level_max:
-        raise ValueError("a level that is too high")
-    return levels
+        raise ValueError("numbers are cut off") from None
+    return np.concatenate(parts)
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
@@ -186,7 +216,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
 def _walk(shard: memoryview, at: int, end: int, count: int, bounds: list[int]) -> int:
     """Put down where each of ``count`` values begins, lengths included; where the last one ends.
     ``ValueError`` beyond ``end``."""
-    unpack, page, add = _LENGTH.unpack_from, shard[:end], bounds.append
+    unpack, page, add = LENGTH.unpack_from, shard[:end], bounds.append
     try:
         for _ in range(count):
             add(at)
@@ -196,3 +226,13 @@ def _walk(shard: memoryview, at: int, end: int, count: int, bounds: list[int]) -
     if at > end:
         raise ValueError("values are cut off")
     return at
+
+
+def value_bounds(data: memoryview, at: int, end: int, count: int) -> tuple[Int64s, Int64s]:
+    """(where it begins, its length) of each of ``count`` values that are bytes ``at:end``, each
+    behind its length. ``ValueError`` if they are not just that."""
+    bounds: list[int] = []
+    if _walk(data, at, end, count, bounds) != end:
+        raise ValueError("something follows the values")
+    found = np.array([*bounds, end], np.int64)
+    return found[:-1] + LENGTH.size, np.diff(found) - LENGTH.size

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -24,10 +23,16 @@ from dsort.containers.columnar.declared import (
     refuse_larger,
 )
 from dsort.containers.columnar.footers import Chunk, chunks_of
+from dsort.containers.columnar.inflated_pages import (
+    INFLATED_CODECS,
+    InflatedColumn,
+    IrregularPageError,
+)
 from dsort.containers.columnar.placed_rows import PlacedLeaf, with_placed
-from dsort.containers.columnar.plain_pages import PlacedPages
+from dsort.containers.columnar.plain_pages import PlacedPages, PlacedValues
 from dsort.containers.columnar.ranges import MessageFile, Source, SourceFile, ranged_headers
 from dsort.containers.columnar.repeated import ColumnKind, column_kinds, decoded_columns
+from dsort.containers.columnar.row_group_runs import ROWS_A_BATCH_MAX, RowGroupRun
 from dsort.containers.columnar.schema import decoded
 from dsort.containers.columnar.values import IN_SHARD_SHARE, LONG_BYTES, Leaf, LightRows, leaves_of
 from dsort.errors import CorruptShardError
@@ -42,9 +47,10 @@ __all__ = [
     "plain_batches",
 ]
 
-ROWS_A_BATCH_MAX = 1 << 16
 PLACE_BYTES = 64
 """What a value takes that stays where it is: its place and its length, as they are found."""
+LOOKED_INTO_GROUPS = 8
+"""So many row groups tell which columns are long."""
 READ_AHEAD_BYTES = 4 << 20
 SECOND_BYTES_MAX = 16 << 20
 """What is read of a column at once, where the shard is not in memory."""
@@ -71,6 +77,9 @@ class TableShard(Protocol):
 
     def memory_bytes(self) -> int:
         """About how much its rows take in memory."""
+
+    def long_columns(self) -> list[str]:
+        """Columns of long texts or binaries, as far as it says so before they are read."""
 
 
 @contextmanager
@@ -189,6 +198,23 @@ class _Parquet:
         groups = (metadata.row_group(at) for at in range(metadata.num_row_groups))
         return sum(max(group.total_byte_size, 0) for group in groups)
 
+    def long_columns(self) -> list[str]:
+        found = []
+        with arrow_errors(self._shard):
+            at = self._source.size_bytes - PARQUET_END_BYTES
+            footer_bytes = int.from_bytes(self._source.read(at, 4), "little")
+            footer = self._source.read(max(at - footer_bytes, 0), footer_bytes)
+            groups, schema = chunks_of(footer, LOOKED_INTO_GROUPS), self._file.schema
+            for number, name in enumerate(schema.names):
+                column = schema.column(number)
+                if column.physical_type != "BYTE_ARRAY" or column.path != name or "." in name:
+                    continue
+                chunks = [group[number] for group in groups if number < len(group)]
+                values = sum(chunk.values for chunk in chunks)
+                if 0 < values * LONG_BYTES <= sum(chunk.inflated_bytes for chunk in chunks):
+                    found.append(name)
+        return found
+
     def batches(self, bytes_max: int) -> Iterator[Any]:
         for run in self._runs(bytes_max, {}):
             yield from self._batches_of(run, None)
@@ -200,32 +226,56 @@ class _Parquet:
         leaves = self._leaves_in_place(plain, kept)
         for run in self._runs(bytes_max, leaves):
             placed = self._placed(run, leaves, plain)
-            if len(placed) < len(run.stored):
-                for again in self._runs(bytes_max, {}, run.groups):
-                    yield from self._decoded_of(again, plain)
-                continue
-            if not placed:
+            inflated = self._inflated(run, leaves)
+            if not run.stored and not run.inflated:
                 yield from self._decoded_of(run, plain)
                 continue
-            away = {leaves[each.leaf] for each in placed}
-            others = [at for at in range(len(self._file.schema)) if at not in away]
-            batches = self._batches_of(run, others) if others else _none_of(run.rows)
-            first = 0
-            for batch in batches:
-                stop = first + (batch if isinstance(batch, int) else batch.num_rows)
-                with arrow_errors(self._shard):
-                    some = [each.run(first, stop) for each in placed]
-                    decoded_columns = None if isinstance(batch, int) else batch
-                    assert self._whole is not None
-                    rows = with_placed(decoded_columns, some, plain, self._whole)
-                yield rows
-                first = stop
+            done = 0
+            if len(placed) + len(inflated) == len(run.stored) + len(run.inflated):
+                for rows in self._apart(run, leaves, placed, inflated, plain):
+                    done += rows.num_rows
+                    yield rows
+            if done < run.rows:
+                for again in self._runs(bytes_max, {}, run.groups):
+                    yield from self._decoded_of(again, plain, done)
+                    done = max(done - again.rows, 0)
 
-    def _decoded_of(self, run: _Run, plain: Any) -> Iterator[LightRows]:
-        for batch in self._batches_of(run, None):
+    def _apart(
+        self,
+        run: RowGroupRun,
+        leaves: Mapping[Leaf, int],
+        placed: Sequence[PlacedLeaf],
+        inflated: Mapping[Leaf, InflatedColumn],
+        plain: Any,
+    ) -> Iterator[LightRows]:
+        """The rows of a run without ``placed`` and ``inflated``, as far as pages are regular."""
+        away = {leaves[each.leaf] for each in placed} | {leaves[leaf] for leaf in inflated}
+        others = [at for at in range(len(self._file.schema)) if at not in away]
+        batches = self._batches_of(run, others) if others else run.batch_rows()
+        first = 0
+        for batch in batches:
+            count = batch if isinstance(batch, int) else batch.num_rows
+            some = [each.run(first, first + count) for each in placed]
+            try:
+                for leaf, column in inflated.items():
+                    some.append(self._placed_leaf(leaf, leaves, column.take(count), plain))
+            except IrregularPageError:
+                return
             with arrow_errors(self._shard):
-                found = decoded(batch, plain)
-            yield LightRows(found)
+                some.sort(key=lambda each: leaves[each.leaf])
+                rows = with_placed(None if isinstance(batch, int) else batch, some, plain)
+            yield rows
+            first += count
+
+    def _decoded_of(self, run: RowGroupRun, plain: Any, first: int = 0) -> Iterator[LightRows]:
+        """The rows of a run from row ``first`` on."""
+        for batch in self._batches_of(run, None):
+            left = batch.slice(min(first, batch.num_rows))
+            first -= batch.num_rows - left.num_rows
+            if left.num_rows or not batch.num_rows:
+                with arrow_errors(self._shard):
+                    found = decoded(left, plain)
+                yield LightRows(found)
 
     def _leaves_in_place(self, plain: Any, kept: Container[str]) -> dict[Leaf, int]:
         """What may be taken from where it lies: leaves of ``plain``, and the numbers of their
@@ -256,17 +306,37 @@ class _Parquet:
                     found[leaf] = at
         return found
 
-    def _placed(self, run: _Run, leaves: Mapping[Leaf, int], plain: Any) -> list[PlacedLeaf]:
+    def _placed(self, run: RowGroupRun, leaves: Mapping[Leaf, int], plain: Any) -> list[PlacedLeaf]:
         """The leaves whose values in a run of row groups are long, and can stay where they are."""
         found = []
         for leaf in run.stored:
             at = leaves[leaf]
-            level_max = self._file.schema.column(at).max_definition_level
             assert self._whole is not None
-            pages = PlacedPages(self._whole, level_max)
+            pages = PlacedPages(self._whole, self._level_max(at))
             if all(self._is_placed(pages, number, at) for number in run.groups):
-                stored = self.schema.field(plain.field(leaf.column).name)
-                found.append(PlacedLeaf(leaf, pages.values(), level_max, stored.nullable))
+                found.append(self._placed_leaf(leaf, leaves, pages.values(), plain))
+        return found
+
+    def _placed_leaf(
+        self, leaf: Leaf, leaves: Mapping[Leaf, int], values: PlacedValues, plain: Any
+    ) -> PlacedLeaf:
+        stored = self.schema.field(plain.field(leaf.column).name)
+        return PlacedLeaf(leaf, values, self._level_max(leaves[leaf]), stored.nullable)
+
+    def _level_max(self, column: int) -> int:
+        return int(self._file.schema.column(column).max_definition_level)
+
+    def _inflated(self, run: RowGroupRun, leaves: Mapping[Leaf, int]) -> dict[Leaf, InflatedColumn]:
+        """The leaves whose values in a run are long, and can be taken from inflated pages."""
+        found = {}
+        for leaf in run.inflated:
+            at = leaves[leaf]
+            assert self._whole is not None
+            column = InflatedColumn(self._whole, self._level_max(at), self._inflated_max)
+            chunks = ((self._chunks()[number][at], number) for number in run.groups)
+            metadata = self._file.metadata
+            if all(column.add(chunk, metadata.row_group(of).num_rows) for chunk, of in chunks):
+                found[leaf] = column
         return found
 
     def _is_placed(self, pages: PlacedPages, group: int, column: int) -> bool:
@@ -279,7 +349,13 @@ class _Parquet:
         chunk = self._chunks()[number][column]
         return chunk.is_stored and 0 < rows * LONG_BYTES <= chunk.stored_bytes
 
-    def _batches_of(self, run: _Run, columns: Sequence[int] | None) -> Iterator[Any]:
+    def _is_inflatable(self, number: int, rows: int, column: int) -> bool:
+        """Whether it has long values that are compressed."""
+        chunk = self._chunks()[number][column]
+        is_long = 0 < rows * LONG_BYTES <= chunk.inflated_bytes
+        return is_long and chunk.codec in INFLATED_CODECS
+
+    def _batches_of(self, run: RowGroupRun, columns: Sequence[int] | None) -> Iterator[Any]:
         """The rows of a run: of ``columns``, or of all."""
         schema = self._file.schema
         with arrow_errors(self._shard):
@@ -306,7 +382,7 @@ class _Parquet:
             text = f"row group{many} {seen} rows, the footer says {run.rows}"
             raise CorruptShardError(self._shard, 0, text)
 
-    def _check_pages(self, run: _Run, numbers: Iterable[int]) -> int:
+    def _check_pages(self, run: RowGroupRun, numbers: Iterable[int]) -> int:
         """How many rows of some columns may be decoded at once, however often values are repeated.
         ``CorruptShardError`` if the pages of a row group take too much, inflated, or its lists."""
         fit = ROWS_A_BATCH_MAX
@@ -334,7 +410,7 @@ class _Parquet:
             fit = min(fit, run.bytes_max // max(sum(each.row_bytes for each in columns), 1))
         return max(fit, 1)
 
-    def _headers(self, run: _Run) -> Headers:
+    def _headers(self, run: RowGroupRun) -> Headers:
         """What reads the headers of pages; of a shard that is not in memory, a run of row groups is
         held if that has room."""
         if self._whole is not None:
@@ -350,11 +426,11 @@ class _Parquet:
         bytes_max: int,
         leaves: Mapping[Leaf, int],
         numbers: Sequence[int] | None = None,
-    ) -> Iterator[_Run]:
+    ) -> Iterator[RowGroupRun]:
         """Row groups that are read at once, which costs 0.2 ms whatever their size. ``leaves`` that
         may stay where they are take no memory but for their places."""
         chunks = self._chunks()
-        groups, stored = list[int](), tuple[Leaf, ...]()
+        groups, kinds = list[int](), (tuple[Leaf, ...](), tuple[Leaf, ...]())
         size_bytes = widest = rows = 0
         for at in range(len(chunks)) if numbers is None else numbers:
             with arrow_errors(self._shard):
@@ -365,37 +441,18 @@ class _Parquet:
                     chunk_bytes = chunks[at][leaves[leaf]].stored_bytes
                     held = PLACE_BYTES * count + chunk_bytes // IN_SHARD_SHARE
                     more = max(more - chunk_bytes, 0) + held
-            if groups and (size_bytes + more > bytes_max or found != stored):
-                yield _Run(groups, stored, widest, rows, bytes_max)
+                packed = tuple(
+                    leaf for leaf in leaves if self._is_inflatable(at, count, leaves[leaf])
+                )
+            if groups and (size_bytes + more > bytes_max or (found, packed) != kinds):
+                yield RowGroupRun(groups, *kinds, widest, rows, bytes_max)
                 groups, size_bytes, widest, rows = [], 0, 0, 0
-            stored = found
+            kinds = found, packed
             groups.append(at)
             size_bytes, rows = size_bytes + more, rows + count
             widest = max(widest, more // max(count, 1), 1)
         if groups:
-            yield _Run(groups, stored, widest, rows, bytes_max)
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Row groups, ``row_bytes`` a row in the widest of them, ``rows`` in all; to be read
-    ``bytes_max`` at a time. ``stored``: leaves that may stay where they are."""
-
-    groups: list[int]
-    stored: tuple[Leaf, ...]
-    row_bytes: int
-    rows: int
-    bytes_max: int
-
-    @property
-    def rows_at_once(self) -> int:
-        return min(max(self.bytes_max // self.row_bytes, 1), max(self.rows, 1), ROWS_A_BATCH_MAX)
-
-
-def _none_of(rows: int) -> Iterator[int]:
-    """All rows where no column is to be decoded: how many at a time."""
-    for at in range(0, rows, ROWS_A_BATCH_MAX):
-        yield min(ROWS_A_BATCH_MAX, rows - at)
+            yield RowGroupRun(groups, *kinds, widest, rows, bytes_max)
 
 
 class _Arrow:
@@ -411,6 +468,9 @@ class _Arrow:
 
     def memory_bytes(self) -> int:
         return self._size_bytes
+
+    def long_columns(self) -> list[str]:
+        return []
 
     def _stored(self) -> Iterator[Any]:
         raise NotImplementedError

@@ -12,6 +12,7 @@ from typing import Any
 
 from dsort.containers.columnar.plain_chunks import PlainChunk, PlainColumn
 from dsort.containers.columnar.thrift import (
+    I16,
     I32,
     I64,
     LIST,
@@ -22,7 +23,7 @@ from dsort.containers.columnar.thrift import (
 )
 from dsort.errors import InvariantError
 
-__all__ = ["GroupWritten", "footer_of", "stitched_end"]
+__all__ = ["MAGIC", "GroupWritten", "footer_of", "stitched_end"]
 
 MAGIC = b"PAR1"
 _OFFSETS = (9, 10, 11)
@@ -50,7 +51,7 @@ def footer_of(file: memoryview) -> Struct:
 
 
 def stitched_end(
-    end: memoryview,
+    end: memoryview | None,
     end_start: int,
     whole: Struct,
     columns: Sequence[PlainColumn],
@@ -59,10 +60,16 @@ def stitched_end(
     at: int,
 ) -> bytes:
     """What ends the shard at byte ``at``: page index and footer. ``end``: what ends pyarrow's file,
-    from byte ``end_start`` of it on; ``whole``: the footer of a file without rows of all columns;
-    ``numbers``: of ``columns`` among them."""
-    light = footer_of(end)
-    found: list[Struct] = light[4][1][1] if 4 in light else []
+    from byte ``end_start`` of it on; None if it has no columns, and so there is none; ``whole``:
+    the footer of a file without rows of all columns; ``numbers``: of ``columns`` among them."""
+    if end is None:
+        end, found = (
+            memoryview(b""),
+            [_group_without_columns(at, of) for at, of in enumerate(groups)],
+        )
+    else:
+        light = footer_of(end)
+        found = light[4][1][1] if 4 in light else []
     if len(found) != len(groups):
         raise InvariantError(f"pyarrow wrote {len(found)} row groups, and not {len(groups)}")
 
@@ -88,9 +95,9 @@ def stitched_end(
             described = column.described(plain)
             chunks.insert(number, described)
             second_indexes.append((described, written(column.offset_index(plain))))
-            for size in (2, 6):
-                if size in group:
-                    group[size] = (I64, group[size][1] + plain.size_bytes)
+            for number_of, size_bytes in ((2, plain.inflated_bytes), (6, plain.size_bytes)):
+                if number_of in group:
+                    group[number_of] = (I64, group[number_of][1] + size_bytes)
         group[5] = (I64, min(_first_byte(chunk) for chunk in chunks))
     for indexes, offset, length in ((first_indexes, 6, 7), (second_indexes, 4, 5)):
         for chunk, data in indexes:
@@ -102,6 +109,12 @@ def stitched_end(
     whole[4] = (LIST, (STRUCT, [_sorted(group) for group in found]))
     footer = written(whole)
     return bytes(out) + footer + len(footer).to_bytes(4, "little") + MAGIC
+
+
+def _group_without_columns(number: int, made: GroupWritten) -> Struct:
+    """What pyarrow would say of a row group of no columns."""
+    nothing: Struct = {1: (LIST, (STRUCT, [])), 2: (I64, 0), 3: (I64, made.rows)}
+    return nothing | {5: (I64, 0), 6: (I64, 0), 7: (I16, number)}
 
 
 def _move(chunk: Struct, made: GroupWritten) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-__all__ = ["BINARY", "I32", "I64", "LIST", "STRUCT", "Struct", "read_struct", "written"]
+__all__ = ["BINARY", "I16", "I32", "I64", "LIST", "STRUCT", "Struct", "read_struct", "written"]
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 DEPTH_MAX = 16

@@ -35,6 +35,7 @@ __all__ = [
     "light_batch",
     "light_schema",
     "long_leaves",
+    "slices_of",
     "stored_values",
     "whole_batch",
 ]
@@ -45,6 +46,7 @@ LEAVES_MAX = 64
 IN_SHARD_SHARE = 8
 """Mapped values take no memory of their own, but they are dealt out in another order than they lie
 in: the page cache has to hold those of one batch. So they count as a part of what they are."""
+PREFIX_BYTES = 4
 LENGTH_BYTES = 8
 """What stands in a light batch in place of a value."""
 
@@ -71,14 +73,17 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The values of one leaf: row ``i`` is ``lengths[i]`` bytes from ``starts[i]`` of ``data``;
-    of a null, none. ``in_shard``: ``data`` is a whole input shard, and 4 bytes before each value
-    are its length."""
+    """The values of one leaf: row ``i`` is ``lengths[i]`` bytes from ``starts[i]`` of
+    ``data[part[i]]``, or of ``data[0]`` where there are no other parts; of a null, none.
+    ``prefixed``: the 4 bytes before each value are its length; ``in_shard``: so they are, and
+    ``data`` is a whole input shard."""
 
-    data: memoryview
+    data: tuple[memoryview, ...]
     starts: Int64s
     lengths: Int64s
     in_shard: bool = False
+    prefixed: bool = False
+    part: Int64s | None = None
 
     @classmethod
     def of(cls, array: Any) -> Values:
@@ -89,13 +94,23 @@ class Values:
             lengths[nulls_of(array)] = 0
         buffer = array.buffers()[2]
         data = memoryview(buffer if buffer is not None else b"").cast("B")
-        return cls(data, offsets[:-1], lengths)
+        return cls((data,), offsets[:-1], lengths)
 
     def slices(self, rows: Int64s) -> list[memoryview]:
         """The bytes of some rows, in order."""
-        data, starts = self.data, self.starts[rows]
-        bounds = zip(starts.tolist(), (starts + self.lengths[rows]).tolist(), strict=True)
-        return [data[start:stop] for start, stop in bounds]
+        starts, part = self.starts[rows], None if self.part is None else self.part[rows]
+        return slices_of(self.data, part, starts, starts + self.lengths[rows])
+
+
+def slices_of(
+    data: Sequence[memoryview], part: Int64s | None, starts: Int64s, stops: Int64s
+) -> list[memoryview]:
+    """Bytes ``starts[i]:stops[i]`` of ``data[part[i]]``, or of all that there is."""
+    if part is None or len(data) == 1:
+        view = data[0] if data else memoryview(b"")
+        return [view[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+    places = zip(part.tolist(), starts.tolist(), stops.tolist(), strict=True)
+    return [data[at][a:b] for at, a, b in places]
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,26 +280,32 @@ def stored_values(
     leaves: Sequence[Leaf],
     data: memoryview,
     in_shard: Container[Leaf],
+    prefixed: Container[Leaf],
     shard: Callable[[], memoryview],
 ) -> tuple[list[Values], int]:
     """The values of ``leaves``, which lie in ``data`` leaf by leaf in the order of the rows; and
-    how many bytes of it that takes. Of leaves ``in_shard``, places in ``shard`` are there.
-    ``ValueError`` for values outside of either."""
+    how many bytes of it that takes. Of leaves ``in_shard``, places in ``shard`` are there; those of
+    leaves ``prefixed`` have their lengths before them. ``ValueError`` for values outside of
+    either."""
     found, at = [], 0
     for leaf in leaves:
-        lengths = _filled(leaf.of(light))
+        array = leaf.of(light)
+        lengths = _filled(array)
         if leaf in in_shard:
             starts = np.frombuffer(data, np.int64, len(lengths), at)
             at += starts.nbytes
-            values = Values(shard(), starts, lengths, in_shard=True)
+            values = Values((shard(),), starts, lengths, in_shard=True, prefixed=True)
         else:
-            ends = at + np.cumsum(lengths)
-            values = Values(data, ends - lengths, lengths)
-            at += int(lengths.sum())
+            sizes = lengths
+            if leaf in prefixed:
+                sizes = np.where(nulls_of(array), 0, lengths + PREFIX_BYTES)
+            ends = at + np.cumsum(sizes)
+            values = Values((data,), ends - lengths, lengths, prefixed=leaf in prefixed)
+            at += int(sizes.sum())
         if len(lengths) and (
             min(values.starts.min(), lengths.min()) < 0
-            or (values.in_shard and values.starts[lengths > 0].min(initial=4) < 4)
-            or (values.starts + lengths).max() > len(values.data)
+            or (values.in_shard and values.starts[lengths > 0].min(initial=4) < PREFIX_BYTES)
+            or (values.starts + lengths).max() > len(values.data[0])
         ):
             raise ValueError("a value lies outside of its shard")
         found.append(values)

@@ -6,7 +6,7 @@ nothing else. Every group comes as one batch without gaps, for pages end where c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,9 +14,15 @@ import numpy as np
 
 from dsort.containers.base import ContainerOptions
 from dsort.containers.columnar.blocks import GroupRows
-from dsort.containers.columnar.plain_chunks import PlainColumn
-from dsort.containers.columnar.schema import encoded, is_binary, is_media, plain_schema
-from dsort.containers.columnar.stitched import GroupWritten, footer_of, stitched_end
+from dsort.containers.columnar.plain_chunks import CODECS, PlainColumn
+from dsort.containers.columnar.schema import (
+    encoded,
+    is_binary,
+    is_media,
+    is_varying,
+    plain_schema,
+)
+from dsort.containers.columnar.stitched import MAGIC, GroupWritten, footer_of, stitched_end
 from dsort.containers.columnar.thrift import Struct
 from dsort.containers.columnar.values import Leaf, leaves_of
 from dsort.data.columns import Int64s
@@ -41,8 +47,8 @@ Write = Callable[[Sequence[memoryview]], None]
 class TableWriter(Protocol):
     """Writes one shard."""
 
-    away: tuple[Leaf, ...]
-    """What row groups come without, where it can be had so."""
+    columns: tuple[PlainColumn, ...]
+    """What row groups come without, as pages, where it can be had so."""
 
     def write(self, rows: GroupRows) -> None:
         """The next row group, in plain types."""
@@ -51,10 +57,19 @@ class TableWriter(Protocol):
         """Write what ends the shard."""
 
 
-def open_writer(suffix: str, schema: Any, options: ContainerOptions, write: Write) -> TableWriter:
-    """A writer of a shard with the suffix ``suffix``, whose bytes go to ``write`` in order."""
+def open_writer(
+    suffix: str,
+    schema: Any,
+    options: ContainerOptions,
+    write: Write,
+    *,
+    long: Collection[str] = (),
+) -> TableWriter:
+    """A writer of a shard with the suffix ``suffix``, whose bytes go to ``write`` in order.
+    ``long``: columns whose texts or binaries are long; of Parquet, they are written as they are or
+    compressed, without dictionaries."""
     if suffix == ".parquet":
-        return _ParquetWriter(schema, options, write)
+        return _ParquetWriter(schema, options, write, long)
     return _ArrowWriter(schema, options, write, is_stream=suffix == ".arrows")
 
 
@@ -131,24 +146,32 @@ def _sink(write: Write) -> Any:
 
 class _ParquetWriter:
     """As Hugging Face's libraries write them: files in columns are stored as they are, all else is
-    compressed; there is a page index. The files are written here, and all else by pyarrow."""
+    compressed; there is a page index. Files and long values are written here, and all else by
+    pyarrow."""
 
-    def __init__(self, schema: Any, options: ContainerOptions, write: Write) -> None:
+    def __init__(
+        self, schema: Any, options: ContainerOptions, write: Write, long: Collection[str]
+    ) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         described = _Described.of(schema)
+        codec = options.compression or "snappy"
         self._plain = plain_schema("of the job", schema)
-        self._columns = _plain_columns(schema)
-        self._numbers = [described.paths.index(".".join(each.path)) for each in self._columns]
-        self.away = tuple(each.leaf for each in self._columns)
+        self.columns = tuple(_plain_columns(schema, codec, long))
+        self._numbers = [described.paths.index(".".join(each.path)) for each in self.columns]
+        self._away = tuple(each.leaf for each in self.columns)
         self._whole = described.footer
-        self._schema = _without(schema, self.away)
+        self._schema = _without(schema, self._away)
         self._write_on, self._at, self._own_at = write, 0, 0
         self._groups: list[GroupWritten] = []
         self._end: bytearray | None = None
-        codec = options.compression or "snappy"
-        own = [".".join(each.path) for each in self._columns]
+        if not len(self._schema):
+            self._writer: Any = None
+            self._write_on([memoryview(MAGIC)])
+            self._at = len(MAGIC)
+            return
+        own = [".".join(each.path) for each in self.columns]
         paths = [path for path in described.paths if path not in own]
         encoded_paths = [path for path in paths if path not in described.binary]
         has_files = any(path in described.media for path in paths) and not own
@@ -162,34 +185,37 @@ class _ParquetWriter:
             write_page_index=True,
             write_batch_size=MEDIA_VALUES_A_BATCH if has_files else None,
         )
-        self._out.flush()
+        self._flush = self._out.flush
+        self._flush()
         self._table_of = pa.Table.from_batches
 
     def write(self, rows: GroupRows) -> None:
-        if rows.leaves != self.away:
-            rows = GroupRows.of_batch(rows.light, self._plain, self.away)
+        if rows.columns != self.columns:
+            rows = GroupRows.of_batch(rows.light, self._plain, self.columns)
         chunks = []
-        for column, slices in zip(self._columns, rows.slices, strict=True):
-            chunks.append(column.write(rows.light, slices, self._at, self._write_on))
+        for pages in rows.pages:
+            chunks.append(pages.write(self._at, self._write_on))
             self._at += chunks[-1].size_bytes
         start, shift = self._own_at, self._at - self._own_at
-        batch = encoded(_without_leaves(rows.light, self.away, self._schema), self._schema)
-        table = self._table_of([batch], self._schema)
-        self._writer.write_table(table, row_group_size=max(batch.num_rows, 1))
-        self._out.flush()
+        if self._writer is not None:
+            batch = encoded(_without_leaves(rows.light, self._away, self._schema), self._schema)
+            table = self._table_of([batch], self._schema)
+            self._writer.write_table(table, row_group_size=max(batch.num_rows, 1))
+            self._flush()
         self._groups.append(GroupWritten(rows.num_rows, tuple(chunks), start, self._own_at, shift))
 
     def close(self) -> None:
-        if self.away:
-            self._end = bytearray()
-        self._writer.close()
-        self._out.flush()
-        if self._end is not None:
+        if self._writer is not None:
+            if self._away:
+                self._end = bytearray()
+            self._writer.close()
+            self._flush()
+        if self._away:
             end = stitched_end(
-                memoryview(self._end),
-                self._own_at - len(self._end),
+                None if self._end is None else memoryview(self._end),
+                self._own_at - len(self._end or b""),
                 self._whole,
-                self._columns,
+                self.columns,
                 self._numbers,
                 self._groups,
                 self._at,
@@ -207,30 +233,36 @@ class _ParquetWriter:
         self._at += size_bytes
 
 
-def _plain_columns(schema: Any) -> list[PlainColumn]:
-    """The columns that are written here: the content of files."""
+def _plain_columns(schema: Any, codec: str, long: Collection[str]) -> list[PlainColumn]:
+    """The columns that are written here: the content of files, and what is long."""
     found = []
-    for leaf in leaves_of(schema):
+    for leaf in leaves_of(plain_schema("of the job", schema)):
         field = schema.field(leaf.column)
-        if leaf.child < 0 or not is_media(field.type) or not is_binary(leaf.kind):
-            continue
-        child = field.type.field(leaf.child)
-        if child.name == "bytes":
-            path = (field.name, child.name)
-            found.append(PlainColumn(leaf, path, field.nullable, child.nullable))
+        if leaf.child < 0:
+            if field.name in long and is_varying(field.type) and codec in CODECS:
+                found.append(PlainColumn(leaf, (field.name,), False, field.nullable, codec))
+        elif is_media(field.type) and is_binary(leaf.kind):
+            child = field.type.field(leaf.child)
+            if child.name == "bytes":
+                path = (field.name, child.name)
+                found.append(PlainColumn(leaf, path, field.nullable, child.nullable))
     return found
 
 
 def _without(schema: Any, leaves: Sequence[Leaf]) -> Any:
-    """The schema of a file without these fields of structs."""
+    """The schema of a file without these columns, and these fields of structs."""
     import pyarrow as pa
 
-    fields = list(schema)
-    for at in {leaf.column for leaf in leaves}:
+    fields = []
+    for at, field in enumerate(schema):
         gone = {leaf.child for leaf in leaves if leaf.column == at}
-        kind = fields[at].type
-        kept = [kind.field(child) for child in range(kind.num_fields) if child not in gone]
-        fields[at] = fields[at].with_type(pa.struct(kept))
+        if -1 in gone:
+            continue
+        if gone:
+            kind = field.type
+            kept = [kind.field(child) for child in range(kind.num_fields) if child not in gone]
+            field = field.with_type(pa.struct(kept))
+        fields.append(field)
     return pa.schema(fields, metadata=None if leaves else schema.metadata)
 
 
@@ -238,13 +270,18 @@ def _without_leaves(batch: Any, leaves: Sequence[Leaf], schema: Any) -> Any:
     """The batch for such a file."""
     import pyarrow as pa
 
-    columns = list(batch.columns)
-    for at in {leaf.column for leaf in leaves}:
-        kind, column = schema.field(at).type, columns[at]
-        fields = [kind.field(child) for child in range(kind.num_fields)]
-        inner = [column.field(field.name) for field in fields]
-        nulls = column.is_null() if column.null_count else None
-        columns[at] = pa.StructArray.from_arrays(inner, fields=fields, mask=nulls)
+    whole = {leaf.column for leaf in leaves if leaf.child < 0}
+    parts = {leaf.column for leaf in leaves} - whole
+    columns: list[Any] = []
+    for at, column in enumerate(batch.columns):
+        if at in parts:
+            kind = schema.field(len(columns)).type
+            fields = [kind.field(child) for child in range(kind.num_fields)]
+            inner = [column.field(field.name) for field in fields]
+            nulls = column.is_null() if column.null_count else None
+            column = pa.StructArray.from_arrays(inner, fields=fields, mask=nulls)
+        if at not in whole:
+            columns.append(column)
     return pa.RecordBatch.from_arrays(columns, names=schema.names)
 
 
@@ -285,7 +322,7 @@ class _ArrowWriter:
     """Arrow IPC. In a stream each batch has dictionaries of its own. A file has one for a column:
     what a batch has besides comes as an addition to it."""
 
-    away: tuple[Leaf, ...] = ()
+    columns: tuple[PlainColumn, ...] = ()
 
     def __init__(
         self,
