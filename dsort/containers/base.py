@@ -106,11 +106,18 @@ class Scanner(Protocol):
 
 @runtime_checkable
 class ForwardScanner(Scanner, Protocol):
-    """A scanner that tells of members before it has read the whole shard."""
+    """A scanner that tells of members before it has read the whole shard.
+
+    No result depends on the bytes of a payload whose length ``plain_payload`` tells: a window need
+    not have them."""
 
     def found(self, first: int) -> MemberTable:
         """The members from number ``first`` on of those that were read so far, with names, kinds,
         ranges and payloads alone. Nothing says yet whether the shard is whole."""
+
+    def plain_payload(self, header: bytes) -> int | None:
+        """How long the payload behind ``header`` is, the block at which an entry begins; None where
+        that depends on more than this block."""
 
 
 class Payloads(Protocol):

@@ -19,8 +19,9 @@ from dsort.loader.decode import Decoder, Sample, decoder_of
 from dsort.loader.order import EpochOrder, OrderKind
 from dsort.loader.pipeline import PADDING, Budget, Pipeline
 from dsort.loader.position import Position, Remainder, Steps
+from dsort.loader.samples import sample_of
 from dsort.loader.shard_file import ShardFile
-from dsort.loader.shard_source import ShardSource, sample_of
+from dsort.loader.shard_source import ShardSource
 from dsort.options import RunOptions
 from dsort.reading.dataset import Dataset
 from dsort.reading.places import ShardPlace, Where

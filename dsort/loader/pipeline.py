@@ -27,6 +27,8 @@ __all__ = ["PADDING", "Budget", "Pipeline"]
 
 PADDING: Final = "__padding__"
 """The mark of samples that fill up the last step."""
+KEPT_BYTES: Final = 62 << 20
+"""More than is ahead of files. Twice 32 MiB is the most that glibc keeps in this way."""
 DECODED_AT_ONCE: Final = 8
 
 
@@ -74,6 +76,7 @@ class Pipeline:
     def samples(self, first: int, stride: int) -> Generator[Sample, None, None]:
         """The samples of steps ``first``, ``first + stride``, and so on. Ends its threads when it
         is closed, used up, or let go of."""
+        _keep_memory()
         fetchers = ThreadPoolExecutor(min(self._threads, 4), thread_name_prefix="dsort-fetch")
         decoders: ThreadPoolExecutor | None = None
         try:
@@ -151,6 +154,13 @@ class Pipeline:
         while self._retired and self._retired[0][0].done():
             self._retired.popleft()
         return made
+
+
+def _keep_memory() -> None:
+    """Have the C library keep the memory of samples that are let go of. At first glibc gives more
+    than 128 KiB at the end of its heap back to the kernel, and asks for it again with the next
+    batch. Once a larger piece was freed, it keeps twice as much as that piece had."""
+    bytearray(KEPT_BYTES // 2)  # is never written to: no page of it is ever there
 
 
 def _fetch(parts: list[_Part], count: int) -> list[Sample]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dsort.containers.base import Hop
 from dsort.containers.tar.header import BLOCK_BYTES, padded_bytes, until_nul
 
-__all__ = ["hop"]
+__all__ = ["hop", "plain_payload"]
 
 _MAGIC = slice(257, 262)
 _SIZE = slice(124, 136)
 _BELONGS_TO_NEXT = b"xXgLK"
+_KIND = 156
+_REGULAR_FILE = ord("0")
 
 
 def hop(block: bytes, at: int) -> Hop | None:
@@ -23,3 +25,17 @@ def hop(block: bytes, at: int) -> Hop | None:
         return None
     name = b"" if block[156] in _BELONGS_TO_NEXT else until_nul(block[:100])
     return Hop(at + BLOCK_BYTES + padded_bytes(max(size_bytes, 0)), name)
+
+
+def plain_payload(block: bytes) -> int | None:
+    """How many bytes the payload has that follows the header ``block``, where that is a regular
+    file's, and its size is said as all programs say it; None for all others."""
+    if len(block) < BLOCK_BYTES or block[_MAGIC] != b"ustar" or block[_KIND] != _REGULAR_FILE:
+        return None
+    digits, end = block[_SIZE][:-1], block[_SIZE][-1:]
+    if not digits.isdigit() or end not in b"\0 " or until_nul(block[:100]).endswith(b"/"):
+        return None
+    try:
+        return int(digits, 8)
+    except ValueError:
+        return None

@@ -28,6 +28,7 @@ from dsort.containers.tar.header import (
     parse_header,
     regular_file_headers,
 )
+from dsort.containers.tar.hop import plain_payload
 from dsort.containers.tar.member import (
     GlobalRecords,
     TarMember,
@@ -371,6 +372,11 @@ class TarScanner:
             self._window_bytes_min = short.bytes_end - self._at
         finally:
             held.release()
+
+    def plain_payload(self, header: bytes) -> int | None:
+        """How long the payload behind ``header`` is, the block at which an entry begins; None where
+        that depends on more than this block."""
+        return None if self._governing or self._ended else plain_payload(header)
 
     def found(self, first: int) -> MemberTable:
         """The members from number ``first`` on of those that were read so far. Hard links are as

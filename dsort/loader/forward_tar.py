@@ -1,0 +1,332 @@
+"""A tar that nothing is known of, read from its beginning to its end: records are formed on the
+way.
+
+Windows of the shard go through a scanner. Where members are small, a window is read whole, and
+samples are copied out of it. Where they are large, only headers and small members are read to the
+window, from header to header, and a payload is read once, into the ``bytes`` that are given out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Final, NoReturn
+
+import numpy as np
+import xxhash
+
+from dsort.containers.base import ForwardScanner
+from dsort.containers.tar.header import BLOCK_BYTES, padded_bytes
+from dsort.data.columns import Int64s
+from dsort.data.members import MemberKind, MemberTable
+from dsort.errors import ChangedInputError, ShardEndError
+from dsort.loader.decode import Sample
+from dsort.loader.direct_file import DirectFile
+from dsort.loader.samples import LARGE_BYTES, Contents, copied_from, samples_of
+from dsort.loader.shard_file import ShardFile
+from dsort.reading.places import ShardPlace
+from dsort.reading.record_index import RecordIndex
+
+__all__ = [
+    "FILE_BYTES_MAX",
+    "RANGE_BYTES_MAX",
+    "ForwardTar",
+    "NotForwardError",
+    "Room",
+    "wrong_count",
+]
+
+RANGE_BYTES_MAX: Final = 32 << 20
+FILE_BYTES_MAX: Final = 4 << 20
+"""The same of files, where one read costs nothing, and windows stay in a processor's cache."""
+PASSED_BYTES: Final = 2 << 20
+"""So much that nobody wants is not read for the hash of the shard, which then is not compared."""
+FIRST_BYTES: Final = 1 << 20
+"""The first window of a shard, so that the first batch need not wait; each is twice the last."""
+HOP_BYTES: Final = 4 * BLOCK_BYTES
+"""Read with each header: mostly that is a small member as well, and the header behind it."""
+HASHED_BYTES: Final = 1 << 20
+
+
+class NotForwardError(Exception):
+    """The shard has members that can only be told once all of it is known."""
+
+
+class Room:
+    """Memory that ranges are read to, one after the other: fresh memory costs more than a copy."""
+
+    def __init__(self, *, is_sparse: bool = False) -> None:
+        """``is_sparse``: little of it is written to, so it is not made of huge pages."""
+        self._view = memoryview(b"")
+        self._is_sparse = is_sparse
+
+    def view(self, size_bytes: int) -> memoryview:
+        """So many bytes. They are those that the last call gave."""
+        if len(self._view) < size_bytes:
+            self._view = _sparse(size_bytes) if self._is_sparse else np.empty(size_bytes, "B").data
+        return self._view[:size_bytes]
+
+
+def _sparse(size_bytes: int) -> memoryview:
+    made = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a kernel without huge pages
+        made.madvise(mmap.MADV_NOHUGEPAGE)
+    return memoryview(made)
+
+
+def wrong_count(place: ShardPlace, found: int) -> NoReturn:
+    """``ChangedInputError``: the shard has not as many records as is known of it."""
+    wanted = (
+        "more were counted" if place.records is None else f"its manifest says {place.records:,}"
+    )
+    raise ChangedInputError(
+        f"shard {place.name} in {place.bucket.uri} has {found:,} records, {wanted}",
+        hint="fetch or make it again; `dsort verify` compares all of a result",
+    )
+
+
+class _Window:
+    """Bytes ``start`` to ``stop`` of a shard, in memory but for ``holes``, (first, behind last)."""
+
+    def __init__(self) -> None:
+        self.view = memoryview(b"")
+        self.start = 0
+        self.is_whole = True  # or it has the headers alone, of all large members
+        self.holes: deque[tuple[int, int]] = deque()
+
+    @property
+    def stop(self) -> int:
+        return self.start + len(self.view)
+
+    def piece(self, at: int, stop: int) -> tuple[memoryview | None, int]:
+        """What there is from byte ``at`` on: (bytes, where they end); (None, where they go on) if
+        they are not here. Holes before ``at`` are forgotten."""
+        if not self.start <= at < self.stop:
+            return None, min(stop, self.start) if at < self.start else stop
+        while self.holes and self.holes[0][1] <= at:
+            self.holes.popleft()
+        hole = self.holes[0] if self.holes else (self.stop, self.stop)
+        if hole[0] <= at:
+            return None, min(stop, hole[1])
+        end = min(stop, self.stop, hole[0])
+        return self.view[at - self.start : end - self.start], end
+
+
+class ForwardTar:
+    """Reads a tar from its beginning to its end, and forms records on the way."""
+
+    def __init__(
+        self,
+        place: ShardPlace,
+        file: ShardFile,
+        scanner: ForwardScanner,
+        window_bytes: int,
+        url: str,
+        direct: DirectFile | None,
+    ) -> None:
+        """``direct``: the same file; None if the shard is none."""
+        self.index: RecordIndex | None = None  # of all of it, once it is known
+        self._place, self._file, self._scanner, self._url = place, file, scanner, url
+        self._direct = direct
+        self._is_plain = True  # so far: plain files that follow one another
+        self._room, self._sparse_room = Room(), Room(is_sparse=True)
+        self._scratch = Room()
+        self._window = _Window()
+        self._window_bytes = window_bytes
+        self._step_bytes = min(FIRST_BYTES, window_bytes)
+        self._size_bytes = file.info.size_bytes
+        self._members = 0  # that were taken from the scanner
+        self._pending: MemberTable | None = None  # of the record that may go on
+        self._parts: list[RecordIndex] = []
+        self._records = 0
+        self._last: tuple[RecordIndex, int, Contents] | None = None
+        self._hash: xxhash.xxh3_64 | None = xxhash.xxh3_64() if place.xxh3 else None
+        self._hashed = 0
+
+    def samples(self, rows: Int64s) -> Iterator[Sample]:
+        """The samples of ``rows``, none of which lies before those of an earlier call."""
+        at = 0
+        while True:
+            if self._last is not None:
+                part, first, contents = self._last
+                stop = int(np.searchsorted(rows, first + len(part)))
+                if stop > at:
+                    yield from samples_of(part, rows[at:stop] - first, contents, self._url)
+                    at = stop
+            if at == len(rows) and not self._is_at_end(rows):
+                return
+            if self._scanner.done:
+                if at < len(rows):
+                    wrong_count(self._place, self._records)
+                if self.index is None:
+                    self._finish()
+                return
+            self._read_window()
+
+    def finish(self) -> None:
+        """Read on to the end, if little is left."""
+        if self._size_bytes - self._scanner.next_offset > RANGE_BYTES_MAX:
+            return
+        while not self._scanner.done:
+            self._read_window()
+        if self.index is None:
+            self._finish()
+
+    def _is_at_end(self, rows: Int64s) -> bool:
+        """Whether the last record was asked for: then the rest is read, to know it is whole."""
+        wanted = self._place.records
+        return wanted is not None and len(rows) > 0 and int(rows[-1]) == wanted - 1
+
+    # -- windows ---------------------------------------------------------------------------------
+
+    def _read_window(self) -> None:
+        """Read on."""
+        begin = self._scanner.next_offset
+        pending_at = self._begin()
+        self._last = None
+        self._hash_until(pending_at)
+        most = self._window_bytes
+        is_large = self._is_plain and begin >= LARGE_BYTES * max(self._members, 1)
+        direct = self._direct if is_large else None
+        if direct is None and self._file.is_file:
+            most = min(most, FILE_BYTES_MAX)
+        step = max(min(self._step_bytes, most), self._scanner.window_bytes_min)
+        self._step_bytes = min(2 * step, self._window_bytes)
+        self._window = window = _Window()
+        window.start = pending_at if direct is None else begin
+        size = min(begin - window.start + step, self._size_bytes - window.start)
+        if direct is None:
+            window.view = self._room.view(size)
+            self._file.read_into(window.view, window.start)
+        else:
+            window.view, window.is_whole = self._sparse_room.view(size), False
+            self._is_plain = self._read_headers(direct, window)
+        if window.is_whole:
+            self._hash_until(window.stop)
+        if begin < window.stop:
+            self._scanner.feed(window.view[begin - window.start :], begin)
+        self._form()
+
+    def _begin(self) -> int:
+        """Where the record begins that may go on."""
+        if self._pending is None or not len(self._pending):
+            return min(self._scanner.next_offset, self._size_bytes)
+        return int(self._pending.range_start.min())
+
+    def _read_headers(self, direct: DirectFile, window: _Window) -> bool:
+        """Fill the window but for large payloads, which become its holes; False, and the rest is
+        read whole, where it is not headers of plain files that follow one another."""
+        view, base, total = window.view, window.start, len(window.view)
+        direct.will_need(base, total)
+        at = filled = 0  # of the view: the next header, and what is read
+        while at < total:
+            stop = min(at + HOP_BYTES, total)
+            if at + BLOCK_BYTES > filled:
+                direct.read_into(view[filled:stop], base + filled)
+                filled = stop
+            size = self._scanner.plain_payload(view[at : at + BLOCK_BYTES].tobytes())
+            if size is None or base + at + BLOCK_BYTES + padded_bytes(size) > self._size_bytes:
+                if filled < total:
+                    direct.read_into(view[filled:], base + filled)
+                return base + total == self._size_bytes
+            payload_at = at + BLOCK_BYTES
+            at = payload_at + padded_bytes(size)
+            if size >= LARGE_BYTES:  # of its last block, zeros behind it are wanted for the hash
+                window.holes.append((base + payload_at, base + at - BLOCK_BYTES))
+                filled = max(filled, at - BLOCK_BYTES)
+        if filled < total:
+            direct.read_into(view[filled:], base + filled)
+        return True
+
+    def _form(self) -> None:
+        """Make records of the members that were found, but for the last, which may go on, and those
+        whose payload goes on behind a window that was read whole."""
+        new = self._scanner.found(self._members)
+        self._members += len(new)
+        if bool((new.kind == MemberKind.HARDLINK).any()):
+            raise NotForwardError
+        table = new if self._pending is None else self._pending.followed_by(new, 0)
+        whole, _ = RecordIndex.of(table)
+        if not len(whole):  # nothing but directories and the like
+            self._pending = None
+            return
+        window = self._window
+        end = window.stop if window.is_whole else self._scanner.next_offset
+        # Records are whole if their last byte is there, and something else follows.
+        reach = np.searchsorted(np.maximum.accumulate(whole.high), end, "right")
+        count = int(reach) if self._scanner.done else min(int(reach), len(whole) - 1)
+        if count <= 0:
+            self._pending = table
+            return
+        files = int(whole.offsets[count])
+        part = RecordIndex(
+            whole.offsets[: count + 1],
+            whole.key_bytes[:count],
+            whole.names.run(0, files),
+            whole.start[:files],
+            whole.size[:files],
+        )
+        rows = np.flatnonzero(table.kind == MemberKind.FILE)
+        rest = np.arange(int(rows[files]) if files < len(rows) else len(table), len(table))
+        self._pending = table.taking(rest)
+        self._parts.append(part)
+        contents = copied_from(window.view, window.start) if window.is_whole else self._contents
+        self._last = part, self._records, contents
+        self._records += count
+
+    # -- members ---------------------------------------------------------------------------------
+
+    def _contents(self, starts: list[int], sizes: list[int]) -> Iterable[bytes]:
+        return map(self._read, starts, sizes)
+
+    def _read(self, start: int, size_bytes: int) -> bytes:
+        window = self._window
+        if size_bytes < LARGE_BYTES and window.start <= start <= window.stop - size_bytes:
+            at = start - window.start
+            return window.view[at : at + size_bytes].tobytes()
+        assert self._direct is not None
+        data = self._direct.read(start, size_bytes)
+        if self._hash is not None and size_bytes:
+            self._hash_until(start)
+        if self._hash is not None and start <= self._hashed < start + size_bytes:
+            self._hash.update(memoryview(data)[self._hashed - start :])
+            self._hashed = start + size_bytes
+        return data
+
+    # -- the hash of the shard ---------------------------------------------------------------------
+
+    def _hash_until(self, stop: int) -> None:
+        """Hash all that comes before byte ``stop``; what was passed over is read for it, if it is
+        not much."""
+        while self._hash is not None and self._hashed < stop:
+            piece, end = self._window.piece(self._hashed, stop)
+            if piece is None:
+                if end - self._hashed > PASSED_BYTES:
+                    self._hash = None
+                    return
+                piece = self._scratch.view(min(end - self._hashed, HASHED_BYTES))
+                self._file.read_into(piece, self._hashed)
+                end = self._hashed + len(piece)
+            self._hash.update(piece)
+            self._hashed = end
+
+    def _finish(self) -> None:
+        notes = self._scanner.finish().notes
+        if notes.shortfall:
+            raise ShardEndError(
+                f"shard {self._place.name} may not be whole: {notes.shortfall}",
+                hint="fetch or make it again",
+            )
+        self._hash_until(self._size_bytes)
+        found, wanted = self._hash, self._place.xxh3
+        if found is not None and found.hexdigest() != wanted:
+            raise ChangedInputError(
+                f"shard {self._place.name} in {self._place.bucket.uri} has other bytes than its "
+                f"manifest says: XXH3 {found.hexdigest()}, not {wanted}",
+                hint="fetch or make it again; `dsort verify` compares all of a result",
+            )
+        if self._place.records is not None and self._place.records != self._records:
+            wrong_count(self._place, self._records)
+        self.index = RecordIndex.joined(self._parts)

@@ -1,0 +1,160 @@
+"""``dsort.loader`` on large members of files, which are read with no buffer between: whatever lies
+between them, from byte to byte, and with the checksum of the shard."""
+
+from __future__ import annotations
+
+import io
+import random
+import tarfile
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+import dsort
+from dsort.loader import Loader, direct_file, forward_tar
+
+FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
+ODD = ("", "none", "long", "pax", "global", "directory", "hardlink", "tar", "dot-d")
+
+
+@pytest.fixture
+def read_directly(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of what is read directly. Windows begin small, so that small shards have many."""
+    found: list[int] = []
+    read = direct_file.DirectFile.read
+
+    def noted(self: direct_file.DirectFile, start: int, size_bytes: int) -> bytes:
+        found.append(size_bytes)
+        return read(self, start, size_bytes)
+
+    monkeypatch.setattr(direct_file.DirectFile, "read", noted)
+    monkeypatch.setattr(forward_tar, "FIRST_BYTES", 48 << 10)
+    return found
+
+
+def write_odd_tar(path: Path, records: int, odd: str, kind: int, rng: random.Random) -> None:
+    """Large pictures and small texts, and in the midst of them what ``odd`` says."""
+    path.parent.mkdir(exist_ok=True)
+    inner = io.BytesIO()
+    with tarfile.open(fileobj=inner, mode="w") as archive:  # payload that looks like a shard
+        for number in range(90):
+            archive.addfile(tarfile.TarInfo(f"fake/{number}.jpg"))
+    with tarfile.open(path, "w", format=kind) as archive:
+        for number in range(records):
+            stem = f"{number:04d}"
+            is_odd = number % 7 == 5
+            if is_odd and odd == "long" and kind != tarfile.USTAR_FORMAT:
+                stem += "-" + "x" * 140
+            parts = [("jpg", rng.randbytes(rng.randrange(17 << 10, 60 << 10)))]
+            parts += [("txt", rng.randbytes(rng.choice([0, 1, 511, 512, 513, 3000])))]
+            if is_odd and odd == "tar":
+                parts += [("tar", inner.getvalue() * 2)]
+            rng.shuffle(parts)
+            for extension, payload in parts:
+                info = tarfile.TarInfo(f"{stem}.{extension}")
+                info.size = len(payload)
+                if is_odd and odd == "pax" and kind == tarfile.PAX_FORMAT:
+                    info.pax_headers = {"comment": "é" * 700}
+                archive.addfile(info, io.BytesIO(payload))
+            if not is_odd:
+                continue
+            between = tarfile.TarInfo("between")
+            if odd == "directory":
+                between.type = tarfile.DIRTYPE
+                archive.addfile(between)
+            elif odd == "hardlink" and number > 20:
+                between.name, between.type = f"{stem}.link", tarfile.LNKTYPE
+                between.linkname = f"{stem}.jpg"
+                archive.addfile(between)
+            elif odd == "dot-d":  # a file by its kind, a directory by its name
+                between.name, between.type = "between/", tarfile.REGTYPE
+                archive.addfile(between)
+            elif odd == "global" and kind == tarfile.PAX_FORMAT:
+                block = between.create_pax_global_header({"comment": "all"})
+                archive.fileobj.write(block)  # type: ignore[union-attr]
+                archive.offset += len(block)
+
+
+def as_tuples(samples: list[dict[str, Any]]) -> list[Any]:
+    return [(s["__key__"], sorted((n, v) for n, v in s.items() if n[0] != "_")) for s in samples]
+
+
+def test_large_members_are_those_that_are_there_whatever_is_between_them(
+    tmp_path: Path, read_directly: list[int]
+) -> None:
+    rng = random.Random(5)
+    for kind in FORMATS:
+        for odd in ODD:
+            path = tmp_path / f"{odd}-{kind}.tar"
+            write_odd_tar(path, 30, odd, kind, rng)
+            wanted = [
+                (r.key, sorted((n[len(r.key) + 1 :].lower(), x) for n, x in r.members.items()))
+                for r in dsort.read_shards(path)
+            ]
+            read_directly.clear()
+            by_way: dict[str, Any] = {}
+            for way, cache in (("forward", ""), ("indexed", str(tmp_path / "kept"))):
+                ranks = [
+                    Loader([path], batch_size=2, rank=r, world_size=2, remainder="pad", cache=cache)
+                    for r in range(2)
+                ]
+                steps = zip(*ranks, strict=True)
+                samples = [s for step in steps for batch in step for s in batch]
+                by_way[way] = as_tuples([s for s in samples if "__padding__" not in s])
+                assert by_way[way] == wanted, (way, odd, kind)
+            assert read_directly, (odd, kind)
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_the_checksum_of_a_shard_of_large_members_is_compared(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    workers_here: None,
+    read_directly: list[int],
+    world_size: Literal[1, 3],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_odd_tar(tmp_path / "in" / "a.tar", 40, "none", tarfile.GNU_FORMAT, random.Random(1))
+    spec = {"input_bck": "in", "output_bck": "out", "output_format": "s-%d"}
+    report = dsort.run({**spec, "output_shard_count": 1, "algorithm": {"kind": "shuffle"}})
+    (path,) = (tmp_path / "out").glob("*.tar")
+    data = path.read_bytes()
+
+    def samples() -> list[list[dict[str, Any]]]:
+        options: dict[str, Any] = {"world_size": world_size, "cache": "", "remainder": "pad"}
+        return [
+            [s for batch in Loader(report, batch_size=2, rank=rank, **options) for s in batch]
+            for rank in range(world_size)
+        ]
+
+    assert len({s["__key__"] for rank in samples() for s in rank}) == 40
+    assert read_directly
+    with tarfile.open(path) as archive:
+        first, *_, last = [m for m in archive if m.size > 16 << 10]
+    places = [first.offset_data + 5, last.offset_data + last.size - 1, last.offset_data - 20]
+    for place in (*places, len(data) - 1):
+        path.write_bytes(data)
+        with path.open("r+b") as file:  # so that nothing but the content is another
+            file.seek(place)
+            file.write(bytes([data[place] ^ 1]))
+        with pytest.raises((dsort.ChangedInputError, dsort.CorruptShardError, dsort.ShardEndError)):
+            samples()
+
+
+def test_a_shard_that_is_cut_while_it_is_read_names_itself(
+    tmp_path: Path, read_directly: list[int]
+) -> None:
+    path = tmp_path / "a.tar"
+    write_odd_tar(path, 200, "none", tarfile.GNU_FORMAT, random.Random(2))
+    for cache in ("", str(tmp_path / "kept")):
+        data = path.read_bytes()
+        loader = Loader([path], batch_size=1, cache=cache, memory_bytes=1, threads=1)
+        batches = iter(loader)
+        next(batches)
+        with path.open("r+b") as file:
+            file.truncate(len(data) // 2)
+        with pytest.raises(dsort.DsortError, match=r"a\.tar"):
+            list(batches)
+        path.write_bytes(data)
+        assert len(list(Loader([path], cache=cache))) == 200
