@@ -10,6 +10,8 @@ import contextlib
 import sys
 from dataclasses import replace
 
+import numpy  # noqa: F401 - first, at this depth of imports: see section 8 of ARCHITECTURE.md
+
 from dsort.data.tally import Tally
 from dsort.errors import DsortError, JobStoppedError, StorageError
 from dsort.job.amend import forget_replaced

@@ -180,7 +180,8 @@ def _readers(plan: Plan, runs: Sequence[Int64s]) -> Int64s:
     shard, partition = plan.shards.partitions()
     run = run_of[shard]
     count = int(partition.max(initial=-1)) + 1
-    wanted = np.unique(run[run >= 0] * max(count, 1) + partition[run >= 0])
+    pairs = np.sort(run[run >= 0] * max(count, 1) + partition[run >= 0])
+    wanted = pairs[np.diff(pairs, prepend=-1) > 0]  # np.unique loads numpy.ma: as long as all this
     return np.bincount(wanted % max(count, 1), minlength=count)
 
 

@@ -18,13 +18,22 @@ if TYPE_CHECKING:  # steps are known with every spec, and need not load numpy fo
     from dsort.order.table import RecordTable
 
 
-__all__ = ["Needs", "ReadText", "Step"]
+__all__ = ["OPTIONS_CONFIG", "Needs", "ReadText", "Step", "leave_out_descriptions"]
+
+OPTIONS_CONFIG: dict[str, Any] = {"extra": "forbid", "use_attribute_docstrings": True}
+"""Pydantic's, of the options of a step: the text below a field is its description."""
 
 Needs = Literal["index", "member", "payload"]
 
 ReadText = Callable[[str], str]
 """What gives the text at a path or URL, bytes that are no UTF-8 as lone surrogates. ``InputError``
 and its children say why it cannot be had."""
+
+
+def leave_out_descriptions() -> None:
+    """Have no options described that are looked at from here on. To describe them, pydantic reads
+    the sources of all steps again: 160 million instructions, for jobs that print no schema."""
+    OPTIONS_CONFIG["use_attribute_docstrings"] = False
 
 
 class Step(ABC):

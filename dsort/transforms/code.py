@@ -10,6 +10,7 @@ from annotated_types import Ge
 from typing_extensions import TypedDict
 
 from dsort.order.base import OptionError
+from dsort.transforms.base import OPTIONS_CONFIG
 from dsort.transforms.payload import (
     Concurrency,
     Limits,
@@ -50,7 +51,7 @@ Decoder = Literal[
 class MapOptions(TypedDict):
     """What a spec gives for ``map``."""
 
-    __pydantic_config__ = {"extra": "forbid", "use_attribute_docstrings": True}  # type: ignore[misc]
+    __pydantic_config__ = OPTIONS_CONFIG  # type: ignore[misc]
 
     python: str
     """The function, or class whose objects are called: `package.module:name`, or `file.py:name`.

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from dsort.errors import TransformError
 from dsort.naming.names import readable
 from dsort.order.base import OptionError
-from dsort.transforms.base import Step
+from dsort.transforms.base import OPTIONS_CONFIG, Step
 
 if TYPE_CHECKING:
     from dsort.data.columns import Bools, Int64s
@@ -22,7 +22,7 @@ __all__ = ["Fields", "check_extension"]
 class FieldsOptions(TypedDict):
     """What a spec gives for ``fields``: at least one of these."""
 
-    __pydantic_config__ = {"extra": "forbid", "use_attribute_docstrings": True}  # type: ignore[misc]
+    __pydantic_config__ = OPTIONS_CONFIG  # type: ignore[misc]
 
     keep: NotRequired[list[str]]
     """Extensions of the members that stay; all others go. `info:info.json` keeps `info.json` and

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from dsort.errors import InvariantError
 from dsort.order.base import OptionError
-from dsort.transforms.base import ReadText, Step
+from dsort.transforms.base import OPTIONS_CONFIG, ReadText, Step
 
 if TYPE_CHECKING:
     from dsort.data.columns import Bools, BytesColumn
@@ -24,7 +24,7 @@ __all__ = ["DropKeys", "KeepKeys"]
 class KeyListOptions(TypedDict):
     """Which keys: exactly one of these."""
 
-    __pydantic_config__ = {"extra": "forbid", "use_attribute_docstrings": True}  # type: ignore[misc]
+    __pydantic_config__ = OPTIONS_CONFIG  # type: ignore[misc]
 
     keys: NotRequired[list[str]]
     """The keys themselves: whole record keys, as `dsort inspect` shows them."""

@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 from dsort.errors import InvariantError
 from dsort.order.base import OptionError
 from dsort.sizes import parse_size_bytes
-from dsort.transforms.base import Step
+from dsort.transforms.base import OPTIONS_CONFIG, Step
 
 if TYPE_CHECKING:
     from dsort.order.table import RecordTable
@@ -34,7 +34,7 @@ Concurrency = Annotated[int, Ge(1)] | list[Annotated[int, Ge(1)]]
 class ResourceOptions(TypedDict):
     """What each process of a step has."""
 
-    __pydantic_config__ = {"extra": "forbid", "use_attribute_docstrings": True}  # type: ignore[misc]
+    __pydantic_config__ = OPTIONS_CONFIG  # type: ignore[misc]
 
     memory: NotRequired[str]
     """Address space at most: `4GiB`. What wants more gets a MemoryError. Default: no limit."""

@@ -10,6 +10,7 @@ from annotated_types import Ge, MinLen
 from typing_extensions import TypedDict
 
 from dsort.order.base import OptionError
+from dsort.transforms.base import OPTIONS_CONFIG
 from dsort.transforms.fields import check_extension
 from dsort.transforms.payload import (
     Concurrency,
@@ -29,7 +30,7 @@ BATCH_RECORDS = 256
 class ExecOptions(TypedDict):
     """What a spec gives for ``exec``."""
 
-    __pydantic_config__ = {"extra": "forbid", "use_attribute_docstrings": True}  # type: ignore[misc]
+    __pydantic_config__ = OPTIONS_CONFIG  # type: ignore[misc]
 
     command: Annotated[list[str], MinLen(1)]
     """The program and its arguments, for no shell: `["ffmpeg", "-i", "$IN/flac", "$OUT/wav"]`.
@@ -54,7 +55,7 @@ class ExecOptions(TypedDict):
 class HttpOptions(TypedDict):
     """What a spec gives for ``http``."""
 
-    __pydantic_config__ = {"extra": "forbid", "use_attribute_docstrings": True}  # type: ignore[misc]
+    __pydantic_config__ = OPTIONS_CONFIG  # type: ignore[misc]
 
     url: str
     """Of a server that takes content by PUT and answers with what became of it: an AIStore ETL

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from dsort.errors import TransformError
 from dsort.naming.names import readable
-from dsort.transforms.base import Step
+from dsort.transforms.base import OPTIONS_CONFIG, Step
 from dsort.transforms.fields import check_extension
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ __all__ = ["Require", "RequireOptions"]
 class RequireOptions(TypedDict):
     """What a spec gives for ``require``."""
 
-    __pydantic_config__ = {"extra": "forbid", "use_attribute_docstrings": True}  # type: ignore[misc]
+    __pydantic_config__ = OPTIONS_CONFIG  # type: ignore[misc]
 
     extensions: Annotated[list[str], MinLen(1)]
     """Extensions of the members that a record must have: `[jpg, cls]`. `jpg;png;jpeg`: one of these

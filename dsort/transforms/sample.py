@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NotRequired
 from annotated_types import Ge, Le
 from typing_extensions import TypedDict
 
-from dsort.transforms.base import Step
+from dsort.transforms.base import OPTIONS_CONFIG, Step
 
 if TYPE_CHECKING:
     from dsort.order.table import RecordTable
@@ -19,7 +19,7 @@ __all__ = ["Sample"]
 class SampleOptions(TypedDict):
     """What a spec gives for ``sample``."""
 
-    __pydantic_config__ = {"extra": "forbid", "use_attribute_docstrings": True}  # type: ignore[misc]
+    __pydantic_config__ = OPTIONS_CONFIG  # type: ignore[misc]
 
     fraction: Annotated[float, Ge(0), Le(1)]
     """Of the records, from 0 to 1. A smaller fraction keeps some of those that a larger keeps."""
