@@ -19,11 +19,13 @@ import xxhash
 
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
 
-__all__ = ["hash_keys", "md5_digests", "mix", "shard_seed", "shuffle_words"]
+__all__ = ["any_twice", "hash_keys", "md5_digests", "mix", "shard_seed", "shuffle_words"]
 
 _ADD = np.uint64(0x9E3779B97F4A7C15)
 _MULTIPLY_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MULTIPLY_2 = np.uint64(0x94D049BB133111EB)
+_ROUNDS_MAX = 6
+_SORTED_MAX = 4096
 
 
 def hash_keys(keys: Iterable[bytes], count: int) -> UInt64s:
@@ -48,13 +50,34 @@ def mix(words: UInt64s) -> UInt64s:
     return z
 
 
+def any_twice(hashes: UInt64s) -> bool:
+    """Whether a hash occurs more than once. Each leaves its row in a slot that its top bits name;
+    rows that find another there are compared with it, and try again among themselves: half of what
+    a sort takes."""
+    for _ in range(_ROUNDS_MAX):
+        if len(hashes) <= _SORTED_MAX:
+            break
+        bits = len(hashes).bit_length() + 1
+        slot = (hashes >> np.uint64(64 - bits)).view(np.int64)
+        rows = np.arange(len(hashes), dtype=np.int32)
+        last = np.empty(1 << bits, np.int32)
+        last[slot] = rows
+        found = last[slot]
+        lost = np.flatnonzero(found != rows)
+        again = hashes[lost]
+        if bool((again == hashes[found[lost]]).any()):
+            return True
+        hashes = mix(again)  # a bijection: other bits are on top, and none are equal that were not
+    ordered = np.sort(hashes)
+    return bool((ordered[1:] == ordered[:-1]).any())
+
+
 def shuffle_words(key_hash: UInt64s, seed_of_shard: int, earlier: Int64s | None = None) -> UInt64s:
     """The shuffle's sort keys of one shard's records, in order; shape ``(n,)``. ``earlier``: how
     many records of the shard before these have the key of each; None: there are none."""
     words = mix(key_hash ^ np.uint64(seed_of_shard))
     nth = np.zeros(0, np.int64) if earlier is None else earlier.copy()
-    ordered = np.sort(key_hash)
-    if (ordered[1:] == ordered[:-1]).any():
+    if any_twice(key_hash):
         order = np.argsort(key_hash, kind="stable")
         hashes, rows = key_hash[order], np.arange(len(order))
         begins = np.append(True, hashes[1:] != hashes[:-1])

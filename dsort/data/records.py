@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s, cut_rows, equal_ranges
 from dsort.data.entries import packed_entries
-from dsort.data.hashes import hash_keys
+from dsort.data.hashes import any_twice, hash_keys
 from dsort.data.index import Segments
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.new_names import NewNames
@@ -237,7 +237,7 @@ def form_records(members: MemberTable, stray_members: str) -> FormedRecords:
     key_hash = np.where(stray[first_rows], key_hash ^ STRAY_SALT, key_hash)
 
     non_adjacent = 0
-    if _any_twice(key_hash):
+    if any_twice(key_hash):
         members_of = np.append(np.flatnonzero(starts), len(rows))
         merged = _merge_by_key(members.names, rows, members_of, stray[first_rows], keys, key_hash)
         non_adjacent = len(keys) - len(merged.first)
@@ -321,22 +321,18 @@ def starts_record(names: BytesColumn, rows: Int64s, key_bytes: Int64s, stray: Bo
 
 def _key_column(names: BytesColumn, rows: Int64s, key_bytes: Int64s) -> BytesColumn:
     """The first ``key_bytes`` bytes of each named row."""
-    lengths = key_bytes[rows]
+    is_all = _are_all(rows, len(names))
+    lengths = key_bytes if is_all else key_bytes[rows]
     width, key_width = names.width, int(lengths[0]) if len(lengths) else 0
-    if not bool((lengths == key_width).all()):
+    if lengths.strides != (0,) and not bool((lengths == key_width).all()):
         width = None
     if isinstance(names, NumberedColumn) and width and key_width == len(names.before) + DIGITS:
-        return names.take(rows).without_end()
+        return (names if is_all else names.take(rows)).without_end()
     if width is not None and key_width:
         table = names.blob.reshape(len(names), width)[rows, :key_width]
         ends = np.arange(0, (len(rows) + 1) * key_width, key_width, dtype=np.int64)
         return BytesColumn(ends, table.reshape(-1))
     return cut_rows(names.blob, names.offsets[:-1][rows], lengths)
-
-
-def _any_twice(values: UInt64s) -> bool:
-    ordered = np.sort(values)
-    return bool((ordered[1:] == ordered[:-1]).any())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -464,11 +460,17 @@ def _repeated_in_large(names: BytesColumn, rows: Int64s, record_of: Int64s) -> N
 
 def stored_bytes_of(members: MemberTable, rows: Int64s) -> Int64s:
     """What the members of ``rows`` take in an output shard."""
-    stored = members.range_length[rows]
+    is_all = _are_all(rows, len(members))
+    stored = members.range_length if is_all else members.range_length[rows]
     for pieces in (members.literals, members.tails):
         if pieces:
             stored = stored + column_of(pieces, len(members)).lengths[rows]
     return stored
+
+
+def _are_all(rows: Int64s, count: int) -> bool:
+    """Whether ``rows`` are all of ``count``, in order: then nothing need be looked up."""
+    return len(rows) == count and bool((rows == np.arange(count)).all())
 
 
 def _sums(values: Int64s, offsets: NDArray[np.integer]) -> Int64s:
@@ -479,7 +481,9 @@ def _sums(values: Int64s, offsets: NDArray[np.integer]) -> Int64s:
 
 
 def _segments(members: MemberTable, rows: Int64s, member_offsets: Int64s) -> Segments:
-    start, length = members.range_start[rows], members.range_length[rows]
+    start, length = members.range_start, members.range_length
+    if not _are_all(rows, len(members)):
+        start, length = start[rows], length[rows]
     if len(member_offsets) == len(rows) + 1 and not (members.literals or members.tails):
         return Segments(member_offsets, start, length, np.zeros(0, np.uint8))
     begins_record = np.zeros(len(rows), np.bool_)

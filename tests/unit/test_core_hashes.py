@@ -9,7 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dsort.data.hashes import hash_keys, md5_digests, mix, shard_seed, shuffle_words
+from dsort.data.hashes import (
+    any_twice,
+    hash_keys,
+    md5_digests,
+    mix,
+    shard_seed,
+    shuffle_words,
+)
 from dsort.data.index import SortKeys
 from dsort.order.sort import order_rows
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
@@ -147,3 +154,16 @@ def test_another_seed_is_another_permutation() -> None:
     first, second = (np.argsort(shuffle_words(keys, shard_seed(s, "a.tar"))) for s in ("1", "2"))
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.15
     assert (first == second).sum() < 10
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 4096, 4097, 60_000])
+def test_a_hash_that_comes_twice_is_found_whatever_the_others_are(count: int) -> None:
+    rng = np.random.default_rng(count)
+    spread = rng.choice(1 << 40, count, replace=False).astype(np.uint64)
+    for hashes in (mix(spread), spread, np.arange(count, dtype=np.uint64)):
+        assert not any_twice(hashes)
+        for row, other in ((0, count - 1), (count // 2, count // 3)):
+            again = hashes.copy()
+            if row != other and count > 1:
+                again[row] = again[other]
+                assert any_twice(again)
