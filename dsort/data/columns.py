@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ __all__ = [
     "UInt64s",
     "cut_rows",
     "equal_ranges",
+    "numbers_at",
 ]
 
 Int64s = NDArray[np.int64]
@@ -33,6 +35,24 @@ _LONG_BYTES = 48
 _SPARE_SHARE = 4
 """Rows are cut out as long as the longest, and then shortened, if that is not more times as many
 bytes."""
+
+
+_NARROWED_MIN: Final = 1 << 15
+"""With fewer rows, all of a column is in the processor's cache as it is."""
+
+
+def numbers_at(column: Int64s, rows: NDArray[np.integer]) -> Int64s:
+    """``column[rows]``. What is looked up in any order is made as narrow as its numbers first: of a
+    million, 3 to 5 ns each in place of 10."""
+    found: Int64s
+    if len(rows) >= _NARROWED_MIN and len(column) and column.strides != (0,):
+        low, high = int(column.min()), int(column.max())
+        if low >= 0 and high < 1 << 32:
+            narrow = column.astype(np.uint16 if high < 1 << 16 else np.uint32)
+            found = narrow[rows].astype(np.int64)
+            return found
+    found = column[rows]
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt8s, UInt64s
+from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt8s, UInt64s, numbers_at
 from dsort.data.new_names import NewNames
 from dsort.data.numbered import NumberedColumn
 
@@ -96,7 +96,8 @@ class Segments:
         names = None if self.names is None else self.names.take(rows)
         if self.are_single():
             offsets = np.arange(len(rows) + 1, dtype=np.int64)
-            return Segments(offsets, self.start[rows], self.length[rows], self.literals, names)
+            start, length = numbers_at(self.start, rows), numbers_at(self.length, rows)
+            return Segments(offsets, start, length, self.literals, names)
         counts = np.diff(self.offsets)[rows]
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(counts, out=offsets[1:])
@@ -206,7 +207,7 @@ class RecordIndex:
 
     def take(self, rows: Rows) -> RecordIndex:
         """The records ``rows`` in that order."""
-        ordinal = self.ordinal[rows]
+        ordinal = numbers_at(self.ordinal, rows)
         if isinstance(self.keys, NumberedColumn) and self.keys.numbers is self.ordinal:
             keys: BytesColumn = NumberedColumn(self.keys.before, ordinal, self.keys.after)
         else:
@@ -221,8 +222,8 @@ class RecordIndex:
             key_hash=None if self.key_hash is None else self.key_hash[rows],
             sort=sort,
             members=_taken(self.members, rows),
-            payload_bytes=self.payload_bytes[rows],
-            stored_bytes=self.stored_bytes[rows],
+            payload_bytes=numbers_at(self.payload_bytes, rows),
+            stored_bytes=numbers_at(self.stored_bytes, rows),
             segments=None if self.segments is None else self.segments.take(rows),
             content_hash=None if self.content_hash is None else self.content_hash[rows],
             entries=None if self.entries is None else self.entries.take(rows),

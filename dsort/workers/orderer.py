@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from dsort.containers.base import Container
-from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s
+from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s, numbers_at
 from dsort.data.index import Origins, Segments, SortKeys
 from dsort.data.joins import JoinRule
 from dsort.data.tally import SAMPLES_MAX
@@ -316,7 +316,7 @@ class _Columns:
         parts = self._rows.parts
         if any(part.blocks is not None for part in parts):
             return self._ordered_tables(order)
-        stored = self._stored[order]
+        stored = numbers_at(self._stored, order)
         is_one = self._members.strides == (0,)
         members = self._members[: len(order)] if is_one else self._members[order]
         if self._spill:
@@ -325,7 +325,7 @@ class _Columns:
             starts = np.cumsum(self._stored) - self._stored
             segments = Segments(
                 np.arange(len(order) + 1, dtype=np.int64),
-                starts[order],
+                numbers_at(starts, order),
                 stored,
                 np.zeros(0, np.uint8),
             )
@@ -336,10 +336,10 @@ class _Columns:
         return OrderedRows(
             source=np.broadcast_to(np.int32(0), shard.shape) if self._spill else shard,
             shard=shard,
-            ordinal=self.ordinal[order],
+            ordinal=numbers_at(self.ordinal, order),
             group=None if self.sort.group is None else self.sort.group[order],
             members=members,
-            payload_bytes=self._payload[order],
+            payload_bytes=numbers_at(self._payload, order),
             stored_bytes=stored,
             segments=segments,
             content_hash=None if self._content_hash is None else self._content_hash[order],

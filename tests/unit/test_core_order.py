@@ -7,9 +7,15 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from dsort.data.columns import BytesColumn
+from dsort.data.columns import BytesColumn, numbers_at
 from dsort.data.index import SortKeys
-from dsort.order.sort import float_words, int_words, natural_keys, order_rows
+from dsort.order.sort import (
+    float_words,
+    int_words,
+    natural_keys,
+    order_rows,
+    stable_argsort,
+)
 
 
 def texts(values: list[bytes]) -> SortKeys:
@@ -84,3 +90,31 @@ def test_one_long_key_does_not_make_all_of_them_long() -> None:
     tracemalloc.stop()
     assert found == sorted(values)
     assert peak_bytes < 40 << 20  # 20 KB for each of 20,000 keys would be 400 MB
+
+
+@pytest.mark.parametrize("count", [2, 100, 70_000])
+def test_words_are_sorted_stably_wherever_they_differ(count: int) -> None:
+    rng = np.random.default_rng(count)
+    spread = rng.integers(0, 1 << 64, count, np.uint64)
+    kinds = {
+        "everywhere": spread,
+        "some tie in their high bits": np.append(spread[1:], spread[0] ^ np.uint64(1)),
+        "in 32 bits": spread >> np.uint64(32),
+        "in 34 bits": spread >> np.uint64(30),
+        "in few high bits": (spread >> np.uint64(50)) << np.uint64(40),
+        "in low bits alone, beside one": np.append(spread[1:] >> np.uint64(40), spread[0]),
+    }
+    for name, words in kinds.items():
+        assert stable_argsort(words).tolist() == np.argsort(words, kind="stable").tolist(), name
+
+
+@pytest.mark.parametrize("largest", [255, 65_535, 65_536, (1 << 32) - 1, 1 << 32, 1 << 62])
+def test_numbers_are_looked_up_whatever_their_size(largest: int) -> None:
+    rng = np.random.default_rng(largest % 1000)
+    column = rng.integers(0, largest + 1, 40_000)
+    column[:2] = 0, largest
+    rows = rng.permutation(len(column))
+    for numbers in (column, column - 1, np.broadcast_to(np.int64(7), column.shape)):
+        found = numbers_at(numbers, rows)
+        assert found.dtype == np.int64
+        assert np.array_equal(found, numbers[rows])
