@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from dsort.containers.base import Container, ContainerOptions
 from dsort.containers.lines import scan
 from dsort.containers.lines.container import JSON_LINES, TEXT_LINES
-from dsort.containers.lines.scan import BOM, LineNotes
+from dsort.containers.lines.scan import BOM, LineNotes, line_feeds
 from dsort.data.members import MemberTable
 from dsort.errors import ContentKeyError, CorruptShardError
 from tests.support.scanning import columns_of, in_windows, payloads_of, stored_in
@@ -165,3 +166,12 @@ def _scan(data: bytes, window_bytes: int) -> None:
     while not scanner.done:
         at = scanner.next_offset
         scanner.feed(data[at : at + max(window_bytes, scanner.window_bytes_min)], at)
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 4096, 4103])
+def test_line_feeds_are_found_however_many_there_are(size: int) -> None:
+    rng = np.random.default_rng(size)
+    for share in (0, 0.001, 0.02, 0.3, 1):
+        block = np.where(rng.random(size + 3) < share, ord("\n"), ord("x")).astype(np.uint8)
+        for part in (block[:size], block[3:]):
+            assert line_feeds(part).tolist() == np.flatnonzero(part == ord("\n")).tolist()

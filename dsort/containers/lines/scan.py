@@ -13,13 +13,13 @@ from typing import Final
 import numpy as np
 
 from dsort.containers.positions import joined_names, position_names
-from dsort.data.columns import Bools, Int64s, UInt8s
+from dsort.data.columns import Bools, Int64s, UInt8s, UInt64s
 from dsort.data.json_pointer import JsonNumber, JsonPointer, JsonSyntaxError, is_json
 from dsort.data.members import MemberTable, ScanNotes
 from dsort.errors import ContentKeyError, CorruptShardError
 from dsort.naming.names import shortened
 
-__all__ = ["BOM", "KEYED_LINE_BYTES_MAX", "LineNotes", "LineScanner"]
+__all__ = ["BOM", "KEYED_LINE_BYTES_MAX", "LineNotes", "LineScanner", "line_feeds"]
 
 BOM: Final = b"\xef\xbb\xbf"
 KEYED_LINE_BYTES_MAX: Final = 256 << 20
@@ -29,6 +29,7 @@ _BLOCK_BYTES: Final = 256 << 10
 """A comparison of so many bytes stays in the processor's cache."""
 _KEYS_BYTES: Final = 4 << 20
 _HEAD_BYTES: Final = 8
+_WORD_BYTES: Final = 8
 _LAST_LINE_BYTES_MAX: Final = 64 << 20
 _OTHERS: Final = {
     b"\xff\xfe": "UTF-16 text: lines are looked for in UTF-8 or another encoding with the line "
@@ -156,7 +157,7 @@ class LineScanner:
         """Take up what bytes ``start`` to ``end`` of the file end; ``array`` begins at byte
         ``offset``."""
         block = array[start - offset : end - offset]
-        ends = np.flatnonzero(block == _LINE_FEED) + (start + 1)
+        ends = line_feeds(block) + (start + 1)
         if len(ends):
             starts = np.append(self._line_start, ends[:-1])
             self._take(array, offset, starts, ends, self._blank_lines(array, offset, starts, ends))
@@ -326,6 +327,35 @@ class LineScanner:
             )
         left = self._size_bytes - self._line_start
         self.window_bytes_min = min(2 * have if have else 1, left)
+
+
+def line_feeds(block: UInt8s) -> Int64s:
+    """Where ``block`` has line feeds. Lines are long beside words of eight bytes: to look at those
+    that hold one takes half of what it takes to look at each byte."""
+    there = block == _LINE_FEED
+    words = len(block) // _WORD_BYTES
+    eights: UInt64s = there[: words * _WORD_BYTES].view(np.uint64)
+    at = _few_true(eights != 0)
+    found = eights[at]
+    if bool((found & (found - np.uint64(1))).any()):  # several in one word
+        return np.flatnonzero(there)
+    # A power of two: its exponent is eight times the number of its byte.
+    within = (np.frexp(found.astype(np.float64))[1] - 1) >> 3
+    ends: Int64s = at * _WORD_BYTES + within
+    rest = np.flatnonzero(there[words * _WORD_BYTES :])
+    return np.append(ends, rest + words * _WORD_BYTES) if len(rest) else ends
+
+
+def _few_true(flags: Bools) -> Int64s:
+    """Where ``flags`` are true; quicker if hardly any are."""
+    if len(flags) % _WORD_BYTES:
+        return np.flatnonzero(flags)
+    groups = flags.view(np.uint64) != 0
+    if int(np.count_nonzero(groups)) > len(groups) // 4:
+        return np.flatnonzero(flags)
+    at = np.flatnonzero(groups)
+    inside = np.flatnonzero(flags.reshape(-1, _WORD_BYTES)[at])
+    return at[inside // _WORD_BYTES] * _WORD_BYTES + inside % _WORD_BYTES
 
 
 def _without_white_space(block: bytes, starts: Int64s, ends: Int64s) -> Int64s:
