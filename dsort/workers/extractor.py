@@ -483,9 +483,10 @@ class Extractor:
         is_numbered = isinstance(keys, NumberedColumn) and not keys.after
         if isinstance(keys, NumberedColumn) and np.array_equal(keys.numbers, ordinal):
             ordinal = keys.numbers
-        member_counts = np.diff(records.member_offsets).astype(np.int32)
-        if len(member_counts) and len(records.member_rows) == len(member_counts):
-            member_counts = np.broadcast_to(np.int32(1), member_counts.shape)  # none has none
+        if len(records) and len(records.member_rows) == len(records):  # none has none
+            member_counts = np.broadcast_to(np.int32(1), (len(records),))
+        else:
+            member_counts = np.diff(records.member_offsets).astype(np.int32)
         hashes = self._setup.hashes_content and task.stage != "join"  # which stores no record
         return RecordIndex(
             ordinal=ordinal,
@@ -523,14 +524,13 @@ class Extractor:
             return
         partition = partitioning.assign(index.sort, task.shard, index.ordinal)
         by_partition = small_argsort(partition)
-        partition_offsets = np.searchsorted(partition[by_partition], np.arange(task.partitions + 1))
+        counts = np.bincount(partition, minlength=task.partitions)
+        partition_offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
         spill_starts = None
         if task.spill:
             spill_starts = self._spill.move(shard, index, partition, by_partition)
             index = replace(index, segments=None)
-        self._write(
-            task, index.take(by_partition), partition_offsets.astype(np.int64), spill_starts
-        )
+        self._write(task, index.take(by_partition), partition_offsets, spill_starts)
 
     def _partitioning(self, task: ExtractTask) -> Partitioning:
         """Which partition records of one shard belong to."""

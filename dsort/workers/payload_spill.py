@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from dsort.data.columns import Int32s, Int64s
@@ -56,6 +58,9 @@ class PayloadSpill:
         ``by_partition`` are all rows so. None of both: all are of one partition.
         """
         assert index.segments is not None
+        planned, found = int(index.stored_bytes.sum()), int(index.segments.length.sum())
+        if planned != found:
+            raise InvariantError(f"{planned} bytes of records were planned, {found} are in ranges")
         starts = self.writer.lengths()
         partitions = np.zeros(len(index), np.int32) if partition is None else partition
         for window in shard.windows(index.segments):
@@ -69,21 +74,23 @@ class PayloadSpill:
             else:
                 rows = window.row + small_argsort(partitions[window.row : window.stop])
             segments = index.segments.take(rows)
+            counts = np.bincount(partitions[window.row : window.stop])
+            ordered = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
             for at in range(0, len(rows), ROWS_AT_ONCE):
-                part = rows[at : at + ROWS_AT_ONCE]
-                some = segments.run(at, at + len(part))
-                self._append(window, some, index.stored_bytes[part], partitions[part])
+                part = ordered[at : at + ROWS_AT_ONCE]
+                self._append(window, segments.run(at, at + len(part)), part)
         return starts
 
-    def _append(
-        self, window: Window, segments: Segments, stored: Int64s, partitions: Int32s
-    ) -> None:
+    def _append(self, window: Window, segments: Segments, partitions: Int32s) -> None:
         """Append the records of ``segments``, ordered by partition, whose bytes are in
         ``window``."""
+        count = len(partitions)
         first = np.flatnonzero(np.diff(partitions, prepend=-1))
-        sizes = np.add.reduceat(stored, first).tolist()
+        cuts = segments.offsets[np.append(first, count)]
+        total = np.append(0, np.cumsum(segments.length))
+        sizes = np.diff(total[cuts]).tolist()
         if are_short(segments):
-            source = np.zeros(len(stored), np.int32)
+            source = np.zeros(count, np.int32)
             data = gathered({0: window.view}, source, segments, base=window.base)
             done = 0
             for partition, size in zip(partitions[first].tolist(), sizes, strict=True):
@@ -93,6 +100,7 @@ class PayloadSpill:
                 raise InvariantError(f"{done} bytes of records were planned, {len(data)} gathered")
             return
         slices = slices_of(window.view, segments, window.base)
-        cuts = segments.offsets[[*first.tolist(), len(stored)]].tolist()
-        for at, partition in enumerate(partitions[first].tolist()):
-            self.writer.append(partition, slices[cuts[at] : cuts[at + 1]], sizes[at])
+        for (begin, end), partition, size in zip(
+            pairwise(cuts.tolist()), partitions[first].tolist(), sizes, strict=True
+        ):
+            self.writer.append(partition, slices[begin:end], size)

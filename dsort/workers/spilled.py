@@ -35,6 +35,7 @@ ROWS_AT_ONCE_MAX = 2048
 cache when their checksum is taken, and a slice object takes 200 bytes."""
 READ_BYTES_MAX = 2 << 20
 """Read at a time by one thread."""
+SHARDS_TOLD_MAX = 1 << 16
 
 
 class SpilledPayload:
@@ -70,6 +71,7 @@ class SpilledPayload:
         self._split: SplitSpill | None = None
         self._whole: memoryview | None = None
         self._shift: Int64s | None = None  # by block; None: blocks follow one another
+        self._shift_of_shard: Int64s | None = None  # the same by shard: 1 ns a row in place of 30
         self._batch: RangeBatch | None = None
         self._files: dict[int, SpillFile] = {}
         self._holds_room = False
@@ -129,7 +131,7 @@ class SpilledPayload:
             step = ROWS_AT_ONCE if short else ROWS_AT_ONCE_MAX
             for at in range(start, stop, step):
                 rows = slice(at, min(at + step, stop))
-                segments = self._in_buffer(self._rows.segments.run(rows.start, rows.stop))
+                segments = self._in_buffer(rows)
                 if are_short(segments):
                     yield [gathered({0: self._whole}, self._rows.source[rows], segments)]
                 else:
@@ -161,6 +163,10 @@ class SpilledPayload:
                 self._files[worker] = self._reader.open_file(worker, direct=self._direct)
             reads.append(RangeRead(self._files[worker], view[at : at + size], offset, least))
         self._batch, self._whole, self._shift = self._queue.begin(reads), view, extents.shift
+        shards = self._rows.block_shard
+        if len(shards) and int(shards[-1]) < SHARDS_TOLD_MAX and bool((np.diff(shards) > 0).all()):
+            self._shift_of_shard = np.zeros(int(shards[-1]) + 1, np.int64)
+            self._shift_of_shard[shards] = extents.shift
 
     def _load_otherwise(self) -> None:
         """The whole buffer is for this partition."""
@@ -175,10 +181,14 @@ class SpilledPayload:
                 self._reader, self._rows, self._span, self._buffer, self._scratch
             )
 
-    def _in_buffer(self, segments: Segments) -> Segments:
-        """``segments`` with their places in the buffer, and not among the blocks."""
+    def _in_buffer(self, rows: slice) -> Segments:
+        """The segments of ``rows`` with their places in the buffer, and not among the blocks."""
+        segments = self._rows.segments.run(rows.start, rows.stop)
         if self._shift is None:
             return segments
+        if self._shift_of_shard is not None and len(segments.start) == rows.stop - rows.start:
+            shift = self._shift_of_shard[self._rows.shard[rows]]
+            return replace(segments, start=segments.start + shift)
         block = np.searchsorted(self._reader.offsets[1:], segments.start, side="right")
         # Nothing is behind the last block but records of no bytes.
         shift = self._shift[np.minimum(block, len(self._shift) - 1)]
