@@ -26,7 +26,7 @@ from dsort.sidecars.shard_index import lines_sidecar
 from dsort.storage.bucket import Bucket
 from dsort.storage.output_buckets import bucket_for
 from dsort.workers.encoded import ENCODING_BYTES, EncoderThreads, ShardEncoder
-from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered
+from dsort.workers.gathering import ROWS_AT_ONCE, Gatherer, are_short
 from dsort.workers.late_writer import LateWriter, late_format
 from dsort.workers.lineage import LINEAGE, write_lineage
 from dsort.workers.mapped_inputs import MappedInputs
@@ -412,6 +412,7 @@ class _MappedPayload:
         step = min(ROWS_AT_ONCE_MAX, self._inputs.open_max)
         if are_short(rows.segments) and sources <= self._inputs.open_max:
             step = ROWS_AT_ONCE * min(sources, SOURCES_AT_ONCE_MAX)
+        gatherer = Gatherer()
         for at in range(0, count, step):
             some = slice(at, min(at + step, count))
             source = rows.source[some]
@@ -421,7 +422,7 @@ class _MappedPayload:
                 stored = rows.stored_bytes[some]
                 yield from renamed_slices(self._container, views, source, segments, stored)
             elif are_short(segments):
-                yield [gathered(views, source, segments)]
+                yield [gatherer.gathered(views, source, segments)]
             else:
                 slices = slices_of_sources(views, source, segments)
                 if not self._seals:

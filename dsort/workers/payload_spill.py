@@ -11,7 +11,7 @@ from dsort.data.index import RecordIndex, Segments
 from dsort.errors import InvariantError
 from dsort.scratch.directory import Scratch
 from dsort.scratch.spill import SpillWriter
-from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered, small_argsort
+from dsort.workers.gathering import ROWS_AT_ONCE, Gatherer, are_short, small_argsort
 from dsort.workers.source import ShardBytes, Window, slices_of
 from dsort.workers.tasks import WorkerSetup
 
@@ -74,14 +74,17 @@ class PayloadSpill:
             else:
                 rows = window.row + small_argsort(partitions[window.row : window.stop])
             segments = index.segments.take(rows)
+            gatherer = Gatherer()
             counts = np.bincount(partitions[window.row : window.stop])
             ordered = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
             for at in range(0, len(rows), ROWS_AT_ONCE):
                 part = ordered[at : at + ROWS_AT_ONCE]
-                self._append(window, segments.run(at, at + len(part)), part)
+                self._append(window, gatherer, segments.run(at, at + len(part)), part)
         return starts
 
-    def _append(self, window: Window, segments: Segments, partitions: Int32s) -> None:
+    def _append(
+        self, window: Window, gatherer: Gatherer, segments: Segments, partitions: Int32s
+    ) -> None:
         """Append the records of ``segments``, ordered by partition, whose bytes are in
         ``window``."""
         count = len(partitions)
@@ -91,7 +94,7 @@ class PayloadSpill:
         sizes = np.diff(total[cuts]).tolist()
         if are_short(segments):
             source = np.zeros(count, np.int32)
-            data = gathered({0: window.view}, source, segments, base=window.base)
+            data = gatherer.gathered({0: window.view}, source, segments, base=window.base)
             done = 0
             for partition, size in zip(partitions[first].tolist(), sizes, strict=True):
                 self.writer.append(partition, [data[done : done + size]], size)

@@ -19,7 +19,7 @@ from dsort.scratch.directory import Scratch
 from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.spill import SpillReader
 from dsort.scratch.spill_extents import SpillExtents, SpillFile
-from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered
+from dsort.workers.gathering import ROWS_AT_ONCE, Gatherer, are_short
 from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.range_buffer import RangeBuffer
 from dsort.workers.range_queue import RangeBatch, RangeQueue, RangeRead
@@ -75,6 +75,7 @@ class SpilledPayload:
         self._batch: RangeBatch | None = None
         self._files: dict[int, SpillFile] = {}
         self._holds_room = False
+        self._gatherer = Gatherer()
 
     def ask_ahead(self) -> None:
         """Have it read, or its first blocks come, while another one is written."""
@@ -129,11 +130,13 @@ class SpilledPayload:
         if self._whole is not None:
             short = are_short(self._rows.segments.run(start, stop))
             step = ROWS_AT_ONCE if short else ROWS_AT_ONCE_MAX
+            gatherer = self._gatherer
             for at in range(start, stop, step):
                 rows = slice(at, min(at + step, stop))
                 segments = self._in_buffer(rows)
                 if are_short(segments):
-                    yield [gathered({0: self._whole}, self._rows.source[rows], segments)]
+                    source = self._rows.source[rows]
+                    yield [gatherer.gathered({0: self._whole}, source, segments)]
                 else:
                     yield slices_of(self._whole, segments)
             return
