@@ -133,6 +133,13 @@ class NullBucket:
         self.write(name, data)
         return True
 
+    def write_over(self, name: str, data: bytes, etag: str) -> bool:
+        self.requests["head"] += 1
+        if name not in self._kept or self._look(name).etag != etag:
+            return False
+        self.write(name, data)
+        return True
+
     def delete(self, name: str) -> None:
         self.requests["delete"] += 1
         self._kept.pop(name, None)

@@ -2,7 +2,8 @@
 
 The lease says whom to ask and how long to wait. What keeps two coordinators apart is the *claim*:
 of all that want to begin attempt n, exactly one stores ``attempts/<n>``. A coordinator that sees a
-newer claim than its own has lost the job.
+newer claim than its own has lost the job. The lease itself is written over what was there when no
+newer claim was, and nothing else, where the store heeds that.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, Final, Self
 
-from dsort.errors import JobConflictError, JobStoppedError, ObjectNotFoundError, StorageError
+from dsort.errors import (
+    JobConflictError,
+    JobStoppedError,
+    ObjectNotFoundError,
+    StorageError,
+    TransientStorageError,
+)
 from dsort.job.layout import (
     attempt_name,
     attempt_of,
@@ -176,6 +183,7 @@ WATCH_S_MAX = 120.0
 CLOCK_GRAIN_S = 2.0
 """Stores tell times in seconds."""
 STOP_WAIT_S = 600.0
+WRITE_TRIES_MAX = 3
 STOP_REQUEST = b"stop\n"
 LEASE_BYTES_MAX = 1 << 16
 
@@ -221,8 +229,11 @@ def release_for_dead(bucket: Bucket, job_id: str, *, machine: Machine | None = N
     hold = read_hold(bucket, job_id, machine=machine)
     if hold.record is None or hold.standing is not Standing.DEAD:
         return False
-    bucket.write(lease_name(job_id), encode_lease(replace(hold.record, released=True)))
-    return True
+    name = lease_name(job_id)
+    stored = bucket.stat_many([name]).get(name)
+    if stored is None or read_hold(bucket, job_id, machine=machine) != hold:
+        return False
+    return bucket.write_over(name, encode_lease(replace(hold.record, released=True)), stored.etag)
 
 
 def _settled(
@@ -379,7 +390,7 @@ class Lease:
         self._thread = thread
 
     def renew(self) -> bool:
-        """Renew once, in three small requests; False if it failed and is worth another try.
+        """Renew once, in a few small requests; False if it failed and is worth another try.
 
         A late renewal is good, as long as nobody else has claimed the job.
         """
@@ -419,9 +430,8 @@ class Lease:
         the lease has lapsed)."""
         self.close()
         if not self.lost:
-            self._record = replace(self._record, released=True)
             with contextlib.suppress(StorageError):
-                self._bucket.write(lease_name(self.job_id), encode_lease(self._record))
+                self._write(replace(self._record, released=True))
 
     def close(self) -> None:
         """End the renewals, and write nothing: for a job whose directory is about to be removed."""
@@ -448,16 +458,30 @@ class Lease:
 
     def _renew(self) -> None:
         with self._renewing:
-            if _is_there(self._bucket, attempt_name(self.job_id, self.attempt + 1)):
-                self._lose(f"attempt {self.attempt + 1} has begun")
+            if not self._write(replace(self._record, renewed_at_s=self._machine.now_s())):
                 return
-            self._record = replace(self._record, renewed_at_s=self._machine.now_s())
-            self._bucket.write(lease_name(self.job_id), encode_lease(self._record))
             self._renewed_s = self._machine.elapsed_s()
             if not self._stop_seen and _is_there(self._bucket, stop_name(self.job_id)):
                 self._stop_seen = True
                 if self._on_stop is not None:
                     self._on_stop()
+
+    def _write(self, record: LeaseRecord) -> bool:
+        """Store the lease, unless the job is lost. Looked at in this order, what is written over is
+        no lease of a newer attempt: whoever writes one has claimed the job before."""
+        name = lease_name(self.job_id)
+        for _ in range(WRITE_TRIES_MAX):
+            stored = self._bucket.stat_many([name]).get(name)
+            if _is_there(self._bucket, attempt_name(self.job_id, self.attempt + 1)):
+                self._lose(f"attempt {self.attempt + 1} has begun")
+                return False
+            self._record = record
+            if stored is None:
+                if self._bucket.write_new(name, encode_lease(record)):
+                    return True
+            elif self._bucket.write_over(name, encode_lease(record), stored.etag):
+                return True
+        raise TransientStorageError(f"{name} in {self._bucket.uri} is written all the time")
 
     def _lose(self, why: str) -> None:
         if not self._why_lost:

@@ -214,6 +214,11 @@ class Bucket(Protocol):
         """``write``, unless there is an object ``name``: then False, and nothing is changed. Of
         several writers at once exactly one gets True."""
 
+    def write_over(self, name: str, data: bytes, etag: str) -> bool:
+        """``write``, if ``name`` is still what has ``etag``, as was seen just now: else False, and
+        nothing is changed. Of several writers at once at most one gets True where a store heeds
+        ``If-Match``; in directories it is looked at right before; elsewhere it is a ``write``."""
+
     def delete(self, name: str) -> None:
         """Remove an object; removing one that is not there is no error."""
 

@@ -272,3 +272,7 @@ class LimitedBucket(WrappedBucket):
     def write_new(self, name: str, data: bytes) -> bool:
         self.limiter.take(len(data))
         return super().write_new(name, data)
+
+    def write_over(self, name: str, data: bytes, etag: str) -> bool:
+        self.limiter.take(len(data))
+        return super().write_over(name, data, etag)

@@ -351,6 +351,9 @@ class ObjectClient(Protocol):
     def put_new(self, name: str, data: bytes) -> bool:
         """False if there is one already."""
 
+    def put_over(self, name: str, data: bytes, etag: str) -> bool:
+        """False unless what is there has ``etag``."""
+
     def delete(self, names: Sequence[str]) -> None:
         """Remove objects; none need be there."""
 
@@ -500,6 +503,10 @@ class ObjectBucket:
         """Store a small object unless there is one: False. By a conditional request; where the
         store has none, by a look before."""
         return self._objects.put_new(checked(name), data)
+
+    def write_over(self, name: str, data: bytes, etag: str) -> bool:
+        """Store a small object in place of what has ``etag``, by a conditional request."""
+        return self._objects.put_over(checked(name), data, etag)
 
     def delete(self, name: str) -> None:
         """Remove an object; no error if there is none."""

@@ -45,7 +45,7 @@ from dsort.storage.objects import (
 from dsort.storage.ref import BucketRef
 
 if TYPE_CHECKING:
-    from obstore import BytesStream, GetOptions, ObjectMeta, WritableFile
+    from obstore import BytesStream, GetOptions, ObjectMeta, UpdateVersion, WritableFile
     from obstore.store import (
         AzureConfig,
         ClientConfig,
@@ -253,6 +253,27 @@ class ObstoreClient:
             with self.doing(f"write {name}"):
                 obstore.put(self.store, self.key(name), data, mode="create", use_multipart=False)
         except PreconditionError:
+            return False
+        return True
+
+    def put_over(self, name: str, data: bytes, etag: str) -> bool:
+        """Store a small object in place of what has ``etag``. It is looked at first, for some
+        stores know versions, and no ETags."""
+        self.need_writable(f"write {name}")
+        key = self.key(name)
+        try:
+            with self.doing(f"write {name}"):
+                meta = obstore.head(self.store, key)
+                if _info(name, meta).etag != etag:
+                    return False
+                known: UpdateVersion = {"e_tag": meta["e_tag"]}
+                if meta["version"] is not None:
+                    known["version"] = meta["version"]
+                try:
+                    obstore.put(self.store, key, data, mode=known, use_multipart=False)
+                except (obs.NotSupportedError, NotImplementedError):
+                    obstore.put(self.store, key, data, use_multipart=False)
+        except (PreconditionError, ObjectNotFoundError):
             return False
         return True
 

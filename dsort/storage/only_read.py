@@ -30,6 +30,9 @@ class OnlyRead:
     def write_new(self, name: str, data: bytes) -> NoReturn:
         self._refuse("write_new")
 
+    def write_over(self, name: str, data: bytes, etag: str) -> NoReturn:
+        self._refuse("write_over")
+
     def delete(self, name: str) -> NoReturn:
         self._refuse("delete")
 

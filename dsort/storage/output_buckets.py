@@ -129,6 +129,10 @@ class OutputBuckets:
         bucket, inside = self.found(name)
         return bucket.write_new(inside, data)
 
+    def write_over(self, name: str, data: bytes, etag: str) -> bool:
+        bucket, inside = self.found(name)
+        return bucket.write_over(inside, data, etag)
+
     def delete(self, name: str) -> None:
         bucket, inside = self.found(name)
         bucket.delete(inside)

@@ -147,6 +147,7 @@ _WHAT: Mapping[str, str] = MappingProxyType(
         "read": "read {name} in bucket {uri}",
         "write": "write {name} in bucket {uri}",
         "write_new": "write {name} in bucket {uri}",
+        "write_over": "write {name} in bucket {uri}",
         "delete": "remove {name} in bucket {uri}",
         "stage": "begin {name} in bucket {uri}",
         "publish": "publish {name} in bucket {uri}",
@@ -167,9 +168,9 @@ class RetryingBucket(WrappedBucket):
     :class:`~dsort.storage.bucket.Bucket`).
 
     A try whose reply was lost may have taken effect, so every operation has to bear repetition:
-    all of the protocol do, and ``write_new`` is made to. What is staged is the backend's own to
-    retry, since only it still has the bytes: ``stage`` returns the backend's object as it is.
-    Listings of many pages also belong there; here a broken one is begun anew.
+    all of the protocol do, and ``write_new`` and ``write_over`` are made to. What is staged is the
+    backend's own to retry, since only it still has the bytes: ``stage`` returns the backend's
+    object as it is. Listings of many pages also belong there; here a broken one is begun anew.
     """
 
     def __init__(self, inner: Bucket, policy: RetryPolicy) -> None:
@@ -232,17 +233,29 @@ class RetryingBucket(WrappedBucket):
     def write_new(self, name: str, data: bytes) -> bool:
         """After a try whose reply was lost, "there is one" may mean our own: it is read back, and
         if it is ``data`` to the byte the answer is True. So ``data`` has to say who wrote it."""
+        return self._write_certainly(
+            "write_new", name, data, partial(self.inner.write_new, name, data)
+        )
+
+    def write_over(self, name: str, data: bytes, etag: str) -> bool:
+        """As ``write_new``: after a try whose reply was lost, what is there may be ours."""
+        write = partial(self.inner.write_over, name, data, etag)
+        return self._write_certainly("write_over", name, data, write)
+
+    def _write_certainly(
+        self, operation: str, name: str, data: bytes, write: Callable[[], bool]
+    ) -> bool:
         is_certain = True
 
-        def write_new() -> bool:
+        def written() -> bool:
             nonlocal is_certain
             try:
-                return self.inner.write_new(name, data)
+                return write()
             except TransientStorageError:
                 is_certain = False
                 raise
 
-        if self.around("write_new", name, write_new):
+        if self.around(operation, name, written):
             return True
         return not is_certain and self._holds(name, data)
 

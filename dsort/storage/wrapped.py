@@ -73,6 +73,9 @@ class WrappedBucket:
     def write_new(self, name: str, data: bytes) -> bool:
         return self.around("write_new", name, lambda: self.inner.write_new(name, data))
 
+    def write_over(self, name: str, data: bytes, etag: str) -> bool:
+        return self.around("write_over", name, lambda: self.inner.write_over(name, data, etag))
+
     def delete(self, name: str) -> None:
         self.around("delete", name, lambda: self.inner.delete(name))
 

@@ -101,6 +101,14 @@ class BucketSuite:
         assert bucket.write_new("a/b", b"again")
         assert bucket.read("a/b") == b"again"
 
+    def test_what_was_written_meanwhile_is_not_written_over(self, bucket: Bucket) -> None:
+        assert not bucket.write_over("a/b", b"none is there", "etag")
+        bucket.write("a/b", b"first")
+        before = bucket.stat("a/b").etag
+        assert bucket.write_over("a/b", b"second", before)
+        assert not bucket.write_over("a/b", b"too late", before)
+        assert bucket.read("a/b") == b"second"
+
     @pytest.mark.parametrize("count", [3, 250])
     def test_many_objects_are_found_at_once(self, bucket: Bucket, count: int) -> None:
         names = [f"train/a-{number}" for number in range(count)]

@@ -166,6 +166,24 @@ def test_a_lease_that_nobody_renews_lapses(bucket: Bucket, machine: FakeMachine)
     take(bucket, other, attempt=2)
 
 
+def test_a_lease_is_not_written_over_that_of_who_took_the_job_meanwhile(
+    bucket: Bucket, machine: FakeMachine
+) -> None:
+    sleeper, other = take(bucket, machine), machine.beside()
+    other.gone = {machine.me}
+    really_over = bucket.write_over
+
+    def write_late(name: str, data: bytes, etag: str) -> bool:
+        bucket.write_over = really_over  # type: ignore[method-assign]
+        take(bucket, other, attempt=2)  # between its look and its request
+        return really_over(name, data, etag)
+
+    bucket.write_over = write_late  # type: ignore[method-assign]
+    sleeper.renew()
+    assert sleeper.lost
+    assert decode_lease(bucket.read(lease_name(JOB))).attempt == 2
+
+
 def test_of_many_at_once_exactly_one_gets_the_job(bucket: Bucket, machine: FakeMachine) -> None:
     start = threading.Barrier(RUNNERS)
     really_new = bucket.write_new
@@ -249,7 +267,7 @@ def test_a_store_out_of_reach_loses_the_job_in_time(
     def fail(*args: object) -> None:
         raise StorageError("no answer")
 
-    monkeypatch.setattr(bucket, "write", fail)
+    monkeypatch.setattr(bucket, "write_over", fail)
     machine.pass_time(39)
     assert not lease.renew()
     with pytest.raises(StorageError, match="no answer"):
@@ -260,21 +278,24 @@ def test_a_store_out_of_reach_loses_the_job_in_time(
     assert lost == ["its lease could not be renewed for 41 s: no answer"]
 
 
-def test_a_renewal_is_three_requests(bucket: Bucket, machine: FakeMachine) -> None:
+def test_a_renewal_is_four_requests(bucket: Bucket, machine: FakeMachine) -> None:
     lease = take(bucket, machine)
     asked: list[str] = []
-    for door in ("stat", "write", "read", "list", "open", "write_new", "delete"):
+    for door in ("stat", "stat_many", "read", "list", "open", "write_new", "write_over", "delete"):
         _count(bucket, door, asked)
     lease.renew()
-    assert sorted(asked) == ["stat", "stat", "write"]
+    assert sorted(asked) == ["stat", "stat", "stat_many", "write_over"]
 
 
 def _count(bucket: Bucket, door: str, asked: list[str]) -> None:
     really: Callable[..., object] = getattr(bucket, door)
 
     def counted(*args: object, **named: object) -> object:
-        asked.append(door)
-        return really(*args, **named)
+        known = [*asked, door]
+        try:
+            return really(*args, **named)
+        finally:
+            asked[:] = known  # what a bucket asks of itself is its own
 
     setattr(bucket, door, counted)
 

@@ -309,7 +309,7 @@ def test_of_two_that_move_the_pointer_at_once_the_newer_one_stays(
         """The newer run commits, and moves the pointer, right before the older one does."""
 
         def around(self, operation: str, name: str, action: Callable[[], T]) -> T:
-            if (operation, name) == ("write", "latest.json") and not known.rows:
+            if (operation, name) == ("write_new", "latest.json") and not known.rows:
                 publish(newer, out, {"b": OUT})
                 known.rows.append(newer)
                 assert move_pointer(newer, known, lambda ref: out) == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -81,3 +82,14 @@ def test_aws_is_known_to_heed_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert known._condition.is_heeded(TOKEN)
     other = BucketRef("s3", "images", endpoint_url="https://amazonaws.com.example")
     assert not S3Bucket(other, StoreLimits())._condition.is_heeded(TOKEN)
+
+
+def test_of_all_who_write_over_an_object_one_does(bucket: S3Bucket) -> None:
+    bucket.write("lease", b"before")
+    etag = bucket.stat("lease").etag
+    with ThreadPoolExecutor(8) as threads:
+        written = list(
+            threads.map(lambda n: bucket.write_over("lease", b"by %d" % n, etag), range(8))
+        )
+    assert written.count(True) == 1
+    assert bucket.read("lease") == b"by %d" % written.index(True)

@@ -59,6 +59,7 @@ _CHANGING = (
     "create",
     "write",
     "write_new",
+    "write_over",
     "delete",
     "publish",
     "make_durable",

@@ -179,6 +179,13 @@ class MemoryBucket:
             self.write(name, data)
         return True
 
+    def write_over(self, name: str, data: bytes, etag: str) -> bool:
+        with self._lock:
+            if name not in self.stat_many([name]) or self.stat(name).etag != etag:
+                return False
+            self.write(name, data)
+        return True
+
     def delete(self, name: str) -> None:
         self._objects.pop(encoded_name(name), None)
 

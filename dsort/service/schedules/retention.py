@@ -462,13 +462,17 @@ def move_pointer(
         newest, info, output_uri = _newest(result, results, open_bucket)
         if info is None or newest.job_id == written:
             return ""
-        before = _read(bucket, name)
+        before, etag = _read(bucket, name)
         if before is not None and not all(isinstance(before.get(key), str) for key in _OURS):
             return f"{name} in {bucket.uri} is no pointer of a schedule, and is left as it is"
         if before is not None and before["run_id"] > newest.after_commit["run_id"]:
             return ""
-        bucket.write(name, pointer_content(newest, info, output_uri))
-        written = newest.job_id
+        content = pointer_content(newest, info, output_uri)
+        if before is None:
+            is_ours = bucket.write_new(name, content)
+        else:
+            is_ours = bucket.write_over(name, content, etag)
+        written = newest.job_id if is_ours else None
     return f"{name} in {bucket.uri} is moved by others all the time"
 
 
@@ -510,16 +514,18 @@ def _newest(
     return result, result.manifest_info(bucket), bucket.uri
 
 
-def _read(bucket: Bucket, name: str) -> Mapping[str, Any] | None:
+def _read(bucket: Bucket, name: str) -> tuple[Mapping[str, Any] | None, str]:
+    """(what it says, None if there is none; its etag, from before it was read)."""
+    stored = bucket.stat_many([name]).get(name)
+    if stored is None:
+        return None, ""
     try:
-        data = read_small(bucket, name, bytes_max=POINTER_BYTES_MAX)
+        content = json.loads(read_small(bucket, name, bytes_max=POINTER_BYTES_MAX))
     except ObjectNotFoundError:
-        return None
-    try:
-        content = json.loads(data)
+        return None, ""
     except (ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
+        content = {}
+    return content if isinstance(content, dict) else {}, stored.etag
 
 
 def run_after_commit(

@@ -165,6 +165,14 @@ class LocalBucket:
         """The same, unless there is a file ``name``: then False."""
         return self._write(name, data, replace=False)
 
+    def write_over(self, name: str, data: bytes, etag: str) -> bool:
+        """The same in place of the file that has ``etag``, as it is looked at before."""
+        try:
+            info = self.stat(name)
+        except ObjectNotFoundError:
+            return False
+        return info.is_still(info.size_bytes, etag) and self._write(name, data, replace=True)
+
     def _write(self, name: str, data: bytes, *, replace: bool) -> bool:
         path = self._path(name)
         is_internal = name.startswith(INTERNAL_PREFIX)

@@ -181,11 +181,22 @@ class S3Client:
             pass
         else:
             return False
+        return self._put_if(name, data, IfNoneMatch="*")
+
+    def put_over(self, name: str, data: bytes, etag: str) -> bool:
+        """Store a small object in place of what has ``etag``, if the store heeds that."""
+        try:
+            return self._put_if(name, data, IfMatch=etag)
+        except ObjectNotFoundError:
+            return False
+
+    def _put_if(self, name: str, data: bytes, **condition: str) -> bool:
+        """Store a small object under a condition, as far as the store knows it."""
         target = self.target(name)
         try:
             with self.doing(f"write {name}"):
                 try:
-                    self.api.put_object(**target, Body=data, IfNoneMatch="*")
+                    self.api.put_object(**target, Body=data, **condition)
                 except boto.ClientError as error:
                     if code_of(error) not in NOT_OFFERED:
                         raise
