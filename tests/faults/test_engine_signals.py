@@ -6,11 +6,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +20,11 @@ from dsort.job.events import Event, PhaseDone
 from dsort.stop_flag import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.children import children_here
-from tests.support.commands import ROOT
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import left_in, run_local, spec_of
 from tests.support.faults import Fault, make_pipes
+from tests.support.faulty_cli import begin_faulty
+from tests.support.forked import Forked
 
 END_SECONDS_MAX = 120
 SPEC = spec_of(algorithm={"kind": "shuffle", "seed": 3})
@@ -36,16 +35,18 @@ DATASET = small_dataset("signals")
 class Running:
     """``dsort start``, as far as the place where one of its workers waits."""
 
-    process: subprocess.Popen[str]
+    process: Forked
     root: Path
+    log: Path
     workers: list[psutil.Process] = field(default_factory=list)
 
     def finish(self) -> tuple[int, str]:
         """Wait for its end; (exit code, what it said). No worker is left."""
-        _, said = self.process.communicate(timeout=END_SECONDS_MAX)
+        code = self.process.wait(END_SECONDS_MAX)
+        assert code is not None
         _, alive = psutil.wait_procs(self.workers, timeout=END_SECONDS_MAX)
         assert alive == []
-        return self.process.returncode, said
+        return code, self.log.read_text()
 
 
 StartJob = Callable[..., Running]
@@ -60,17 +61,10 @@ def start(tmp_path: Path) -> Iterator[StartJob]:
         write_shards(tmp_path / "in", DATASET)
         pipes = tmp_path / "pipes"
         make_pipes(pipes)
-        fault = json.dumps(asdict(Fault(str(pipes), task, at, "hang")))
-        command = [sys.executable, "-m", "tests.support.faulty_cli", fault, "start"]
-        process = subprocess.Popen(
-            [*command, "-f", json.dumps(SPEC), "--workers", "2", "--progress", "none", *options],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        running = Running(process, tmp_path)
+        arguments = ["start", "-f", json.dumps(SPEC), "--workers", "2", "--progress", "none"]
+        fault, log = Fault(str(pipes), task, at, "hang"), tmp_path / "said"
+        process = begin_faulty(fault, [*arguments, *options], cwd=tmp_path, log=log)
+        running = Running(process, tmp_path, log)
         started.append(running)
         assert wait_for_worker(pipes / "reached", process) == b"!"
         running.workers = psutil.Process(process.pid).children(recursive=True)
@@ -83,10 +77,10 @@ def start(tmp_path: Path) -> Iterator[StartJob]:
         for worker in running.workers:
             if worker.is_running():
                 worker.kill()
-        running.process.communicate(timeout=END_SECONDS_MAX)
+        running.process.wait(END_SECONDS_MAX)
 
 
-def wait_for_worker(pipe: Path, process: subprocess.Popen[str]) -> bytes:
+def wait_for_worker(pipe: Path, process: Forked) -> bytes:
     """What the worker writes to ``pipe`` when it gets there; nothing if the job ends before."""
     # Should the job end without getting there, nobody else would ever open the pipe.
     unblock = threading.Thread(target=lambda: (process.wait(), write_nothing(pipe)), daemon=True)

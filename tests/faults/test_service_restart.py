@@ -102,7 +102,7 @@ def held(service: ServiceProcess) -> psutil.Process:
     """The process that a fault has suspended, once it has."""
 
     def find() -> psutil.Process | None:
-        stopped = [each for each in service.offspring() if each.status() == psutil.STATUS_STOPPED]
+        stopped = service.suspended()
         return stopped[0] if stopped else None
 
     return await_that(find, why="nothing was suspended")

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 import yaml
 from aistore.sdk import Client
@@ -173,10 +172,7 @@ def test_a_running_job_is_aborted_and_leaves_no_shards(
     held = arm(place / "faults", PointFault("extract:start", action="stop"))
     job = client.dsort()
     job_id = job.start(framework("aborted", algorithm=SHUFFLE))
-    await_that(
-        lambda: any(each.status() == psutil.STATUS_STOPPED for each in service.offspring()),
-        why="no worker began",
-    )
+    await_that(lambda: service.suspended() or None, why="no worker began")
     (info,) = job.get_job_info().values()
     assert (info.aborted, info.archived) == (False, False)
     assert client.job(job_id).get_total_time() is None

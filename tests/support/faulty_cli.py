@@ -1,16 +1,37 @@
-"""``dsort`` with a fault in its workers: ``python -m tests.support.faulty_cli FAULT ARGS...``, the
-fault as JSON."""
+"""``dsort`` with a fault in its workers, in a process of its own."""
 
 from __future__ import annotations
 
 import json
-import sys
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import NoReturn
 
-import dsort.runtime.local
-from dsort.cli.main import main
-from tests.support.faults import Fault, bootstrap
+from tests.support import faults
+from tests.support.faults import Fault
+from tests.support.forked import Forked
+from tests.support.forked_commands import become_dsort, begin_command
 
-if __name__ == "__main__":
-    fault = Fault(**json.loads(sys.argv.pop(1)))
-    dsort.runtime.local.BOOTSTRAP = bootstrap(fault)
-    sys.exit(main(sys.argv[1:]))
+__all__ = ["become_faulty", "begin_faulty"]
+
+
+def begin_faulty(fault: Fault, arguments: Sequence[str], *, cwd: Path, log: Path) -> Forked:
+    """Begin ``dsort ARGUMENTS``. ``log``: a file for what it says."""
+    with log.open("wb") as said:
+        return begin_command(
+            f"{__name__}:become_faulty",
+            *(json.dumps(asdict(fault)), list(arguments)),
+            descriptors=[said.fileno()] * 2,
+            cwd=cwd,
+            env=os.environ,
+        )
+
+
+def become_faulty(
+    descriptors: list[int], parent: int, fault: str, arguments: list[str]
+) -> NoReturn:
+    """Be ``dsort``; its workers are forks of it, so they have the fault."""
+    faults.install(fault)
+    become_dsort(descriptors, parent, arguments)

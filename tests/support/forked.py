@@ -16,6 +16,7 @@ import ctypes
 import importlib
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -52,6 +53,31 @@ class Forked(ForkedProcess):
     def __init__(self, pid: int) -> None:
         self.returncode = None
         self.pid = pid
+        self._one_at_a_time = threading.Lock()
+
+    def poll(self) -> int | None:
+        """How it ended; None while it runs."""
+        with self._one_at_a_time:
+            return super().poll()
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Wait for its end, no longer than so; its exit code. ``TimeoutExpired``."""
+        with contextlib.suppress(ProcessLookupError):  # somebody has waited for it
+            ends = os.pidfd_open(self.pid)
+            try:
+                poll = select.poll()
+                poll.register(ends, select.POLLIN)
+                if not poll.poll(None if timeout_s is None else timeout_s * 1000):
+                    raise subprocess.TimeoutExpired(str(self.pid), timeout_s or 0)
+            finally:
+                os.close(ends)
+        with self._one_at_a_time:
+            return super().wait()
+
+    def send_signal(self, number: int) -> None:
+        """Nothing if it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
 
     def _wait(self, flags: int) -> int | None:
         try:

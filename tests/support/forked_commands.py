@@ -3,20 +3,18 @@
 
 from __future__ import annotations
 
-import os
-import select
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, NoReturn
 
 from tests.support.children import COMMANDS, PYTESTS
 from tests.support.commands import Ended
 from tests.support.coordinators import LOADED as COORDINATOR_LOADED
-from tests.support.forked import Nursery, become_command
+from tests.support.forked import Forked, Nursery, become_command
 
-__all__ = ["become_dsort", "become_pytest", "run_dsort", "run_pytest"]
+__all__ = ["become_dsort", "become_pytest", "begin_command", "run_dsort", "run_pytest"]
 
 END_SECONDS_MAX = 120.0
 LOADED = {
@@ -36,6 +34,11 @@ def run_dsort(
     return _run(COMMANDS, "become_dsort", arguments, cwd=cwd, env=env, stdin=stdin)
 
 
+def begin_command(become: str, *given: Any, **named: Any) -> Forked:
+    """Begin a process that has loaded what commands load (see ``Nursery.begin``)."""
+    return Nursery.called(COMMANDS, LOADED[COMMANDS]).begin(become, *given, **named)
+
+
 def run_pytest(arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> Ended:
     """``python -m pytest ARGUMENTS``, to its end."""
     return _run(PYTESTS, "become_pytest", arguments, cwd=cwd, env=env)
@@ -50,25 +53,21 @@ def _run(
     env: Mapping[str, str],
     stdin: str = "",
 ) -> Ended:
-    nursery = Nursery.called(name, LOADED[name])
     file = tempfile.TemporaryFile
     with file() as given, file() as out, file() as err:
         given.write(stdin.encode())
         given.seek(0)
-        process = nursery.begin(
+        process = Nursery.called(name, LOADED[name]).begin(
             f"{__name__}:{become}",
             list(arguments),
             descriptors=[out.fileno(), err.fileno(), given.fileno()],
             env=env,
             cwd=cwd,
         )
-        ends = os.pidfd_open(process.pid)
         try:
-            if not select.select([ends], [], [], END_SECONDS_MAX)[0]:
-                process.kill()
+            code = process.wait(END_SECONDS_MAX)
         finally:
-            os.close(ends)
-        code = process.wait()
+            process.kill()
         assert code is not None
         return Ended(code, _text(out), _text(err))
 
@@ -78,7 +77,7 @@ def _text(file: IO[bytes]) -> str:
     return file.read().decode()
 
 
-def become_dsort(descriptors: list[int], parent: int, arguments: list[str]) -> None:
+def become_dsort(descriptors: list[int], parent: int, arguments: list[str]) -> NoReturn:
     """Be ``python -m dsort``."""
     from dsort.__main__ import main
 
@@ -87,7 +86,7 @@ def become_dsort(descriptors: list[int], parent: int, arguments: list[str]) -> N
     raise SystemExit(main())
 
 
-def become_pytest(descriptors: list[int], parent: int, arguments: list[str]) -> None:
+def become_pytest(descriptors: list[int], parent: int, arguments: list[str]) -> NoReturn:
     """Be ``python -m pytest``, without a plugin that takes a second to load (see the Makefile)."""
     import pytest
 

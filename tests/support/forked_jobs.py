@@ -1,24 +1,31 @@
-"""Processes of a service's jobs as forks of one process that has loaded what they load
-(``forked``), for services in a test's process. The workers of such a job are forks, too."""
+"""Services and processes of their jobs as forks of one process that has loaded what they load
+(``forked``). The jobs of such a service are forks, too, and so are the workers of such a job."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import subprocess
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import dsort.service.hosting.process as hosting_process
 from tests.support import forked_workers
 from tests.support.children import FIRST_JOB, FIRST_WORKER
 from tests.support.forked import Forked, Nursery, become_command
 
-__all__ = ["become_job", "forked_jobs"]
+__all__ = ["RLIMIT_RTTIME", "become_job", "become_service", "begin_service", "forked_jobs"]
+
+RLIMIT_RTTIME = 15
+"""Of processes that take turns in real time, which ours do not."""
 
 LOADED = (
     *("tests.support.forked_jobs", "dsort.service.hosting.job_main", "dsort.job.tables"),
+    *("dsort.__main__", "dsort.cli.serve", "dsort.service.server", "dsort.service.config"),
     *forked_workers.LOADED,
 )
 
@@ -27,24 +34,53 @@ LOADED = (
 def forked_jobs() -> Iterator[None]:
     """Meanwhile, jobs of services in this process are forks."""
     fresh = hosting_process.subprocess
-    hosting_process.subprocess = SimpleNamespace(  # type: ignore[assignment]
-        Popen=_begin, DEVNULL=subprocess.DEVNULL
-    )
+    _begins_jobs(lambda: Nursery.called(FIRST_JOB, LOADED))
     try:
         yield
     finally:
-        hosting_process.subprocess = fresh  # type: ignore[assignment]
+        hosting_process.subprocess = fresh
 
 
-def _begin(command: list[str], *, env: Mapping[str, str], stdout: IO[bytes], **rest: Any) -> Forked:
-    """What stands for ``subprocess.Popen`` where a job begins."""
-    assert command[3] == hosting_process.MODULE
+def begin_service(
+    arguments: list[str], mark: int, *, env: Mapping[str, str], cwd: Path, log: IO[bytes]
+) -> Forked:
+    """``dsort serve ARGUMENTS``. ``mark``: a limit of its that its descendants have as well."""
     return Nursery.called(FIRST_JOB, LOADED).begin(
-        f"{__name__}:become_job", command[4:], descriptors=[stdout.fileno()] * 2, env=env
+        *(f"{__name__}:become_service", arguments, mark),
+        descriptors=[log.fileno()] * 2,
+        env=env,
+        cwd=cwd,
     )
 
 
-def become_job(descriptors: list[int], parent: int, arguments: list[str]) -> None:
+def become_service(
+    descriptors: list[int], parent: int, arguments: list[str], mark: int
+) -> NoReturn:
+    """Be ``python -m dsort serve``."""
+    _, most = resource.getrlimit(RLIMIT_RTTIME)
+    resource.setrlimit(RLIMIT_RTTIME, (mark, most))
+    nursery = Nursery.here(FIRST_JOB)
+    _begins_jobs(lambda: nursery)
+    become_command(descriptors, nursery.descriptor)
+    from dsort.__main__ import main
+
+    sys.argv = [main.__code__.co_filename, "serve", *arguments]
+    raise SystemExit(main())
+
+
+def _begins_jobs(nursery: Callable[[], Nursery]) -> None:
+    """Have what ``nursery`` gives begin the jobs of this process."""
+
+    def begin(command: list[str], *, env: Mapping[str, str], stdout: IO[bytes], **_: Any) -> Forked:
+        assert command[3] == hosting_process.MODULE
+        become, output = f"{__name__}:become_job", [stdout.fileno()] * 2
+        return nursery().begin(become, command[4:], descriptors=output, env=env)
+
+    stand_in: Any = SimpleNamespace(Popen=begin, DEVNULL=subprocess.DEVNULL)
+    hosting_process.subprocess = stand_in
+
+
+def become_job(descriptors: list[int], parent: int, arguments: list[str]) -> NoReturn:
     """Be the process of an attempt at a job."""
     nursery = Nursery.here(FIRST_WORKER)
     forked_workers.begins_workers(nursery)

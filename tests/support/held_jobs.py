@@ -26,16 +26,12 @@ def holding(faults: Path, service: ServiceProcess | None = None) -> Iterator[Non
     finally:
         disarm(faults)
         if service is not None:
-            let_go([each for each in service.offspring() if _stands_still(each)])
+            let_go(service.suspended())
 
 
 def held_workers(service: ServiceProcess) -> list[psutil.Process]:
     """The worker that is held, once it is."""
-
-    def find() -> list[psutil.Process]:
-        return [each for each in service.offspring() if _stands_still(each)]
-
-    return await_that(lambda: find() or None, why="no job came to a halt")
+    return await_that(lambda: service.suspended() or None, why="no job came to a halt")
 
 
 def let_go(workers: list[psutil.Process]) -> None:
@@ -43,10 +39,3 @@ def let_go(workers: list[psutil.Process]) -> None:
     for each in workers:
         with contextlib.suppress(psutil.NoSuchProcess):
             each.send_signal(signal.SIGCONT)
-
-
-def _stands_still(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() == psutil.STATUS_STOPPED)
-    except psutil.NoSuchProcess:
-        return False

@@ -1,17 +1,16 @@
 """The service as users start it: ``dsort serve`` in a process of its own, on a port that it picks.
 
 Whatever a service started (its jobs' processes, in sessions of their own) can be found again, for
-all of them have a variable of the test's in their environment.
+all of them have inherited a limit that nobody else has.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,10 +22,11 @@ import psutil
 
 from tests.conftest import is_setting
 from tests.support.commands import ROOT
+from tests.support.forked import Forked
+from tests.support.forked_jobs import begin_service
 
 __all__ = ["ServiceProcess", "await_that", "end_marked", "running_service"]
 
-MARK = "SERVICE_OF_TEST"
 START_SECONDS_MAX = 180.0
 END_SECONDS_MAX = 120.0
 POLL_S = 0.02
@@ -56,14 +56,16 @@ class ServiceProcess:
     """A running ``dsort serve``. ``url``: where it answers, without a slash at its end."""
 
     url: str
-    process: subprocess.Popen[bytes]
+    process: Forked
     log: Path
     mark: str
 
     def stop(self, signal_number: int = signal.SIGTERM) -> int:
         """Have it end as an operator would; its exit code."""
         self.process.send_signal(signal_number)
-        return self.process.wait(END_SECONDS_MAX)
+        code = self.process.wait(END_SECONDS_MAX)
+        assert code is not None
+        return code
 
     def kill(self) -> None:
         """``kill -9``: it, and nothing that it started."""
@@ -78,6 +80,10 @@ class ServiceProcess:
         """The processes that it has started and that live, over all starts with this mark."""
         return [each for each in _marked(self.mark) if each.pid != self.process.pid]
 
+    def suspended(self) -> list[psutil.Process]:
+        """Those of them that stand still."""
+        return [each for each in self.offspring() if _stands_still(each)]
+
 
 @contextlib.contextmanager
 def running_service(
@@ -91,24 +97,10 @@ def running_service(
     log, url_file = directory / f"service-{number}.log", directory / f"service-{number}.url"
     environment = {name: text for name, text in os.environ.items() if not is_setting(name)}
     environment |= {"PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(directory / ".nobody")}
+    arguments = ["--port", "0", "--url-file", str(url_file), *args]
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "dsort",
-                "serve",
-                "--port",
-                "0",
-                *("--url-file", str(url_file)),
-                *args,
-            ],
-            cwd=directory,
-            env={**environment, **(env or {}), MARK: own},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+        process = begin_service(
+            arguments, _limit(own), env={**environment, **(env or {})}, cwd=directory, log=output
         )
     service = ServiceProcess("", process, log, own)
     try:
@@ -136,11 +128,22 @@ def _url(service: ServiceProcess, url_file: Path) -> str | None:
     return text.rstrip("/") or None
 
 
+def _stands_still(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(process.status() == psutil.STATUS_STOPPED)
+    return False
+
+
+def _limit(mark: str) -> int:
+    """The limit that processes with a mark have."""
+    return int(mark, 16) >> 2
+
+
 def _marked(mark: str) -> list[psutil.Process]:
-    wanted = f"{MARK}={mark}\0".encode()
+    wanted = re.compile(rf"(?m)^Max realtime timeout +{_limit(mark)} ".encode())
     found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
+    for path in Path("/proc").glob("[0-9]*/limits"):
         with contextlib.suppress(OSError, psutil.NoSuchProcess):
-            if wanted in path.read_bytes():
+            if wanted.search(path.read_bytes()):
                 found.append(psutil.Process(int(path.parent.name)))
     return found
