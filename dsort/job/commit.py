@@ -13,6 +13,7 @@ from collections import ChainMap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import count
 from typing import IO, Any, cast, overload
 
 from dsort.containers.base import Container
@@ -132,8 +133,13 @@ class _NamedShards(Sequence[NamedObject]):
             return [self[place] for place in range(*at.indices(len(self)))]
         if at >= len(self):
             raise IndexError(at)
-        receipt = self._created.shards[at].receipt
-        return NamedObject(f"{self.prefix}{at}", self._names[at], receipt, False)
+        return self._named(at, self._names[at])
+
+    def __iter__(self) -> Iterator[NamedObject]:
+        return map(self._named, count(), self._names)
+
+    def _named(self, at: int, name: str) -> NamedObject:
+        return NamedObject(f"{self.prefix}{at}", name, self._created.shards[at].receipt, False)
 
 
 class _ShardsByToken(Mapping[str, tuple[str, str]]):

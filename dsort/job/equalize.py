@@ -9,7 +9,7 @@ partition is still read once, from its first row to its last.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
@@ -83,18 +83,18 @@ def _with_repeats(
         if number in short:
             first = _record_before(job, node_of, found[-1], number)
             repeated.append(first)
-            own = [first, *(replace(each, offset=each.offset + first.stored_bytes) for each in own)]
+            moved = (each._replace(offset=each.offset + first.stored_bytes) for each in own)
+            own = [first, *moved]
         found += own
     return found, repeated
 
 
 def _record_before(job: Job, node_of: NodeOf, before: Piece, number: int) -> Piece:
     """The last record of the piece ``before``, as one that shard ``number`` begins with."""
-    piece = replace(before, number=number, row_start=before.row_stop - 1, offset=0)
+    piece = before._replace(number=number, row_start=before.row_stop - 1, offset=0)
     rows = _rows(job, node_of, piece).by_record()
     stored = int(rows.stored_bytes[0])
-    return replace(
-        piece,
+    return piece._replace(
         members=int(rows.members[0]),
         payload_bytes=int(rows.payload_bytes[0]),
         stored_bytes=stored,

@@ -57,7 +57,7 @@ file by mistake. It is checked field by field.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from operator import attrgetter
 from typing import IO, Any, TypeVar
@@ -66,7 +66,7 @@ from dsort.data.json_rows import Rows, json_bytes, write_json
 from dsort.errors import InputError, SpecError
 from dsort.html_tables import fields_html, rows_html
 from dsort.job.layout import job_of
-from dsort.job.shard_readers import reader_counts
+from dsort.job.shard_readers import ReaderCounts, reader_counts
 from dsort.sizes import format_bytes
 from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
@@ -169,24 +169,17 @@ def write_manifest(
     earlier: Sequence[ManifestPart] = (),
     classes: Mapping[str, int] | None = None,
 ) -> None:
-    """Write the manifest as it is stored."""
+    """Write the manifest as it is stored. ``outputs`` are gone through twice: those of a million
+    are made as they are looked at."""
+    totals, readers = _summed(outputs)
     content = {
         "manifest": MANIFEST_VERSION,
         "job_id": job_id,
         "created": created,
         "dsort": dict(versions),
         "spec": spec,
-        "totals": {
-            "input_shards": len(inputs),
-            "output_shards": len(outputs),
-            "records": sum(shard.records for shard in outputs),
-            "members": sum(shard.members for shard in outputs),
-            "payload_bytes": sum(shard.payload_bytes for shard in outputs),
-            "file_bytes": sum(shard.file_bytes for shard in outputs),
-        },
-        "readers": Rows(
-            asdict(each) for each in reader_counts((s.output or "", s.records) for s in outputs)
-        ),
+        "totals": {"input_shards": len(inputs), **totals},
+        "readers": Rows(asdict(each) for each in readers),
         "codec": codec if codec is None else dict(codec),
         "move": dict(move),
         "phase_seconds": dict(phase_seconds),
@@ -267,6 +260,24 @@ def _rows(kind: type, shards: Sequence[object]) -> Rows:
     values = attrgetter(*names)
     rows = (dict(zip(names, values(shard), strict=True)) for shard in shards)
     return Rows({name: value for name, value in row.items() if value is not None} for row in rows)
+
+
+def _summed(
+    outputs: Sequence[ManifestOutput],
+) -> tuple[dict[str, int], tuple[ReaderCounts, ...]]:
+    """The totals over all outputs, and their readers, in one pass."""
+    sums = {"records": 0, "members": 0, "payload_bytes": 0, "file_bytes": 0}
+
+    def seen() -> Iterator[tuple[str, int]]:
+        for shard in outputs:
+            sums["records"] += shard.records
+            sums["members"] += shard.members
+            sums["payload_bytes"] += shard.payload_bytes
+            sums["file_bytes"] += shard.file_bytes
+            yield shard.output or "", shard.records
+
+    readers = reader_counts(seen())
+    return {"output_shards": len(outputs), **sums}, readers
 
 
 def _totals(outputs: Sequence[ManifestOutput]) -> dict[str, int]:

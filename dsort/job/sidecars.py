@@ -104,7 +104,7 @@ def stage_sidecars(
 ) -> list[StagedSidecar]:
     """Stage all sidecars that the job writes, numbered from ``first`` on, and note for later
     attempts what they are. ``whole``: all shards of the result, with its own ``outputs``."""
-    names = sidecars_written(job, [shard.name for shard in outputs])
+    names = sidecars_written(job, [shard.name for shard in outputs] if job.spec.index else [])
     of_shards = [(number, each) for number, each in enumerate(names, first) if each.ordinal >= 0]
 
     def stage(numbered: tuple[int, SidecarName]) -> StagedSidecar:

@@ -63,6 +63,8 @@ def sidecars_written(job: Job, shards: Sequence[str]) -> list[SidecarName]:
     """The sidecars that the job writes, whose own shards are called ``shards``: theirs, then those
     of the whole result."""
     kinds, base = job.spec.index, job.base
+    if not kinds:
+        return []
     own = [each for each in sidecar_names(kinds, shards) if each.ordinal >= 0]
     before = [] if base is None else [shard.name for shard in base.outputs]
     known = set() if base is None else {each.name for each in base.sidecars}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -123,8 +124,7 @@ class OpenShard:
     encoded_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """Rows ``row_start:row_stop`` of one partition, which go to ``offset`` of one output shard."""
 
     group: int
@@ -144,8 +144,7 @@ class Piece:
         return self.row_stop - self.row_start
 
 
-@dataclass(frozen=True, slots=True)
-class OutputShard:
+class OutputShard(NamedTuple):
     """One output shard as planned; ``ordinal`` counts over all groups. Sizes without what its
     container puts before and behind the records: ``head_bytes`` and ``end_bytes``."""
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, replace
-from operator import attrgetter
+from itertools import islice
 from typing import overload
 
 import numpy as np
@@ -22,10 +21,12 @@ __all__ = ["OutputShards", "Pieces", "merge_pieces"]
 
 AT_ONCE = 4096
 """Rows that are objects at a time."""
-_PIECE = [each.name for each in fields(Piece)]
-_numbers_of = attrgetter(*_PIECE)
+_PIECE = list(Piece._fields)
 _SUMS = ("records", "members", "payload_bytes", "stored_bytes", "entries_bytes", "encoded_bytes")
 _OWN = ("group", "number", *_SUMS, "head_bytes", "end_bytes", "written_bytes")
+_SHARD = OutputShard._fields
+_BEFORE_PIECES = _SHARD[1 : _SHARD.index("pieces")]  # behind the ordinal
+_BEHIND_PIECES = _SHARD[_SHARD.index("pieces") + 1 :]
 
 
 class Pieces:
@@ -41,7 +42,7 @@ class Pieces:
     def extend(self, pieces: Iterable[Piece]) -> None:
         """Add some, behind the others."""
         for piece in pieces:
-            self._numbers.extend(_numbers_of(piece))
+            self._numbers.extend(piece)
 
     def __iter__(self) -> Iterator[Piece]:
         table = self.table()
@@ -82,7 +83,7 @@ class OutputShards(Sequence[OutputShard]):
         counts = np.fromiter((len(each.pieces) for each in shards), np.int64, len(shards))
         stop = np.cumsum(counts)
         pieces = Pieces(
-            replace(piece, offset=piece.offset - each.head_bytes)
+            piece._replace(offset=piece.offset - each.head_bytes)
             for each in shards
             for piece in each.pieces
         )
@@ -151,17 +152,18 @@ class OutputShards(Sequence[OutputShard]):
         offset = _PIECE.index("offset")
         for begin in range(0, len(ordinals), AT_ONCE):
             some = ordinals[begin : begin + AT_ONCE]
-            columns = [self._columns[name][some].tolist() for name in _OWN]
-            places = (some.tolist(), self._first[some].tolist(), self._stop[some].tolist())
-            heads = columns[_OWN.index("head_bytes")]
-            rows = zip(*columns, strict=True)
-            for ordinal, first, stop, head, own in zip(*places, heads, rows, strict=True):
-                pieces = []
-                for numbers in self._pieces[first:stop].tolist():
-                    numbers[offset] += head
-                    pieces.append(Piece(*numbers))
-                fields_of = dict(zip(_OWN, own, strict=True))
-                yield OutputShard(ordinal=ordinal, pieces=tuple(pieces), **fields_of)
+            before, behind = (
+                [self._columns[name][some].tolist() for name in names]
+                for names in (_BEFORE_PIECES, _BEHIND_PIECES)
+            )
+            first, counts = self._first[some], self._stop[some] - self._first[some]
+            ends = np.cumsum(counts)
+            rows = np.repeat(first - (ends - counts), counts) + np.arange(int(counts.sum()))
+            table = self._pieces[rows]
+            table[:, offset] += np.repeat(self._columns["head_bytes"][some], counts)
+            pieces = map(Piece._make, table.tolist())
+            of_shard = (tuple(islice(pieces, count)) for count in counts.tolist())
+            yield from map(OutputShard, some.tolist(), *before, of_shard, *behind)
 
 
 def merge_pieces(pieces: Pieces | Iterable[Piece], *, rule: CutRule | None = None) -> OutputShards:

@@ -377,8 +377,7 @@ class MeasureDone:
     encoded_bytes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OutputPiece:
+class OutputPiece(NamedTuple):
     """Rows of one partition, and where in which output shard they go, behind its head.
 
     All pieces of an output shard are in one task. ``name``: of the output shard, when it is
@@ -430,8 +429,7 @@ class CreateDone:
     bytes_written: int
 
 
-@dataclass(frozen=True, slots=True)
-class StagedShard:
+class StagedShard(NamedTuple):
     """One output shard that is written; ``head_bytes`` stand before its first record.
     ``pieces``: the rows (partition, start, stop) whose content is to be checked; none where the
     spec does not ask for it. ``reread``: check its checksum,
