@@ -135,8 +135,8 @@ def test_room_that_is_not_there_is_reported_before_any_is_taken(
 
     monkeypatch.setattr(linux, "_libc", NoSuchCall())
     monkeypatch.setattr(os, "fstatvfs", lambda fd: Room)
-    with pytest.raises(StorageFullError, match="40,961 bytes were needed"):
-        bucket.stage(TOKEN, size_bytes=40_961)
+    with pytest.raises(StorageFullError, match="1,048,576 bytes were needed"):
+        bucket.stage(TOKEN, size_bytes=1 << 20)
     assert (directory / TOKEN).stat().st_blocks == 0
 
 
@@ -166,10 +166,10 @@ def test_room_is_reserved_where_the_file_system_can(
     libc = Libc()
     monkeypatch.setattr(linux, "_libc", libc)
     if kind is None:
-        bucket.stage(TOKEN, size_bytes=4096).close()
+        bucket.stage(TOKEN, size_bytes=1 << 20).close()
     else:
         with pytest.raises(kind):
-            bucket.stage(TOKEN, size_bytes=4096)
+            bucket.stage(TOKEN, size_bytes=1 << 20)
     assert libc.calls == 2
 
 
@@ -273,10 +273,10 @@ def test_publishing_again_ends_what_a_killed_process_began(
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP])
-def test_file_systems_without_hard_links_do_not_clobber_either(
-    bucket: LocalBucket, monkeypatch: pytest.MonkeyPatch, code: int
+def test_file_systems_without_such_a_rename_do_not_clobber_either(
+    bucket: LocalBucket, directory: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    monkeypatch.setattr(os, "link", failing(code))
+    monkeypatch.setattr(linux, "_libc", object())  # a libc without renameat2: hard links do
     with bucket.stage(TOKEN) as staged:
         staged.write_at(0, [b"new"])
     bucket.write("a", b"old")
@@ -284,10 +284,24 @@ def test_file_systems_without_hard_links_do_not_clobber_either(
         bucket.publish(TOKEN, "a", overwrite=False)
     bucket.publish(TOKEN, "b", overwrite=False)
     assert (bucket.read("a"), bucket.read("b")) == (b"old", b"new")
-    monkeypatch.setattr(linux, "_libc", object())  # a libc without renameat2
+    bucket.stage(TOKEN).close()
+    os.link(directory / TOKEN, directory / "c")  # killed between the two steps
+    bucket.publish(TOKEN, "c", overwrite=False)
+    assert names_of(bucket, ".dsort/") == []
+    monkeypatch.setattr(os, "link", failing(code))
     bucket.stage(TOKEN).close()
     with pytest.raises(StorageError, match="does not offer"):
-        bucket.publish(TOKEN, "c", overwrite=False)
+        bucket.publish(TOKEN, "d", overwrite=False)
+
+
+def test_a_directory_that_goes_while_names_are_given_is_made_again(
+    bucket: LocalBucket, directory: Path
+) -> None:
+    for name in ("sub/a", "sub/b"):
+        bucket.stage(TOKEN).close()
+        bucket.publish(TOKEN, name, overwrite=False)
+        bucket.delete(name)
+        (directory / "sub").rmdir()
 
 
 def test_make_durable_syncs_every_directory_that_got_a_name(

@@ -41,6 +41,8 @@ from dsort.storage.network_policy import FetchPolicy
 __all__ = ["LocalBucket", "move_out", "remove_below", "remove_entries", "remove_if_empty"]
 
 
+RESERVED_BYTES_MIN = 1 << 20
+"""Room for less is not set aside: asking for it takes longer than to write that."""
 _OPEN_TRIES_MAX = 10  # another process may remove the directory while it is still empty
 
 
@@ -68,6 +70,8 @@ class LocalBucket:
         self._not_durable: set[Path] = set()
         self._policy = policy
         self._real: dict[Path, str] = {}  # of directories that names were looked for in
+        self._published_in: set[str] = set()  # directories that are in ``_not_durable``
+        self._filled: Path | None = None  # the directory that was made, or looked at, last
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_made_again, (self._root, self._policy))
@@ -218,7 +222,8 @@ class LocalBucket:
         with self._doing(f"make room for {token}", needed_bytes=size_bytes):
             fd = self._open_to_fill(path, 0)
             try:
-                reserve_room(fd, size_bytes or 0)
+                if size_bytes and size_bytes >= RESERVED_BYTES_MIN:
+                    reserve_room(fd, size_bytes)
             except OSError:
                 os.close(fd)
                 raise
@@ -230,13 +235,15 @@ class LocalBucket:
         Without ``overwrite`` an existing ``name`` is a ``StorageError`` and stays as it is.
         Publishing again what a killed process had begun to publish ends its work.
         """
-        source = self._token_path(token)
-        target = self._path(name)
+        source, target = self._places(token, name)
+        directory = target.rpartition("/")[0]
         with self._doing(f"publish {name}"):
-            touched = self._make_directories(target.parent)
             try:
+                if directory not in self._published_in:
+                    self._not_durable |= self._make_directories(Path(directory))
+                    self._published_in.add(directory)
                 if overwrite:
-                    source.replace(target)
+                    os.replace(source, target)  # noqa: PTH105 - a Path costs more than the call
                 else:
                     rename_to_free_name(source, target)
             except (FileExistsError, IsADirectoryError) as error:
@@ -244,9 +251,11 @@ class LocalBucket:
                     f"{name} in bucket {self.uri} exists already", hint="remove it or rename it"
                 ) from error
             except FileNotFoundError:
-                if not receipt or not self._is_of(name, receipt):
+                if directory in self._published_in and not Path(directory).is_dir():
+                    self._published_in.clear()  # it was there before
+                    self.publish(token, name, overwrite=overwrite, receipt=receipt)
+                elif not receipt or not self._is_of(name, receipt):
                     raise
-            self._not_durable |= touched
 
     def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
         """The files that are as they were when they were finished, under either name."""
@@ -310,6 +319,7 @@ class LocalBucket:
         with self._doing("write published names to disk"):
             sync_directories(self._not_durable)
         self._not_durable.clear()
+        self._published_in.clear()
 
     def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
         """Remove dsort's own files whose names begin with ``token_prefix``, and directories that
@@ -343,6 +353,15 @@ class LocalBucket:
         encoded_token(token)
         self._check(self._root / token)
         return self._root / token
+
+    def _places(self, token: str, name: str) -> tuple[str, str]:
+        """Both as texts. Two Paths would cost more than a rename does."""
+        encoded_token(token)
+        encoded_name(name)
+        if self._policy is not None:
+            self._check(self._root / token)
+            self._check(self._root / name)
+        return f"{self._root}/{token}", f"{self._root}/{name}"
 
     def _check(self, path: Path) -> None:
         """Refuse what links lead to where the policy does not go."""
@@ -378,8 +397,11 @@ class LocalBucket:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | more_flags
         for _ in range(_OPEN_TRIES_MAX - 1):
             with contextlib.suppress(FileNotFoundError):
-                self._make_directories(path.parent)
+                if path.parent != self._filled:
+                    self._make_directories(path.parent)
+                    self._filled = path.parent
                 return os.open(path, flags, 0o666)
+            self._filled = None
         return os.open(path, flags, 0o666)
 
     def _make_directories(self, directory: Path) -> set[Path]:

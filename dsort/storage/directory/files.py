@@ -58,6 +58,7 @@ _SYNC_FILE_RANGE_WAIT_BEFORE, _SYNC_FILE_RANGE_WRITE = 1, 2
 _NOT_OFFERED = frozenset(
     {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV, errno.EPERM, errno.ESPIPE}
 )
+_NO_SUCH_RENAME = frozenset({errno.ENOSYS, errno.EOPNOTSUPP})
 _NO_HARD_LINKS = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EMLINK})
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -123,23 +124,32 @@ def wait_written(fd: int) -> None:
         raise OSError(code, os.strerror(code))
 
 
-def rename_to_free_name(source: Path, target: Path) -> None:
+def rename_to_free_name(source: Path | str, target: Path | str) -> None:
     """Rename ``source`` to ``target`` in one step; ``FileExistsError`` if that name is taken.
 
-    By hard link and unlink, which nearly every file system can do (a process killed between the
-    two leaves both names, and doing it again ends it); else by ``renameat2`` (FAT, exFAT).
+    By ``renameat2``, one entry of the file system's journal; where that has no such flag (NFS), by
+    hard link and unlink (a process killed between the two leaves both names, and doing it again
+    ends it).
     """
     try:
-        os.link(source, target, follow_symlinks=False)
-    except FileExistsError:
-        if not os.path.samestat(source.lstat(), target.lstat()):
-            raise
-    except OSError as error:
-        if error.errno not in _NO_HARD_LINKS:
-            raise
         _renameat2(source, target)
         return
-    source.unlink()
+    except FileExistsError:
+        if not os.path.samestat(os.lstat(source), os.lstat(target)):
+            raise
+    except OSError as error:
+        if error.errno not in _NO_SUCH_RENAME:
+            raise
+        try:
+            os.link(source, target, follow_symlinks=False)
+        except FileExistsError:
+            if not os.path.samestat(os.lstat(source), os.lstat(target)):
+                raise
+        except OSError as failed:
+            if failed.errno in _NO_HARD_LINKS:
+                raise error from failed
+            raise
+    Path(source).unlink()
 
 
 def link_or_move(source: Path, target: Path) -> None:
@@ -159,7 +169,7 @@ def link_or_move(source: Path, target: Path) -> None:
         source.rename(target)
 
 
-def _renameat2(source: Path, target: Path) -> None:
+def _renameat2(source: Path | str, target: Path | str) -> None:
     call = getattr(_libc, "renameat2", None)  # glibc has it since 2.28
     if call is None:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
