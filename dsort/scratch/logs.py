@@ -12,10 +12,11 @@ shard is logged as soon as its receipt has come, so that a resumed job need not 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from json.encoder import encode_basestring_ascii
+from typing import NamedTuple
 
 from dsort.data.tally import Tally
 from dsort.errors import StorageError
@@ -123,11 +124,12 @@ class ReactionLog(Tally):
 
 
 PREFIX = "created-"
+LOGGED_BYTES = 1 << 20
+LOGGED_MAX = 64
 SUFFIX = ".jsonl"
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedShard:
+class CreatedShard(NamedTuple):
     """One output shard that is staged. ``checksum``: XXH3; ``receipt``: for ``publish``; ``md5``:
     "" unless asked for; ``file_bytes``: how long it is, -1 where older attempts did not say."""
 
@@ -139,16 +141,35 @@ class CreatedShard:
 
 
 class CreatedLog:
-    """The list of one worker; lines are appended, each whole."""
+    """The list of one worker; lines are appended, each whole.
+
+    Small shards wait for each other, up to ``LOGGED_BYTES``: to open the file for each took a
+    tenth of the time of 1 KB shards. Any thread may append.
+    """
 
     def __init__(self, scratch: Scratch, worker: int) -> None:
         self._scratch = scratch
         self._name = f"{PREFIX}{worker}{SUFFIX}"
+        self._lock = threading.Lock()
+        self._lines: list[bytes] = []
+        self._bytes = 0
 
     def append(self, shard: CreatedShard) -> None:
-        """Put down a shard that is staged."""
-        row = [shard.ordinal, shard.checksum, shard.receipt, shard.md5, shard.file_bytes]
-        self._scratch.append(self._name, json.dumps(row).encode() + b"\n")
+        """Put down a shard that is staged, now or with the next ones."""
+        line = json.dumps(shard).encode() + b"\n"
+        with self._lock:
+            self._lines.append(line)
+            self._bytes += shard.file_bytes
+            if self._bytes < LOGGED_BYTES and len(self._lines) < LOGGED_MAX:
+                return
+        self.flush()
+
+    def flush(self) -> None:
+        """Put down those that wait."""
+        with self._lock:
+            lines, self._lines, self._bytes = self._lines, [], 0
+            if lines:
+                self._scratch.append(self._name, b"".join(lines))
 
 
 def read_created_logs(scratch: Scratch) -> list[CreatedShard]:

@@ -134,12 +134,14 @@ class TableCreator:
                     finished[-1].receipt.add_done_callback(finished[-1].record)
                     out = None
             shards = tuple(shard.done() for shard in finished)
+            self._writeback.close_small()
         finally:
             if out is not None:
                 out.abandon()
                 self._group = None
             if payload is not None:
                 payload.close()
+            self._log.flush()
         return CreateDone(
             shards=shards,
             records=sum(piece.row_stop - piece.row_start for piece in task.pieces),
