@@ -29,7 +29,7 @@ from dsort.errors import StorageError
 from dsort.scratch.directory import Scratch
 from dsort.storage.directory.os_errors import StorageErrors
 
-__all__ = ["Column", "ColumnFile", "columns_bytes", "write_columns"]
+__all__ = ["Column", "ColumnFile", "KeptColumns", "columns_bytes", "write_columns"]
 
 _MAGIC = b"dsortcol"
 _ALIGN = 64
@@ -38,6 +38,8 @@ _DTYPES: Final = frozenset({"|u1", "<i4", "<i8", "<u8"})
 """Plain numbers. NumPy's others can hold objects, or nothing."""
 _NARROW: Final = ("|u1", "<u2", "<u4")
 _ONE: Final = "one"
+KEPT_FILES_MAX: Final = 64
+"""Each holds a descriptor, of which a worker keeps some 128 to spare."""
 _PACKED_ROWS_MIN: Final = 64
 """With fewer rows there is nothing to gain: arrays begin at multiples of 64 bytes."""
 
@@ -104,6 +106,34 @@ def _packing(array: NDArray[Any]) -> str:
     return kind if np.dtype(kind).itemsize < array.itemsize else ""
 
 
+class KeptColumns:
+    """Column files that are read again and again, some rows at a time, and stay mapped: to open one
+    takes five times as long as to read a few thousand rows. A file in the place of another is
+    another. Whoever reads goes round: so the first ones stay, and no later one takes their
+    place."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, tuple[tuple[int, int, int], ColumnFile]] = {}
+        self._stage = ""
+
+    def find(self, name: str, identity: tuple[int, int, int]) -> ColumnFile | None:
+        """The file ``name`` if it is still the one with that ``identity``."""
+        known = self._files.get(name)
+        if known is None or known[0] == identity:
+            return None if known is None else known[1]
+        self._files.pop(name, None)
+        return None
+
+    def keep(self, name: str, identity: tuple[int, int, int], file: ColumnFile) -> None:
+        """Keep ``file``, if there is room. Those of another stage are let go."""
+        stage = name.partition("-")[0]
+        if stage != self._stage:
+            self._files.clear()
+            self._stage = stage
+        if len(self._files) < KEPT_FILES_MAX:
+            self._files[name] = identity, file
+
+
 class ColumnFile:
     """A column file opened for reading; arrays are views of the mapped file, or of bytes.
 
@@ -128,18 +158,26 @@ class ColumnFile:
         if not isinstance(header, dict):
             raise self._damaged("its header is no object")
         self._header: dict[str, object] = header
+        self._columns: dict[str, tuple[np.dtype[Any], int, int, str]] = {}
 
     @classmethod
-    def of(cls, scratch: Scratch, name: str) -> ColumnFile:
-        """The file ``name`` in scratch, mapped."""
+    def of(cls, scratch: Scratch, name: str, kept: KeptColumns | None = None) -> ColumnFile:
+        """The file ``name`` in scratch, mapped. ``kept``: takes it, or has it."""
         fd = scratch.open_to_read(name)
         try:
             with StorageErrors(f"read {name}", str(scratch)):
-                size_bytes = os.fstat(fd).st_size
-                mapped = mmap.mmap(fd, size_bytes, prot=mmap.PROT_READ) if size_bytes else b""
+                status = os.fstat(fd)
+                identity = status.st_ino, status.st_mtime_ns, status.st_size
+                if kept is not None and (known := kept.find(name, identity)) is not None:
+                    return known
+                size = status.st_size
+                mapped = mmap.mmap(fd, size, prot=mmap.PROT_READ) if size else b""
         finally:
             os.close(fd)
-        return cls(mapped, f"{name} in {scratch}", may_be_packed=True)
+        file = cls(mapped, f"{name} in {scratch}", may_be_packed=True)
+        if kept is not None:
+            kept.keep(name, identity, file)
+        return file
 
     def __contains__(self, name: str) -> bool:
         return name in self._header or f"{name}.offsets" in self._header
@@ -172,6 +210,12 @@ class ColumnFile:
 
     def _column(self, name: str) -> tuple[np.dtype[Any], int, int, str]:
         """(dtype, rows, first byte, packing) of a column, all of it inside the file."""
+        known = self._columns.get(name)
+        if known is None:
+            known = self._columns[name] = self._checked(name)
+        return known
+
+    def _checked(self, name: str) -> tuple[np.dtype[Any], int, int, str]:
         match self._header.get(name):
             case None:
                 raise self._damaged(f"it has no column {name}")

@@ -24,7 +24,7 @@ from dsort.errors import StorageError
 from dsort.order.joining import LeftOut
 from dsort.order.partitions import Splitters
 from dsort.order.sort import order_rows
-from dsort.scratch.columns import Column, ColumnFile, columns_bytes, write_columns
+from dsort.scratch.columns import Column, ColumnFile, KeptColumns, columns_bytes, write_columns
 from dsort.scratch.directory import Scratch
 from dsort.scratch.ordered import LineageRows, OrderedRows, sums_of
 
@@ -88,6 +88,7 @@ class IndexStore:
 
     def __init__(self, scratch: Scratch) -> None:
         self.scratch = scratch
+        self._kept = KeptColumns()
 
     def columns(self, name: str) -> ColumnFile:
         """The column file ``name`` in scratch."""
@@ -164,7 +165,7 @@ class IndexStore:
 
     def shard_rows(self, stage: str, shard: int, partition: int) -> ShardRows:
         """One shard's rows of one partition."""
-        file = self.columns(f"{stage}-{shard}.col")
+        file = ColumnFile.of(self.scratch, f"{stage}-{shard}.col", self._kept)
         start, stop = file.array("partition_offsets", partition, partition + 2).tolist()
         spill = "spill_starts" in file
         return ShardRows(

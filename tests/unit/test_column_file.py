@@ -13,7 +13,14 @@ import pytest
 
 from dsort.data.columns import BytesColumn
 from dsort.errors import ObjectNotFoundError, StorageError
-from dsort.scratch.columns import Column, ColumnFile, columns_bytes, write_columns
+from dsort.scratch.columns import (
+    KEPT_FILES_MAX,
+    Column,
+    ColumnFile,
+    KeptColumns,
+    columns_bytes,
+    write_columns,
+)
 from dsort.scratch.directory import Scratch
 
 TEXTS = [b"", b"a", b"\0" * 70, b"\xff", b"", b"last"]
@@ -233,3 +240,23 @@ def test_packed_columns_are_not_believed_beyond_the_file(tmp_path: Path) -> None
         broken = opened(tmp_path / "broken")
         with pytest.raises(StorageError, match="is not in it"):
             broken.array(name)
+
+
+def test_a_file_that_is_kept_is_opened_once_and_one_in_its_place_is_another(tmp_path: Path) -> None:
+    kept = KeptColumns()
+    with Scratch(tmp_path / "scratch", make=True) as scratch:
+        names = [f"index-{number}.col" for number in range(KEPT_FILES_MAX + 1)]
+        for number, name in enumerate(names):
+            write_columns(scratch, name, {"a": np.array([number], np.int64)})
+        files = [ColumnFile.of(scratch, name, kept) for name in names]
+        again = [
+            ColumnFile.of(scratch, name, kept) is file
+            for name, file in zip(names, files, strict=True)
+        ]
+        assert again == [True] * KEPT_FILES_MAX + [False]
+        write_columns(scratch, names[0], {"a": np.array([77], np.int64)})
+        assert ColumnFile.of(scratch, names[0], kept).array("a").tolist() == [77]
+        assert files[0].array("a").tolist() == [0]
+        write_columns(scratch, "survey-0.col", {"a": np.array([5], np.int64)})
+        assert ColumnFile.of(scratch, "survey-0.col", kept).array("a").tolist() == [5]
+        assert ColumnFile.of(scratch, names[1], kept) is not files[1]
