@@ -377,15 +377,16 @@ def test_a_spec_is_written_in_a_form_that_says_what_is_wrong_at_the_field(page: 
     page.get_by_label("kind", exact=True).select_option("content")
     wrong = page.locator(".bad-field", has_text="extension").first
     wrong.get_by_text("required for content").wait_for()
-    assert page.get_by_label("seed", exact=True).is_visible()  # for it has a value
+    page.get_by_label("seed", exact=True).wait_for()  # for it has a value
     page.get_by_role("button", name="Go to the field").first.press("Enter")
-    page.keyboard.type(".cls")
+    page.locator(".bad-field input:focus").press_sequentially(".cls")
     page.get_by_label("content_key_type").select_option("int")
     page.get_by_label("seed", exact=True).fill("")
     await_text(page, "#spec-state", "✓ Valid")
-    assert page.get_by_label("seed", exact=True).is_hidden()
+    page.get_by_label("seed", exact=True).wait_for(state="hidden")
     page.get_by_label("index", exact=True).fill("wids")
     page.get_by_label("outputs", exact=True).fill("[{")
+    await_text(page, "#spec-state", "✓ Valid")  # what was written before: that is answered now
     page.get_by_text("This is to be JSON.").wait_for()
     page.get_by_label("outputs", exact=True).fill("")
     page.get_by_role("button", name="Text", exact=True).press("Enter")

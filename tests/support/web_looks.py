@@ -31,9 +31,18 @@ def dress(page: Page, look: str) -> Page:
     return page
 
 
+GO_THERE = """(address) => new Promise((resolve) => {
+  const before = location.hash;
+  addEventListener("hashchange", () => resolve(), { once: true });
+  location.hash = address;
+  if (location.hash === before) resolve();
+})"""
+"""Until it is there, signs of it may be those of the page before, which goes in a moment."""
+
+
 def show(page: Page, address: str, sign: str) -> Page:
     """Show another page, without a reload."""
-    page.evaluate("address => { location.hash = address }", address)
+    page.evaluate(GO_THERE, address)
     page.locator(sign).first.wait_for()
     return page
 

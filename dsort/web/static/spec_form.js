@@ -147,7 +147,8 @@
         const words = [problem.message, problem.hint].filter(Boolean).map(dsort.ownTerms);
         said.set(field, [said.get(field), words.join(" → ")].filter(Boolean).join("; "));
       }
-      for (const field of this.fields.values()) say(field, said.get(field) || "");
+      for (const field of this.fields.values())
+        say(field, said.get(field) || read(field).wrong || ""); // what cannot be read was not sent
     }
 
     /** The field that a problem is about: the nearest that there is. */
