@@ -228,8 +228,8 @@ class TableExtractor(Extractor):
                 rows, blocks = _Rows(), _Blocks()
                 log.add("corrupt_shards", 1, [error.message])
                 rows.counts = (0,) * max(len(task.counts), task.stage == "count")
-            if task.spill:
-                source.forget()
+            if task.spill and not self._setup.values_stay:
+                source.forget()  # else there is memory for all inputs
         if task.stage == "count":
             return self._counted(task, rows.counts[-1])
         self._check_counts(task, rows.counts)

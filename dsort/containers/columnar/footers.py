@@ -31,6 +31,7 @@ _CODEC, _VALUES, _INFLATED, _STORED, _PAGE, _DICTIONARY = 4, 5, 6, 7, 9, 11
 _FIELDS = 16
 _NUMBER_MAX = (1 << 15) - 1
 _UNCOMPRESSED = 0
+ONE_BINARY = 1 << 4 | BINARY
 T = TypeVar("T")
 
 
@@ -113,6 +114,10 @@ def _chunk(data: bytes, at: int) -> tuple[Chunk, int]:
             raise ValueError("a column is encrypted, which dsort does not read")
         if number == _METADATA and kind == STRUCT:
             found, at = _numbers(data, at)
+        elif BYTE < kind <= I64:
+            while data[at] > 127:
+                at += 1
+            at += 1
         else:
             at = _skipped(data, at, kind, 0)
     if not found:
@@ -158,7 +163,10 @@ def _numbers(data: bytes, at: int) -> tuple[list[int], int]:
         else:
             seen = _noted(seen, number)
         if not BYTE < kind <= I64:
-            at = _skipped(data, at, kind, 0)
+            if kind == LIST and data[at] == ONE_BINARY and data[at + 1] < 128:  # the path
+                at += 2 + data[at + 1]
+            else:
+                at = _skipped(data, at, kind, 0)
             continue
         value = data[at]
         at += 1
@@ -191,10 +199,24 @@ def _skipped(data: bytes, at: int, kind: int, depth: int) -> int:
             at += 1
             if head < 16:
                 _, at = _varint(data, at)
-            at = _skipped(data, at, head & 15, depth + 1)
+            inner = head & 15
+            if BYTE < inner <= I64:  # here, and not by a call: most of what is skipped
+                while data[at] > 127:
+                    at += 1
+                at += 1
+            elif inner == BINARY and data[at] < 128:
+                at += 1 + data[at]
+            elif inner >= BYTE:
+                at = _skipped(data, at, inner, depth + 1)
         return at + 1
     if kind in (LIST, SET):
         count, inner, at = _list_head(data, at)
+        if BYTE < inner <= I64:
+            for _ in range(count):
+                while data[at] > 127:
+                    at += 1
+                at += 1
+            return at
         for _ in range(count):
             at = _skipped(data, at, inner, depth + 1)
         return at
