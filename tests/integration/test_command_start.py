@@ -96,3 +96,35 @@ def test_a_job_over_files_loads_what_it_needs(tmp_path: Path) -> None:
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.splitlines()[-1] == "[]"
+
+
+AT_ITS_END = (
+    "import atexit, tempfile, threading",
+    "kept = tempfile.TemporaryDirectory(dir='.')",
+    "atexit.register(print, 'at the end')",
+    "sys.argv = ['dsort', '--version']",
+    "from dsort.__main__ import main",
+)
+IDLE = ("go_on = threading.Event()", "threading.Thread(target=go_on.wait, daemon=DAEMON).start()")
+
+
+@pytest.mark.parametrize(
+    ("before", "comes_back"),
+    [
+        ((), False),
+        (tuple(each.replace("DAEMON", "True") for each in IDLE), False),
+        (tuple(each.replace("DAEMON", "False") for each in IDLE), True),
+        (("sys.setprofile(lambda *what: None)",), True),
+    ],
+    ids=["alone", "beside a daemon", "beside a thread", "profiled"],
+)
+def test_a_process_ends_with_its_command_unless_others_use_it(
+    before: tuple[str, ...], comes_back: bool, tmp_path: Path
+) -> None:
+    after = ("code = main()", "print('came back', code)", "go_on.set() if 'go_on' in dir() else 0")
+    ended = run_script(tmp_path, *AT_ITS_END, *before, *after)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    version, *told = ended.stdout.splitlines()
+    assert version.startswith("dsort ")
+    assert told == ["came back 0"] * comes_back + ["at the end"]
+    assert [each.name for each in tmp_path.iterdir()] == ["in"]  # no temporary directory
