@@ -183,8 +183,21 @@ class Extraction:
             firsts=() if positions is None else positions.firsts(ordinal),
             counts=() if positions is None else positions.counts(ordinal),
             hops=self.job.movement.hops,
+            next_shard=self._next(ordinal),
             ahead=self._ahead(ordinal),
         )
+
+    def _next(self, ordinal: int) -> int:
+        """The shard to fetch meanwhile, -1 for none: of stores, where workers take turns."""
+        job, following = self.job, ordinal + self.job.movement.workers
+        gives_turns = job.runtime.name == "local" and not job.extractors_max
+        # What steps make stands behind a shard in the buffer, which is to have room for it.
+        fetches = self.spill and job.spec.ingest is None and not job.spec.makes_records
+        if not (gives_turns and fetches) or following >= len(job.inputs):
+            return -1
+        here = [each.ref.is_directory for each in job.input_places]
+        is_table = job.spec.input_container.is_columnar or job.spec.carrier.is_columnar
+        return -1 if any(here) or is_table else following
 
     def _ahead(self, ordinal: int) -> tuple[int, ...]:
         """The shards whose headers the worker that gets this one is to read: each is read ahead by

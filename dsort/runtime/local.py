@@ -17,6 +17,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -45,12 +46,14 @@ WORKERS_LOST_MAX = 16
 
 @dataclass(slots=True)
 class _Host:
-    """One worker process. ``task``: what it is doing, or None."""
+    """One worker process. ``task``: what it is doing, or None. ``fetches``: the input shard that it
+    reads meanwhile, or -1."""
 
     process: subprocess.Popen[bytes] | ForkedProcess
     link: Connection
     number: int
     task: _Ticket | None = None
+    fetches: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +232,7 @@ class LocalRuntime:
 
     def _give(self, selector: selectors.BaseSelector, at: int, waiting: deque[_Ticket]) -> None:
         """Send the next task to a free worker, or to the one that takes its place."""
-        host, ticket = self._hosts[at], waiting.popleft()
+        host, ticket = self._hosts[at], self._next(self._hosts[at], waiting)
         try:
             host.link.send((ticket.number, ticket.task))
         except OSError:  # it died while idle: the task was not its fault
@@ -241,6 +244,23 @@ class LocalRuntime:
             self._give(selector, at, waiting)
             return
         host.task = ticket
+        host.fetches = getattr(ticket.task, "next_shard", -1)
+
+    def _next(self, host: _Host, waiting: deque[_Ticket]) -> _Ticket:
+        """What its worker fetches already; else the first task whose shard no other one fetches;
+        else the last one, which is fetched last."""
+        fetched = [each.fetches for each in self._hosts if each.fetches >= 0]
+        if not fetched:
+            return waiting.popleft()
+        some = [getattr(each.task, "shard", -1) for each in islice(waiting, 2 * len(self._hosts))]
+        at = len(waiting) - 1
+        if host.fetches >= 0 and host.fetches in some:
+            at = some.index(host.fetches)
+        else:
+            at = next((n for n, shard in enumerate(some) if shard not in fetched), at)
+        ticket = waiting[at]
+        del waiting[at]
+        return ticket
 
     def _hear(
         self, selector: selectors.BaseSelector, at: int, waiting: deque[_Ticket]

@@ -42,7 +42,6 @@ from dsort.workers.conversion import (
 )
 from dsort.workers.copies import copied
 from dsort.workers.gathering import small_argsort
-from dsort.workers.header_reader import HeaderReader
 from dsort.workers.headers import with_names_written, with_new_names
 from dsort.workers.join_columns import (
     SEARCHED,
@@ -58,10 +57,11 @@ from dsort.workers.mapped_inputs import MappedInputs
 from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.payload_spill import PayloadSpill
 from dsort.workers.placing import Placed, Placer
+from dsort.workers.read_ahead import ReadAhead
 from dsort.workers.renamed_keys import rename_records
 from dsort.workers.same_content import digests_of
 from dsort.workers.sort_keys import ShardSortKeys
-from dsort.workers.source import ShardBytes, hash_records, open_input, slices_of
+from dsort.workers.source import ShardBytes, hash_records, slices_of
 from dsort.workers.tasks import ExtractTask, ShardExtracted, WorkerSetup
 from dsort.workers.transformer import Transformed, Transformer
 from dsort.workers.unsafe_members import find_unsafe, shown_changes, with_safe_names
@@ -84,15 +84,14 @@ class Extractor:
         """``mapped``: takes the mappings of shards, for who creates."""
         self._setup = setup
         self._worker = worker
-        self._inputs = inputs
-        self._buffer = buffer
+        self._inputs, self._buffer = inputs, buffer
         self._mapped = mapped
         self._node = nodes.node
         self._store = nodes.store
         self._spill = PayloadSpill(setup, worker, nodes.store.scratch)
         self._placer = Placer(setup, nodes.store)
         self._transformer = Transformer(setup.transform, nodes.store.scratch)
-        self._headers = HeaderReader(setup, inputs, nodes.store)
+        self._ahead = ReadAhead(setup, inputs, nodes.store, buffer)
 
     def _looks_at_names(self, task: ExtractTask) -> bool:
         """Whether nothing but names, sizes and places of members matters, this time."""
@@ -113,9 +112,8 @@ class Extractor:
         # A pass that moves no payload looks at headers: to copy the rest into the buffer would cost
         # more than to map it, and what the page cache has of it is wanted again.
         mapped = {"map": True, "range": task.hops, "spill": not task.spill}
-        self._headers.begin(task.ahead)
-        expected = task.name, task.size_bytes, task.etag
-        with self._headers.opened(task) or open_input(self._inputs, *expected) as source:
+        opened, buffer = self._ahead.opened(task)
+        with opened as source:
             if self._setup.reads_files and self._looks_at_names(task):
                 from dsort.loose_files.shard import FilesShard  # other jobs read shards
 
@@ -124,7 +122,7 @@ class Extractor:
             shard = ShardBytes(
                 task.name,
                 source,
-                self._buffer,
+                buffer,
                 mapped=mapped[self._setup.movement],
                 # What reads by range may have no room in scratch.
                 spool=None if self._setup.movement == "range" else self._store.scratch,
@@ -194,11 +192,12 @@ class Extractor:
     def rest(self) -> None:
         """End the processes of user code: what is asked next is no extraction."""
         self._transformer.close()
+        self._ahead.settled()
 
     def close(self) -> None:
         """Close the spill files."""
         self.rest()
-        self._headers.close()
+        self._ahead.close()
         self._spill.close()
 
     def _extract_members(

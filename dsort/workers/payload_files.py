@@ -29,6 +29,19 @@ class PayloadBuffer:
             self._array = np.empty(self.size_bytes, np.uint8)
         return self._array.data[:size_bytes]
 
+    @property
+    def half_bytes(self) -> int:
+        """How much a half has room for."""
+        return (self.size_bytes // 2) & ~0xFFF
+
+    def half(self, number: int) -> PayloadBuffer:
+        """The first half or the second one, as a buffer of its own in the same memory."""
+        self.view(0)
+        assert self._array is not None
+        part = PayloadBuffer(self.half_bytes)
+        part._array = self._array[number * part.size_bytes : (number + 1) * part.size_bytes]
+        return part
+
 
 class Spool:
     """Reads of ``source`` that pass by a file without a name, which is gone with ``close``."""

@@ -205,6 +205,7 @@ class ExtractTask:
     places: str = ""  # another one: of the pieces that stay, where that is found first
     borders: str = ""
     hops: bool = False  # read headers one by one, and not all between them
+    next_shard: int = -1  # input shard that the worker is to fetch meanwhile
     ahead: tuple[int, ...] = ()  # input shards whose headers the worker is to read meanwhile
 
 

@@ -1,0 +1,135 @@
+"""The next input shard is fetched while one is scanned and spilled: :class:`ReadAhead`.
+
+For shards in stores that fit in half of a worker's buffer: one half has the shard that is worked
+on, the other one takes the next. Nothing more is asked for than without it: a shard is fetched
+ahead for the worker that is going to be given it, as long as no other takes it.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
+
+from dsort.closing import ClosesOnExit
+from dsort.errors import DsortError
+from dsort.scratch.index import IndexStore
+from dsort.storage.bucket import Bucket, ObjectInfo, RandomReads, ReadObject
+from dsort.storage.process_limits import is_no_thread
+from dsort.workers.header_reader import HeaderReader
+from dsort.workers.payload_files import PayloadBuffer
+from dsort.workers.source import InputShard, open_input, read_inputs
+from dsort.workers.tasks import ExtractTask, WorkerSetup
+
+__all__ = ["ReadAhead"]
+
+
+class _Fetched(ClosesOnExit):
+    """See :class:`~dsort.storage.bucket.ReadObject`: a shard that is in the buffer it is going to
+    be read into."""
+
+    rereads_cheaply = True
+
+    def __init__(self, info: ObjectInfo, view: memoryview) -> None:
+        self.info: ObjectInfo = info
+        self._view = view
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Fill ``buffer`` from byte ``offset``; nothing is to be done for the whole."""
+        if offset or len(buffer) != len(self._view) or buffer.obj is not self._view.obj:
+            buffer[:] = self._view[offset : offset + len(buffer)]
+
+    def forget(self) -> None:
+        """The buffer is its owner's."""
+
+    def mapping(self) -> memoryview | None:
+        """It is no mapping: what has it may write to it."""
+        return None
+
+    def random_reads(self) -> RandomReads | None:
+        """Nobody asks."""
+        return None
+
+    def close(self) -> None:
+        """Release it."""
+
+
+class ReadAhead:
+    """Opens the input shards of one worker's tasks, and fetches the next one meanwhile."""
+
+    def __init__(
+        self, setup: WorkerSetup, inputs: Bucket, store: IndexStore, buffer: PayloadBuffer
+    ) -> None:
+        self._headers = HeaderReader(setup, inputs, store)
+        self._inputs = inputs
+        self._store = store
+        self._buffer = buffer
+        self._shards: list[InputShard] = []
+        self._thread: ThreadPoolExecutor | None = None
+        self._begun: tuple[int, int, Future[_Fetched | None]] | None = None  # shard, half
+
+    def opened(self, task: ExtractTask) -> tuple[ReadObject, PayloadBuffer]:
+        """The shard of ``task``, and what it is to be read into. ``ChangedInputError`` unless it is
+        what the job resolved."""
+        self._headers.begin(task.ahead)
+        hopped = self._headers.opened(task)
+        if hopped is not None:
+            return hopped, self._buffer
+        begun, fetched, half = self._begun, None, 0
+        if begun is not None:
+            fetched = self.settled()
+            if begun[0] == task.shard and fetched is not None:
+                half = begun[1]
+            else:
+                fetched = None
+        source: ReadObject
+        if fetched is not None:
+            source = fetched
+        else:
+            source = open_input(self._inputs, task.name, task.size_bytes, task.etag)
+        if task.next_shard < 0 and fetched is None:
+            return source, self._buffer
+        if task.size_bytes > self._buffer.half_bytes:
+            return source, self._buffer
+        if task.next_shard >= 0:
+            self._begin(task.next_shard, 1 - half)
+        return source, self._halves[half]
+
+    @cached_property
+    def _halves(self) -> tuple[PayloadBuffer, PayloadBuffer]:
+        return self._buffer.half(0), self._buffer.half(1)
+
+    def settled(self) -> _Fetched | None:
+        """Return once nothing is fetched any more: what was."""
+        begun, self._begun = self._begun, None
+        return None if begun is None else begun[2].result()
+
+    def close(self) -> None:
+        """End the threads."""
+        self._headers.close()
+        self.settled()
+        if self._thread is not None:
+            self._thread.shutdown(wait=True)
+            self._thread = None
+
+    def _begin(self, number: int, half: int) -> None:
+        if self._thread is None:
+            self._shards = read_inputs(self._store)
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="ahead")
+        shard = self._shards[number]
+        if not 0 < shard.size_bytes <= self._buffer.half_bytes:
+            return
+        view = self._halves[half].view(shard.size_bytes)
+        try:
+            self._begun = number, half, self._thread.submit(self._fetch, shard, view)
+        except RuntimeError as error:
+            if not is_no_thread(error):
+                raise
+
+    def _fetch(self, shard: InputShard, view: memoryview) -> _Fetched | None:
+        try:
+            of = shard.name, shard.size_bytes, shard.etag
+            with open_input(self._inputs, *of) as source:
+                source.read_into(view, 0)
+                return _Fetched(source.info, view)
+        except DsortError:
+            return None  # whoever is given the shard finds out

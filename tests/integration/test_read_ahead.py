@@ -1,0 +1,158 @@
+"""A worker fetches the next shard from a store while it scans and spills one: with the same
+requests and the same bytes, whoever gets that shard in the end."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsort.errors import ChangedInputError
+from dsort.runtime.local import LocalRuntime
+from dsort.storage.bucket import ReadObject
+from dsort.workers.payload_files import PayloadBuffer
+from dsort.workers.read_ahead import ReadAhead
+from dsort.workers.source import InputShard
+from dsort.workers.tasks import ExtractTask
+from tests.support.datasets import Member, Shard, files_of, write_shards
+from tests.support.engine import run_local, spec_of
+from tests.support.hooked_bucket import HookedBucket, HookedReadObject
+from tests.support.memory_bucket import MemoryBucket
+from tests.support.seaweedfs import S3Server
+
+KIB = 1 << 10
+
+
+class Noting(HookedBucket):
+    """Notes what is opened, and lets reads of ``held`` go on once ``freed``."""
+
+    def __init__(self, inner: MemoryBucket) -> None:
+        super().__init__(inner)
+        self.opened_names: Counter[str] = Counter()
+        self.reading, self.freed = threading.Event(), threading.Event()
+        self.held = ""
+
+    def opened(self, inner: ReadObject) -> HookedReadObject:
+        self.opened_names[inner.info.name] += 1
+        return HookedReadObject(inner, self)
+
+    def around(self, operation: str, name: str, action: Any) -> Any:
+        if operation == "read_into" and name == self.held:
+            self.reading.set()
+            assert self.freed.wait(60)
+        return action()
+
+
+@pytest.fixture
+def bucket() -> Noting:
+    made = MemoryBucket()
+    made.create()
+    for number in range(4):
+        made.write(f"{number}.tar", bytes([number]) * 100 * KIB)
+    return Noting(made)
+
+
+def reader(bucket: Noting, monkeypatch: pytest.MonkeyPatch, buffer_bytes: int) -> ReadAhead:
+    infos = [bucket.stat(f"{number}.tar") for number in range(4)]
+    known = [InputShard(each.name, each.size_bytes, each.mtime_ns, each.etag) for each in infos]
+    monkeypatch.setattr("dsort.workers.read_ahead.read_inputs", lambda _: known)
+    nothing: Any = None
+    return ReadAhead(nothing, bucket, nothing, PayloadBuffer(buffer_bytes))
+
+
+def task(bucket: Noting, number: int, following: int) -> ExtractTask:
+    info = bucket.stat(f"{number}.tar")
+    return ExtractTask(
+        shard=number,
+        name=info.name,
+        size_bytes=info.size_bytes,
+        etag=info.etag,
+        stage="index",
+        spill=True,
+        partitions=1,
+        next_shard=following,
+    )
+
+
+def content(ahead: ReadAhead, wanted: ExtractTask) -> bytes:
+    source, buffer = ahead.opened(wanted)
+    with source:
+        view = buffer.view(wanted.size_bytes)
+        source.read_into(view, 0)
+        return bytes(view)
+
+
+def test_the_next_shard_is_read_while_one_is_worked_on(
+    bucket: Noting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = reader(bucket, monkeypatch, 1 << 20)
+    bucket.held = "2.tar"
+    first = content(ahead, task(bucket, 0, 2))
+    assert bucket.reading.wait(60), "it is being read"
+    bucket.freed.set()
+    assert first == bytes(100 * KIB)
+    assert content(ahead, task(bucket, 2, 3)) == b"\2" * 100 * KIB
+    assert content(ahead, task(bucket, 3, -1)) == b"\3" * 100 * KIB
+    ahead.close()
+    assert bucket.opened_names == Counter({"0.tar": 1, "2.tar": 1, "3.tar": 1})
+
+
+def test_a_shard_that_another_worker_got_is_let_go(
+    bucket: Noting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = reader(bucket, monkeypatch, 1 << 20)
+    content(ahead, task(bucket, 0, 2))
+    assert content(ahead, task(bucket, 1, 3)) == b"\1" * 100 * KIB
+    bucket.write("3.tar", b"changed" * 100 * KIB)
+    ahead.settled()
+    ahead.close()
+    stale = task(bucket, 1, -1)
+    bucket.write("1.tar", b"changed")
+    with pytest.raises(ChangedInputError):
+        content(ahead, stale)
+
+
+def test_without_room_for_two_nothing_is_read_ahead(
+    bucket: Noting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = reader(bucket, monkeypatch, 150 * KIB)
+    assert content(ahead, task(bucket, 0, 1)) == bytes(100 * KIB)
+    ahead.close()
+    assert bucket.opened_names == Counter({"0.tar": 1})
+
+
+def test_a_job_asks_a_store_for_each_shard_once(
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint_url)
+    bucket, client = s3.new_bucket_name(), s3.client()
+    client.create_bucket(Bucket=bucket)
+    shards = {}
+    for number in range(7):
+        members = [Member(f"{number}-{key}.cls", bytes([key]) * 5000) for key in range(9)]
+        shards[f"in-{number}.tar"] = Shard(tuple(members))
+    write_shards(tmp_path / "in", shards)
+    for path in (tmp_path / "in").iterdir():
+        client.put_object(Bucket=bucket, Key=f"in/{path.name}", Body=path.read_bytes())
+    spec = spec_of(algorithm={"kind": "shuffle", "seed": 4}, output_shard_records=10)
+    run_local(tmp_path, spec)
+    given: list[tuple[int, int, int]] = []
+    give = LocalRuntime._give
+
+    def noted(self: LocalRuntime, selector: Any, at: int, waiting: Any) -> None:
+        before = self._hosts[at].fetches
+        give(self, selector, at, waiting)
+        ticket = self._hosts[at].task
+        if ticket is not None and isinstance(ticket.task, ExtractTask):
+            given.append((before, ticket.task.shard, ticket.task.next_shard))
+
+    monkeypatch.setattr(LocalRuntime, "_give", noted)
+    run_local(tmp_path, {**spec, "input_bck": f"s3://{bucket}/in", "output_bck": "far"})
+    assert files_of(tmp_path / "far", "*") == files_of(tmp_path / "out", "*")
+    assert sorted(shard for _, shard, _ in given) == list(range(7))
+    assert {follows for _, _, follows in given} - {-1}, "something is fetched ahead"
+    in_turn = [shard for fetched, shard, _ in given if fetched == shard]
+    assert len(in_turn) >= 4, "most of what is fetched ahead is what the worker gets"
