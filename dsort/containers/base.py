@@ -358,9 +358,13 @@ class Container(ABC):
 
         return bare_table(members)
 
-    def seals(self, records: Iterable[Iterable[memoryview]]) -> UInt8s:
-        """The seal of each record, shape ``(n, seal_bytes)``. ``records``: the bytes that it is
-        made of, in pieces."""
+    def seal_checksum(self, piece: memoryview | bytes, before: int) -> int:
+        """The checksum that a seal is made of, behind a ``piece`` of its record; ``before``: the
+        one before that, at first 0."""
+        raise NotImplementedError(f"{self.suffixes[0]} records have no seals")
+
+    def seals(self, checksums: UInt32s) -> UInt8s:
+        """The seals of records with these ``checksums``, shape ``(n, seal_bytes)``."""
         raise NotImplementedError(f"{self.suffixes[0]} records have no seals")
 
     def packed(

@@ -29,6 +29,7 @@ from dsort.workers.encoded import ENCODING_BYTES, EncoderThreads, ShardEncoder
 from dsort.workers.gathering import ROWS_AT_ONCE, Gatherer, are_short
 from dsort.workers.late_writer import LateWriter, late_format
 from dsort.workers.lineage import LINEAGE, write_lineage
+from dsort.workers.literals import slices_with_literals
 from dsort.workers.mapped_inputs import MappedInputs
 from dsort.workers.member_watch import MemberWatch
 from dsort.workers.payload_files import PayloadBuffer
@@ -36,7 +37,6 @@ from dsort.workers.range_buffer import RangeBuffer
 from dsort.workers.range_queue import RangeQueue
 from dsort.workers.ranged import ALIGNMENT_BYTES, RangedInputs, RangedRecords
 from dsort.workers.renaming import renamed_slices
-from dsort.workers.sealing import sealed_slices
 from dsort.workers.shard_writer import (
     ContentCheck,
     FinishedShard,
@@ -71,6 +71,9 @@ there are too few of each length in a shard."""
 ROWS_KEPT_MAX = 1 << 16
 """Rows of the shards that one task writes, read at once: to read those of each shard took a third
 of the time of 1 KB shards."""
+WITH_LITERALS_AT_ONCE = 8192
+"""Records with literals are looked at by more vectorised steps, which cost 0.1 µs a record where
+2,048 are taken at a time."""
 SliceLists = Iterator[Sequence[memoryview]]
 
 
@@ -422,6 +425,8 @@ class _MappedPayload:
         step = min(ROWS_AT_ONCE_MAX, self._inputs.open_max)
         if are_short(rows.segments) and sources <= self._inputs.open_max:
             step = ROWS_AT_ONCE * min(sources, SOURCES_AT_ONCE_MAX)
+        elif len(rows.segments.literals):
+            step = min(WITH_LITERALS_AT_ONCE, self._inputs.open_max)
         gatherer = Gatherer()
         for at in range(0, count, step):
             some = slice(at, min(at + step, count))
@@ -433,12 +438,13 @@ class _MappedPayload:
                 yield from renamed_slices(self._container, views, source, segments, stored)
             elif are_short(segments):
                 yield [gatherer.gathered(views, source, segments)]
+            elif len(segments.literals):
+                stored = rows.stored_bytes[some]
+                yield from slices_with_literals(
+                    self._container, views, source, segments, stored, seals=self._seals
+                )
             else:
-                slices = slices_of_sources(views, source, segments)
-                if not self._seals:
-                    yield slices
-                    continue
-                yield from sealed_slices(self._container, slices, segments, rows.stored_bytes[some])
+                yield slices_of_sources(views, source, segments)
 
     def rows(self, start: int, stop: int) -> OrderedRows:
         first, last = self._span

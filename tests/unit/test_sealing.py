@@ -14,9 +14,9 @@ from dsort.data.members import bare_table
 from dsort.data.records import form_records
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.workers.conversion import packed_records
+from dsort.workers.literals import LENGTHS_MAX, slices_with_literals
 from dsort.workers.payload_files import PayloadBuffer
-from dsort.workers.sealing import sealed_slices
-from dsort.workers.source import ShardBytes, slices_of
+from dsort.workers.source import ShardBytes, slices_of, slices_of_sources
 from tests.support.datasets import Member, Shard
 
 LABEL_LAST = ("cls", b"7")
@@ -51,11 +51,37 @@ def test_seals_are_the_same_whenever_they_are_made(
     _, late = stored(path, are_sealed_later=True)
     sizes = np.add.reduceat(early.length, early.offsets[:-1])
     assert np.add.reduceat(late.length, late.offsets[:-1]).tolist() == sizes.tolist()
-    made = sealed_slices(TFRECORD, slices_of(whole, late), late, sizes)
+    one = np.zeros(len(sizes), np.int32)
+    made = slices_with_literals(TFRECORD, {0: whole}, one, late, sizes, seals=True)
     frames = b"".join(piece for some in made for piece in some)
     assert frames == b"".join(slices_of(whole, early))
     read = TFRECORD.scan("a.tfrecord", frames)
     assert len(read) == 21
     raw = Segments(np.arange(22), read.range_start, read.range_length, np.zeros(0, np.uint8))
-    slices = slices_of(memoryview(frames), raw)
-    assert list(sealed_slices(TFRECORD, slices, raw, sizes)) == [slices]  # they are whole
+    views = {0: memoryview(frames)}
+    again = slices_with_literals(TFRECORD, views, one, raw, sizes, seals=True)
+    assert b"".join(piece for some in again for piece in some) == frames  # they are whole
+
+
+def test_records_with_literals_are_their_segments_in_order() -> None:
+    source = random.Random(5)
+    views = {shard: memoryview(source.randbytes(9_000)) for shard in (0, 3)}
+    for lengths in ([6], [3, 40], [*range(1, LENGTHS_MAX + 9)]):
+        parts, offsets, literals, of_record = [], [0], b"", []
+        for record in range(300):
+            of_record.append(source.choice([0, 3]))
+            # Of one length: literal and range by turns, as of records of one member.
+            kinds = "lr" if len(lengths) == 1 else source.choice(["lr", "lrl", "r", "l", "rlr"])
+            for kind in kinds:
+                size = lengths[record % len(lengths)] if kind == "l" else source.randrange(200)
+                parts.append((-1 - len(literals) if kind == "l" else source.randrange(8_000), size))
+                literals += source.randbytes(size) if kind == "l" else b""
+            offsets.append(len(parts))
+        start, length = np.array(parts, np.int64).T.copy()
+        blob = np.frombuffer(literals, np.uint8)
+        segments = Segments(np.array(offsets), start, length, blob)
+        sizes = np.add.reduceat(length, segments.offsets[:-1])
+        shards = np.array(of_record, np.int32)
+        wanted = b"".join(slices_of_sources(views, shards, segments))
+        made = slices_with_literals(TFRECORD, views, shards, segments, sizes, seals=False)
+        assert b"".join(piece for some in made for piece in some) == wanted

@@ -35,11 +35,11 @@ from dsort.containers.tfrecord.frames import (
     HEAD_BYTES,
     KEY_FEATURE,
     TAIL_BYTES,
-    frame_seals,
     packed_frames,
+    stored_checksums,
 )
 from dsort.containers.tfrecord.scan import TFRecordScanner
-from dsort.data.columns import UInt8s
+from dsort.data.columns import UInt8s, UInt32s
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
@@ -124,8 +124,10 @@ class TFRecord(Container):
     ) -> MemberTable:
         return packed_frames(members, records, payloads)
 
-    def seals(self, records: Iterable[Iterable[memoryview]]) -> UInt8s:
-        return frame_seals(records)
+    seal_checksum = staticmethod(crc32c)
+
+    def seals(self, checksums: UInt32s) -> UInt8s:
+        return stored_checksums(checksums)
 
     # -- headers and writing ---------------------------------------------------------------------
 

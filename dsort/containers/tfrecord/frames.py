@@ -7,7 +7,6 @@ checksums, two for each member, and the labels.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -30,7 +29,7 @@ from dsort.data.row_bytes import RowBytes, column_of, distinct_rows, side_by_sid
 from dsort.errors import ConversionError
 from dsort.naming.names import readable
 
-__all__ = ["HEAD_BYTES", "KEY_FEATURE", "TAIL_BYTES", "frame_seals", "packed_frames"]
+__all__ = ["HEAD_BYTES", "KEY_FEATURE", "TAIL_BYTES", "packed_frames", "stored_checksums"]
 
 KEY_FEATURE: Final = b"__key__"
 """The feature that a converted record's key is in; webdataset calls it so, too."""
@@ -80,7 +79,7 @@ def packed_frames(members: MemberTable, records: FormedRecords, payloads: Payloa
         last = last[~fits]
         sums = np.zeros((len(last), TAIL_BYTES), np.uint8)
     else:
-        sums = _stored(_checksums(literals, first, payloads, rows, in_shard)[last])
+        sums = stored_checksums(_checksums(literals, first, payloads, rows, in_shard)[last])
     return replace(
         members,
         literals=RowBytes(spread(literals, rows, len(members))),
@@ -165,18 +164,7 @@ def _checksums(
     return found[:-1]
 
 
-def frame_seals(records: Iterable[Iterable[memoryview]]) -> UInt8s:
-    """See ``Container.seals``."""
-    found = []
-    for pieces in records:
-        checksum = 0
-        for piece in pieces:
-            checksum = crc32c(piece, checksum)
-        found.append(checksum)
-    return _stored(np.array(found, np.uint32))
-
-
-def _stored(checksums: UInt32s) -> UInt8s:
+def stored_checksums(checksums: UInt32s) -> UInt8s:
     """Each as it is stored, shape ``(n, TAIL_BYTES)``."""
     return masked_all(checksums).astype("<u4").view(np.uint8).reshape(-1, TAIL_BYTES)
 
