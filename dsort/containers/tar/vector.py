@@ -55,8 +55,11 @@ _8, _12, _16, _21, _32 = (np.uint64(bits) for bits in (8, 12, 16, 21, 32))
 _TO_PAIRS, _TO_QUADS, _TO_ALL = (np.uint64(1 + (8**digits << 8 * digits)) for digits in (1, 2, 4))
 _BLANK_FIELD = np.uint64(8 * ord(" "))
 
-_1, _56 = np.uint64(1), np.uint64(56)
-_NUMBER_WORDS = (13, 14, 12, 15, 42, 41, 43)  # bytes 100 to 123 and 329 to 344 are in these
+_1, _48, _56 = (np.uint64(bits) for bits in (1, 48, 56))
+_EVEN_BYTES = np.uint64(0x00FF00FF00FF00FF)
+_TO_TOP = np.uint64(0x0001000100010001)
+_WORDS_APART_MAX = 24  # 510 each: their sums fit in 16 bits
+_NUMBER_WORDS = [13, 14, 12, 15, 42, 41, 43]  # bytes 100 to 123 and 329 to 344 are in these
 _TIME_END_MASK, _TIME_END = _words(b"\xf8" * 3 + b"\xdf", b"0" * 3)[:, 0]
 _ZEROS, _NO_DIGIT = _words(b"0" * 8, b"\xf8" * 8)[:, 0]
 _NO_BLANK, _LOW_BITS, _TOP_BITS = _words(b"\xdf" * 8, b"\x7f" * 8, b"\x80" * 8)[:, 0]
@@ -70,9 +73,38 @@ def _octal(digits: UInt64s) -> UInt64s:
     return value
 
 
-def sizes(words: UInt64s) -> tuple[Int64s, Bools]:
+def alike(words: UInt64s) -> Bools:
+    """Which words are the same in all headers ``words`` (shape ``(n, 64)``): most of them are
+    zeros, and nearly all shards have one owner, and so on. Shape ``(64,)``."""
+    if not len(words):
+        return np.ones(_WORDS, np.bool_)
+    same = (words == words[0]).view(np.uint64)  # eight of them at a time
+    found: Bools = np.bitwise_and.reduce(same, axis=0).view(np.bool_)
+    return found
+
+
+def _byte_sums(words: UInt64s, same: Bools) -> UInt64s:
+    """The sum of the bytes of each header; ``same``: see :func:`alike`. Words that are the same are
+    summed up once: 0.05 µs a header, where all of its bytes take 0.12."""
+    others = np.flatnonzero(~same).tolist()
+    if len(others) > _WORDS_APART_MAX:
+        # Half a header sums up to 65280 at most, so that 16 bits do (and are the fastest).
+        halves = words.view(np.uint8).reshape(-1, BLOCK_BYTES // 2).sum(axis=1, dtype=np.uint16)
+        both: UInt64s = np.add(halves[0::2], halves[1::2], dtype=np.uint64)
+        return both
+    lanes = np.zeros(len(words), np.uint64)  # four sums of 16 bits each
+    for at in others:
+        lanes += words[:, at] & _EVEN_BYTES
+        lanes += (words[:, at] >> _8) & _EVEN_BYTES
+    total: UInt64s = (lanes * _TO_TOP) >> _48
+    if len(words):
+        total += words[0, same].view(np.uint8).sum(dtype=np.uint64)
+    return total
+
+
+def sizes(words: UInt64s, same: Bools) -> tuple[Int64s, Bools]:
     """The size fields of headers ``words`` (shape ``(n, 64)``), in bytes, and which headers are
-    plain: size and checksum are in plain form, and the checksum holds.
+    plain: size and checksum are in plain form, and the checksum holds. ``same``: see :func:`alike`.
 
     What is not plain has some size from 0 to below 8 GiB. Blanks the checksums in ``words``.
     """
@@ -85,9 +117,7 @@ def sizes(words: UInt64s) -> tuple[Int64s, Bools]:
     after &= _HIGH_32
     formed = (fields & _FORM_MASKS) == _FORMS
     size_bytes, checksum = _octal(fields & _DIGITS) >> _SPARE_BITS
-    # Half a header sums up to 65280 at most, so that 16 bits do (and are the fastest).
-    halves = words.view(np.uint8).reshape(-1, BLOCK_BYTES // 2).sum(axis=1, dtype=np.uint16)
-    total = np.add(halves[0::2], halves[1::2], dtype=np.uint64)
+    total = _byte_sums(words, same)
     plain = formed[0] & formed[1] & (total + _BLANK_FIELD == checksum)
     high = words[:, 15] >> _32
     if (high != _HIGH).any():  # some member of 2 MiB or more
@@ -96,22 +126,20 @@ def sizes(words: UInt64s) -> tuple[Int64s, Bools]:
     return size_bytes.view(np.int64), plain
 
 
-def plain_numbers(words: UInt64s) -> Bools:
+def plain_numbers(words: UInt64s, same: Bools) -> Bools:
     """Which headers ``words`` (shape ``(n, 64)``) have a plain mode, owner, group, time and device:
-    octal digits and then NUL or blanks, in each field. Shape ``(n,)``."""
-    # Nearly all shards have one owner, and so on: then one header stands for all.
-    if len(words) and _numbers_alike(words):
+    octal digits and then NUL or blanks, in each field. Shape ``(n,)``. ``same``: see
+    :func:`alike`."""
+    if len(words) and same[_NUMBER_WORDS].all() and _have_times(words):  # one stands for all
         return np.repeat(_plain_numbers(words[:1]), len(words))
     return _plain_numbers(words)
 
 
-def _numbers_alike(words: UInt64s) -> bool:
-    """Whether the words that hold numbers are the same in all headers, but for their times, and
-    these have eleven digits."""
+def _have_times(words: UInt64s) -> bool:
+    """Whether the times in all headers have eleven digits."""
     times, ends = words[:, 17], words[:, 18]
-    if ((times & _NO_DIGIT) != _ZEROS).any() or ((ends & _TIME_END_MASK) != _TIME_END).any():
-        return False
-    return all((words[:, at] == words[0, at]).all() for at in _NUMBER_WORDS)
+    odd = ((times & _NO_DIGIT) != _ZEROS).any() or ((ends & _TIME_END_MASK) != _TIME_END).any()
+    return not odd
 
 
 def _plain_numbers(words: UInt64s) -> Bools:
@@ -432,8 +460,9 @@ def read_headers(blocks: Blocks, found: Int64s, blocks_max: int) -> HeaderRun | 
     raw: UInt8s = words.view(np.uint8)
     code: UInt8s = _CODES.take(raw[:, 156])
     odd = bool(code.any())
-    size_bytes, plain = sizes(words)
-    apart = ~plain_numbers(words)
+    same = alike(words)
+    size_bytes, plain = sizes(words, same)
+    apart = ~plain_numbers(words, same)
     if (suspect := suspect_prefixes(raw)) is not None:
         apart |= suspect
     if odd:
