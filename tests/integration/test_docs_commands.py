@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -77,11 +78,17 @@ def not_run(page: Path) -> list[str]:
     return [each for each in shown if re.search(r"(^|-- )dsort ", each)]
 
 
+@pytest.fixture(scope="module")
+def whole_command() -> Any:
+    """``dsort`` with all its verbs, which takes a third of a second to make."""
+    return typer.main.get_command(whole_app())
+
+
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_commands_that_no_test_runs_have_options_that_exist(page: Path) -> None:
+def test_commands_that_no_test_runs_have_options_that_exist(page: Path, whole_command: Any) -> None:
     for command in not_run(page):
         words = shlex.split(re.sub(r"[][]", "", command), comments=True)
-        verb = typer.main.get_command(whole_app())
+        verb = whole_command
         given = words[words.index("dsort") + 1 :]
         while given and given[0] in (verbs := getattr(verb, "commands", {})):
             verb = verbs[given.pop(0)]
