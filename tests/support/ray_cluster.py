@@ -18,6 +18,7 @@ import pytest
 
 from tests.support.children import children_here
 from tests.support.fault_points import PointFault, arm, disarm, points_environment
+from tests.support.ray_nodes import bare_nodes
 
 __all__ = ["NODES", "Nodes", "SharedCluster", "end_shared_cluster", "shared_cluster"]
 
@@ -154,6 +155,7 @@ def shared_cluster(directories: pytest.TempPathFactory) -> SharedCluster:
         with pytest.MonkeyPatch.context() as patched:
             for name, value in points_environment(points).items():
                 patched.setenv(name, value)
+            _ends.enter_context(bare_nodes())
             nodes = _ends.enter_context(_nodes_here(points_environment(points)))
         import ray
 

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 
 from tests.support.children import children_here
+from tests.support.ray_nodes import bare_nodes
 
 __all__ = ["ray_here"]
 
@@ -21,6 +22,11 @@ END_S_MAX = 60.0
 def ray_here() -> Iterator[Any]:
     """The body of a fixture: the module ``ray``, connected to a Ray of four CPUs. None of its
     processes is left in the end, not as a zombie either: other tests count their children."""
+    with bare_nodes():
+        yield from _ray_here()
+
+
+def _ray_here() -> Iterator[Any]:
     import ray
 
     directory = tempfile.mkdtemp(prefix="dt-", dir="/tmp")  # a short path: Ray puts sockets there

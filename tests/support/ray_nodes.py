@@ -1,0 +1,44 @@
+"""Nodes of a Ray on this machine, for less: see ``ray_agent``."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.support import ray_agent
+
+__all__ = ["bare_nodes"]
+
+AGENT = "--dashboard_agent_command="
+
+
+@contextlib.contextmanager
+def bare_nodes() -> Iterator[None]:
+    """Meanwhile, nodes that this process begins have no agent of the dashboard."""
+    from ray._private import services
+
+    begin = services.start_ray_process
+
+    def start_ray_process(command: list[str], process_type: str, *args: Any, **named: Any) -> Any:
+        if process_type == "raylet":
+            command = [_without_agent(each) for each in command]
+        return begin(command, process_type, *args, **named)
+
+    services.start_ray_process = start_ray_process
+    try:
+        yield
+    finally:
+        services.start_ray_process = begin
+
+
+def _without_agent(argument: str) -> str:
+    if not argument.startswith(AGENT):
+        return argument
+    command = argument.removeprefix(AGENT).split()
+    if "--minimal" not in command:
+        return argument  # there is a dashboard: its agent has work to do
+    options = " ".join(part for part in command if part.startswith("--"))
+    return f"{AGENT}{sys.executable} -I -S {Path(ray_agent.__file__)} {options}"
