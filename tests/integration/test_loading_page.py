@@ -32,7 +32,7 @@ def test_snippets_that_are_files_are_python_and_count_what_they_read() -> None:
 def test_the_page_says_of_each_loader_whether_its_snippet_is_run() -> None:
     text = PAGE.read_text("utf-8")
     rows = re.findall(r"(?m)^\| \[(.+?)\]\(#(.+?)\).* \| (.+) \|$", text)
-    assert len(rows) == 11
+    assert len(rows) == 12
     assert {state.split(",")[0].split(" (")[0] for _, _, state in rows} <= {
         "run by our tests",
         "run by hand",
