@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from dsort.spec.model import JobSpec
 
-__all__ = ["AsyncClient", "AsyncSchedules", "AsyncTransforms"]
+__all__ = ["AsyncClient", "AsyncData", "AsyncSchedules", "AsyncTransforms"]
 
 
 class AsyncClient:
@@ -70,6 +70,7 @@ class AsyncClient:
         )
         self.schedules = AsyncSchedules(self._transport)
         self.transforms = AsyncTransforms(self._transport)
+        self.data = AsyncData(self._transport)
 
     def __repr__(self) -> str:
         return f"<AsyncClient {self.url}>"
@@ -313,3 +314,67 @@ class AsyncTransforms:
     async def remove(self, name: str) -> None:
         """Remove a transform, or the version that ``name@3`` means."""
         await self._transport.replay(lambda c: c.transforms.remove(name))
+
+
+class AsyncData:
+    """``client.data``: the methods of ``Client.data``, awaited; ``shards`` and ``records`` are for
+    ``async for``."""
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    async def shards(self, bucket: str, *, text: str = "") -> AsyncIterator[Mapping[str, Any]]:
+        """The shards of a bucket, page by page."""
+        cursor = ""
+        while True:
+            rows, cursor = await self._page_of_shards(bucket, text, cursor)
+            for row in rows:
+                yield row
+            if not cursor:
+                return
+
+    async def records(
+        self, bucket: str, shard: str, *, first: int = 0, text: str = ""
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        """The records of a shard, page by page."""
+        after: int | None = first
+        while after is not None:
+            rows, after = await self._page_of_records(bucket, shard, after, text)
+            for row in rows:
+                yield row
+
+    async def show(self, bucket: str, shard: str, *numbers: int) -> Sequence[Mapping[str, Any]]:
+        """These records, with what is to be seen of their members."""
+        return await self._transport.replay(lambda c: c.data.show(bucket, shard, *numbers))
+
+    async def sample(
+        self, bucket: str, shard: str, count: int, *, seed: str = ""
+    ) -> Sequence[Mapping[str, Any]]:
+        """So many records at random, as ``show`` has them."""
+        return await self._transport.replay(
+            lambda c: c.data.sample(bucket, shard, count, seed=seed)
+        )
+
+    async def changed(
+        self, bucket: str, shard: str, number: int, transform: str
+    ) -> Mapping[str, Any]:
+        """A record, and what a named transform makes of it."""
+        return await self._transport.replay(
+            lambda c: c.data.changed(bucket, shard, number, transform)
+        )
+
+    async def read(self, bucket: str, shard: str, number: int, member: int = 0) -> bytes:
+        """The bytes of one member of a record."""
+        return await self._transport.replay(lambda c: c.data.read(bucket, shard, number, member))
+
+    async def _page_of_shards(
+        self, bucket: str, text: str, cursor: str
+    ) -> tuple[Sequence[Mapping[str, Any]], str]:
+        return await self._transport.replay(lambda c: c.data.page_of_shards(bucket, text, cursor))
+
+    async def _page_of_records(
+        self, bucket: str, shard: str, first: int, text: str
+    ) -> tuple[Sequence[Mapping[str, Any]], int | None]:
+        return await self._transport.replay(
+            lambda c: c.data.page_of_records(bucket, shard, first, text)
+        )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from dsort.client.data import Data
 from dsort.client.events import JobEvent, stream_events
 from dsort.client.transforms import Transforms
 from dsort.client.transport import Patience, Query, Transport
@@ -80,6 +81,7 @@ class DsortClient(ClosesOnExit):
         )
         self.schedules = Schedules(self._transport)
         self.transforms = Transforms(self._transport)
+        self.data = Data(self._transport)
 
     @classmethod
     def over(cls, transport: Transport) -> DsortClient:
@@ -88,6 +90,7 @@ class DsortClient(ClosesOnExit):
         client._transport = transport
         client.schedules = Schedules(transport)
         client.transforms = Transforms(transport)
+        client.data = Data(transport)
         return client
 
     def __repr__(self) -> str:

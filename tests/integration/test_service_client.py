@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+import dsort
 from dsort.client import (
     AsyncClient,
     DsortClient,
@@ -378,5 +379,43 @@ def test_an_async_wait_ends_in_time_and_says_when_nobody_answers(
         with pytest.raises(ServiceError, match="there is no service at"):
             await nobody.whoami()
         await nobody.close()
+
+    asyncio.run(use())
+
+
+def test_the_data_of_buckets_is_looked_at_by_methods_and_from_an_event_loop(
+    place: Place, client: DsortClient, service: ServiceProcess
+) -> None:
+    name, *others = sorted(path.name for path in (place.root / "in").glob("*.tar"))
+    with dsort.open(place.root / "in" / name) as shard:
+        wanted = [(record.key, list(record.sizes), record.members) for record in shard]
+    data = client.data
+    assert [row["name"] for row in data.shards("in", text=".tar")] == [name, *others]
+    rows = list(data.records("in", name))
+    assert [(row["key"], [m["name"] for m in row["members"]]) for row in rows] == [
+        (key, names) for key, names, _ in wanted
+    ]
+    assert [row["key"] for row in data.records("in", name, first=len(wanted) - 2)] == [
+        key for key, *_ in wanted[-2:]
+    ]
+    assert [row["number"] for row in data.show("in", name, 3, 1)] == [3, 1]
+    assert len(data.sample("in", name, 2, seed="a")) == 2
+    assert data.read("in", name, 1, 0) == next(iter(wanted[1][2].values()))
+    client.transforms.put("first-of", {"steps": [{"slice": "0:1"}]})
+    assert data.changed("in", name, 0, "first-of")["before"]["key"] == wanted[0][0]
+    client.transforms.remove("first-of")
+    with pytest.raises(NotFoundError):
+        data.read("in", "none.tar", 0)
+
+    async def use() -> None:
+        async with AsyncClient(service.url) as awaited:
+            data = awaited.data
+            assert [row["name"] async for row in data.shards("in")] == [name, *others]
+            assert [row["key"] async for row in data.records("in", name)] == [
+                key for key, *_ in wanted
+            ]
+            assert (await data.show("in", name, 3))[0]["key"] == wanted[3][0]
+            assert len(await data.sample("in", name, 2)) == 2
+            assert await data.read("in", name, 1, 0) == next(iter(wanted[1][2].values()))
 
     asyncio.run(use())

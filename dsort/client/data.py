@@ -1,0 +1,99 @@
+"""``client.data``: what is in the shards of the buckets that a token may read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from dsort.client.transport import Query, Transport
+from dsort.errors import ServiceError
+
+__all__ = ["Data"]
+
+PAGE = 200
+
+Row = Mapping[str, Any]
+
+
+class Data:
+    """``client.data``: shards, their records, and what is in these, as the service's page shows
+    them. Rows are mappings with the fields of the REST reference. ``bucket``: as in a spec;
+    ``shard``: its name in the bucket; ``number``: of a record in its shard, from 0 on."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def shards(self, bucket: str, *, text: str = "") -> Iterator[Row]:
+        """Shards with ``name``, ``size_bytes`` and ``records`` (None: not known), in order of their
+        names, page by page as they are asked for. ``text``: only names with this in."""
+        cursor = ""
+        while True:
+            rows, cursor = self.page_of_shards(bucket, text, cursor)
+            yield from rows
+            if not cursor:
+                return
+
+    def page_of_shards(self, bucket: str, text: str, cursor: str) -> tuple[Sequence[Row], str]:
+        """(shards from ``cursor`` on, where the next ones begin; "": there are no more)."""
+        query: list[tuple[str, str | int]] = [("limit", PAGE)]
+        query += [(name, value) for name, value in (("text", text), ("cursor", cursor)) if value]
+        document = self._asked("shards", bucket, "", query)
+        return self._rows(document, "shards"), document.get("next_cursor") or ""
+
+    def records(self, bucket: str, shard: str, *, first: int = 0, text: str = "") -> Iterator[Row]:
+        """Records with ``number``, ``key``, ``members`` and ``size_bytes``, from number ``first``
+        on, page by page. ``text``: only keys with this in."""
+        after: int | None = first
+        while after is not None:
+            rows, after = self.page_of_records(bucket, shard, after, text)
+            yield from rows
+
+    def page_of_records(
+        self, bucket: str, shard: str, first: int, text: str
+    ) -> tuple[Sequence[Row], int | None]:
+        """(records from number ``first`` on, the number with which the next ones begin)."""
+        query: list[tuple[str, str | int]] = [("limit", PAGE), ("first", first)]
+        document = self._asked("records", bucket, shard, [*query, *[("text", text)] * bool(text)])
+        return self._rows(document, "records"), document.get("next_number")
+
+    def show(self, bucket: str, shard: str, *numbers: int) -> Sequence[Row]:
+        """These records, 20 at most, with what is to be seen of their members: pictures that are
+        small, the beginning of texts and of everything else."""
+        query = [("number", number) for number in numbers]
+        return self._rows(self._asked("samples", bucket, shard, query), "records")
+
+    def sample(self, bucket: str, shard: str, count: int, *, seed: str = "") -> Sequence[Row]:
+        """So many records at random, 20 at most, as ``show`` has them."""
+        query: list[tuple[str, str | int]] = [("random", count), ("seed", seed)]
+        return self._rows(self._asked("samples", bucket, shard, query), "records")
+
+    def changed(self, bucket: str, shard: str, number: int, transform: str) -> Row:
+        """A record ``before``, and what the named transform makes of it: ``after``, a list. Nothing
+        is written. For submitters."""
+        query: list[tuple[str, str | int]] = [("number", number), ("transform", transform)]
+        return self._asked("changed", bucket, shard, query)
+
+    def read(self, bucket: str, shard: str, number: int, member: int = 0) -> bytes:
+        """The bytes of one member of a record, by its number among them; 64 MiB at most."""
+        query: list[tuple[str, str | int]] = [("number", number), ("member", member)]
+        path = _path("members", bucket, shard)
+        return self._transport.request("GET", path, query=query, repeatable=True).content
+
+    def _asked(self, what: str, bucket: str, shard: str, query: Query) -> Row:
+        path = _path(what, bucket, shard)
+        document = self._transport.document("GET", path, query=query, repeatable=True)
+        if not isinstance(document, Mapping):
+            raise ServiceError(f"what {self._transport.url} answers is no page of {what}")
+        return document
+
+    def _rows(self, document: Row, name: str) -> Sequence[Row]:
+        rows = document.get(name)
+        if not isinstance(rows, list):
+            raise ServiceError(f"the service's answer has no {name}")
+        return rows
+
+
+def _path(what: str, bucket: str, shard: str) -> str:
+    behind = f"/{quote(shard)}" if shard else ""
+    return f"/v1/{what}/{quote(bucket, safe='')}{behind}"
