@@ -33,7 +33,6 @@ from dsort.storage.bucket import Bucket, ReadObject
 from dsort.workers.decoded import DecodedFile, DecodingRules, decode, file_pieces
 from dsort.workers.gathering import gathered
 from dsort.workers.hopped import HOP_BYTES, HoppedShard
-from dsort.workers.mapped_pages import map_pages
 from dsort.workers.payload_files import Chain, PayloadBuffer, Spool, Tail
 
 __all__ = [
@@ -128,8 +127,6 @@ class ShardBytes:
             refuse_misnamed(self.name, self.container, self.at, self.size_bytes)
         limit = self.decoding.max_expansion * self.size_bytes + EXPANSION_FLOOR_BYTES
         container = self.container.within(limit)
-        if self.is_mapped and self.whole is not None:
-            map_pages(self.whole, container)
         return self._scanned(container, 0)
 
     def _scanned(self, container: Container, begin: int) -> MemberTable:
