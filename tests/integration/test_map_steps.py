@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from base64 import b64decode
 from pathlib import Path
@@ -32,6 +33,7 @@ FUNCTIONS = "tests.support.user_functions"
 
 
 DICE = """
+import contextlib
 import json
 import pathlib
 
@@ -83,8 +85,9 @@ def rejects_of(root: Path, report: JobReport) -> list[dict[str, Any]]:
 def user_processes() -> list[psutil.Process]:
     found = []
     for process in psutil.Process().children(recursive=True):
-        if "dsort.user_code.child" in process.cmdline():
-            found.append(process)
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended, waited for or not
+            if "dsort.user_code.child" in process.cmdline():
+                found.append(process)
     return found
 
 
