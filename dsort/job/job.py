@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import xxhash
+
 from dsort.containers.base import OddityKind
 from dsort.data.tally import Tally
 from dsort.errors import InvariantError, ObjectNotFoundError
@@ -266,6 +268,7 @@ class Job:
     naming: MutableMapping[str, tuple[str, str]] = field(default_factory=dict)
     stale: list[ObjectInfo] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    digests: dict[str, str] = field(default_factory=dict)  # XXH3-128 of files given to all nodes
     input_records: dict[int, int] = field(default_factory=dict)
     input_checksums: dict[int, tuple[str, str]] = field(default_factory=dict)
     mixing: Mixing | None = None
@@ -383,6 +386,7 @@ class Job:
     def retain_on_nodes(self, name: str, data: bytes) -> None:
         """Give all nodes a file, and retain it for later attempts: all have to use the same."""
         self.retain(name, data)
+        self.digests[name] = xxhash.xxh3_128_hexdigest(data)
         self.runtime.share(name, data)
 
     def retained(self, name: str) -> bytes | None:

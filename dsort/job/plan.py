@@ -297,9 +297,10 @@ def _survey(job: Job, survey: Extraction, *, even: bool) -> _Surveyed:
     marker = f"survey-{job.movement.partitions}.json"
     kept = job.retained(marker)
     if kept is not None:
-        known, tally = _parse_survey(kept, f"{marker} of job {job.job_id}")
+        known, tally, digests = _parse_survey(kept, f"{marker} of job {job.job_id}")
         shared = {name: job.retained(name) for name in filter(None, astuple(known))}
         if None not in shared.values():
+            _check_unchanged(job, shared, digests)
             _check_shared(job, shared)
             for name, data in shared.items():
                 job.runtime.share(name, data or b"")
@@ -315,9 +316,27 @@ def _survey(job: Job, survey: Extraction, *, even: bool) -> _Surveyed:
         classes = retry_after_lost_scratch(survey, lambda: count_job_classes(job, survey))
     job.note(renamed.tally)
     found = _Surveyed(splitters, renamed.file, classes)
-    content = {"files": [*astuple(found)], "tally": tally_rows(renamed.tally)}
+    digests = [job.digests.get(name, "") for name in astuple(found)]
+    content = {
+        "files": [*astuple(found)],
+        "digests": digests,
+        "tally": tally_rows(renamed.tally),
+    }
     job.retain(marker, json.dumps(content).encode())
     return found
+
+
+def _check_unchanged(
+    job: Job, shared: Mapping[str, bytes | None], digests: Mapping[str, object]
+) -> None:
+    """``StorageError`` for a file that is another one than the survey made: what was extracted by
+    that one would not fit what is extracted by this one."""
+    for name, data in shared.items():
+        if digests[name] != xxhash.xxh3_128_hexdigest(data or b""):
+            raise StorageError(
+                f"{name} of job {job.job_id} was changed since the job wrote it",
+                hint="the job cannot be resumed; start it again",
+            )
 
 
 def _check_shared(job: Job, shared: Mapping[str, bytes | None]) -> None:
@@ -333,9 +352,9 @@ def _check_shared(job: Job, shared: Mapping[str, bytes | None]) -> None:
             check_renames(data or b"", what, shards=shards)
 
 
-def _parse_survey(data: bytes, what: str) -> tuple[_Surveyed, Tally]:
-    """(what was found, what was counted). Others may have written it: they do not choose under
-    which names files come to nodes."""
+def _parse_survey(data: bytes, what: str) -> tuple[_Surveyed, Tally, dict[str, object]]:
+    """(what was found, what was counted, the XXH3-128 of each file). Others may have written it:
+    they do not choose under which names files come to nodes."""
     survey = parse_json(data, what)
     try:
         found = _Surveyed(*survey["files"])
@@ -344,10 +363,11 @@ def _parse_survey(data: bytes, what: str) -> tuple[_Surveyed, Tally]:
             name not in ("", made) for name, made in zip(astuple(found), _SURVEY_FILES, strict=True)
         ):
             raise ValueError("it names other files than a survey makes")
+        digests = dict(zip(survey["files"], survey["digests"], strict=True))
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         hint = "the job cannot be resumed; start it again"
         raise StorageError(f"{what} is damaged: {error}", hint=hint) from None
-    return found, tally
+    return found, tally, digests
 
 
 def _expect(job: Job, *, passes: int) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from dsort.errors import StorageError
 from dsort.job.layout import attempt_name, lease_name, manifest_name
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import CommandLine
@@ -200,6 +201,19 @@ def test_going_on_with_a_job_whose_files_were_changed(
         assert untouched(tmp_path) == before
         shutil.rmtree(tmp_path / "out")
         shutil.copytree(tmp_path / "kept", tmp_path / "out", symlinks=True)
+
+
+def test_splitters_that_were_changed_are_refused(
+    remains: Callable[[str, Path], None], cli: CommandLine, tmp_path: Path
+) -> None:
+    remains("died", tmp_path)
+    job = job_in(tmp_path / "out")
+    (path,) = (tmp_path / "out").glob(".dsort/*/journal/shared-splitters.col")
+    path.write_bytes(path.read_bytes()[:-1] + b"\1")  # padding, which no reader looks at
+    ended = cli("resume", job, "--bucket", "out", "--workers", "1", "--progress", "none")
+    assert ended.code == StorageError.exit_code, ended.err
+    assert f"splitters.col of job {job} was changed since the job wrote it" in ended.err
+    assert "start it again" in ended.err
 
 
 def _terabytes(path: Path) -> None:
