@@ -13,11 +13,13 @@ import argparse
 import importlib
 import io
 import json
+import queue
 import random
 import resource
 import subprocess
 import sys
 import tarfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -76,22 +78,48 @@ def pictures() -> Iterator[bytes]:
 
 
 def dsort_batches(where: Path, decode: str | None, **options: Any) -> Iterable[list[Any]]:
-    """The loader, reading forward: no index is kept."""
+    """The loader; reading forward, for no index is kept unless ``options`` say where."""
     from dsort.loader import Loader
 
-    return Loader(
-        where / MANIFEST, batch_size=BATCH, decode=decode, threads=THREADS, cache="", **options
-    )
+    usual: dict[str, Any] = {"threads": THREADS, "cache": ""}
+    return Loader(where / MANIFEST, batch_size=BATCH, decode=decode, **usual | options)
+
+
+def webdataset_threads(where: Path, decode: str | None) -> Iterator[Any]:
+    """webdataset in as many threads as the loader has, each with its share of the shards."""
+    found: queue.Queue[Any] = queue.Queue(2 * THREADS)
+
+    def read(first: int) -> None:
+        try:
+            for batch in _batches(_webdataset(where, decode, first, THREADS)):
+                found.put(batch)
+        finally:
+            found.put(None)
+
+    for first in range(THREADS):
+        threading.Thread(target=read, args=(first,), daemon=True).start()
+    left = THREADS
+    while left:
+        batch = found.get()
+        if batch is None:
+            left -= 1
+        else:
+            yield batch
+
+
+def _webdataset(where: Path, decode: str | None, first: int = 0, step: int = 1) -> Any:
+    import webdataset
+
+    shards = [str(path) for path in sorted(where.glob("*.tar"))][first::step]
+    dataset = webdataset.WebDataset(shards, shardshuffle=False)
+    return dataset if decode is None else dataset.decode(decode)
 
 
 def webdataset_batches(where: Path, decode: str | None, workers: int) -> Iterable[Any]:
     """webdataset, by itself or in workers of PyTorch."""
     import webdataset
 
-    shards = [str(path) for path in sorted(where.glob("*.tar"))]
-    dataset = webdataset.WebDataset(shards, shardshuffle=False)
-    if decode is not None:
-        dataset = dataset.decode(decode)
+    dataset = _webdataset(where, decode)
     if not workers:
         return _batches(dataset)
     return webdataset.WebLoader(  # type: ignore[no-any-return]
@@ -108,12 +136,17 @@ def _batches(samples: Iterable[Any]) -> Iterator[list[Any]]:
         if len(batch) == BATCH:
             yield batch
             batch = []
+    if batch:
+        yield batch
 
 
 CONTENDERS: dict[str, Callable[[Path, str | None], Iterable[Any]]] = {
     "dsort": lambda where, decode: dsort_batches(where, decode),
+    "dsort, 1 thread": lambda where, decode: dsort_batches(where, decode, threads=1),
+    "dsort, by its index": lambda where, decode: dsort_batches(where, decode, cache=where / "kept"),
     "dsort, window(4)": lambda where, decode: dsort_batches(where, decode, order="window(4)"),
     "webdataset": lambda where, decode: webdataset_batches(where, decode, 0),
+    "webdataset, 2 threads": webdataset_threads,
     "webdataset, 2 workers": lambda where, decode: webdataset_batches(where, decode, THREADS),
 }
 
