@@ -68,8 +68,8 @@ def _ranges(
 
 
 class ShardSource(ClosesOnExit):
-    """The samples of one shard. ``take`` is called by one thread at a time, in the order of
-    tickets."""
+    """The samples of one shard. Threads take them in the order of tickets, one at a time; large
+    members whose places are known, in any order and at the same time."""
 
     def __init__(
         self,
@@ -96,7 +96,8 @@ class ShardSource(ClosesOnExit):
         self._shard: Shard | None = None
         self._room = Room()
         self._turn = threading.Condition()
-        self._tickets = self._served = 0
+        self._tickets = self._served = 0  # those before ``_served`` have ended
+        self._ended: set[int] = set()
 
     def ticket(self) -> int:
         """A place in the line. Whoever has it calls :meth:`take` once."""
@@ -106,13 +107,24 @@ class ShardSource(ClosesOnExit):
     def take(self, ticket: int, rows: Int64s) -> list[Sample]:
         """The samples of records ``rows``, shape ``(n,)``, which grow from call to call."""
         with self._turn:
-            self._turn.wait_for(lambda: self._served == ticket)
+            self._turn.wait_for(lambda: self._served == ticket or self._has_no_order(rows))
         try:
             return list(self._samples(rows))
         finally:
             with self._turn:
-                self._served += 1
+                self._ended.add(ticket)
+                while self._served in self._ended:
+                    self._ended.remove(self._served)
+                    self._served += 1
                 self._turn.notify_all()
+
+    def _has_no_order(self, rows: Int64s) -> bool:
+        """Whether records ``rows`` can be read while others are: each member by a call of its own,
+        from where the index says."""
+        index = self._index
+        if index is None or self._direct is None or not len(rows) or int(rows[-1]) >= len(index):
+            return False
+        return are_large(index, rows)
 
     def finish(self, ticket: int) -> None:
         """Read a tar that was begun to its end, for its index, and release it: nobody takes more of
@@ -136,6 +148,8 @@ class ShardSource(ClosesOnExit):
     def _samples(self, rows: Int64s) -> Iterator[Sample]:
         if self._file is None and self._shard is None:
             self._open()
+            with self._turn:  # an index that was found may let those who wait go on at once
+                self._turn.notify_all()
         if self._forward is not None and self._index is None:
             done = 0
             try:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import random
 import tarfile
+import threading
 from pathlib import Path
 from typing import Any, Literal
 
@@ -158,3 +159,23 @@ def test_a_shard_that_is_cut_while_it_is_read_names_itself(
             list(batches)
         path.write_bytes(data)
         assert len(list(Loader([path], cache=cache))) == 200
+
+
+def test_large_members_of_one_shard_are_read_at_the_same_time_once_their_places_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, cache = tmp_path / "a.tar", str(tmp_path / "kept")
+    write_odd_tar(path, 200, "none", tarfile.GNU_FORMAT, random.Random(3))
+    wanted = list(Loader([path], batch_size=None, cache=cache))
+    meeting, met = threading.Barrier(2, timeout=30), threading.Event()
+    read = direct_file.DirectFile.read
+
+    def meet(self: direct_file.DirectFile, start: int, size_bytes: int) -> bytes:
+        if not met.is_set():
+            meeting.wait()
+            met.set()
+        return read(self, start, size_bytes)
+
+    monkeypatch.setattr(direct_file.DirectFile, "read", meet)
+    assert list(Loader([path], batch_size=None, cache=cache, threads=2)) == wanted
+    assert met.is_set()
