@@ -316,10 +316,9 @@ def _survey(job: Job, survey: Extraction, *, even: bool) -> _Surveyed:
         classes = retry_after_lost_scratch(survey, lambda: count_job_classes(job, survey))
     job.note(renamed.tally)
     found = _Surveyed(splitters, renamed.file, classes)
-    digests = [job.digests.get(name, "") for name in astuple(found)]
     content = {
         "files": [*astuple(found)],
-        "digests": digests,
+        "digests": [job.digests.get(name, "") for name in astuple(found)],
         "tally": tally_rows(renamed.tally),
     }
     job.retain(marker, json.dumps(content).encode())
