@@ -8,13 +8,14 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
+from dsort.containers.registry import codec_of
 from dsort.data.copies import CopyRule
 from dsort.data.index import SortKeys
 from dsort.data.tally import Tally
 from dsort.errors import ScratchLostError, WorkerLostError
 from dsort.job.failures import refuse_too_many_errors
 from dsort.job.job import Job
-from dsort.naming.names import first_few
+from dsort.naming.names import archive_extension, first_few
 from dsort.order.partitions import Splitters, pick_splitters
 from dsort.scratch.index import splitters_bytes
 from dsort.scratch.nodes import ShardLocations
@@ -197,7 +198,10 @@ class Extraction:
             return -1
         here = [each.ref.is_directory for each in job.input_places]
         is_table = job.spec.input_container.is_columnar or job.spec.carrier.is_columnar
-        return -1 if any(here) or is_table else following
+        name = job.inputs[following].name
+        codec = codec_of(name) if archive_extension(name) else job.spec.input_codec
+        # What is decoded takes the place in the buffer that a fetched shard lies in.
+        return -1 if any(here) or is_table or codec is not None else following
 
     def _ahead(self, ordinal: int) -> tuple[int, ...]:
         """The shards whose headers the worker that gets this one is to read: each is read ahead by

@@ -3,6 +3,7 @@ requests and the same bytes, whoever gets that shard in the end."""
 
 from __future__ import annotations
 
+import gzip
 import threading
 from collections import Counter
 from pathlib import Path
@@ -156,3 +157,23 @@ def test_a_job_asks_a_store_for_each_shard_once(
     assert {follows for _, _, follows in given} - {-1}, "something is fetched ahead"
     in_turn = [shard for fetched, shard, _ in given if fetched == shard]
     assert len(in_turn) >= 4, "most of what is fetched ahead is what the worker gets"
+
+
+def test_encoded_shards_of_a_store_come_out_whole(
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint_url)
+    bucket, client = s3.new_bucket_name(), s3.client()
+    client.create_bucket(Bucket=bucket)
+    shards = {}
+    for number in range(5):
+        text = b"".join(b"%d-%d " % (number, each) for each in range(200_000))
+        tar = Shard((Member(f"{number}.txt", text),))
+        shards[f"in-{number}.tgz"] = gzip.compress(tar.data, 1)
+    write_shards(tmp_path / "in", shards)
+    for path in (tmp_path / "in").iterdir():
+        client.put_object(Bucket=bucket, Key=f"in/{path.name}", Body=path.read_bytes())
+    spec = spec_of(input_extension=".tgz", output_extension=".tar", output_shard_records=2)
+    run_local(tmp_path, spec)
+    run_local(tmp_path, {**spec, "input_bck": f"s3://{bucket}/in", "output_bck": "far"})
+    assert files_of(tmp_path / "far", "*") == files_of(tmp_path / "out", "*")
