@@ -124,7 +124,8 @@ class ReactionLog(Tally):
 
 
 PREFIX = "created-"
-LOGGED_BYTES = 1 << 20
+LOGGED_BYTES = 8 << 20
+"""What a worker that dies has written for nothing, at most."""
 LOGGED_MAX = 64
 SUFFIX = ".jsonl"
 

@@ -48,6 +48,9 @@ JOINED_BYTES_MAX = 16 << 10
 """Shorter slices are joined before that: a slice costs the hash and the kernel 0.3 µs each."""
 
 
+_NO_ENTRIES = PlacedEntries.of(())
+
+
 class Slices(Protocol):
     """Where the records of a bucket come from."""
 
@@ -230,7 +233,7 @@ class ShardWriter:
                 f"{piece.stored_bytes} were planned"
             )
         if piece.last:
-            entries = PlacedEntries.concat(self._entries)
+            entries = PlacedEntries.concat(self._entries) if self._entries else _NO_ENTRIES
             self._write([memoryview(self._container.end(entries, self._offset))])
             if self._offset != piece.shard_bytes and piece.shard_bytes >= 0:
                 raise InvariantError(f"output shard {piece.ordinal} has {self._offset} bytes")

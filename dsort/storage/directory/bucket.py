@@ -71,7 +71,7 @@ class LocalBucket:
         self._policy = policy
         self._real: dict[Path, str] = {}  # of directories that names were looked for in
         self._published_in: set[str] = set()  # directories that are in ``_not_durable``
-        self._filled: Path | None = None  # the directory that was made, or looked at, last
+        self._filled = ""  # the directory that was made, or looked at, last
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_made_again, (self._root, self._policy))
@@ -185,7 +185,7 @@ class LocalBucket:
         temporary = holder / f"write-{uuid.uuid4().hex}"
         with self._doing(f"write {name}", needed_bytes=len(data)):
             touched = self._make_directories(path.parent)
-            fd = self._open_to_fill(temporary, os.O_EXCL)
+            fd = self._open_to_fill(str(temporary), os.O_EXCL)
             try:
                 with LocalStagedObject(fd, name, self.uri) as staged:
                     staged.write_at(0, [data])
@@ -218,7 +218,7 @@ class LocalBucket:
         self, token: str, *, name: str = "", size_bytes: int | None = None
     ) -> LocalStagedObject:
         """Open the file ``token``, making it if need be, and reserve room for ``size_bytes``."""
-        path = self._token_path(token)
+        path = self._staged_path(token)
         with self._doing(f"make room for {token}", needed_bytes=size_bytes):
             fd = self._open_to_fill(path, 0)
             try:
@@ -354,14 +354,19 @@ class LocalBucket:
         self._check(self._root / token)
         return self._root / token
 
-    def _places(self, token: str, name: str) -> tuple[str, str]:
-        """Both as texts. Two Paths would cost more than a rename does."""
+    def _staged_path(self, token: str) -> str:
+        """The same as a text: of small files, a Path would cost as much as the call."""
         encoded_token(token)
-        encoded_name(name)
         if self._policy is not None:
             self._check(self._root / token)
+        return f"{self._root}/{token}"
+
+    def _places(self, token: str, name: str) -> tuple[str, str]:
+        """Both as texts. Two Paths would cost more than a rename does."""
+        encoded_name(name)
+        if self._policy is not None:
             self._check(self._root / name)
-        return f"{self._root}/{token}", f"{self._root}/{name}"
+        return self._staged_path(token), f"{self._root}/{name}"
 
     def _check(self, path: Path) -> None:
         """Refuse what links lead to where the policy does not go."""
@@ -392,16 +397,17 @@ class LocalBucket:
     def _doing(self, action: str, *, needed_bytes: int | None = None) -> StorageErrors:
         return StorageErrors(action, self.uri, needed_bytes=needed_bytes)
 
-    def _open_to_fill(self, path: Path, more_flags: int) -> int:
+    def _open_to_fill(self, path: str, more_flags: int) -> int:
         """Open ``path``, made with its directories if need be, for reading and writing."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | more_flags
+        directory = path.rpartition("/")[0]
         for _ in range(_OPEN_TRIES_MAX - 1):
             with contextlib.suppress(FileNotFoundError):
-                if path.parent != self._filled:
-                    self._make_directories(path.parent)
-                    self._filled = path.parent
+                if directory != self._filled:
+                    self._make_directories(Path(directory))
+                    self._filled = directory
                 return os.open(path, flags, 0o666)
-            self._filled = None
+            self._filled = ""
         return os.open(path, flags, 0o666)
 
     def _make_directories(self, directory: Path) -> set[Path]:
