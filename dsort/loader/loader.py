@@ -24,7 +24,7 @@ from dsort.loader.shard_file import ShardFile
 from dsort.loader.shard_source import ShardSource
 from dsort.options import RunOptions
 from dsort.reading.dataset import Dataset
-from dsort.reading.places import ShardPlace, Where
+from dsort.reading.places import Where
 from dsort.reading.record_index import RecordIndex
 from dsort.storage.bucket import ObjectInfo
 
@@ -292,7 +292,7 @@ class Loader:
 
     def _pipeline(self, steps: Steps) -> Pipeline:
         dataset = self.dataset
-        record_bytes = max(sum(map(_size_bytes, dataset.places)) // self.records, 1)
+        record_bytes = max(dataset.size_bytes // self.records, 1)
         first = dataset.places[0]
         most = self.memory_bytes
         if first.bucket.local_path(first.name) is not None:
@@ -341,11 +341,6 @@ def _made_again(where: Where, made: Mapping[str, Any], begin: Position) -> Loade
     loader = Loader(where, **made)
     loader._begin = loader._now = begin
     return loader
-
-
-def _size_bytes(place: ShardPlace) -> int:
-    listed = 0 if place.info is None else place.info.size_bytes
-    return listed if place.size_bytes is None else place.size_bytes
 
 
 _TORCH: dict[type, type] = {}

@@ -12,6 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from typing import Final
 
@@ -118,12 +119,15 @@ class Pipeline:
                 yield samples.pop()
 
     def _blocks(self, first: int, stride: int) -> Iterator[Int64s]:
-        """Places of whole steps, few at first."""
-        most = max(self._budget.block_samples // self._steps.batch_size, 1)
+        """Places of whole steps, few at first; of a part of one, where a step is larger."""
+        samples = self._budget.block_samples
+        most = max(samples // self._steps.batch_size, 1)
         steps, stop = 1, self._steps.count
         while first < stop:
             last = min(first + steps * stride, stop)
-            yield self._steps.places(first, last, stride)
+            places = self._steps.places(first, last, stride)
+            for at in range(0, len(places), samples):
+                yield places[at : at + samples]
             first, steps = first + steps * stride, min(2 * steps, most)
 
     def _parts(self, places: Int64s) -> list[_Part]:
@@ -131,7 +135,7 @@ class Pipeline:
         found = []
         rounds = places // self._steps.records  # 0: of the epoch itself
         pads = self._steps.remainder == "pad"
-        for turn in np.unique(rounds).tolist():
+        for turn in dict.fromkeys(rounds.tolist()):  # np.unique would load numpy.ma
             at = np.flatnonzero(rounds == turn)
             epoch = self._steps.begin.epoch + (0 if pads else turn)
             shards, rows = self._order(epoch).locate(places[at] - turn * self._steps.records)
@@ -156,11 +160,13 @@ class Pipeline:
         return made
 
 
+@cache  # glibc would take the second piece from its heap, and clear it
 def _keep_memory() -> None:
     """Have the C library keep the memory of samples that are let go of. At first glibc gives more
     than 128 KiB at the end of its heap back to the kernel, and asks for it again with the next
     batch. Once a larger piece was freed, it keeps twice as much as that piece had."""
-    bytearray(KEPT_BYTES // 2)  # is never written to: no page of it is ever there
+    # Zeros of the kernel's, of which no page is ever there; a bytearray writes its own.
+    bytes(KEPT_BYTES // 2)
 
 
 def _fetch(parts: list[_Part], count: int) -> list[Sample]:

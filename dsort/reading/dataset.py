@@ -89,6 +89,15 @@ class Dataset(ClosesOnExit, Sequence[Record]):
         return counts
 
     @cached_property
+    def size_bytes(self) -> int:
+        """Of all shards, as they are stored."""
+        known = [_known_bytes(place) for place in self.places]
+        unknown = [place for place, size in zip(self.places, known, strict=True) if size is None]
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="dsort-stat") as threads:
+            asked = sum(info.size_bytes for info in threads.map(self._info, unknown))
+        return asked + sum(size for size in known if size is not None)
+
+    @cached_property
     def digest(self) -> str:
         """A hash of what the dataset is: its shards, how many records each has, and what its
         manifest says of their content, 32 hexadecimal digits. The same wherever its shards are, for
@@ -197,6 +206,11 @@ class Dataset(ClosesOnExit, Sequence[Record]):
     def _count(self, at: int) -> int:
         index = self.record_index(at)
         return len(self.shard(at)) if index is None else len(index)
+
+
+def _known_bytes(place: ShardPlace) -> int | None:
+    listed = None if place.info is None else place.info.size_bytes
+    return listed if place.size_bytes is None else place.size_bytes
 
 
 @dataclass(frozen=True, slots=True)

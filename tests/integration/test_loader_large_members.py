@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import random
+import resource
 import tarfile
 import threading
 from pathlib import Path
@@ -13,7 +14,8 @@ from typing import Any, Literal
 import pytest
 
 import dsort
-from dsort.loader import Loader, direct_file, forward_tar
+from dsort.data.columns import Int64s
+from dsort.loader import Loader, direct_file, forward_tar, loader, pipeline, shard_source
 
 FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
 ODD = ("", "none", "long", "pax", "global", "directory", "hardlink", "tar", "dot-d")
@@ -179,3 +181,35 @@ def test_large_members_of_one_shard_are_read_at_the_same_time_once_their_places_
     monkeypatch.setattr(direct_file.DirectFile, "read", meet)
     assert list(Loader([path], batch_size=None, cache=cache, threads=2)) == wanted
     assert met.is_set()
+
+
+def test_a_batch_larger_than_what_is_read_ahead_is_read_in_parts_of_bounded_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.tar"
+    write_odd_tar(path, 60, "none", tarfile.GNU_FORMAT, random.Random(5))
+    wanted = list(Loader([path], batch_size=None, cache=""))
+    taken: list[int] = []
+    take = shard_source.ShardSource.take
+
+    def noted(self: shard_source.ShardSource, ticket: int, rows: Int64s) -> list[Any]:
+        taken.append(len(rows))
+        return take(self, ticket, rows)
+
+    monkeypatch.setattr(shard_source.ShardSource, "take", noted)
+    monkeypatch.setattr(loader, "SMALL_BLOCK_BYTES", 256 << 10)
+    (batch,) = Loader([path], batch_size=60, memory_bytes=768 << 10, cache="")
+    assert batch == wanted
+    assert max(taken) <= (256 << 10) // (path.stat().st_size // 60) < 60
+
+
+def test_to_have_the_memory_of_samples_kept_touches_none_of_it() -> None:
+    def faults() -> int:
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+
+    for is_new in (True, False):  # the second time, glibc would take it from its heap
+        if is_new:
+            pipeline._keep_memory.cache_clear()
+        before = faults()
+        pipeline._keep_memory()
+        assert faults() - before < pipeline.KEPT_BYTES // 2 // 4096 // 4
