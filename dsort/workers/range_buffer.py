@@ -1,4 +1,8 @@
-"""A ring in a worker's buffer: room that is taken and given back in the same order."""
+"""A ring in a worker's buffer: room that is taken and given back in the same order.
+
+It begins anew at the front as soon as there is room: memory that was used already costs nothing,
+while the first touch of fresh memory costs as much as ten copies, and buffers are large.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +44,7 @@ class RangeBuffer:
             return 0 if size_bytes <= self.size_bytes else None
         oldest, newest_end = self._taken[0][0], self._taken[-1][1]
         if newest_end > oldest:  # what is taken is one run
-            if self.size_bytes - newest_end >= size_bytes:
-                return newest_end
-            return 0 if oldest >= size_bytes else None
+            if oldest >= size_bytes:
+                return 0
+            return newest_end if self.size_bytes - newest_end >= size_bytes else None
         return newest_end if oldest - newest_end >= size_bytes else None
