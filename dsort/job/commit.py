@@ -16,6 +16,8 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import IO, Any, cast, overload
 
+import numpy as np
+
 from dsort.containers.base import Container
 from dsort.errors import InvariantError
 from dsort.job.amend import amended, refuse_lost_claim, release_base
@@ -48,7 +50,7 @@ from dsort.job.replacement import PutBack, StagedName, each_at_once, keep_replac
 from dsort.job.sidecars import noted_sidecars, stage_sidecars
 from dsort.job.staging import stage_pieces
 from dsort.job.whole_result import known_md5, replaceable_names, result_shards, sidecars_written
-from dsort.order.cut import OutputShard
+from dsort.order.output_shards import rows_of
 from dsort.storage.bucket import Bucket
 from dsort.transforms.payload import PayloadStep
 from dsort.version import dsort_version
@@ -87,22 +89,29 @@ class _Outputs(Sequence[ManifestOutput]):
     def __getitem__(self, at: int | slice) -> ManifestOutput | list[ManifestOutput]:
         if isinstance(at, slice):
             return [self[place] for place in range(*at.indices(len(self)))]
-        return self._made(self._plan.shards[at], self._plan.names[at])
+        shard = self._plan.shards[at]
+        sizes = (shard.payload_bytes, shard.file_bytes, shard.container_bytes)
+        row = (shard.ordinal, shard.group, shard.records, shard.members, *sizes)
+        return self._made(self._plan.names[at], row)
 
     def __iter__(self) -> Iterator[ManifestOutput]:
-        return map(self._made, self._plan.shards, self._plan.names)
+        shards = self._plan.shards
+        own = (shards.column(name) for name in ("group", "records", "members", "payload_bytes"))
+        sizes = (shards.file_bytes, shards.container_bytes)
+        return map(self._made, self._plan.names, rows_of(np.arange(len(shards)), *own, *sizes))
 
-    def _made(self, shard: OutputShard, name: str) -> ManifestOutput:
-        is_encoded = self._encoded[shard.group if self._names else 0]
+    def _made(self, name: str, row: tuple[int, ...]) -> ManifestOutput:
+        ordinal, group, records, members, payload_bytes, file_bytes, decoded_bytes = row
+        is_encoded = self._encoded[group if self._names else 0]
         return ManifestOutput(
-            name=name,
-            records=shard.records,
-            members=shard.members,
-            payload_bytes=shard.payload_bytes,
-            file_bytes=shard.file_bytes,
-            xxh3=self._created.shards[shard.ordinal].checksum,
-            decoded_bytes=shard.container_bytes if is_encoded else None,
-            output=self._names[shard.group] if self._names else None,
+            name,
+            records,
+            members,
+            payload_bytes,
+            file_bytes,
+            self._created.shards.checksum(ordinal),
+            decoded_bytes if is_encoded else None,
+            self._names[group] if self._names else None,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -55,15 +55,13 @@ class Created:
     """The output shards that are staged, by ordinal. ``rechecked``: those of an earlier attempt,
     whose bytes are to be read again before they are trusted."""
 
-    shards: MutableMapping[int, CreatedShard] = field(default_factory=CreatedShards)
+    shards: CreatedShards = field(default_factory=CreatedShards)
     rechecked: frozenset[int] = frozenset()
 
     def as_written(self, plan: Plan) -> Plan:
         """The plan with the sizes that its output shards have by now; all of them are staged."""
-        count = len(plan.shards)
-        found = (self.shards[ordinal].file_bytes for ordinal in range(count))
-        written = np.fromiter(found, np.int64, count)
-        return replace(plan, shards=plan.shards.with_columns(written_bytes=written))
+        written = plan.shards.with_columns(written_bytes=self.shards.file_bytes())
+        return replace(plan, shards=written)
 
 
 def create(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:
@@ -244,9 +242,10 @@ def seal(job: Job, plan: Plan, ordering: Ordering | None, created: Created) -> M
             return {}  # nobody asks
         return {ordinal: shard.md5 for ordinal, shard in created.shards.items()}
     md5 = _sealed_before(job, created)
-    for ordinal, shard in created.shards.items():
-        if bucket_for(bucket, plan.names[ordinal]).seals_on_finish:
-            md5[ordinal] = shard.md5
+    if _some_seal_on_finish(job):
+        for ordinal, shard in created.shards.items():
+            if bucket_for(bucket, plan.names[ordinal]).seals_on_finish:
+                md5[ordinal] = shard.md5
     _advance(job, plan, md5)
     if ordering is not None and job.spec.verify == "content":
         ordering.want_all()
@@ -267,7 +266,7 @@ def _seal_missing(
             name=plan.names[shard.ordinal],
             output=job.output_of(shard.group),
             shard_bytes=shard.file_bytes,
-            checksum=created.shards[shard.ordinal].checksum,
+            checksum=created.shards.checksum(shard.ordinal),
             pieces=tuple((p.partition, p.row_start, p.row_stop) for p in shard.pieces)
             if ordering is not None and not late[job.output_of(shard.group)]
             else (),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, MutableMapping
 
+import numpy as np
+
+from dsort.data.columns import Int64s
 from dsort.data.packed_texts import TextsByNumber
 from dsort.scratch.logs import CreatedShard
 
@@ -15,6 +19,7 @@ class CreatedShards(MutableMapping[int, CreatedShard]):
 
     def __init__(self) -> None:
         self._texts = TextsByNumber()
+        self._file_bytes = array("q")
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -26,11 +31,23 @@ class CreatedShards(MutableMapping[int, CreatedShard]):
         return ordinal in self._texts
 
     def __getitem__(self, ordinal: int) -> CreatedShard:
-        checksum, md5, file_bytes, receipt = self._texts[ordinal].split("\0", 3)
-        return CreatedShard(ordinal, checksum, receipt, md5, int(file_bytes))
+        checksum, md5, receipt = self._texts[ordinal].split("\0", 2)
+        return CreatedShard(ordinal, checksum, receipt, md5, self._file_bytes[ordinal])
 
     def __setitem__(self, ordinal: int, shard: CreatedShard) -> None:
-        self._texts[ordinal] = f"{shard.checksum}\0{shard.md5}\0{shard.file_bytes}\0{shard.receipt}"
+        self._texts[ordinal] = f"{shard.checksum}\0{shard.md5}\0{shard.receipt}"
+        more = ordinal + 1 - len(self._file_bytes)
+        if more > 0:
+            self._file_bytes.extend([-1] * more)
+        self._file_bytes[ordinal] = shard.file_bytes
 
     def __delitem__(self, ordinal: int) -> None:
         del self._texts[ordinal]
+
+    def checksum(self, ordinal: int) -> str:
+        """XXH3 of one of them. Each commit asks for all, and for nothing else of them."""
+        return self._texts[ordinal].partition("\0")[0]
+
+    def file_bytes(self) -> Int64s:
+        """How long each is, shape ``(n,)``, if none is missing; -1 where that is not known."""
+        return np.array(self._file_bytes, np.int64)

@@ -258,8 +258,8 @@ def _mixing(mixing: Mapping[str, object]) -> dict[str, object]:
 def _rows(kind: type, shards: Sequence[object]) -> Rows:
     names = [field.name for field in fields(kind)]
     values = attrgetter(*names)
-    rows = (dict(zip(names, values(shard), strict=True)) for shard in shards)
-    return Rows({name: value for name, value in row.items() if value is not None} for row in rows)
+    rows = (zip(names, values(shard), strict=True) for shard in shards)
+    return Rows({name: value for name, value in row if value is not None} for row in rows)
 
 
 def _summed(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from dsort.naming.names import check_output_name, with_extension
 from dsort.naming.overlap import final_templates, names_made
 from dsort.naming.templates import ShardTemplate, parse_template
-from dsort.order.cut import CutRule, OutputShard
+from dsort.order.cut import CutRule
+from dsort.order.output_shards import OutputShards, rows_of
 from dsort.storage.output_buckets import place_of, placed_at
 
 __all__ = ["OutputNames", "TemplateExhaustedError"]
@@ -58,12 +59,14 @@ class OutputNames:
             check_output_name(names._inside(group, 0))
         return names
 
-    def counted(self, shards: Iterable[OutputShard]) -> OutputNames:
+    def counted(self, shards: OutputShards) -> OutputNames:
         """The same, once it is known which shards there are."""
-        totals = [0] * len(self.templates)
-        for shard in shards:
-            totals[shard.group] = max(totals[shard.group], shard.number + 1)
-        return replace(self, totals=tuple(totals))
+        return replace(self, totals=tuple(self._needed(shards)))
+
+    def _needed(self, shards: OutputShards) -> list[int]:
+        """How many names of each template they take."""
+        groups, numbers = shards.column("group"), shards.column("number")
+        return [int(numbers[groups == group].max(initial=-1)) + 1 for group in self._groups()]
 
     def counted_in(self, names: Collection[str]) -> OutputNames:
         """The same, for a result whose shards are called ``names``."""
@@ -176,26 +179,23 @@ class OutputNames:
         end = first + count_max if total is None else min(first + count_max, total)
         return [self.name(group, number) for number in range(first, end)]
 
-    def names(self, shards: Sequence[OutputShard]) -> list[str]:
+    def names(self, shards: OutputShards) -> Iterator[str]:
         """The name of each shard.
 
         ``TemplateExhaustedError`` says how many names are missing; ``ValueError`` if one cannot be
         an object's name.
         """
-        needed: dict[int, int] = {}
-        for shard in shards:
-            needed[shard.group] = max(needed.get(shard.group, 0), shard.number + 1)
-        for group, count in sorted(needed.items()):
+        for group, count in enumerate(self._needed(shards)):
             template = self.templates[group]
             if template.count is not None and count > template.count:
                 raise TemplateExhaustedError(
                     f"template {template.text} has {template.count} names, but the result is "
                     f"{count} shards"
                 )
-        names = [self.name(shard.group, shard.number) for shard in shards]
-        for name in names:
-            check_output_name(place_of(name)[1])
-        return names
+        for group, number in rows_of(shards.column("group"), shards.column("number")):
+            inside = self._inside(group, number)
+            check_output_name(inside)
+            yield placed_at(self.place(group), inside)
 
     def cut_rule(
         self,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dsort.data.columns import Int64s
 from dsort.order.cut import CutRule, OutputShard, Piece
 
-__all__ = ["OutputShards", "Pieces", "merge_pieces"]
+__all__ = ["OutputShards", "Pieces", "merge_pieces", "rows_of"]
 
 AT_ONCE = 4096
 """Rows that are objects at a time."""
@@ -164,6 +164,13 @@ class OutputShards(Sequence[OutputShard]):
             pieces = map(Piece._make, table.tolist())
             of_shard = (tuple(islice(pieces, count)) for count in counts.tolist())
             yield from map(OutputShard, some.tolist(), *before, of_shard, *behind)
+
+
+def rows_of(*columns: Int64s) -> Iterator[tuple[int, ...]]:
+    """The rows of columns of shape ``(n,)``; not all of them are objects at a time."""
+    for begin in range(0, len(columns[0]), AT_ONCE):
+        some = (column[begin : begin + AT_ONCE].tolist() for column in columns)
+        yield from zip(*some, strict=True)
 
 
 def merge_pieces(pieces: Pieces | Iterable[Piece], *, rule: CutRule | None = None) -> OutputShards:

@@ -6,6 +6,7 @@ import pytest
 
 from dsort.job.output_names import OutputNames, TemplateExhaustedError
 from dsort.order.cut import CutRule, OutputShard
+from dsort.order.output_shards import OutputShards
 
 
 @pytest.mark.parametrize(
@@ -42,11 +43,13 @@ def test_names_of_several_ranges_are_found() -> None:
     assert names.made(["a0-03.tar", "a1-04.tar", "a2-00.tar", "a1-00"], [0]) == {"a0-03.tar"}
 
 
-def shards(*places: tuple[int, int]) -> list[OutputShard]:
-    return [
-        OutputShard(ordinal, group, number, 1, 1, 1, 512, ())
-        for ordinal, (group, number) in enumerate(places)
-    ]
+def shards(*places: tuple[int, int]) -> OutputShards:
+    return OutputShards.of(
+        [
+            OutputShard(ordinal, group, number, 1, 1, 1, 512, ())
+            for ordinal, (group, number) in enumerate(places)
+        ]
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,13 +66,13 @@ def shards(*places: tuple[int, int]) -> list[OutputShard]:
 )
 def test_shards_are_named_by_their_number(template: str, names: list[str]) -> None:
     found = OutputNames.of([template], ".tar").counted(shards((0, 0), (0, 1), (0, 2)))
-    assert found.names(shards((0, 0), (0, 1), (0, 2))) == names
+    assert list(found.names(shards((0, 0), (0, 1), (0, 2)))) == names
 
 
 def test_a_total_counts_the_shards_of_its_template() -> None:
     names = OutputNames.of(["a-{n}-{total}", "b-%d", "c-{n}-{total}"], ".tar")
     planned = shards((0, 0), (0, 1), (1, 0), (2, 0))
-    assert names.counted(planned).names(planned) == [
+    assert list(names.counted(planned).names(planned)) == [
         "a-0-2.tar",
         "a-1-2.tar",
         "b-0.tar",
@@ -95,18 +98,18 @@ def test_names_with_a_total_are_known_once_shards_are_counted() -> None:
 
 def test_each_template_has_its_own_numbers() -> None:
     names = OutputNames.of(["a-%d", "b-%d"], ".tar")
-    assert names.names(shards((0, 0), (0, 1), (1, 0))) == ["a-0.tar", "a-1.tar", "b-0.tar"]
+    assert list(names.names(shards((0, 0), (0, 1), (1, 0)))) == ["a-0.tar", "a-1.tar", "b-0.tar"]
 
 
 def test_a_template_that_is_too_small_says_what_is_needed() -> None:
     names = OutputNames.of(["a-%d", "b-{0..1}"], ".tar")
-    assert names.names(shards((1, 0), (1, 1))) == ["b-0.tar", "b-1.tar"]
+    assert list(names.names(shards((1, 0), (1, 1)))) == ["b-0.tar", "b-1.tar"]
     with pytest.raises(TemplateExhaustedError, match=r"b-\{0\.\.1\} has 2 names.* 3 shards"):
-        names.names(shards((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)))
+        list(names.names(shards((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2))))
 
 
 def test_no_shards_need_no_names() -> None:
-    assert OutputNames.of(["a-{0..1}"], ".tar").names([]) == []
+    assert list(OutputNames.of(["a-{0..1}"], ".tar").names(shards())) == []
 
 
 @pytest.mark.parametrize("template", ["../a-%d", "a#%d", "a?%d", ".dsort/a-%d", "/a-%d"])

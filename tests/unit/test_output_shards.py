@@ -117,5 +117,8 @@ def test_staged_shards_keep_all_that_is_known_of_them() -> None:
     wanted = CreatedShard(3, "0123456789abcdef", '["a\\u0000"]', "", -1)
     created[3] = wanted
     assert dict(created) == {3: wanted}
+    assert created.checksum(3) == wanted.checksum
+    created.update((n, wanted._replace(ordinal=n, file_bytes=n)) for n in range(4))
+    assert created.file_bytes().tolist() == [0, 1, 2, 3]
     created.clear()
     assert len(created) == 0
