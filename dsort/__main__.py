@@ -16,7 +16,7 @@ from dsort.late_methods import compile_methods_late
 
 __all__ = ["main"]
 
-COLLECTED_AFTER = 50_000
+COLLECTED_AFTER = 200_000
 """Objects. What is loaded is no garbage: to look for some after each 700 is 5 % of a small job."""
 
 

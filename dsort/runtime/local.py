@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing.connection import Connection
@@ -108,8 +108,7 @@ class LocalRuntime:
             Path(setup.scratch), scratch_owner(setup.job_id, setup.output_uri)
         )
         self._store = IndexStore(open_scratch(Path(setup.scratch), self._node))
-        for host in self._hosts[workers:]:
-            _end(host)
+        _end(self._hosts[workers:])
         del self._hosts[workers:]
         for number, host in enumerate(self._hosts):
             host.number = setup.first_worker + number
@@ -172,8 +171,7 @@ class LocalRuntime:
 
     def close(self, *, keep_scratch: bool = False) -> None:
         """Kill what is still running: workers hold nothing that the job's end needs."""
-        for host in self._hosts:
-            _end(host)
+        _end(self._hosts)
         self._hosts.clear()
         store, self._store = self._store, None
         if store is not None and keep_scratch:
@@ -296,7 +294,7 @@ class LocalRuntime:
     def _replace(self, at: int, doing: str) -> None:
         """A new process in the place of one that died."""
         host = self._hosts[at]
-        _end(host)
+        _end([host])
         self._lost += 1
         if self._lost > WORKERS_LOST_MAX:
             raise WorkerLostError(
@@ -322,11 +320,13 @@ def _begin(link: socket.socket) -> subprocess.Popen[bytes]:
     )
 
 
-def _end(host: _Host) -> None:
-    host.link.close()
-    if host.process.poll() is None:
-        host.process.kill()
-    host.process.wait()
+def _end(hosts: Sequence[_Host]) -> None:
+    for host in hosts:
+        host.link.close()
+        if host.process.poll() is None:
+            host.process.kill()
+    for host in hosts:  # they unmap what they had mapped at the same time
+        host.process.wait()
 
 
 def _cause(host: _Host) -> str:
