@@ -25,14 +25,25 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s, cut_rows, equal_ranges
+from dsort.data.columns import (
+    Bools,
+    BytesColumn,
+    Int64s,
+    UInt64s,
+    are_all_rows,
+    cut_rows,
+    equal_ranges,
+    run_sums,
+)
 from dsort.data.entries import packed_entries
 from dsort.data.hashes import any_twice, hash_keys
 from dsort.data.index import Segments
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.new_names import NewNames
 from dsort.data.numbered import DIGITS, NumberedColumn, hash_column
-from dsort.data.row_bytes import column_of, side_by_side
+from dsort.data.record_segments import segments_of
+from dsort.data.row_bytes import column_of
+from dsort.data.text_rows import marks_stand_alike, rows_equal_earlier
 
 __all__ = [
     "STRAY_SALT",
@@ -70,6 +81,11 @@ def split_name(name: bytes) -> tuple[bytes, bytes]:
 
 def split_names(names: BytesColumn) -> SplitNames:
     """:func:`split_name` over a column, vectorised."""
+    width = names.width
+    if width is not None and marks_stand_alike(names, width, b"/."):  # one name tells all
+        key, _ = split_name(names[0])
+        stray = len(key) == width
+        return SplitNames(_of_each(len(key), len(names)), np.full(len(names), stray))
     starts, ends = names.offsets[:-1], names.offsets[1:]
     slashes = np.flatnonzero(names.blob == _SLASH)
     dots = np.flatnonzero(names.blob == _DOT)
@@ -84,6 +100,11 @@ def split_names(names: BytesColumn) -> SplitNames:
     dot = dots[np.minimum(at, len(dots) - 1)]
     stray = (at == len(dots)) | (dot >= ends) | (dot == base)
     return SplitNames(np.where(stray, ends, dot) - starts, stray)
+
+
+def _of_each(number: int, count: int) -> Int64s:
+    """One number for each of ``count`` rows."""
+    return np.broadcast_to(np.int64(number), (count,))
 
 
 STRAY_SALT = np.uint64(0x5BD1E9955BD1E995)
@@ -123,7 +144,7 @@ class FormedRecords:
             keys[record] = key
             rows = self.member_rows[self.member_offsets[record] : self.member_offsets[record + 1]]
             key_bytes[rows] = len(key)
-        stored_bytes = _sums(stored_bytes_of(members, self.member_rows), self.member_offsets)
+        stored_bytes = run_sums(stored_bytes_of(members, self.member_rows), self.member_offsets)
         return replace(
             self,
             keys=BytesColumn.of(keys),
@@ -166,8 +187,8 @@ class FormedRecords:
             records,
             member_offsets=offsets,
             member_rows=rows,
-            payload_bytes=_sums(members.payload_bytes[rows], offsets),
-            stored_bytes=_sums(stored_bytes_of(members, rows), offsets),
+            payload_bytes=run_sums(members.payload_bytes[rows], offsets),
+            stored_bytes=run_sums(stored_bytes_of(members, rows), offsets),
         )
 
     def with_members(self, of_record: Int64s, members: MemberTable) -> FormedRecords:
@@ -184,8 +205,8 @@ class FormedRecords:
             member_offsets=offsets,
             member_rows=rows,
             key_bytes=np.append(self.key_bytes, self.keys.lengths[of_record]),
-            payload_bytes=_sums(members.payload_bytes[rows], offsets),
-            stored_bytes=_sums(stored_bytes_of(members, rows), offsets),
+            payload_bytes=run_sums(members.payload_bytes[rows], offsets),
+            stored_bytes=run_sums(stored_bytes_of(members, rows), offsets),
         )
 
     def rekeyed(self, keys: BytesColumn, key_bytes: Int64s) -> FormedRecords:
@@ -199,7 +220,7 @@ class FormedRecords:
 
     def stored_as(self, members: MemberTable) -> FormedRecords:
         """The same records, stored as ``members`` says, a table of the same rows."""
-        stored_bytes = _sums(stored_bytes_of(members, self.member_rows), self.member_offsets)
+        stored_bytes = run_sums(stored_bytes_of(members, self.member_rows), self.member_offsets)
         return replace(self, stored_bytes=stored_bytes)
 
     def entries(self, members: MemberTable) -> BytesColumn | None:
@@ -211,7 +232,7 @@ class FormedRecords:
 
     def segments(self, members: MemberTable) -> Segments:
         """The byte ranges of each record in the shard, adjacent ones joined."""
-        segments = _segments(members, self.member_rows, self.member_offsets)
+        segments = segments_of(members, self.member_rows, self.member_offsets)
         return segments if self.new_names is None else replace(segments, names=self.new_names)
 
 
@@ -227,14 +248,17 @@ def form_records(members: MemberTable, stray_members: str) -> FormedRecords:
         return _records_of_container(members, members.record_of)
     split = split_names(members.names)
     stray, kept = _sort_out_strays(members, split.stray, stray_members)
-    rows = np.flatnonzero(kept)
-    key_bytes = np.where(stray, members.names.lengths, split.key_bytes)
+    rows, has_strays = np.flatnonzero(kept), bool(stray.any())
+    key_bytes = split.key_bytes
+    if has_strays:
+        key_bytes = np.where(stray, members.names.lengths, key_bytes)
     starts = starts_record(members.names, rows, key_bytes, stray)
     record_of = np.cumsum(starts) - 1
     first_rows = rows[starts]
     keys = _key_column(members.names, first_rows, key_bytes)
     key_hash = hash_column(keys)
-    key_hash = np.where(stray[first_rows], key_hash ^ STRAY_SALT, key_hash)
+    if has_strays:
+        key_hash = np.where(stray[first_rows], key_hash ^ STRAY_SALT, key_hash)
 
     non_adjacent = 0
     if any_twice(key_hash):
@@ -254,15 +278,15 @@ def form_records(members: MemberTable, stray_members: str) -> FormedRecords:
         rows, record_of = rows[keep], record_of[keep]
     else:
         repeated_rows = repeated
-    offsets = np.searchsorted(record_of, np.arange(len(key_hash) + 1))
+    offsets = np.append(np.flatnonzero(np.diff(record_of, prepend=-1)), len(rows))
     return FormedRecords(
         keys=keys,
         key_hash=key_hash,
-        member_offsets=offsets.astype(np.int64),
+        member_offsets=offsets,
         member_rows=rows,
         key_bytes=key_bytes,
-        payload_bytes=_sums(members.payload_bytes[rows], offsets),
-        stored_bytes=_sums(stored_bytes_of(members, rows), offsets),
+        payload_bytes=run_sums(members.payload_bytes[rows], offsets),
+        stored_bytes=run_sums(stored_bytes_of(members, rows), offsets),
         non_adjacent=non_adjacent,
         strays=tuple(np.flatnonzero(stray | ~kept).tolist()),
         dropped=tuple(np.flatnonzero(~kept).tolist()),
@@ -281,7 +305,10 @@ def _records_of_container(members: MemberTable, record_of: Int64s) -> FormedReco
     else:
         first = np.flatnonzero(np.diff(record_of, prepend=-1))
         offsets = np.append(first, count).astype(np.int64)
-        stored_bytes, payload_bytes = _sums(stored_bytes, offsets), _sums(payload_bytes, offsets)
+        stored_bytes, payload_bytes = (
+            run_sums(stored_bytes, offsets),
+            run_sums(payload_bytes, offsets),
+        )
     keys = _key_column(members.names, first, members.key_bytes)
     return FormedRecords(
         keys=keys,
@@ -310,6 +337,12 @@ def starts_record(names: BytesColumn, rows: Int64s, key_bytes: Int64s, stray: Bo
     starts = np.ones(len(rows), np.bool_)
     if len(rows) < 2:
         return starts
+    table = _as_table(names, rows, key_bytes)
+    if table is not None and not stray.any():
+        same_keys = rows_equal_earlier(names, table.width, 0, table.key_bytes, 1)
+        if same_keys is not None:
+            starts[1:] = ~same_keys
+            return starts
     lengths = key_bytes[rows]
     begin = names.offsets[:-1][rows]
     same = (lengths[1:] == lengths[:-1]) & ~stray[rows[1:]] & ~stray[rows[:-1]]
@@ -319,9 +352,28 @@ def starts_record(names: BytesColumn, rows: Int64s, key_bytes: Int64s, stray: Bo
     return starts
 
 
+@dataclass(frozen=True, slots=True)
+class _NameTable:
+    """Names of ``width`` bytes, of which the first ``key_bytes`` are the key."""
+
+    width: int
+    key_bytes: int
+
+
+def _as_table(names: BytesColumn, rows: Int64s, key_bytes: Int64s) -> _NameTable | None:
+    """What all names have in common, if they are as long, and their keys are, and ``rows`` are all
+    of them."""
+    width = names.width
+    if width is None or not len(rows) or not are_all_rows(rows, len(names)):
+        return None
+    key = int(key_bytes[0])
+    are_alike = key_bytes.strides == (0,) or bool((key_bytes == key).all())
+    return _NameTable(width, key) if are_alike else None
+
+
 def _key_column(names: BytesColumn, rows: Int64s, key_bytes: Int64s) -> BytesColumn:
     """The first ``key_bytes`` bytes of each named row."""
-    is_all = _are_all(rows, len(names))
+    is_all = are_all_rows(rows, len(names))
     lengths = key_bytes if is_all else key_bytes[rows]
     width, key_width = names.width, int(lengths[0]) if len(lengths) else 0
     if lengths.strides != (0,) and not bool((lengths == key_width).all()):
@@ -329,9 +381,10 @@ def _key_column(names: BytesColumn, rows: Int64s, key_bytes: Int64s) -> BytesCol
     if isinstance(names, NumberedColumn) and width and key_width == len(names.before) + DIGITS:
         return (names if is_all else names.take(rows)).without_end()
     if width is not None and key_width:
-        table = names.blob.reshape(len(names), width)[rows, :key_width]
+        blob = np.ascontiguousarray(names.blob)
+        texts: NDArray[np.void] = np.ndarray((len(names),), f"V{key_width}", blob.data, 0, (width,))
         ends = np.arange(0, (len(rows) + 1) * key_width, key_width, dtype=np.int64)
-        return BytesColumn(ends, table.reshape(-1))
+        return BytesColumn(ends, texts[rows].view(np.uint8))
     return cut_rows(names.blob, names.offsets[:-1][rows], lengths)
 
 
@@ -431,14 +484,19 @@ def repeated_names(
     """Positions in ``rows`` whose extension comes again later in the same record."""
     ext_length = names.lengths[rows] - key_bytes[rows]
     ext_start = names.offsets[:-1][rows] + key_bytes[rows]
+    table = _as_table(names, rows, key_bytes)
     repeated: list[NDArray[np.intp]] = []
     for lag in range(1, len(rows)):
-        near = np.flatnonzero(record_of[lag:] == record_of[:-lag])
-        if len(near) == 0:
+        together = record_of[lag:] == record_of[:-lag]
+        if not together.any():
             break
         if lag > 16:  # a record of very many members: a set is quicker than pairs
             repeated.append(_repeated_in_large(names, rows, record_of))
             break
+        if table is not None:
+            same = rows_equal_earlier(names, table.width, table.key_bytes, table.width, lag)
+            together &= True if same is None else same
+        near = np.flatnonzero(together)
         near = near[ext_length[near] == ext_length[near + lag]]
         same = equal_ranges(names.blob, ext_start[near], ext_start[near + lag], ext_length[near])
         near = near[same]
@@ -460,96 +518,9 @@ def _repeated_in_large(names: BytesColumn, rows: Int64s, record_of: Int64s) -> N
 
 def stored_bytes_of(members: MemberTable, rows: Int64s) -> Int64s:
     """What the members of ``rows`` take in an output shard."""
-    is_all = _are_all(rows, len(members))
+    is_all = are_all_rows(rows, len(members))
     stored = members.range_length if is_all else members.range_length[rows]
     for pieces in (members.literals, members.tails):
         if pieces:
             stored = stored + column_of(pieces, len(members)).lengths[rows]
     return stored
-
-
-def _are_all(rows: Int64s, count: int) -> bool:
-    """Whether ``rows`` are all of ``count``, in order: then nothing need be looked up."""
-    return len(rows) == count and bool((rows == np.arange(count)).all())
-
-
-def _sums(values: Int64s, offsets: NDArray[np.integer]) -> Int64s:
-    """The sum of ``values[offsets[i]:offsets[i + 1]]`` for each ``i``; every run has a value."""
-    if len(offsets) < 2:
-        return np.zeros(0, np.int64)
-    return np.add.reduceat(values, offsets[:-1], dtype=np.int64)
-
-
-def _segments(members: MemberTable, rows: Int64s, member_offsets: Int64s) -> Segments:
-    start, length = members.range_start, members.range_length
-    if not _are_all(rows, len(members)):
-        start, length = start[rows], length[rows]
-    are_alone = len(member_offsets) == len(rows) + 1  # one member a record
-    if are_alone and not (members.literals or members.tails):
-        return Segments(member_offsets, start, length, np.zeros(0, np.uint8))
-    if are_alone and not members.tails:
-        literals = column_of(members.literals, len(members)).take(rows)
-        if bool((literals.lengths > 0).all()) and bool((length > 0).all()):
-            return _by_turns(literals, start, length)
-    begins_record = np.zeros(len(rows), np.bool_)
-    begins_record[member_offsets[:-1]] = True
-    blob = np.zeros(0, np.uint8)
-    if members.literals or members.tails:
-        start, length, begins_record, blob = _with_pieces(
-            start,
-            length,
-            begins_record,
-            column_of(members.literals, len(members)).take(rows),
-            column_of(members.tails, len(members)).take(rows),
-        )
-    begins = begins_record.copy()
-    if len(start) > 1:
-        joined = (start[1:] == start[:-1] + length[:-1]) & (start[1:] >= 0) & (start[:-1] >= 0)
-        joined |= (start[1:] == start[:-1] - length[:-1]) & (start[1:] < 0) & (start[:-1] < 0)
-        begins[1:] |= ~joined
-    first = np.flatnonzero(begins)
-    offsets = np.append(np.searchsorted(first, np.flatnonzero(begins_record)), len(first))
-    return Segments(
-        offsets.astype(np.int64), start[first], _sums(length, np.append(first, len(start))), blob
-    )
-
-
-def _by_turns(literals: BytesColumn, start: Int64s, length: Int64s) -> Segments:
-    """The segments of records of one member, each a literal and a range, as most are that were
-    converted: 20 ns each, where the general way takes 90."""
-    count = len(start)
-    both = np.empty((2, count, 2), np.int64)
-    np.subtract(-1, literals.offsets[:-1], out=both[0, :, 0])
-    both[0, :, 1], both[1, :, 0], both[1, :, 1] = start, literals.lengths, length
-    offsets = np.arange(0, 2 * count + 1, 2)
-    return Segments(offsets, both[0].reshape(-1), both[1].reshape(-1), literals.blob)
-
-
-def _with_pieces(
-    start: Int64s,
-    length: Int64s,
-    begins_record: Bools,
-    literals: BytesColumn,
-    tails: BytesColumn,
-) -> tuple[Int64s, Int64s, Bools, UInt8s]:
-    """Put a segment of its own before each member that has a literal, and one behind each that has
-    a tail; leave out ranges of no bytes beside them. Columns have a row for each member."""
-    has_literal, has_tail = literals.lengths > 0, tails.lengths > 0
-    has_range = (length > 0) | ~(has_literal | has_tail)
-    width = has_literal.astype(np.int64) + has_range + has_tail
-    at = np.cumsum(width) - width  # where each member's first segment goes
-    total = int(width.sum())
-    new_start, new_length = np.zeros(total, np.int64), np.zeros(total, np.int64)
-    new_begins = np.zeros(total, np.bool_)
-    new_begins[at] = begins_record
-    ranges = (at + has_literal)[has_range]
-    new_start[ranges], new_length[ranges] = start[has_range], length[has_range]
-    # Side by side: a tail and the next literal are one.
-    pieces = side_by_side([literals, tails], len(literals)) if has_tail.any() else literals
-    places, starts = at[has_literal], pieces.offsets[:-1]
-    new_start[places] = -1 - starts[has_literal]
-    new_length[places] = literals.lengths[has_literal]
-    places = (at + has_literal + has_range)[has_tail]
-    new_start[places] = -1 - (starts + literals.lengths)[has_tail]
-    new_length[places] = tails.lengths[has_tail]
-    return new_start, new_length, new_begins, pieces.blob

@@ -7,7 +7,7 @@ like a header (a tar inside a tar), and a hop may land anywhere. ``read_headers`
 longest run from the first candidate on in which each is a header whose checksum holds, in plain
 form, and ends where the next begins. Whoever calls it deals with the rest, one member at a time.
 
-Fields are read by ``fields``. Names that do not fit in a header, or are not ASCII, make a pax or GNU
+``fields`` reads the fields. Names that do not fit in a header, or are not ASCII, make a pax or GNU
 long-name header for every member; those are read as columns as well. Only the plain forms that
 writers use today are read here. What is not plain is flagged, not judged, and ``member`` reads it.
 """

@@ -1,0 +1,41 @@
+"""Texts that are all as long, as rows of a table: what is compared, is compared row by row."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dsort.data.columns import Bools, BytesColumn, UInt64s
+
+__all__ = ["marks_stand_alike", "rows_equal_earlier"]
+
+_WORD = 8
+
+
+def marks_stand_alike(texts: BytesColumn, width: int, marks: bytes) -> bool:
+    """Whether each byte of ``marks`` stands at the same places in all ``texts``, each ``width``
+    bytes long."""
+    for mark in marks:
+        stands = texts.blob == mark
+        if bool((stands[width:] != stands[:-width]).any()):
+            return False
+    return True
+
+
+def rows_equal_earlier(
+    texts: BytesColumn, width: int, start: int, stop: int, lag: int
+) -> Bools | None:
+    """Whether bytes ``start:stop`` of row ``i + lag`` of ``texts``, each ``width`` bytes long, are
+    those of row ``i``; shape ``(n - lag,)``. None for texts shorter than a word."""
+    if width < _WORD:
+        return None
+    count = len(texts)
+    differing = np.zeros(count - lag, np.uint64)
+    blob = np.ascontiguousarray(texts.blob)
+    for first in range(start, stop, _WORD):
+        at = min(first, width - _WORD)
+        last = min(stop, first + _WORD)
+        rows: UInt64s = np.ndarray((count,), "<u8", blob.data, at, (width,)).astype(np.uint64)
+        wanted = (1 << 8 * (last - at)) - (1 << 8 * (first - at))
+        differing |= (rows[lag:] ^ rows[:-lag]) & np.uint64(wanted)
+    equal: Bools = differing == 0
+    return equal
