@@ -78,6 +78,9 @@ class RandomReads(Protocol):
     def peek(self, buffer: memoryview, offset: int) -> int:
         """Read a few bytes, which the page cache keeps, and nothing around them; how many came."""
 
+    def announce(self, offset: int, size_bytes: int) -> None:
+        """A hint that so many bytes are going to be peeked at: they may be read meanwhile."""
+
     def close(self) -> None:
         """Release it."""
 

@@ -1,9 +1,10 @@
 """Reads the headers of input shards before they are scanned: many shards at a time.
 
 Where one header says where the next is, a scan of a cold shard waits for the disk once a member, or
-has it read all payload in between. Threads go from header to header of several shards at once, and
-leave them in the page cache, where the scan finds them; those of shards in stores are kept here.
-This is a hint: what is not there is read by the scan.
+has it read all payload in between. A few threads go from header to header of many files in turn:
+they announce where the next one of a file is, and look at it when the others had their turn. So the
+page cache has them where the scan looks. Each header in a store is a request that is waited for, by
+a thread for each shard; those are kept here. This is a hint: what is not there is read by the scan.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Protocol
 
 from dsort.containers.base import Container, Hop
 from dsort.errors import DsortError
 from dsort.scratch.index import IndexStore
-from dsort.storage.bucket import Bucket, ObjectInfo
+from dsort.storage.bucket import Bucket, ObjectInfo, RandomReads
 from dsort.storage.process_limits import is_no_thread
 from dsort.workers.hopped import HoppedShard
 from dsort.workers.source import InputShard, read_inputs
@@ -25,8 +28,29 @@ from dsort.workers.tasks import ExtractTask, WorkerSetup
 __all__ = ["SHARDS_AHEAD", "HeaderReader", "header_hops"]
 
 PAGE_BYTES = 4096
+TAIL_BYTES = 16 << 10
+"""What a scan looks at behind the last header: as much as pads a tar. A mapping that has to fetch
+it reads megabytes around it."""
 SHARDS_AHEAD = 16
 """So many shards at a time for each worker."""
+FOLLOWERS = 4
+"""Threads that go through files: a page that comes late holds up one. With 2, 4 and 8 of them, and
+a thread for each of 8 files, 5,400 headers took 0.17, 0.18, 0.26 and 0.22 s of processor time."""
+
+
+@dataclass(slots=True)
+class _Chain:
+    """The headers of one file. ``read``: once all of them are."""
+
+    reads: RandomReads
+    hops: Iterator[Hop]
+    read: Future[HoppedShard | None]
+
+    def end(self) -> None:
+        """Nothing more is read of it."""
+        self.reads.close()
+        if self.read.set_running_or_notify_cancel():
+            self.read.set_result(None)
 
 
 class HeaderReader:
@@ -39,6 +63,8 @@ class HeaderReader:
         self._shards: list[InputShard] = []
         self._threads: ThreadPoolExecutor | None = None
         self._begun: dict[int, Future[HoppedShard | None]] = {}
+        self._chains: SimpleQueue[_Chain | None] = SimpleQueue()
+        self._has_followers = False
         self._is_closed = False
 
     def begin(self, shards: Iterable[int]) -> None:
@@ -48,11 +74,34 @@ class HeaderReader:
                 self._shards = read_inputs(self._store)
                 self._threads = ThreadPoolExecutor(SHARDS_AHEAD, thread_name_prefix="headers")
             try:
-                self._begun[shard] = self._threads.submit(self._read, self._shards[shard])
+                self._begin(self._threads, shard)
             except RuntimeError as error:
                 if not is_no_thread(error):
                     raise
                 return
+
+    def _begin(self, threads: ThreadPoolExecutor, number: int) -> None:
+        shard = self._shards[number]
+        info = ObjectInfo(shard.name, shard.size_bytes, shard.mtime_ns, shard.etag)
+        hopped = self._hopped(info)
+        if hopped is not None:
+            self._begun[number] = threads.submit(self._scanned, hopped)
+            return
+        if not self._has_followers:
+            for _ in range(FOLLOWERS):
+                threads.submit(self._follow)
+                self._has_followers = True
+        # Whatever is wrong with a shard, its scan says so.
+        with contextlib.suppress(DsortError):
+            with self._inputs.open(shard.name) as source:
+                reads = source.random_reads()
+            if reads is None:
+                return
+            reads.announce(0, PAGE_BYTES)
+            hops = header_hops(self._setup.container_of(shard.name), reads, shard.size_bytes)
+            chain = _Chain(reads, hops, Future())
+            self._begun[number] = chain.read
+            self._chains.put(chain)
 
     def opened(self, task: ExtractTask) -> HoppedShard | None:
         """The shard of a task that hops, if it is in a store. Returns once its headers are read, if
@@ -75,28 +124,33 @@ class HeaderReader:
     def close(self) -> None:
         """End the threads."""
         self._is_closed = True
+        self._chains.put(None)
         if self._threads is not None:
             self._threads.shutdown(wait=True, cancel_futures=True)
             self._threads = None
+        while not self._chains.empty():
+            if (chain := self._chains.get()) is not None:
+                chain.end()
 
-    def _read(self, shard: InputShard) -> HoppedShard | None:
-        container = self._setup.container_of(shard.name)
-        # Whatever is wrong with a shard, its scan says so.
+    def _scanned(self, hopped: HoppedShard) -> HoppedShard:
         with contextlib.suppress(DsortError):
-            info = ObjectInfo(shard.name, shard.size_bytes, shard.mtime_ns, shard.etag)
-            hopped = self._hopped(info)
-            if hopped is not None:
-                hopped.scan(container, until=lambda: self._is_closed)
-                return hopped
-            with self._inputs.open(shard.name) as source:
-                reads = source.random_reads()
-            if reads is None:
-                return None
-            with reads:
-                for _ in header_hops(container, reads, shard.size_bytes):
-                    if self._is_closed:
-                        break
-        return None
+            container = self._setup.container_of(hopped.info.name)
+            hopped.scan(container, until=lambda: self._is_closed)
+        return hopped
+
+    def _follow(self) -> None:
+        """Go from header to header of whichever chain is next, until this is closed."""
+        while (chain := self._chains.get()) is not None:
+            hop = None
+            try:
+                with contextlib.suppress(DsortError):
+                    hop = None if chain.read.cancelled() else next(chain.hops, None)
+            finally:  # whatever happens: somebody may be waiting for it
+                if hop is None:
+                    chain.end()
+                else:
+                    self._chains.put(chain)
+        self._chains.put(None)  # for the others
 
 
 class Peeks(Protocol):
@@ -104,21 +158,32 @@ class Peeks(Protocol):
 
     def peek(self, buffer: memoryview, offset: int) -> int: ...
 
+    def announce(self, offset: int, size_bytes: int) -> None: ...
+
 
 def header_hops(container: Container, reads: Peeks, size_bytes: int) -> Iterator[Hop]:
     """What the headers of a shard of ``size_bytes`` say, one after the other; it ends where one
-    says nothing. Of each page that one begins in, all is read at once: the next may be there."""
-    page = memoryview(bytearray(PAGE_BYTES))
+    says nothing. The next one is announced before one is given."""
+    page = memoryview(bytearray(2 * PAGE_BYTES))
     begin = end = at = 0
     while at < size_bytes:
         if at + container.hop_bytes > end:
             begin = at
-            wanted = max(PAGE_BYTES - at % PAGE_BYTES, container.hop_bytes)
-            end = begin + reads.peek(page[:wanted], at)
+            end = begin + reads.peek(page[: _peeked_bytes(at)], at)
         hop = container.hop(
             bytes(page[at - begin : min(at + container.hop_bytes, end) - begin]), at
         )
         if hop is None:
+            reads.announce(at, TAIL_BYTES)
             return
-        yield hop
         at = hop.next_at
+        if end < at + container.hop_bytes <= size_bytes:
+            reads.announce(at, _peeked_bytes(at))
+        yield hop
+
+
+def _peeked_bytes(at: int) -> int:
+    """How much is read for a header at byte ``at``: all of its page, for the next may be there, and
+    of the next page, where that is little."""
+    rest = PAGE_BYTES - at % PAGE_BYTES
+    return rest if rest >= PAGE_BYTES // 2 else rest + PAGE_BYTES

@@ -57,6 +57,9 @@ class HoppedShard(ClosesOnExit):
         self.read_into(buffer[:size], offset)
         return size
 
+    def announce(self, offset: int, size_bytes: int) -> None:
+        """Each request is paid for: none is made that may not be needed."""
+
     def scan(self, container: Container, *, until: Callable[[], bool]) -> None:
         """Fetch the headers, as whoever scans the shard is going to ask for them, or some of them:
         ``until`` this is true."""
