@@ -15,7 +15,7 @@ from dsort.job.reactions import store_reactions
 from dsort.order.joined_places import spread_places
 from dsort.order.joining import JoinedKind
 from dsort.scratch.columns import columns_bytes
-from dsort.scratch.index import check_left_out, check_places
+from dsort.scratch.kept_files import check_left_out, check_places
 from dsort.scratch.requests import Positions, PositionsOf
 from dsort.transforms.positions import InputPositions
 from dsort.workers.tasks import JoinFinding, OrderDone, OrderTask
