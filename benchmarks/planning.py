@@ -72,7 +72,12 @@ def _write_shard(store: IndexStore, shard: int, count: int, stream: np.random.Ge
 
 def plan_index(store: IndexStore, shards: int, shard_bytes: int) -> int:
     """Plan a shuffle of all records into shards of ``shard_bytes``; how many output shards."""
-    store.write_file(WHERE, ShardLocations((HOME,), np.zeros(shards, np.int32)).dump())
+    store.write_file(
+        WHERE,
+        ShardLocations(
+            (HOME,), np.zeros(shards, np.int32), np.arange(shards, dtype=np.int32)
+        ).dump(),
+    )
     nodes = ScratchNodes(HOME, store, None)
     orderer = Orderer(nodes, Shuffle(seed="1"), container_of(".tar"), spill=False)
     bounds = [part * (1 << 64) // PARTS for part in range(PARTS)] + [0]

@@ -36,7 +36,7 @@ from dsort.data.columns import (
     run_sums,
 )
 from dsort.data.entries import packed_entries
-from dsort.data.hashes import any_twice, hash_keys
+from dsort.data.hashes import any_twice, hash_keys, mix
 from dsort.data.index import Segments
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.new_names import NewNames
@@ -49,6 +49,7 @@ __all__ = [
     "STRAY_SALT",
     "FormedRecords",
     "form_records",
+    "form_run",
     "repeated_names",
     "split_name",
     "split_names",
@@ -291,6 +292,38 @@ def form_records(members: MemberTable, stray_members: str) -> FormedRecords:
         strays=tuple(np.flatnonzero(stray | ~kept).tolist()),
         dropped=tuple(np.flatnonzero(~kept).tolist()),
         repeated=tuple(repeated_rows.tolist()),
+    )
+
+
+def form_run(members: MemberTable, begins: Int64s) -> FormedRecords | None:
+    """The records of several shards, whose members follow one another in one table; ``begins``: the
+    row where each shard begins; all are files. None unless there is nothing to settle in any of
+    them: no stray, and no key or name that comes again in one shard."""
+    names, count = members.names, len(members)
+    split = split_names(names)
+    if split.stray.any():
+        return None
+    rows = np.arange(count)
+    starts = starts_record(names, rows, split.key_bytes, split.stray)
+    starts[begins[begins < count]] = True
+    first = np.flatnonzero(starts)
+    keys = _key_column(names, first, split.key_bytes)
+    key_hash = hash_column(keys)
+    # Other shards may have the same keys.
+    shard_of = np.searchsorted(begins, first, side="right").astype(np.uint64)
+    if any_twice(key_hash ^ mix(shard_of)):
+        return None
+    if len(repeated_names(names, rows, np.cumsum(starts) - 1, split.key_bytes)):
+        return None
+    offsets = np.append(first, count)
+    return FormedRecords(
+        keys=keys,
+        key_hash=key_hash,
+        member_offsets=offsets,
+        member_rows=rows,
+        key_bytes=split.key_bytes,
+        payload_bytes=run_sums(members.payload_bytes, offsets),
+        stored_bytes=run_sums(stored_bytes_of(members, rows), offsets),
     )
 
 

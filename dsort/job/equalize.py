@@ -118,18 +118,16 @@ def _names(
         rows = _rows(job, node_of, piece)
         first = slice(None) if rows.record_offsets is None else rows.record_offsets[:-1]
         parts += [*zip(rows.shard[first].tolist(), rows.ordinal[first].tolist(), strict=True)]
-    nodes = {
-        shard: node
-        for node, shards in extraction.shard_locations().by_node()
-        for shard in shards.tolist()
-    }
+    locations = extraction.shard_locations()
     by_shard: dict[int, list[int]] = {}
     for shard, ordinal in parts:
         by_shard.setdefault(shard, []).append(ordinal)
     keys: dict[tuple[int, int], bytes] = {}
     for shard, ordinals in by_shard.items():
         wanted = np.unique(np.array(ordinals, np.int64))
-        found = job.runtime.ask(nodes[shard], KeysAt(extraction.stage, shard, wanted)).tolist()
+        file = int(locations.file_of[shard])
+        node = locations.nodes[locations.node_of[file]]
+        found = job.runtime.ask(node, KeysAt(extraction.stage, file, shard, wanted)).tolist()
         keys.update(zip(((shard, each) for each in wanted.tolist()), found, strict=True))
     for place in parts:
         yield job.inputs[place[0]].name, readable(keys[place])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
@@ -15,6 +16,7 @@ from dsort.data.tally import Tally
 from dsort.errors import ScratchLostError, WorkerLostError
 from dsort.job.failures import refuse_too_many_errors
 from dsort.job.job import Job
+from dsort.job.shard_runs import can_run, runs_of
 from dsort.naming.names import archive_extension, first_few
 from dsort.order.partitions import Splitters, pick_splitters
 from dsort.scratch.index import splitters_bytes
@@ -23,7 +25,15 @@ from dsort.scratch.requests import Indexed, Sample, Sampled
 from dsort.transforms.positions import InputPositions
 from dsort.workers.header_reader import SHARDS_AHEAD
 from dsort.workers.same_content import DEDUPLICATE
-from dsort.workers.tasks import ExtractTask, ScratchLost, ShardExtracted, Task, TaskDone
+from dsort.workers.tasks import (
+    ExtractRunTask,
+    ExtractTask,
+    RunExtracted,
+    ScratchLost,
+    ShardExtracted,
+    Task,
+    TaskDone,
+)
 
 __all__ = [
     "SPLITTERS_FILE",
@@ -113,9 +123,10 @@ class Extraction:
         """Extract the shards that are missing, and share where all are."""
         missing = [n for n in range(len(self.job.inputs)) if n not in self.done]
         workers_max = self.job.extractors_max
-        for _, facts in answers(self.job, map(self._task, missing), workers_max=workers_max):
-            assert isinstance(facts, ShardExtracted)
-            self._take(facts)
+        for _, done in answers(self.job, self._tasks(missing), workers_max=workers_max):
+            assert isinstance(done, (ShardExtracted, RunExtracted))
+            for facts in done.shards if isinstance(done, RunExtracted) else (done,):
+                self._take(facts)
         if not self.locations:
             self._versions += 1
             self.locations = f"where-{self.stage}-{self._versions}"
@@ -146,8 +157,11 @@ class Extraction:
         for each in facts:
             if each.node in present:
                 by_node.setdefault(each.node, []).append(each)
-        for node, known in by_node.items():
-            shards = np.array([each.shard for each in known], np.int64)
+        for node, every in by_node.items():
+            # Of a run that the journal has in part, the others' rows would come a second time.
+            whole = Counter(each.file for each in every)
+            known = [each for each in every if whole[each.file] == max(each.run_shards, 1)]
+            shards = np.array([each.file for each in known], np.int64)
             there = self.job.runtime.ask(node, Indexed(self.stage, shards))
             for each, is_there in zip(known, there.tolist(), strict=True):
                 if is_there:
@@ -160,7 +174,20 @@ class Extraction:
             found.setdefault(facts.node, set()).add(facts.worker)
         return {node: tuple(sorted(workers)) for node, workers in found.items()}
 
-    def _task(self, ordinal: int) -> Task:
+    def _tasks(self, missing: Sequence[int]) -> Iterator[Task]:
+        runs: Iterable[Sequence[int]] = ([ordinal] for ordinal in missing)
+        changed = self.renames or self.borders or self.classes or self.left_out or self.places
+        plain = not (changed or self.copies is not None or self.positions is not None)
+        if self.stage == "index" and plain and can_run(self.job):
+            sizes = [shard.size_bytes for shard in self.job.inputs]
+            movement = self.job.movement
+            workers, buffer_bytes = movement.workers, movement.buffer_bytes
+            runs = runs_of(sizes, missing, workers=workers, buffer_bytes=buffer_bytes)
+        for run in runs:
+            tasks = tuple(map(self._task, run))
+            yield tasks[0] if len(tasks) == 1 else ExtractRunTask(tasks)
+
+    def _task(self, ordinal: int) -> ExtractTask:
         shard = self.job.inputs[ordinal]
         xxh3, written_by = self.job.input_checksums.get(ordinal, ("", ""))
         positions = self.positions
@@ -233,14 +260,16 @@ class Extraction:
     def shard_locations(self) -> ShardLocations:
         """Which node has what."""
         node_of = np.full(len(self.job.inputs), -1, np.int32)
+        file_of = np.arange(len(self.job.inputs), dtype=np.int32)
         numbers = {node: number for number, node in enumerate(self._scratch_nodes)}
         for shard, facts in self.done.items():
             if facts.node not in numbers:
                 numbers[facts.node] = len(self._scratch_nodes)
                 self._scratch_nodes.append(facts.node)
+            file_of[shard] = facts.file
             if facts.records:
-                node_of[shard] = numbers[facts.node]
-        return ShardLocations(tuple(self._scratch_nodes), node_of)
+                node_of[facts.file] = numbers[facts.node]
+        return ShardLocations(tuple(self._scratch_nodes), node_of, file_of)
 
     def tally(self) -> Tally:
         """What was counted, in the order of the shards; the facts forget it. ``TransformError`` if

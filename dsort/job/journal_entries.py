@@ -207,6 +207,9 @@ class JournalState:
         outputs = len(self.planned.shards) if self.planned is not None else 0
         if any(at >= shards for at in self.extracted):
             raise _damaged("it tells of an input shard that there is not")
+        runs = ((at, each.run_begin, each.run_shards) for at, each in self.extracted.items())
+        if any(begin > at or begin + count > shards for at, begin, count in runs):
+            raise _damaged("it tells of a run of input shards that there is not")
         if any(at >= outputs for at in self.created):
             raise _damaged("it tells of an output shard that there is not")
         moved = self.movement

@@ -45,8 +45,9 @@ class Partitioning:
     splitters: Splitters | None = None
     weights: tuple[float, ...] = ()
 
-    def assign(self, keys: SortKeys, shard: int, ordinal: Int64s) -> Int32s:
-        """The partition of each of one shard's records, shape ``(n,)``."""
+    def assign(self, keys: SortKeys, shard: int | Int64s, ordinal: Int64s) -> Int32s:
+        """The partition of each of some records, shape ``(n,)``. ``shard``: which one they are of,
+        or each of them is."""
         if self.count == 1:
             return np.zeros(keys.count, np.int32)
         if self.splitters is None:
@@ -57,8 +58,8 @@ class Partitioning:
         splitters = self.splitters
         both = SortKeys.concat([splitters.keys, keys])
         position = np.concatenate([splitters.ordinal, ordinal])
-        earlier = np.concatenate([np.sign(splitters.shard - shard), np.zeros(keys.count, np.int64)])
-        by_position = np.lexsort((position, earlier))  # stable: a splitter before its own record
+        shards = np.concatenate([splitters.shard, np.broadcast_to(shard, (keys.count,))])
+        by_position = np.lexsort((position, shards))  # stable: a splitter before its own record
         merged = by_position[order_rows(both.take(by_position), decreasing=self.decreasing)]
         partitions = np.empty(len(merged), np.int32)
         partitions[merged] = np.cumsum(merged < splitters.keys.count)

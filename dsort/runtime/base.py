@@ -24,6 +24,7 @@ from dsort.workers.tasks import (
     CreateTask,
     CutTask,
     DuplicatesTask,
+    ExtractRunTask,
     ExtractTask,
     KnownKeysTask,
     MeasureTask,
@@ -104,6 +105,8 @@ def describe(task: Task) -> str:
     match task:
         case ExtractTask():
             return f"extracting shard {task.name}"
+        case ExtractRunTask():
+            return f"extracting shard {task.shards[0].name} or one of those after it"
         case DuplicatesTask():
             return "looking for duplicate keys"
         case KnownKeysTask():

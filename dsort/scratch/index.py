@@ -1,6 +1,7 @@
 """The record index on disk while a job runs: column files in scratch, a few for each shard.
 
-``<stage>-<shard>.col``      one shard's records, ordered by partition, in input order within each
+``<stage>-<shard>.col``      one shard's records, ordered by partition, in input order within each,
+                             or those of a run of small shards, which it is the first of
 ``ordered-<partition>.col``  one partition's records in output order
 ``duplicates-<part>.col``    positions (shard, ordinal) of records whose key an earlier one has
 
@@ -20,12 +21,14 @@ from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.index import Origins, RecordIndex, Segments, SortKeys
 from dsort.data.new_names import NewNames
 from dsort.data.numbered import NumberedColumn, hash_column
+from dsort.errors import StorageError
 from dsort.order.partitions import Splitters
 from dsort.scratch.columns import Column, ColumnFile, KeptColumns, columns_bytes, write_columns
 from dsort.scratch.directory import Scratch
 from dsort.scratch.ordered import LineageRows, OrderedRows, sums_of
 
 __all__ = [
+    "RUN_SHARDS_MAX",
     "IndexStore",
     "PartitionRows",
     "ShardRows",
@@ -33,6 +36,10 @@ __all__ = [
     "read_splitters",
     "splitters_bytes",
 ]
+
+
+RUN_SHARDS_MAX = 64
+"""So many small shards, one after the other, have one index file at most."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +54,8 @@ class TableBlocks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardRows:
-    """The rows of one shard that belong to one partition, as far as ordering needs them."""
+    """The rows of one shard, or of a run of them, that belong to one partition, as far as ordering
+    needs them."""
 
     sort: SortKeys
     ordinal: Int64s
@@ -64,6 +72,7 @@ class ShardRows:
     extensions: BytesColumn | None = None  # see ``RecordIndex``
     says: BytesColumn | None = None  # the same
     first_row: int = 0  # of these rows, in the shard's file
+    shard_of: Int64s | None = None  # of a run: which shard each is of
 
     def __len__(self) -> int:
         return len(self.ordinal)
@@ -115,9 +124,11 @@ class IndexStore:
         spill_starts: Int64s | None,
         blocks: TableBlocks | None = None,
         block_offsets: Int64s | None = None,
+        shard_of: Int64s | None = None,
     ) -> int:
         """Store one shard's index, rows already ordered by partition; returns bytes written.
 
+        ``shard_of``: of a run of shards that begins with ``shard``, which one each row is of.
         ``partition_offsets`` has shape ``(partitions + 1,)``: where each partition's rows begin;
         ``block_offsets`` likewise: where each partition's ``blocks`` do.
         """
@@ -135,6 +146,7 @@ class IndexStore:
                 "block_bytes": None if blocks is None else blocks.size_bytes,
                 "block_rows": None if blocks is None else blocks.rows,
                 "ordinal": index.ordinal,
+                "shard": shard_of,
                 **_key_columns(index),
                 "group": sort.group,
                 "rank": sort.rank,
@@ -180,6 +192,7 @@ class IndexStore:
             extensions=_optional_bytes(file, "extensions", start, stop),
             says=_optional_bytes(file, "says", start, stop),
             first_row=start,
+            shard_of=_shards(file, shard, start, stop) if "shard" in file else None,
         )
 
     def partition_rows(self, stage: str, shards: Sequence[int], partition: int) -> PartitionRows:
@@ -190,9 +203,9 @@ class IndexStore:
 
     def key_hashes(
         self, stage: str, shard: int, low: int = 0, high: int = 0
-    ) -> tuple[UInt64s, Int64s, Int64s]:
-        """(key hash, ordinal, row) of a shard's records with ``low <= hash < high`` (high 0: no
-        upper end), by ascending hash."""
+    ) -> tuple[UInt64s, Int64s, Int64s, Int64s]:
+        """(key hash, shard, ordinal, row) of the records in a shard's file with
+        ``low <= hash < high`` (high 0: no upper end), by ascending hash."""
         file = self.columns(f"{stage}-{shard}.col")
         ordered = file
         if "key_hash" not in file:
@@ -201,7 +214,10 @@ class IndexStore:
         start = int(np.searchsorted(hashes, np.uint64(low)))
         stop = int(np.searchsorted(hashes, np.uint64(high))) if high else len(hashes)
         rows = ordered.array("key_row", start, stop).astype(np.int64)
-        return hashes[start:stop], file.array("ordinal")[rows], rows
+        shards = np.broadcast_to(np.int64(shard), rows.shape)
+        if "shard" in file:
+            shards = _shards(file, shard, 0, file.count("shard"))[rows]
+        return hashes[start:stop], shards, file.array("ordinal")[rows], rows
 
     def same_hashes(
         self, stage: str, shard: int, low: int = 0, high: int = 0
@@ -226,12 +242,16 @@ class IndexStore:
         file = self.columns(f"{stage}-{shard}.col")
         return _keys(file, 0, file.count("ordinal")).take(rows)
 
-    def keys_at(self, stage: str, shard: int, ordinals: Int64s) -> BytesColumn:
-        """The record keys at some ordinals of a shard, which are ascending."""
-        rows = self.columns(f"{stage}-{shard}.col").array("ordinal")
-        order = np.argsort(rows, kind="stable")
-        found = np.searchsorted(rows[order], ordinals)
-        return self.keys(stage, shard, order[found])
+    def keys_at(self, stage: str, file: int, shard: int, ordinals: Int64s) -> BytesColumn:
+        """The record keys at some ordinals of a shard, which are ascending. ``file``: the shard
+        whose index file has its rows."""
+        columns = self.columns(f"{stage}-{file}.col")
+        ordinal, order = columns.array("ordinal"), np.arange(columns.count("ordinal"))
+        if "shard" in columns:
+            order = np.flatnonzero(_shards(columns, file, 0, len(order)) == shard)
+        order = order[np.argsort(ordinal[order], kind="stable")]
+        found = np.searchsorted(ordinal[order], ordinals)
+        return self.keys(stage, file, order[found])
 
     def are_numbered(self, stage: str, shard: int) -> bool:
         """Whether the keys of a shard's records are but their positions in it."""
@@ -382,6 +402,17 @@ def read_splitters(file: ColumnFile) -> Splitters:
     count = file.count("shard")
     ordinal = file.array("ordinal", 0, count)
     return Splitters(_sort_keys(file, 0, count), file.array("shard"), ordinal)
+
+
+def _shards(file: ColumnFile, first: int, start: int, stop: int) -> Int64s:
+    """Which shard of the run that begins with ``first`` each row is of. ``StorageError``."""
+    shards: Int64s = file.array("shard", start, stop)
+    if len(shards) and not first <= shards.min() <= shards.max() < first + RUN_SHARDS_MAX:
+        raise StorageError(
+            f"the index of input shard {first} has rows of shards that are not in its run",
+            hint="start the job again; if it was whole, look who may write there",
+        )
+    return shards
 
 
 def _optional(file: ColumnFile, name: str, start: int, stop: int) -> NDArray[Any] | None:

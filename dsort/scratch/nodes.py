@@ -203,17 +203,19 @@ class ScratchNodes:
 class ShardLocations:
     """Which node has the index (and spill) of each shard: ``nodes[node_of[shard]]``.
 
-    ``node_of`` has shape ``(shards,)``; -1: the shard has no records. Ids keep their places in
-    ``nodes`` from one version to the next.
+    ``node_of`` has shape ``(shards,)``; -1: the shard has no records, or another one's index has
+    them: ``file_of``, of the same shape, says whose. Ids keep their places in ``nodes`` from one
+    version to the next.
     """
 
     nodes: tuple[str, ...]
     node_of: Int32s
+    file_of: Int32s
 
     def dump(self) -> bytes:
         """As a file."""
         nodes = BytesColumn.of([node.encode() for node in self.nodes])
-        return columns_bytes({"nodes": nodes, "node_of": self.node_of})
+        return columns_bytes({"nodes": nodes, "node_of": self.node_of, "file_of": self.file_of})
 
     @staticmethod
     def load(file: ColumnFile) -> ShardLocations:
@@ -221,7 +223,7 @@ class ShardLocations:
         nodes = tuple(
             node.decode("utf-8", "replace") for node in file.bytes_column("nodes").tolist()
         )
-        return ShardLocations(nodes, file.array("node_of"))
+        return ShardLocations(nodes, file.array("node_of"), file.array("file_of"))
 
     def by_node(self) -> list[tuple[str, Int64s]]:
         """(node, its shards in ascending order) of every node that has any."""

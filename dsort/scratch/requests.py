@@ -92,19 +92,13 @@ class KeyHashes:
     high: int
 
     def answer(self, store: IndexStore) -> KeyRows:
-        hashes, shard, ordinal, row = [np.zeros(0, np.uint64)], [], [], []
-        for number in self.shards.tolist():
-            key_hash, ordinals, rows = store.key_hashes(self.stage, number, self.low, self.high)
-            hashes.append(key_hash)
-            ordinal.append(ordinals)
-            shard.append(np.full(len(rows), number, np.int64))
-            row.append(rows)
-        none = np.zeros(0, np.int64)
+        shards, none = self.shards.tolist(), np.zeros(0, np.int64)
+        found = [store.key_hashes(self.stage, shard, self.low, self.high) for shard in shards]
         return KeyRows(
-            np.concatenate(hashes),
-            np.concatenate([none, *shard]),
-            np.concatenate([none, *ordinal]),
-            np.concatenate([none, *row]),
+            np.concatenate([np.zeros(0, np.uint64), *(each[0] for each in found)]),
+            np.concatenate([none, *(each[1] for each in found)]),
+            np.concatenate([none, *(each[2] for each in found)]),
+            np.concatenate([none, *(each[3] for each in found)]),
         )
 
 
@@ -215,14 +209,16 @@ class KeysOf:
 
 @dataclass(frozen=True, slots=True)
 class KeysAt:
-    """The record keys of a shard at some ``ordinals``, which are ascending."""
+    """The record keys of a shard at some ``ordinals``, which are ascending. ``file``: the shard
+    whose index file has its rows."""
 
     stage: str
+    file: int
     shard: int
     ordinals: Int64s
 
     def answer(self, store: IndexStore) -> BytesColumn:
-        return store.keys_at(self.stage, self.shard, self.ordinals)
+        return store.keys_at(self.stage, self.file, self.shard, self.ordinals)
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,10 +85,10 @@ class Extractor:
         self._setup = setup
         self._worker = worker
         self._inputs, self._buffer = inputs, buffer
-        self._mapped = mapped
+        self.mapped = mapped
         self._node = nodes.node
         self._store = nodes.store
-        self._spill = PayloadSpill(setup, worker, nodes.store.scratch)
+        self.spill = PayloadSpill(setup, worker, nodes.store.scratch)
         self._placer = Placer(setup, nodes.store)
         self._transformer = Transformer(setup.transform, nodes.store.scratch)
         self._ahead = ReadAhead(setup, inputs, nodes.store, buffer)
@@ -136,8 +136,8 @@ class Extractor:
             if self._setup.movement == "range" or task.spill:
                 source.forget()
             view = source.mapping() if self._setup.movement == "map" else None
-            if view is not None and self._mapped is not None:
-                self._mapped.keep(task.shard, view)
+            if view is not None and self.mapped is not None:
+                self.mapped.keep(task.shard, view)
         return done
 
     def _extract(self, task: ExtractTask, shard: ShardBytes) -> ShardExtracted:
@@ -198,7 +198,7 @@ class Extractor:
         """Close the spill files."""
         self.rest()
         self._ahead.close()
-        self._spill.close()
+        self.spill.close()
 
     def _extract_members(
         self, task: ExtractTask, shard: ShardBytes, members: MemberTable, tally: ReactionLog
@@ -518,7 +518,7 @@ class Extractor:
         partitioning = self._partitioning(task)
         if task.partitions == 1:
             partition_offsets = np.array([0, len(index)], np.int64)
-            spill_starts = self._spill.move(shard, index) if task.spill else None
+            spill_starts = self.spill.move(shard, index) if task.spill else None
             self._write(task, index, partition_offsets, spill_starts)
             return
         partition = partitioning.assign(index.sort, task.shard, index.ordinal)
@@ -527,7 +527,7 @@ class Extractor:
         partition_offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
         spill_starts = None
         if task.spill:
-            spill_starts = self._spill.move(shard, index, partition, by_partition)
+            spill_starts = self.spill.move(shard, index, partition, by_partition)
             index = replace(index, segments=None)
         self._write(task, index.take(by_partition), partition_offsets, spill_starts)
 

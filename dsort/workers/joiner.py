@@ -40,6 +40,7 @@ def keys_of(
     nodes: ScratchNodes, locations: ShardLocations, stage: str, shards: Int64s, rows: Int64s
 ) -> BytesColumn:
     """The keys of ``rows`` of the index files of ``shards``, shapes ``(n,)``; sorted by shard."""
+    shards = locations.file_of[shards].astype(np.int64)
     node = locations.node_of[shards]
     columns, places = [], []
     for number in np.unique(node).tolist():

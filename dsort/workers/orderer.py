@@ -288,11 +288,13 @@ class _Columns:
         none, none32 = np.zeros(0, np.int64), np.zeros(0, np.int32)
         counts = [len(part) for part in parts]
         self._rows = rows
-        self._counts = counts
         self._spill = spill
         self.sort = SortKeys.concat([part.sort for part in parts])
         self.ordinal = np.concatenate([none, *(part.ordinal for part in parts)])
         self._shard = np.repeat(np.array(rows.shards, np.int32), counts)
+        for part, end in zip(parts, np.cumsum(counts), strict=True):
+            if part.shard_of is not None:
+                self._shard[end - len(part) : end] = part.shard_of
         self._members = _joined([none32, *(part.members for part in parts)])
         self._payload = np.concatenate([none, *(part.payload_bytes for part in parts)])
         self._stored = np.concatenate([none, *(part.stored_bytes for part in parts)])
@@ -305,11 +307,8 @@ class _Columns:
 
     def runs(self) -> list[tuple[int, int, int]]:
         """(first row, row after the last, shard) of each shard's rows."""
-        ends = np.cumsum(self._counts).tolist()
-        return [
-            (end - count, end, shard)
-            for end, count, shard in zip(ends, self._counts, self._rows.shards, strict=True)
-        ]
+        bounds = np.flatnonzero(np.diff(self._shard, prepend=-1, append=-1)).tolist()
+        return [(start, stop, int(self._shard[start])) for start, stop in pairwise(bounds)]
 
     def ordered(self, order: Int64s) -> OrderedRows:
         """The rows in output order, with where their bytes are."""

@@ -36,10 +36,14 @@ class PayloadBuffer:
 
     def half(self, number: int) -> PayloadBuffer:
         """The first half or the second one, as a buffer of its own in the same memory."""
+        return self.part(number * self.half_bytes, self.half_bytes)
+
+    def part(self, start: int, size_bytes: int) -> PayloadBuffer:
+        """Some bytes of it, as a buffer of its own in the same memory."""
         self.view(0)
         assert self._array is not None
-        part = PayloadBuffer(self.half_bytes)
-        part._array = self._array[number * part.size_bytes : (number + 1) * part.size_bytes]
+        part = PayloadBuffer(size_bytes)
+        part._array = self._array[start : start + size_bytes]
         return part
 
 

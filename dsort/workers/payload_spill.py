@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 
@@ -12,10 +14,20 @@ from dsort.errors import InvariantError
 from dsort.scratch.directory import Scratch
 from dsort.scratch.spill import SpillWriter
 from dsort.workers.gathering import ROWS_AT_ONCE, Gatherer, are_short, small_argsort
-from dsort.workers.source import ShardBytes, Window, slices_of
+from dsort.workers.source import Window, slices_of
 from dsort.workers.tasks import WorkerSetup
 
-__all__ = ["PayloadSpill"]
+__all__ = ["HasWindows", "PayloadSpill"]
+
+
+class HasWindows(Protocol):
+    """What holds the payload of an index: a shard, or a run of them."""
+
+    def windows(self, segments: Segments) -> Iterator[Window]:
+        """See :meth:`dsort.workers.source.ShardBytes.windows`."""
+
+    def stream(self, segments: Segments, row: int) -> Iterator[memoryview]:
+        """See :meth:`dsort.workers.source.ShardBytes.stream`."""
 
 
 class PayloadSpill:
@@ -46,7 +58,7 @@ class PayloadSpill:
 
     def move(
         self,
-        shard: ShardBytes,
+        shard: HasWindows,
         index: RecordIndex,
         partition: Int32s | None = None,
         by_partition: Int64s | None = None,

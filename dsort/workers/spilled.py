@@ -16,6 +16,7 @@ from dsort.data.columns import Int64s
 from dsort.data.index import Segments
 from dsort.errors import InvariantError
 from dsort.scratch.directory import Scratch
+from dsort.scratch.index import RUN_SHARDS_MAX
 from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.spill import SpillReader
 from dsort.scratch.spill_extents import SpillExtents, SpillFile
@@ -168,8 +169,9 @@ class SpilledPayload:
         self._batch, self._whole, self._shift = self._queue.begin(reads), view, extents.shift
         shards = self._rows.block_shard
         if len(shards) and int(shards[-1]) < SHARDS_TOLD_MAX and bool((np.diff(shards) > 0).all()):
-            self._shift_of_shard = np.zeros(int(shards[-1]) + 1, np.int64)
-            self._shift_of_shard[shards] = extents.shift
+            # A block has the records of its shard, or of a run of shards that begins with it.
+            every = np.arange(int(shards[-1]) + RUN_SHARDS_MAX)
+            self._shift_of_shard = extents.shift[np.searchsorted(shards, every, side="right") - 1]
 
     def _load_otherwise(self) -> None:
         """The whole buffer is for this partition."""

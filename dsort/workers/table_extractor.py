@@ -437,7 +437,7 @@ class TableExtractor(Extractor):
         self, batches: Sequence[LightRows], partition: Int32s, plain: Any, blocks: _Blocks
     ) -> None:
         """Append the rows of each partition to its spill, in input order."""
-        spill = self._spill.writer
+        spill = self.spill.writer
         starts = spill.lengths()
         by_place = self._setup.values_stay
         for block in deal_out(batches, partition, plain, by_place=by_place):

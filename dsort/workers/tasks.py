@@ -34,6 +34,7 @@ __all__ = [
     "CutTask",
     "DuplicatesDone",
     "DuplicatesTask",
+    "ExtractRunTask",
     "ExtractTask",
     "JoinDone",
     "JoinFinding",
@@ -48,6 +49,7 @@ __all__ = [
     "PublishDone",
     "PublishTask",
     "ReactionRules",
+    "RunExtracted",
     "ScratchLost",
     "SealDone",
     "SealTask",
@@ -210,10 +212,19 @@ class ExtractTask:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtractRunTask:
+    """Read a run of small input shards, one after the other in input order, in one go. ``shards``
+    differ in no more than what they say of their shard."""
+
+    shards: tuple[ExtractTask, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ShardExtracted:
     """Facts about one extracted shard; one left out as corrupt has no records. ``node``: where its
     index and spill are. The answer to an ``ExtractTask``; those of the stage ``index`` are events
-    of the job's journal, too."""
+    of the job's journal, too. ``run_begin``, ``run_shards``: the first of so many shards, one after
+    the other, that have one index file; of a shard that has its own, 0 and 0."""
 
     shard: int
     worker: int
@@ -225,6 +236,20 @@ class ShardExtracted:
     tally: Tally = field(default_factory=Tally)
     schema: str = ""  # see ``MemberTable.schema``; of the records as they are stored
     transformed: int = 0  # records that steps on payload were given, each step by itself
+    run_begin: int = 0
+    run_shards: int = 0
+
+    @property
+    def file(self) -> int:
+        """The shard whose index file has its rows."""
+        return self.run_begin if self.run_shards else self.shard
+
+
+@dataclass(frozen=True, slots=True)
+class RunExtracted:
+    """The answer to an ``ExtractRunTask``: its shards, in their order."""
+
+    shards: tuple[ShardExtracted, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,6 +523,7 @@ class ScratchLost:
 
 Task = (
     ExtractTask
+    | ExtractRunTask
     | KnownKeysTask
     | DuplicatesTask
     | OrderTask
@@ -509,6 +535,7 @@ Task = (
 )
 TaskDone = (
     ShardExtracted
+    | RunExtracted
     | KnownKeysDone
     | DuplicatesDone
     | OrderDone

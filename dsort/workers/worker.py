@@ -15,11 +15,13 @@ from dsort.workers.known_keys import read_known_keys
 from dsort.workers.mapped_inputs import MappedInputs
 from dsort.workers.orderer import Orderer
 from dsort.workers.payload_files import PayloadBuffer
+from dsort.workers.run_extractor import RunExtractor
 from dsort.workers.sealer import Sealer
 from dsort.workers.tasks import (
     CreateTask,
     CutTask,
     DuplicatesTask,
+    ExtractRunTask,
     ExtractTask,
     KnownKeysTask,
     MeasureTask,
@@ -36,7 +38,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Worker"]
 
-_PHASES = {ExtractTask: "extract", CreateTask: "create", MeasureTask: "create", SealTask: "seal"}
+_PHASES = {
+    ExtractTask: "extract",
+    ExtractRunTask: "extract",
+    CreateTask: "create",
+    MeasureTask: "create",
+    SealTask: "seal",
+}
 
 
 INPUTS_OPEN_MAX = 16384
@@ -78,6 +86,7 @@ class Worker:
             mapped = MappedInputs(inputs, nodes.store, open_max=INPUTS_OPEN_MAX)
             self._extractor = Extractor(setup, number, inputs, buffer, nodes, mapped)
             self._creator = Creator(setup, number, inputs, outputs, buffer, nodes, mapped)
+        self._runs = RunExtractor(setup, number, inputs, buffer, nodes, self._extractor)
         self._orderer = Orderer(
             nodes,
             setup.algorithm,
@@ -98,11 +107,13 @@ class Worker:
         """Do ``task``; its errors are ``DsortError`` and its children."""
         if self._heap is not None:
             self._heap.enter(_PHASES.get(type(task), "plan"))
-        if not isinstance(task, ExtractTask):
+        if not isinstance(task, (ExtractTask, ExtractRunTask)):
             self._extractor.rest()
         match task:
             case ExtractTask():
                 return self._extractor.extract(task)
+            case ExtractRunTask():
+                return self._runs.extract(task)
             case KnownKeysTask():
                 return read_known_keys(task, self._outputs, self._buffer, self._setup, self.nodes)
             case DuplicatesTask():

@@ -32,7 +32,7 @@ from dsort.stop_flag import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.ref import BucketRef
 from dsort.storage.several import BucketPlace
-from dsort.workers.tasks import ShardExtracted
+from dsort.workers.tasks import ExtractRunTask, RunExtracted, ShardExtracted
 from tests.support.runtime_work import SHARDS, Work, done_shards, make_work, release
 from tests.support.traps import FileBytes, WriteTo
 
@@ -226,6 +226,19 @@ class OneRuntimeSuite:
         assert {done.node for _, done in answers if isinstance(done, ShardExtracted)} == {node}
         there = runtime.ask(node, Indexed("survey", np.array([4, 5, 1])))
         assert there.tolist() == [True, False, True]
+
+    def test_a_run_of_shards_is_on_one_node_in_one_file(self, runtime: Runtime, work: Work) -> None:
+        tasks = [replace(task, stage="run") for task in work.tasks()]
+        runs = [ExtractRunTask(tuple(tasks[:6])), ExtractRunTask(tuple(tasks[6:]))]
+        (node,) = runtime.scratch_nodes()
+        shards = []
+        for _, done in runtime.run(runs):
+            assert isinstance(done, RunExtracted)
+            shards += done.shards
+        found = {(each.shard, each.file, each.run_shards, each.node) for each in shards}
+        assert found == {(at, at - at % 6, 6, node) for at in range(SHARDS)}
+        there = runtime.ask(node, Indexed("run", np.arange(SHARDS)))
+        assert np.flatnonzero(there).tolist() == [0, 6]
 
     def test_what_a_task_raises_is_raised_as_it_is(self, runtime: Runtime, work: Work) -> None:
         bucket = Path(work.setup.inputs[0].ref.path)

@@ -77,7 +77,9 @@ class Node:
 
     def payload(self, partition: int, rows: OrderedRows, *, direct: bool) -> SpilledPayload:
         count = len(rows.stored_bytes)
-        locations = ShardLocations((NODE,), np.zeros(count, np.int32))
+        locations = ShardLocations(
+            (NODE,), np.zeros(count, np.int32), np.arange(count, dtype=np.int32)
+        )
         reader = SpillReader(self.nodes, locations, partition, rows)
         return SpilledPayload(
             partition,

@@ -1,0 +1,283 @@
+"""Runs of small shards, extracted in one go: each is scanned by itself, and what is made of their
+members is made of all of them at once.
+
+To form the records of a shard, to hash, part and write them down takes some hundred calls of NumPy,
+and a file: of a shard of ten records that is more than to read it. A run has one index file, and
+one piece of each partition's spill, so that neither grows with the number of shards times that of
+partitions. A shard in which there is anything to settle is extracted alone, as any other: so what
+is said of it is said of it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import numpy as np
+
+from dsort.data.columns import BytesColumn, Int64s
+from dsort.data.index import RecordIndex, Segments, SortKeys
+from dsort.data.members import MemberKind, MemberTable, ScanNotes
+from dsort.data.records import FormedRecords, form_run
+from dsort.errors import CorruptShardError, InvariantError
+from dsort.naming.safe_names import unsafe_rows
+from dsort.order.partitions import Partitioning
+from dsort.order.table import RecordTable
+from dsort.scratch.logs import lines_file
+from dsort.scratch.nodes import ScratchNodes
+from dsort.storage.bucket import Bucket
+from dsort.workers.extractor import Extractor
+from dsort.workers.gathering import small_argsort
+from dsort.workers.payload_files import PayloadBuffer
+from dsort.workers.source import ShardBytes, Window, open_input
+from dsort.workers.tasks import (
+    ExtractRunTask,
+    ExtractTask,
+    RunExtracted,
+    ShardExtracted,
+    WorkerSetup,
+)
+
+__all__ = ["RunExtractor"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scanned:
+    """A shard with nothing to settle. ``begin``: where its bytes begin among those of the run."""
+
+    task: ExtractTask
+    members: MemberTable
+    begin: int
+
+
+@dataclass(frozen=True, slots=True)
+class _RunBytes:
+    """The bytes of a run that is in the buffer. ``whole``: of all of its shards."""
+
+    whole: memoryview
+
+    def windows(self, segments: Segments) -> Iterator[Window]:
+        """All of it."""
+        yield Window(0, len(segments.offsets) - 1, self.whole, 0)
+
+    def stream(self, segments: Segments, row: int) -> Iterator[memoryview]:
+        """Nothing is too large for the buffer."""
+        raise InvariantError("a run of shards is in the buffer")
+
+
+class RunExtractor:
+    """Extracts runs of small shards for one job, in one worker. ``one``: extracts single ones."""
+
+    def __init__(
+        self,
+        setup: WorkerSetup,
+        worker: int,
+        inputs: Bucket,
+        buffer: PayloadBuffer,
+        nodes: ScratchNodes,
+        one: Extractor,
+    ) -> None:
+        self._setup = setup
+        self._worker = worker
+        self._inputs, self._buffer = inputs, buffer
+        self._node, self._store = nodes.node, nodes.store
+        self._one = one
+        self._is_worth_it = True
+
+    def extract(self, run: ExtractRunTask) -> RunExtracted:
+        """Do one task. ``InputError`` and its children name shard and record."""
+        done: dict[int, ShardExtracted] = {}
+        for stretch in self._stretches(run.shards) if self._is_worth_it else ():
+            done |= {facts.shard: facts for facts in self._stored(stretch)}
+        # Where most have something to settle, as a directory in each, those to come will, too.
+        self._is_worth_it = 2 * len(done) >= len(run.shards)
+        # Last, for the buffer is theirs then.
+        alone = (task for task in run.shards if task.shard not in done)
+        done |= {task.shard: self._one.extract(task) for task in alone}
+        return RunExtracted(tuple(done[task.shard] for task in run.shards))
+
+    def _stretches(self, tasks: Sequence[ExtractTask]) -> list[list[_Scanned]]:
+        """Shards one after the other, without those that are to be extracted alone."""
+        found = groupby(self._scanned(tasks), lambda each: each is not None)
+        return [[each for each in group if each] for is_plain, group in found if is_plain]
+
+    def _scanned(self, tasks: Sequence[ExtractTask]) -> list[_Scanned | None]:
+        """The shards one by one, None for one with something to settle. If they move to the spill,
+        they are in the buffer then, one behind the other."""
+        found: list[_Scanned | None] = []
+        begin = 0
+        for task in tasks:
+            members = self._members(task, begin)
+            if members is not None and _is_plain(members):
+                found.append(_Scanned(task, members, begin))
+            else:
+                found.append(None)
+            begin += task.size_bytes
+        return found
+
+    def _members(self, task: ExtractTask, begin: int) -> MemberTable | None:
+        """The members of one shard; None if it cannot be read, or not as it is stored."""
+        source = open_input(self._inputs, task.name, task.size_bytes, task.etag)
+        with source:
+            shard = ShardBytes(
+                task.name,
+                source,
+                self._buffer.part(begin, task.size_bytes) if task.spill else self._buffer,
+                mapped=not task.spill,
+                container=self._setup.container_of(task.name),
+                decoding=self._setup.decoding,
+            )
+            if shard.codec is not None or shard.is_mapped is task.spill:
+                return None
+            try:
+                members = shard.members()
+            except CorruptShardError:
+                return None  # who extracts it alone says so
+            finally:
+                shard.close()
+            view = source.mapping() if self._setup.movement == "map" else None
+            if view is not None and self._one.mapped is not None:
+                self._one.mapped.keep(task.shard, view)
+        return members
+
+    def _stored(self, run: Sequence[_Scanned]) -> list[ShardExtracted]:
+        """Move index and payload of a run, less the shards whose records have something to
+        settle, and those that are left alone: one gains nothing."""
+        if len(run) < 2:
+            return []
+        members = _joined(run)
+        begins = np.cumsum([0, *(len(each.members) for each in run)])
+        records = None if unsafe_rows(members.names) else form_run(members, begins[:-1])
+        if records is None:
+            half = len(run) // 2
+            return self._stored(run[:half]) + self._stored(run[half:])
+        first = run[0].task
+        bounds = np.searchsorted(records.member_offsets[:-1], begins)
+        index, shard_of = self._index(run, members, records, bounds)
+        partition = self._partitioning(first).assign(index.sort, shard_of, index.ordinal)
+        by_partition = small_argsort(partition)
+        counts = np.bincount(partition, minlength=first.partitions)
+        spill_starts, own_segments = None, index.segments
+        if first.spill:
+            last = run[-1]
+            whole = self._buffer.view(last.begin + last.task.size_bytes)
+            spill_starts = self._one.spill.move(_RunBytes(whole), index, partition, by_partition)
+            own_segments = None
+        for each in run:  # first: where there is an index, there are no names of an attempt before
+            self._store.scratch.unlink(lines_file(first.stage, each.task.shard))
+        index = _with_segments(index, own_segments, run, bounds)
+        self._store.write_shard(
+            first.stage,
+            first.shard,
+            index.take(by_partition),
+            np.append(0, np.cumsum(counts)).astype(np.int64),
+            worker=self._worker,
+            spill_starts=spill_starts,
+            shard_of=shard_of[by_partition],
+        )
+        return self._facts(run, index, bounds)
+
+    def _index(
+        self,
+        run: Sequence[_Scanned],
+        members: MemberTable,
+        records: FormedRecords,
+        bounds: Int64s,
+    ) -> tuple[RecordIndex, Int64s]:
+        """The index, in input order and with places in the bytes of the run, and which shard each
+        record is of. ``bounds``: where the records of each shard begin, and the end."""
+        counts = np.diff(bounds)
+        shards = np.array([each.task.shard for each in run], np.int64)
+        index = RecordIndex(
+            ordinal=np.arange(len(records), dtype=np.int64) - np.repeat(bounds[:-1], counts),
+            keys=records.keys,
+            key_hash=records.key_hash,
+            sort=self._sort_keys(run, members, records, bounds),
+            members=np.diff(records.member_offsets).astype(np.int32),
+            payload_bytes=records.payload_bytes,
+            stored_bytes=records.stored_bytes,
+            segments=records.segments(members),
+        )
+        return index, np.repeat(shards, counts)
+
+    def _sort_keys(
+        self,
+        run: Sequence[_Scanned],
+        members: MemberTable,
+        records: FormedRecords,
+        bounds: Int64s,
+    ) -> SortKeys:
+        algorithm = self._setup.algorithm
+        words = [np.zeros(0, np.uint64)]
+        for each, start, stop in zip(run, bounds[:-1], bounds[1:], strict=True):
+            hashes = algorithm.hashes(each.task.name, records.key_hash[start:stop])
+            if hashes is None:  # the names of shards do not matter
+                return algorithm.sort_keys(RecordTable("", members, records, _reads_nothing))
+            words.append(hashes)
+        return SortKeys(len(records), words=np.concatenate(words))
+
+    def _partitioning(self, task: ExtractTask) -> Partitioning:
+        splitters = self._store.splitters(task.splitters) if task.splitters else None
+        return Partitioning(task.partitions, self._setup.algorithm.decreasing, splitters)
+
+    def _facts(
+        self, run: Sequence[_Scanned], index: RecordIndex, bounds: Int64s
+    ) -> list[ShardExtracted]:
+        columns = (index.members, index.payload_bytes, index.stored_bytes)
+        totals = [np.append(0, np.cumsum(each, dtype=np.int64))[bounds] for each in columns]
+        sums = np.diff([bounds, *totals], axis=1).T.tolist()
+        return [
+            ShardExtracted(
+                shard=each.task.shard,
+                worker=self._worker,
+                node=self._node,
+                records=records,
+                members=members,
+                payload_bytes=payload_bytes,
+                stored_bytes=stored_bytes,
+                run_begin=run[0].task.shard,
+                run_shards=len(run),
+            )
+            for each, (records, members, payload_bytes, stored_bytes) in zip(run, sums, strict=True)
+        ]
+
+
+def _is_plain(members: MemberTable) -> bool:
+    """Whether a shard has no more than names and ranges, and nothing odd."""
+    extras = (members.entries, members.record_of, members.compressed_bytes, members.record_bytes)
+    return (
+        members.notes == ScanNotes()
+        and len(members) > 0
+        and bool((members.kind == MemberKind.FILE).all())
+        and not (members.notes.shortfall or members.literals or members.tails or members.schema)
+        and all(each is None for each in (*extras, members.key_bytes))
+    )
+
+
+def _joined(run: Sequence[_Scanned]) -> MemberTable:
+    """The members of a run, with places in its bytes."""
+    tables = [each.members for each in run]
+    base = np.repeat([each.begin for each in run], [len(table) for table in tables])
+    return MemberTable(
+        names=BytesColumn.concat(table.names for table in tables),
+        kind=np.concatenate([table.kind for table in tables]),
+        payload_start=np.concatenate([table.payload_start for table in tables]) + base,
+        payload_bytes=np.concatenate([table.payload_bytes for table in tables]),
+        range_start=np.concatenate([table.range_start for table in tables]) + base,
+        range_length=np.concatenate([table.range_length for table in tables]),
+    )
+
+
+def _with_segments(
+    index: RecordIndex, segments: Segments | None, run: Sequence[_Scanned], bounds: Int64s
+) -> RecordIndex:
+    """The index with places in the shards, for ``segments`` in the run; None: without them."""
+    if segments is None:
+        return replace(index, segments=None)
+    base = np.repeat([each.begin for each in run], np.diff(segments.offsets[bounds]))
+    return replace(index, segments=replace(segments, start=segments.start - base))
+
+
+def _reads_nothing(members: MemberTable, row: int) -> bytes:
+    raise InvariantError("records of a run are ordered by what is in no member")
