@@ -18,10 +18,16 @@ __all__ = ["RangeBuffer"]
 class RangeBuffer:
     """Pieces of a worker's buffer, each aligned and in one run. The oldest is given back first."""
 
-    def __init__(self, buffer: PayloadBuffer, alignment_bytes: int) -> None:
+    def __init__(
+        self, buffer: PayloadBuffer, alignment_bytes: int, most_bytes: int | None = None
+    ) -> None:
+        """``most_bytes``: no more of the buffer is used; the rest is not touched."""
         whole = buffer.view(buffer.size_bytes)
         skipped = -np.frombuffer(whole, np.uint8).ctypes.data % alignment_bytes
-        usable = (buffer.size_bytes - skipped) // alignment_bytes * alignment_bytes
+        usable = buffer.size_bytes - skipped
+        if most_bytes is not None:
+            usable = min(usable, most_bytes)
+        usable = usable // alignment_bytes * alignment_bytes
         self._view = whole[skipped : skipped + usable]
         self._taken: deque[tuple[int, int]] = deque()  # from where to where, oldest first
         self.size_bytes = usable
