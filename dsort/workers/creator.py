@@ -26,7 +26,7 @@ from dsort.sidecars.shard_index import lines_sidecar
 from dsort.storage.bucket import Bucket
 from dsort.storage.output_buckets import bucket_for
 from dsort.workers.encoded import ENCODING_BYTES, EncoderThreads, ShardEncoder
-from dsort.workers.gathering import ROWS_AT_ONCE, Gatherer, are_short
+from dsort.workers.gathering import Gatherer, are_short, rows_at_once
 from dsort.workers.late_writer import LateWriter, late_format
 from dsort.workers.lineage import LINEAGE, write_lineage
 from dsort.workers.literals import slices_with_literals
@@ -65,9 +65,6 @@ SPILL_READS_AT_ONCE = 2
 """Of one partition in sequence: the disk is busy writing, too."""
 LINES = "lines"
 """The kind of sidecar that sizes of records suffice for: other kinds cost a scan of the shard."""
-SOURCES_AT_ONCE_MAX = 16
-"""Short records of several shards are gathered in larger runs, up to so many times as large: else
-there are too few of each length in a shard."""
 ROWS_KEPT_MAX = 1 << 16
 """Rows of the shards that one task writes, read at once: to read those of each shard took a third
 of the time of 1 KB shards."""
@@ -425,7 +422,7 @@ class _MappedPayload:
         sources = len(_numbers_in(rows.source))
         step = min(ROWS_AT_ONCE_MAX, self._inputs.open_max)
         if are_short(rows.segments) and sources <= self._inputs.open_max:
-            step = ROWS_AT_ONCE * min(sources, SOURCES_AT_ONCE_MAX)
+            step = rows_at_once(rows.segments, sources)
         elif len(rows.segments.literals):
             step = min(WITH_LITERALS_AT_ONCE, self._inputs.open_max)
         gatherer = Gatherer()

@@ -1,15 +1,18 @@
 """Short records, gathered in one piece of memory.
 
-A slice and an entry of a ``pwritev`` cost 1 µs a record whatever its size. Records of one length
-are rows of a table whose rows overlap, which NumPy takes and puts by copies of whole rows: a third
-of what copying byte by byte costs. Longer records are left to the kernel.
+A slice and an entry of a ``pwritev`` cost half a microsecond a record whatever its size. Memory is
+a table whose rows overlap (one begins at each byte), and NumPy takes and puts whole rows. They are
+all as long as the longest record and put in order, so that each overwrites what the one before it
+has too much: NumPy assigns in the order of indices. Longer records are left to the kernel.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,16 +26,24 @@ __all__ = [
     "Gatherer",
     "are_short",
     "gathered",
+    "rows_at_once",
     "small_argsort",
     "table_of",
 ]
 
-SHORT_BYTES_MAX = 160
-"""Up to this length on average, a copy is cheaper than a slice."""
+SHORT_BYTES_MAX = 512
+"""Up to this length on average, two copies by NumPy are cheaper than a slice."""
 ROWS_AT_ONCE = 16384
-"""So many records at a time: with fewer, there are too few of each length; more would not stay in
-the processor's cache."""
-_SMALL = 1 << 16
+GATHERED_BYTES: Final = 1 << 20
+"""So much is gathered at a time: it stays in the processor's cache until it is written."""
+_ROWS_A_VIEW: Final = 256
+_VIEWS_SHARE_MAX: Final = 16
+_PUT_AT_ONCE: Final = 4096
+_SPARE_SHARE: Final = 3
+"""Rows as long as the longest are put, if that is not more times as many bytes."""
+_PIECE_BYTES: Final = 64
+"""Else they are so much longer than records are on average, and longer records are several."""
+_SMALL, _SMALLEST = 1 << 16, 1 << 8
 _TABLES_MAX = 4096
 
 
@@ -44,6 +55,14 @@ def are_short(segments: Segments) -> bool:
         and int(segments.length.sum()) <= SHORT_BYTES_MAX * count
         and (len(segments.literals) == 0 or bool((segments.start >= 0).all()))
     )
+
+
+def rows_at_once(segments: Segments, views: int = 1) -> int:
+    """How many records of ``segments``, which are short, to gather at a time; some more where
+    they are in many ``views``, each of which takes 3 µs."""
+    rows = GATHERED_BYTES * len(segments.start) // max(int(segments.length.sum()), 1)
+    rows = max(min(rows, ROWS_AT_ONCE), 1)
+    return min(max(rows, _ROWS_A_VIEW * views), _VIEWS_SHARE_MAX * rows)
 
 
 class Gatherer:
@@ -61,19 +80,54 @@ class Gatherer:
         each view begins at byte ``base``."""
         lengths, starts = segments.length, segments.start - base
         ends = np.cumsum(lengths)
-        total = int(ends[-1])
-        if total > len(self._out.data):
-            self._out = _Rows(np.empty(total + total // 8, np.uint8))
-        order = small_argsort(lengths)
+        total, width = int(ends[-1]), int(lengths.max())
+        if not total:
+            return memoryview(b"")
+        if total + width > len(self._out.data):
+            self._out = _Rows(np.empty(total + width + total // 8, np.uint8))
         of_segment = None
         if len(views) > 1:
             of_segment = source
             if len(source) != len(lengths):
                 of_segment = np.repeat(source, np.diff(segments.offsets))
-            order = order[small_argsort(of_segment[order])]
-            of_segment = of_segment[order]
-        lengths = lengths[order]
-        starts, to = starts[order], (ends - segments.length)[order]
+        wanted = _Wanted(starts, lengths, ends - lengths, of_segment)
+        if width * len(lengths) > _SPARE_SHARE * total:
+            width = total // len(lengths) + _PIECE_BYTES
+            wanted = wanted.in_pieces(width)
+        late = self._put_overlapping(views, wanted, width)
+        if len(late.starts):
+            self._put_by_length(views, late)
+        return self._out.data.data[:total]
+
+    def _put_overlapping(
+        self, views: Mapping[int, memoryview], wanted: _Wanted, width: int
+    ) -> _Wanted:
+        """Put ``width`` bytes for each segment, in order: each overwrites what the one before it
+        has too much. What is left to do: those that views have not as many bytes from."""
+        out, late = self._out.of(width), np.zeros(0, np.int64)
+        if wanted.view is not None:
+            rows, late = _rows_of_views(views, wanted, width)
+            for at in range(0, len(rows), _PUT_AT_ONCE):
+                out[wanted.to[at : at + _PUT_AT_ONCE]] = rows[at : at + _PUT_AT_ONCE]
+            return wanted.take(late)
+        (view,) = views.values()
+        starts, last = wanted.starts, len(view) - width
+        if int(starts.max()) > last:
+            late, starts = np.flatnonzero(starts > last), np.minimum(starts, last)
+        table = self._rows_of(view).of(width)
+        for at in range(0, len(starts), _PUT_AT_ONCE):
+            out[wanted.to[at : at + _PUT_AT_ONCE]] = table[starts[at : at + _PUT_AT_ONCE]]
+        return wanted.take(late)
+
+    def _put_by_length(self, views: Mapping[int, memoryview], wanted: _Wanted) -> None:
+        """Put segments, those of one length at a time."""
+        order = small_argsort(wanted.lengths)
+        of_segment = None
+        if wanted.view is not None:
+            order = order[small_argsort(wanted.view[order])]
+            of_segment = wanted.view[order]
+        lengths = wanted.lengths[order]
+        starts, to = wanted.starts[order], wanted.to[order]
         begins = lengths[1:] != lengths[:-1]
         if of_segment is not None:
             begins |= of_segment[1:] != of_segment[:-1]
@@ -86,19 +140,66 @@ class Gatherer:
             for (first, last), length in runs:
                 if length:
                     self._out.of(length)[to[first:last]] = only.of(length)[starts[first:last]]
-        else:
-            # Tables of many views by many lengths would be more than the records.
-            arrays = {each: np.frombuffer(view, np.uint8) for each, view in views.items()}
-            for (first, last), length in runs:
-                if length:
-                    rows = table_of(arrays[int(of_segment[first])], length)[starts[first:last]]
-                    self._out.of(length)[to[first:last]] = rows
-        return self._out.data.data[:total]
+            return
+        # Tables of many views by many lengths would be more than the records.
+        arrays = {each: np.frombuffer(view, np.uint8) for each, view in views.items()}
+        for (first, last), length in runs:
+            if length:
+                rows = table_of(arrays[int(of_segment[first])], length)[starts[first:last]]
+                self._out.of(length)[to[first:last]] = rows
 
     def _rows_of(self, view: memoryview) -> _Rows:
         if self._view is not view:
             self._view, self._only = view, _Rows(np.frombuffer(view, np.uint8))
         return self._only
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Wanted:
+    """Segments: where each begins in its view, how long it is, and where it is to be put. ``view``:
+    the number of each one's; None: there is but one."""
+
+    starts: Int64s
+    lengths: Int64s
+    to: Int64s
+    view: Int32s | None
+
+    def in_pieces(self, size_bytes: int) -> _Wanted:
+        """The same, those that are longer in pieces of ``size_bytes``."""
+        counts = -(-self.lengths // size_bytes)
+        ends = np.cumsum(counts)
+        of = np.repeat(np.arange(len(counts)), counts)
+        skipped = (np.arange(len(of)) - (ends - counts)[of]) * size_bytes
+        long = self.take(of)
+        lengths = np.minimum(long.lengths - skipped, size_bytes)
+        return _Wanted(long.starts + skipped, lengths, long.to + skipped, long.view)
+
+    def take(self, rows: Int64s) -> _Wanted:
+        """Those of ``rows``."""
+        view = None if self.view is None else self.view[rows]
+        return _Wanted(self.starts[rows], self.lengths[rows], self.to[rows], view)
+
+
+def _rows_of_views(
+    views: Mapping[int, memoryview], wanted: _Wanted, width: int
+) -> tuple[NDArray[np.void], Int64s]:
+    """(``width`` bytes from where each segment of several views begins, those that are nearer to
+    the end of theirs and have none of it)."""
+    assert wanted.view is not None
+    rows = np.empty(len(wanted.starts), _row_of(width))
+    late = [np.zeros(0, np.int64)]
+    order = small_argsort(wanted.view)
+    of_view = wanted.view[order]
+    firsts = np.flatnonzero(np.diff(of_view, prepend=-1))
+    bounds = pairwise([*firsts.tolist(), len(order)])
+    for (first, stop), number in zip(bounds, of_view[firsts].tolist(), strict=True):
+        at, view = order[first:stop], views[number]
+        starts, last = wanted.starts[at], len(view) - width
+        if int(starts.max()) > last:
+            late.append(at[starts > last])
+            at, starts = at[starts <= last], starts[starts <= last]
+        rows[at] = table_of(np.frombuffer(view, np.uint8), width)[starts]
+    return rows, np.concatenate(late)
 
 
 def gathered(
@@ -136,7 +237,9 @@ def _row_of(length: int) -> np.dtype[np.void]:
 
 
 def small_argsort(values: NDArray[np.integer]) -> Int64s:
-    """A stable argsort of numbers from 0 on; those below 65,536 take a tenth of the time."""
-    if len(values) and int(values.max()) < _SMALL:
-        values = values.astype(np.uint16)
+    """A stable argsort of numbers from 0 on; those below 65,536 take a tenth of the time, and those
+    below 256 half of that."""
+    largest = int(values.max()) if len(values) else 0
+    if largest < _SMALL:
+        values = values.astype(np.uint8 if largest < _SMALLEST else np.uint16)
     return np.argsort(values, kind="stable")

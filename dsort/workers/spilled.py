@@ -20,7 +20,7 @@ from dsort.scratch.index import RUN_SHARDS_MAX
 from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.spill import SpillReader
 from dsort.scratch.spill_extents import SpillExtents, SpillFile
-from dsort.workers.gathering import ROWS_AT_ONCE, Gatherer, are_short
+from dsort.workers.gathering import Gatherer, are_short, rows_at_once
 from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.range_buffer import RangeBuffer
 from dsort.workers.range_queue import RangeBatch, RangeQueue, RangeRead
@@ -129,8 +129,8 @@ class SpilledPayload:
         """The slices of records ``start:stop``, some rows at a time; valid until the next step."""
         start, stop = self._rows.rows_of(start, stop)
         if self._whole is not None:
-            short = are_short(self._rows.segments.run(start, stop))
-            step = ROWS_AT_ONCE if short else ROWS_AT_ONCE_MAX
+            all_of_it = self._rows.segments.run(start, stop)
+            step = rows_at_once(all_of_it) if are_short(all_of_it) else ROWS_AT_ONCE_MAX
             gatherer = self._gatherer
             for at in range(start, stop, step):
                 rows = slice(at, min(at + step, stop))

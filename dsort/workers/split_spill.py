@@ -19,7 +19,7 @@ from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.spill import SpillReader
 from dsort.storage.directory.files import LocalStagedObject
 from dsort.storage.directory.os_errors import StorageErrors
-from dsort.workers.gathering import ROWS_AT_ONCE, are_short, gathered, small_argsort
+from dsort.workers.gathering import are_short, gathered, small_argsort
 from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.source import slices_of
 
@@ -28,6 +28,8 @@ __all__ = ["SPLIT_BYTES_MAX", "SplitSpill", "runs_that_fit"]
 SPLIT_BYTES_MAX = 32 << 10
 """Records that are longer on average are read one by one in less time than twice in order."""
 WINDOW_BYTES = 8 << 20
+ROWS_AT_ONCE = 4096
+"""2 MiB of short records at most."""
 
 
 def runs_that_fit(stored_bytes: Int64s, size_bytes: int) -> Int64s:

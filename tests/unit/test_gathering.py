@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,6 +43,28 @@ def test_what_is_gathered_is_what_the_slices_hold(
     assert bytes(gathered(views, source, segments)) == expected
     late = segments_of([[(start + 77, length) for start, length in each] for each in pieces])
     assert bytes(gathered(views, source, late, base=77)) == expected
+    source[:] = 3
+    expected = b"".join(slices_of_sources(views, source, segments))
+    assert bytes(gathered({3: views[3]}, source, segments)) == expected
+
+
+@pytest.mark.parametrize("view_bytes", [(60_000, 60_000), (90, 60_000), (120_000,)])
+@pytest.mark.parametrize("longest", [40, 5000])
+def test_records_are_whole_whatever_lies_behind_them_in_the_view_and_before_them_in_the_result(
+    view_bytes: tuple[int, ...], longest: int, rng: random.Random
+) -> None:
+    views = {at: memoryview(rng.randbytes(size)) for at, size in enumerate(view_bytes)}
+    rows = []
+    for number in range(20_000):
+        source = rng.randrange(len(views))
+        size = min(longest if number % 5000 == 9 else rng.randrange(40), view_bytes[source])
+        end = view_bytes[source] if number % 7 == 0 else rng.randint(size, view_bytes[source])
+        rows.append((source, end - size, size))
+    segments = segments_of([[(start, size)] for _, start, size in rows])
+    found = bytes(gathered(views, np.array([row[0] for row in rows], np.int32), segments))
+    assert found == b"".join(views[at][start : start + size] for at, start, size in rows)
+    none = segments_of([[(5, 0)], [(9, 0)]])
+    assert bytes(gathered(views, np.zeros(2, np.int32), none)) == b""
 
 
 def test_long_records_and_those_with_literals_are_not_gathered() -> None:
