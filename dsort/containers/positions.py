@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dsort.data.columns import BytesColumn, Int64s
+from dsort.data.columns import BytesColumn, Int64s, row_numbers
 from dsort.data.numbered import DIGITS, NumberedColumn
 from dsort.naming.names import position_key
 
@@ -18,7 +18,7 @@ def position_names(shard: str, count: int, extension: bytes) -> tuple[BytesColum
         keys = [position_key(shard, number) for number in range(count)]
         return joined_names(keys, extension)
     first = position_key(shard, 0)
-    names = NumberedColumn(first[:-DIGITS], np.arange(count), extension)
+    names = NumberedColumn(first[:-DIGITS], row_numbers(count), extension)
     return names, np.broadcast_to(np.int64(len(first)), (count,))
 
 

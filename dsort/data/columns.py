@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,6 +23,7 @@ __all__ = [
     "cut_rows",
     "equal_ranges",
     "numbers_at",
+    "row_numbers",
     "run_sums",
 ]
 
@@ -57,9 +59,30 @@ def numbers_at(column: Int64s, rows: NDArray[np.integer]) -> Int64s:
     return found
 
 
-def are_all_rows(rows: Int64s, count: int) -> bool:
-    """Whether ``rows`` are all of ``count``, in order: then nothing need be looked up."""
-    return len(rows) == count and bool((rows == np.arange(count)).all())
+_kept_numbers: weakref.ref[Int64s] | None = None
+
+
+def row_numbers(count: int) -> Int64s:
+    """0 to ``count - 1``, read-only. Whoever asks while somebody has as many gets the same memory:
+    a table of records has five such columns."""
+    global _kept_numbers
+    kept = None if _kept_numbers is None else _kept_numbers()
+    if kept is None or len(kept) < count:
+        kept = np.arange(count, dtype=np.int64)
+        kept.flags.writeable = False
+        _kept_numbers = weakref.ref(kept)
+    return kept[:count]
+
+
+def are_all_rows(rows: NDArray[np.integer], count: int) -> bool:
+    """Whether ``rows`` are all of ``count``, in order: then nothing need be looked up. Of
+    ``row_numbers`` it is known."""
+    if len(rows) != count:
+        return False
+    are_kept = _kept_numbers is not None and rows.base is _kept_numbers()
+    if are_kept and rows.base is not None and rows.itemsize == rows.strides[0]:
+        return not count or int(rows[0]) == 0
+    return bool((rows == np.arange(count)).all())
 
 
 def run_sums(values: NDArray[np.integer], offsets: NDArray[np.integer]) -> Int64s:

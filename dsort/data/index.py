@@ -12,7 +12,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt8s, UInt64s, numbers_at
+from dsort.data.columns import (
+    BytesColumn,
+    Int32s,
+    Int64s,
+    UInt8s,
+    UInt64s,
+    are_all_rows,
+    numbers_at,
+    row_numbers,
+)
 from dsort.data.new_names import NewNames
 from dsort.data.numbered import NumberedColumn
 
@@ -89,15 +98,16 @@ class Segments:
     def are_single(self) -> bool:
         """Whether each record is one segment, of the same number."""
         count = len(self.offsets) - 1
-        return len(self.start) == count and bool((self.offsets == np.arange(count + 1)).all())
+        return len(self.start) == count and are_all_rows(self.offsets, count + 1)
 
-    def take(self, rows: Rows) -> Segments:
-        """The segments of ``rows`` in that order."""
+    def take(self, rows: Rows, length: Int64s | None = None) -> Segments:
+        """The segments of ``rows`` in that order. ``length``: of each, where somebody has taken
+        them already, and each row is one."""
         names = None if self.names is None else self.names.take(rows)
         if self.are_single():
-            offsets = np.arange(len(rows) + 1, dtype=np.int64)
-            start, length = numbers_at(self.start, rows), numbers_at(self.length, rows)
-            return Segments(offsets, start, length, self.literals, names)
+            start = numbers_at(self.start, rows)
+            length = numbers_at(self.length, rows) if length is None else length
+            return Segments(row_numbers(len(rows) + 1), start, length, self.literals, names)
         counts = np.diff(self.offsets)[rows]
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(counts, out=offsets[1:])
@@ -108,8 +118,9 @@ class Segments:
     def run(self, start: int, stop: int) -> Segments:
         """The segments of rows ``start:stop``; arrays are views."""
         first, last = int(self.offsets[start]), int(self.offsets[stop])
+        offsets = self.offsets[start : stop + 1]
         return Segments(
-            self.offsets[start : stop + 1] - first,
+            offsets - first if first else offsets,
             self.start[first:last],
             self.length[first:last],
             self.literals,
@@ -207,7 +218,9 @@ class RecordIndex:
 
     def take(self, rows: Rows) -> RecordIndex:
         """The records ``rows`` in that order."""
-        ordinal = numbers_at(self.ordinal, rows)
+        ordinal: Int64s = rows.astype(np.int64, copy=False)
+        if not are_all_rows(self.ordinal, len(self.ordinal)):
+            ordinal = numbers_at(self.ordinal, rows)
         if isinstance(self.keys, NumberedColumn) and self.keys.numbers is self.ordinal:
             keys: BytesColumn = NumberedColumn(self.keys.before, ordinal, self.keys.after)
         else:
@@ -216,6 +229,10 @@ class RecordIndex:
             sort = replace(replace(self.sort, text=None).take(rows), text=keys)
         else:
             sort = self.sort.take(rows)
+        stored, segments = numbers_at(self.stored_bytes, rows), self.segments
+        if segments is not None:
+            as_long = segments.length is self.stored_bytes and segments.are_single()
+            segments = segments.take(rows, stored if as_long else None)
         return RecordIndex(
             ordinal=ordinal,
             keys=keys,
@@ -223,8 +240,8 @@ class RecordIndex:
             sort=sort,
             members=_taken(self.members, rows),
             payload_bytes=numbers_at(self.payload_bytes, rows),
-            stored_bytes=numbers_at(self.stored_bytes, rows),
-            segments=None if self.segments is None else self.segments.take(rows),
+            stored_bytes=stored,
+            segments=segments,
             content_hash=None if self.content_hash is None else self.content_hash[rows],
             entries=None if self.entries is None else self.entries.take(rows),
             same=None if self.same is None else self.same[rows],

@@ -7,15 +7,15 @@ hashing them one by one. So is that of other texts, where all are as long.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeGuard
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from dsort.data.columns import BytesColumn, Int64s, UInt8s, UInt64s
+from dsort.data.columns import BytesColumn, Int64s, UInt8s, UInt64s, are_all_rows
 
-__all__ = ["DIGITS", "NumberedColumn", "hash_column", "numbered_hashes"]
+__all__ = ["DIGITS", "NumberedColumn", "are_positions", "hash_column", "numbered_hashes"]
 
 DIGITS: Final = 9
 _ZERO: Final = 0x30
@@ -96,6 +96,11 @@ class NumberedColumn(BytesColumn):
         return NumberedColumn(self.before, self.numbers)
 
 
+def are_positions(texts: BytesColumn) -> TypeGuard[NumberedColumn]:
+    """Whether the rows are the numbers from 0 on, so that no two are equal."""
+    return isinstance(texts, NumberedColumn) and are_all_rows(texts.numbers, len(texts))
+
+
 def hash_column(texts: BytesColumn) -> UInt64s:
     """XXH3 (64 bits, seed 0) of each row, shape ``(n,)``."""
     if (
@@ -148,6 +153,13 @@ def numbered_hashes(before: bytes, numbers: Int64s) -> UInt64s:
     if _FOUR_DIGITS is None:
         _FOUR_DIGITS = _four_digits()
     hashes = np.empty(len(numbers), np.uint64)
+    if are_all_rows(numbers, len(numbers)):
+        for at in range(0, len(numbers), _FOUR):  # which have all digits but four in common
+            digit, four = divmod(at // _FOUR, _FOUR)
+            first = np.full(1, _ZERO + digit, np.uint64)
+            eight = _FOUR_DIGITS[four] | (_FOUR_DIGITS[: len(numbers) - at] << _HALF)
+            hashes[at : at + _FOUR] = _Texts(before, first, eight).hashes()
+        return hashes
     for at in range(0, len(numbers), _AT_ONCE):
         some = numbers[at : at + _AT_ONCE].astype(np.uint64)
         high = some // np.uint64(_FOUR)

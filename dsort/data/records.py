@@ -33,6 +33,7 @@ from dsort.data.columns import (
     are_all_rows,
     cut_rows,
     equal_ranges,
+    row_numbers,
     run_sums,
 )
 from dsort.data.entries import packed_entries
@@ -331,10 +332,10 @@ def _records_of_container(members: MemberTable, record_of: Int64s) -> FormedReco
     """The records that a container has told apart, whatever their members are called."""
     assert members.key_bytes is not None
     count = len(members)
-    rows = np.arange(count)
+    rows = row_numbers(count)
     stored_bytes, payload_bytes = stored_bytes_of(members, rows), members.payload_bytes
     if count and int(record_of[-1]) == count - 1:  # it begins at 0, and never falls: one each
-        first, offsets = rows, np.arange(count + 1)
+        first, offsets = rows, row_numbers(count + 1)
     else:
         first = np.flatnonzero(np.diff(record_of, prepend=-1))
         offsets = np.append(first, count).astype(np.int64)

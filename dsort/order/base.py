@@ -269,8 +269,13 @@ class Algorithm(OptionGroup):
         raise NotImplementedError
 
     def hashes(
-        self, shard: str, key_hash: UInt64s, earlier: Int64s | None = None
+        self,
+        shard: str,
+        key_hash: UInt64s,
+        earlier: Int64s | None = None,
+        *,
+        are_distinct: bool = False,
     ) -> UInt64s | None:
         """What orders the records of an input shard where only the inputs say that; None: their
-        position does. ``earlier``: as of ``RecordTable``."""
+        position does. ``earlier`` and ``are_distinct``: as of ``RecordTable``."""
         return None

@@ -109,10 +109,15 @@ class Keys(Algorithm):
         return SortValue(1, tuple(values))
 
     def hashes(
-        self, shard: str, key_hash: UInt64s, earlier: Int64s | None = None
+        self,
+        shard: str,
+        key_hash: UInt64s,
+        earlier: Int64s | None = None,
+        *,
+        are_distinct: bool = False,
     ) -> UInt64s | None:
         """What orders the records that tie by all keys before a shuffle."""
-        return self._parts[-1].hashes(shard, key_hash, earlier)
+        return self._parts[-1].hashes(shard, key_hash, earlier, are_distinct=are_distinct)
 
 
 @total_ordering

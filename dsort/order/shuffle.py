@@ -88,11 +88,24 @@ class Shuffle(Algorithm):
         """The hashes."""
         from dsort.data.index import SortKeys
 
-        words = self.hashes(records.shard, records.key_hash, records.earlier)
+        words = self.hashes(
+            records.shard,
+            records.key_hash,
+            records.earlier,
+            are_distinct=records.are_distinct,
+        )
         return SortKeys(len(records), words=words)
 
-    def hashes(self, shard: str, key_hash: UInt64s, earlier: Int64s | None = None) -> UInt64s:
+    def hashes(
+        self,
+        shard: str,
+        key_hash: UInt64s,
+        earlier: Int64s | None = None,
+        *,
+        are_distinct: bool = False,
+    ) -> UInt64s:
         """The hash of each record of an input shard."""
         from dsort.data.hashes import shard_seed, shuffle_words
 
-        return shuffle_words(key_hash, shard_seed(self.seed_text, shard), earlier)
+        seed = shard_seed(self.seed_text, shard)
+        return shuffle_words(key_hash, seed, earlier, are_distinct=are_distinct)

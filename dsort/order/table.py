@@ -9,6 +9,7 @@ import numpy as np
 
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, cut_rows
 from dsort.data.members import MemberTable
+from dsort.data.numbered import are_positions
 from dsort.data.records import FormedRecords, repeated_names
 from dsort.data.row_bytes import side_by_side
 from dsort.data.tally import FITS
@@ -58,6 +59,11 @@ class RecordTable:
     def key_hash(self) -> UInt64s:
         """The hash of each record key, strays' salted."""
         return self.records.key_hash
+
+    @property
+    def are_distinct(self) -> bool:
+        """Whether no two records have one key, for sure: keys are positions in the shard."""
+        return are_positions(self.keys)
 
     @property
     def payload_bytes(self) -> Int64s:

@@ -37,6 +37,7 @@ _HEADER_BYTES_MAX = 1 << 16
 _DTYPES: Final = frozenset({"|u1", "<i4", "<i8", "<u8"})
 """Plain numbers. NumPy's others can hold objects, or nothing."""
 _NARROW: Final = ("|u1", "<u2", "<u4")
+_NARROW_MAX: Final = (1 << 32) - 1
 _ONE: Final = "one"
 KEPT_FILES_MAX: Final = 64
 """Each holds a descriptor, of which a worker keeps some 128 to spare."""
@@ -97,6 +98,9 @@ def _write(file: BinaryIO, columns: Mapping[str, Column | None], *, packed: bool
 def _packing(array: NDArray[Any]) -> str:
     """How to store the numbers of ``array`` in less room; "" for as they are."""
     if len(array) < _PACKED_ROWS_MIN or array.itemsize < 2:
+        return ""
+    ends = int(array[0]), int(array[-1])
+    if ends[0] != ends[1] and max(ends) > _NARROW_MAX:  # as hashes are: no need to look further
         return ""
     low, high = int(array.min()), int(array.max())
     if low == high:

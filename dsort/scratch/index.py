@@ -462,9 +462,10 @@ def _key_columns(index: RecordIndex) -> dict[str, Column | None]:
     if not isinstance(keys, NumberedColumn) or keys.after:
         key_hash = hash_column(keys) if index.key_hash is None else index.key_hash
         return {"keys": keys, **_hash_columns(key_hash)}
+    are_same = keys.numbers is index.ordinal or np.array_equal(keys.numbers, index.ordinal)
     return {
         "key_before": np.frombuffer(keys.before, np.uint8),
-        "key_number": None if np.array_equal(keys.numbers, index.ordinal) else keys.numbers,
+        "key_number": None if are_same else keys.numbers,
     }
 
 

@@ -17,6 +17,7 @@ from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.hashes import hash_keys
 from dsort.data.joins import JoinRule
 from dsort.data.members import MemberTable
+from dsort.data.numbered import are_positions
 from dsort.data.records import FormedRecords, form_records
 from dsort.errors import CorruptShardError, ShardEndError, TransformError
 from dsort.job.code_again import CodeAgain
@@ -75,6 +76,7 @@ class InputTable:
     expected: Bools  # False: dropped, as the spec says
     pieces: Pieces | None = None  # where records of several inputs are joined: then a row is one
     facts: PlaceFacts | None = None  # where records are placed by their numbers
+    are_distinct: tuple[bool, ...] = ()  # of each shard: no two records have one key, for sure
 
     def __len__(self) -> int:
         return len(self.key_hash)
@@ -116,7 +118,8 @@ class InputTable:
         words = np.empty(len(self), np.uint64)
         for ordinal, name in enumerate(self.shards):
             rows = slice(int(self.first_rows[ordinal]), int(self.first_rows[ordinal + 1]))
-            found = algorithm.hashes(name, self.key_hash[rows])
+            distinct = self.are_distinct[ordinal]
+            found = algorithm.hashes(name, self.key_hash[rows], are_distinct=distinct)
             if found is None:
                 return None
             words[rows] = found
@@ -159,6 +162,7 @@ class _Part:
     group: Int32s | None
     of_members: UInt64s | None = None
     extensions: UInt64s | None = None
+    are_distinct: bool = False
 
 
 class InputReader:
@@ -243,7 +247,8 @@ class InputReader:
                 text = f"input: {placed:,} records, the manifest says {shard.records:,}"
                 findings.problem("counts", shard.name, "", text)
             members = np.diff(records.member_offsets).astype(np.int32)
-            part = _Part(records.key_hash, records.digests, members, group)
+            distinct = are_positions(records.keys)
+            part = _Part(records.key_hash, records.digests, members, group, are_distinct=distinct)
             if self._spec.join is not None:
                 of_members = records.member_digests[records.member_rows]
                 part = replace(part, of_members=of_members, extensions=_extensions(records))
@@ -378,6 +383,7 @@ class InputReader:
             group=group,
             expected=self._expected(key_hash, group),
             facts=self._facts,
+            are_distinct=tuple(part.are_distinct for part in parts),
         )
         rule = self._spec.join_rule
         if rule is None:

@@ -10,10 +10,10 @@ import xxhash
 
 from dsort.containers.base import Container, oddities_in, refusal
 from dsort.containers.tar.container import TAR
-from dsort.data.columns import BytesColumn, Int64s, UInt64s
+from dsort.data.columns import BytesColumn, Int64s, UInt64s, row_numbers
 from dsort.data.index import Origins, RecordIndex, Segments
 from dsort.data.members import MemberKind, MemberTable
-from dsort.data.numbered import NumberedColumn
+from dsort.data.numbered import NumberedColumn, are_positions
 from dsort.data.records import FormedRecords, form_records
 from dsort.data.tally import Tally
 from dsort.errors import (
@@ -478,10 +478,9 @@ class Extractor:
             own = ShardSortKeys(self._setup.algorithm, task, self._store)
             sort = own.of(table, placed.group)
             own.finish()
-        ordinal, keys = np.arange(len(records), dtype=np.int64), records.keys
+        keys = records.keys
         is_numbered = isinstance(keys, NumberedColumn) and not keys.after
-        if isinstance(keys, NumberedColumn) and np.array_equal(keys.numbers, ordinal):
-            ordinal = keys.numbers
+        ordinal = keys.numbers if are_positions(keys) else row_numbers(len(records))
         if len(records) and len(records.member_rows) == len(records):  # none has none
             member_counts = np.broadcast_to(np.int32(1), (len(records),))
         else:
@@ -515,21 +514,23 @@ class Extractor:
         return None if extensions is None else digests_of(shard, table, extensions)
 
     def _store_index(self, task: ExtractTask, shard: ShardBytes, index: RecordIndex) -> None:
-        partitioning = self._partitioning(task)
         if task.partitions == 1:
             partition_offsets = np.array([0, len(index)], np.int64)
             spill_starts = self.spill.move(shard, index) if task.spill else None
             self._write(task, index, partition_offsets, spill_starts)
             return
-        partition = partitioning.assign(index.sort, task.shard, index.ordinal)
+        partition = self._partitioning(task).assign(index.sort, task.shard, index.ordinal)
         by_partition = small_argsort(partition)
         counts = np.bincount(partition, minlength=task.partitions)
         partition_offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
         spill_starts = None
-        if task.spill:
-            spill_starts = self.spill.move(shard, index, partition, by_partition)
+        if task.spill and shard.whole is None:  # it is read once more, in its own order
+            spill_starts = self.spill.move(shard, index, partition)
             index = replace(index, segments=None)
-        self._write(task, index.take(by_partition), partition_offsets, spill_starts)
+        index = index.take(by_partition)
+        if task.spill and spill_starts is None:
+            spill_starts = self.spill.move(shard, index, partition[by_partition])
+        self._write(task, index, partition_offsets, spill_starts)
 
     def _partitioning(self, task: ExtractTask) -> Partitioning:
         """Which partition records of one shard belong to."""

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from dsort.containers.base import Container
-from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s, numbers_at
+from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s, numbers_at, row_numbers
 from dsort.data.index import Origins, Segments, SortKeys
 from dsort.data.joins import JoinRule
 from dsort.data.tally import SAMPLES_MAX
@@ -323,7 +323,7 @@ class _Columns:
             # after the other in input order.
             starts = np.cumsum(self._stored) - self._stored
             segments = Segments(
-                np.arange(len(order) + 1, dtype=np.int64),
+                row_numbers(len(order) + 1),
                 numbers_at(starts, order),
                 stored,
                 np.zeros(0, np.uint8),

@@ -13,7 +13,13 @@ from dsort.data.index import RecordIndex, Segments
 from dsort.errors import InvariantError
 from dsort.scratch.directory import Scratch
 from dsort.scratch.spill import SpillWriter
-from dsort.workers.gathering import ROWS_AT_ONCE, Gatherer, are_short, small_argsort
+from dsort.workers.gathering import (
+    ROWS_AT_ONCE,
+    Gatherer,
+    are_short,
+    rows_at_once,
+    small_argsort,
+)
 from dsort.workers.source import Window, slices_of
 from dsort.workers.tasks import WorkerSetup
 
@@ -61,13 +67,13 @@ class PayloadSpill:
         shard: HasWindows,
         index: RecordIndex,
         partition: Int32s | None = None,
-        by_partition: Int64s | None = None,
     ) -> Int64s:
         """Append the payload of a shard's records; where each partition's part begins, shape
         ``(partitions,)``.
 
-        Rows of one partition are appended in input order, as the index file lists them:
-        ``by_partition`` are all rows so. None of both: all are of one partition.
+        Rows of one partition are appended in the order of ``index``, as the index file lists them.
+        ``partition``: of each row; None: all are of one. Rows may be ordered by it, if the shard is
+        in memory.
         """
         assert index.segments is not None
         planned, found = int(index.stored_bytes.sum()), int(index.segments.length.sum())
@@ -81,16 +87,15 @@ class PayloadSpill:
                 for piece in shard.stream(index.segments, row):
                     self.writer.append(int(partitions[row]), [piece], len(piece))
                 continue
-            if by_partition is not None and window.stop - window.row == len(index):
-                rows = by_partition
-            else:
-                rows = window.row + small_argsort(partitions[window.row : window.stop])
-            segments = index.segments.take(rows)
+            ordered = partitions[window.row : window.stop]
+            segments = index.segments.run(window.row, window.stop)
+            if bool((ordered[1:] < ordered[:-1]).any()):
+                rows = small_argsort(ordered)
+                ordered, segments = ordered[rows], segments.take(rows)
             gatherer = Gatherer()
-            counts = np.bincount(partitions[window.row : window.stop])
-            ordered = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-            for at in range(0, len(rows), ROWS_AT_ONCE):
-                part = ordered[at : at + ROWS_AT_ONCE]
+            step = rows_at_once(segments) if are_short(segments) else ROWS_AT_ONCE
+            for at in range(0, len(ordered), step):
+                part = ordered[at : at + step]
                 self._append(window, gatherer, segments.run(at, at + len(part)), part)
         return starts
 

@@ -162,7 +162,7 @@ class RunExtractor:
         if first.spill:
             last = run[-1]
             whole = self._buffer.view(last.begin + last.task.size_bytes)
-            spill_starts = self._one.spill.move(_RunBytes(whole), index, partition, by_partition)
+            spill_starts = self._one.spill.move(_RunBytes(whole), index, partition)
             own_segments = None
         for each in run:  # first: where there is an index, there are no names of an attempt before
             self._store.scratch.unlink(lines_file(first.stage, each.task.shard))

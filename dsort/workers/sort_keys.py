@@ -50,7 +50,12 @@ class ShardSortKeys:
         if self._counter is None:
             return SortKeys(len(records), group=group, text=classes)
         places = self._counter.places(group, classes)
-        hashes = self._algorithm.hashes(records.shard, records.key_hash, records.earlier)
+        hashes = self._algorithm.hashes(
+            records.shard,
+            records.key_hash,
+            records.earlier,
+            are_distinct=records.are_distinct,
+        )
         if hashes is None:
             raise InvariantError("only a shuffle places records by their numbers")
         return replace(placement.sort_keys(records, places, hashes), group=group)

@@ -10,8 +10,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsort.data.columns import BytesColumn
-from dsort.data.numbered import NumberedColumn, hash_column, numbered_hashes
+from dsort.data.columns import BytesColumn, are_all_rows, row_numbers
+from dsort.data.numbered import NumberedColumn, are_positions, hash_column, numbered_hashes
 
 NUMBERS = st.lists(st.integers(0, 10**9 - 1), max_size=20)
 BORDERS = np.array([0, 1, 9_999, 10_000, 99_999_999, 100_000_000, 999_999_999], np.int64)
@@ -43,6 +43,30 @@ def test_more_rows_than_are_hashed_at_once_have_their_own_hashes() -> None:
     assert found[picked].tolist() == [
         xxhash.xxh3_64_intdigest(b"train-00017-%09d" % numbers[row]) for row in picked
     ]
+
+
+@pytest.mark.parametrize("length", [2, 8, 20, 50])
+def test_positions_from_the_first_one_on_are_hashed_as_others_are(length: int) -> None:
+    before, numbers = b"x" * length, np.arange(25_000)
+    column = NumberedColumn(before, numbers)
+    expected = [xxhash.xxh3_64_intdigest(b"%b%09d" % (before, n)) for n in numbers.tolist()]
+    assert hash_column(column).tolist() == expected
+    assert are_positions(column)
+    assert not are_positions(column.run(1, 25_000))
+    assert not are_positions(BytesColumn.of(column.run(0, 3).tolist()))
+
+
+def test_row_numbers_are_known_again_and_nothing_else_is_taken_for_them() -> None:
+    numbers, fewer = row_numbers(1000), row_numbers(900)
+    assert fewer.tolist() == list(range(900))
+    assert np.shares_memory(numbers, fewer)
+    for count, rows in ((1000, numbers), (900, fewer), (0, row_numbers(0)), (7, np.arange(7))):
+        assert are_all_rows(rows, count)
+    other = [numbers[1:], numbers[::-1], numbers[::2], numbers[1:] + 1, np.zeros(3, np.int64)]
+    assert not any(are_all_rows(rows, len(rows)) for rows in other)
+    assert not are_all_rows(fewer, 1000)
+    assert row_numbers(5000).tolist() == list(range(5000))
+    assert are_all_rows(numbers, 1000)  # of which others are known now
 
 
 @given(st.binary(max_size=30), NUMBERS, st.binary(max_size=6), st.data())

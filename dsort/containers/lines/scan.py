@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from dsort.containers.positions import joined_names, position_names
-from dsort.data.columns import Bools, Int64s, UInt8s, UInt64s
+from dsort.data.columns import Bools, Int64s, UInt8s, UInt64s, row_numbers
 from dsort.data.json_pointer import JsonNumber, JsonPointer, JsonSyntaxError, is_json
 from dsort.data.members import MemberTable, ScanNotes
 from dsort.errors import ContentKeyError, CorruptShardError
@@ -30,6 +30,7 @@ _BLOCK_BYTES: Final = 256 << 10
 _KEYS_BYTES: Final = 4 << 20
 _HEAD_BYTES: Final = 8
 _WORD_BYTES: Final = 8
+_BYTE_NUMBERS: Final = np.uint64(0x0001_0203_0405_0607)
 _LAST_LINE_BYTES_MAX: Final = 64 << 20
 _OTHERS: Final = {
     b"\xff\xfe": "UTF-16 text: lines are looked for in UTF-8 or another encoding with the line "
@@ -124,7 +125,6 @@ class LineScanner:
             names, key_bytes = position_names(self._shard, len(starts), self._extension)
         else:
             names, key_bytes = joined_names(self._keys, self._extension)
-        rows = np.arange(len(starts))
         return MemberTable(
             names=names,
             kind=np.broadcast_to(np.uint8(0), starts.shape),
@@ -140,7 +140,7 @@ class LineScanner:
                 shortfall=self._shortfall,
             ),
             key_bytes=key_bytes,
-            record_of=rows,
+            record_of=row_numbers(len(starts)),
         )
 
     def _look_at_head(self, head: bytes) -> bool:
@@ -339,9 +339,10 @@ def line_feeds(block: UInt8s) -> Int64s:
     found = eights[at]
     if bool((found & (found - np.uint64(1))).any()):  # several in one word
         return np.flatnonzero(there)
-    # A power of two: its exponent is eight times the number of its byte.
-    within = (np.frexp(found.astype(np.float64))[1] - 1) >> 3
-    ends: Int64s = at * _WORD_BYTES + within
+    # A power of two: multiplied by it, a byte that says which one it is comes to the top.
+    found *= _BYTE_NUMBERS
+    found >>= np.uint64(56)
+    ends: Int64s = at * _WORD_BYTES + found.view(np.int64)
     rest = np.flatnonzero(there[words * _WORD_BYTES :])
     return np.append(ends, rest + words * _WORD_BYTES) if len(rest) else ends
 
