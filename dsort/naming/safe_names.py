@@ -21,15 +21,14 @@ _SLASH, _DOT = 0x2F, 0x2E
 
 def unsafe_rows(names: BytesColumn) -> list[int]:
     """The rows of ``names`` that are unsafe, ascending."""
-    data = names.blob.tobytes()
-    if b"/" not in data and b".." not in data:
-        return []
-    starts = np.minimum(names.offsets[:-1], len(names.blob) - 1)
-    absolute = (names.blob[starts] == _SLASH) & (names.lengths > 0)
-    rows = set(np.flatnonzero(absolute).tolist())
-    if b".." in data:  # far quicker than what follows, and nearly always the end
-        dots = names.blob == _DOT
-        pairs = np.flatnonzero(dots[:-1] & dots[1:])
+    rows: set[int] = set()
+    if bool((names.blob == _SLASH).any()):
+        starts = np.minimum(names.offsets[:-1], len(names.blob) - 1)
+        absolute = (names.blob[starts] == _SLASH) & (names.lengths > 0)
+        rows.update(np.flatnonzero(absolute).tolist())
+    dots = names.blob == _DOT
+    pairs = np.flatnonzero(dots[:-1] & dots[1:])
+    if len(pairs):
         suspects = np.unique(np.searchsorted(names.offsets, pairs, side="right") - 1)
         rows.update(row for row in suspects.tolist() if b".." in names[row].split(b"/"))
     return sorted(rows)

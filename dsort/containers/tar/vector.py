@@ -279,7 +279,7 @@ def read_headers(blocks: Blocks, found: Int64s, blocks_max: int) -> HeaderRun | 
 
 def _of_each(values: NDArray[_Value], count: int) -> NDArray[_Value]:
     """``values`` of each of ``count`` headers, where there may be one for all."""
-    return np.repeat(values, count // len(values))
+    return values if len(values) == count else np.repeat(values, count)
 
 
 def _grouped(
@@ -330,7 +330,9 @@ def _extend(blocks: Blocks, run: HeaderRun, rows: Int64s, code: UInt8s, size_byt
 def _directories_apart(run: HeaderRun) -> HeaderRun:
     """``run`` with files whose names end in a slash marked special: V7 directories."""
     ends, blob = run.names.offsets[1:], run.names.blob
+    if not (blob == ord("/")).any():  # which is quicker than what follows
+        return run
     # An empty name has the last byte of another's, which makes it special at worst.
-    if len(blob) and (slashed := blob[ends - 1] == ord("/")).any():
+    if (slashed := blob[ends - 1] == ord("/")).any():
         run.special |= slashed & (run.kind == MemberKind.FILE)
     return run
