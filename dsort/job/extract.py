@@ -158,9 +158,14 @@ class Extraction:
             if each.node in present:
                 by_node.setdefault(each.node, []).append(each)
         for node, every in by_node.items():
-            # Of a run that the journal has in part, the others' rows would come a second time.
-            whole = Counter(each.file for each in every)
-            known = [each for each in every if whole[each.file] == max(each.run_shards, 1)]
+            # Of a run that the journal has in part, the others' rows would come a second time. One
+            # that two attempts extracted may be longer in one of them.
+            found = Counter((each.file, each.run_shards, each.worker) for each in every)
+            known = [
+                each
+                for each in every
+                if found[each.file, each.run_shards, each.worker] == max(each.run_shards, 1)
+            ]
             shards = np.array([each.file for each in known], np.int64)
             there = self.job.runtime.ask(node, Indexed(self.stage, shards))
             for each, is_there in zip(known, there.tolist(), strict=True):

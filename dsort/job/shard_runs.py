@@ -23,9 +23,9 @@ def can_run(job: Job) -> bool:
     """Whether a job's input shards may be extracted in runs."""
     spec = job.spec
     algorithm = spec.worker_algorithm
-    settles = (
+    more_than_keys = (
         job.steps,
-        job.keymap,
+        job.keymap is not None,
         job.input_checksums,
         spec.division,
         spec.join_rule,
@@ -42,7 +42,7 @@ def can_run(job: Job) -> bool:
         and spec.carrier.hop_bytes > 0
         and algorithm.joins
         and algorithm.placement is None
-        and not any(settles)
+        and not any(more_than_keys)
     )
 
 

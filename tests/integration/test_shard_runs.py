@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ import pytest
 
 from dsort.data.columns import BytesColumn
 from dsort.data.index import RecordIndex, Segments, SortKeys
+from dsort.data.tally import Tally
 from dsort.errors import StorageError
+from dsort.job.extract import Extraction
 from dsort.job.journal_entries import InputRow, InputsResolved, JournalState
 from dsort.job.shard_runs import RUN_BYTES, SMALL_BYTES, runs_of
 from dsort.scratch.directory import Scratch
@@ -184,16 +187,38 @@ def test_rows_of_shards_that_are_not_in_its_run_are_refused(tmp_path: Path) -> N
                     read()
 
 
+def facts_about(shard: int, worker: int, begin: int, count: int) -> ShardExtracted:
+    return ShardExtracted(
+        shard, worker, "a", 1, 1, 1, 1, Tally(), run_begin=begin, run_shards=count
+    )
+
+
+def test_a_run_is_kept_if_one_attempt_has_noted_all_of_it() -> None:
+    """The second attempt's run is shorter, and it has noted the first shard of it alone: then the
+    journal tells of as many shards of that file as the run had."""
+    known = [
+        facts_about(0, 1, 0, 0),
+        *(facts_about(shard, 1, 1, 3) for shard in (1, 2, 3)),
+        facts_about(4, 2, 4, 3),
+        *(facts_about(shard, 1, 4, 4) for shard in (5, 6)),
+    ]
+    runtime = SimpleNamespace(
+        scratch_nodes=lambda: ("a",), ask=lambda node, request: np.ones(len(request.shards), bool)
+    )
+    job: Any = SimpleNamespace(runtime=runtime, state=SimpleNamespace(phase="resolve"))
+    extraction = Extraction(job, "index")
+    extraction.keep(known)
+    assert sorted(extraction.done) == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize(("begin", "count"), [(2, 2), (0, 4), (1, 1 << 62)])
 def test_a_journal_that_tells_of_another_run_than_there_can_be_is_refused(
     begin: int, count: int
 ) -> None:
     state = JournalState()
     state.apply(InputsResolved(tuple(InputRow(f"{n}.tar", 1, 0, "") for n in range(3))))
-    facts = {"worker": 0, "node": "a", "records": 1, "members": 1}
-    sizes = {"payload_bytes": 1, "stored_bytes": 1}
-    state.apply(ShardExtracted(1, **facts, **sizes, run_begin=0, run_shards=3))  # type: ignore[arg-type]
+    state.apply(facts_about(1, 0, 0, 3))
     state.check()
-    state.apply(ShardExtracted(1, **facts, **sizes, run_begin=begin, run_shards=count))  # type: ignore[arg-type]
+    state.apply(facts_about(1, 0, begin, count))
     with pytest.raises(StorageError, match="run of input shards"):
         state.check()

@@ -42,6 +42,8 @@ def test_a_partition_begins_with_its_splitter() -> None:
     assert partitioning.assign(keys, 1, np.array([4, 5, 6, 7, 8])).tolist() == [0, 1, 1, 2, 2]
     assert partitioning.assign(keys, 1, np.array([3, 4, 6, 7, 8])).tolist() == [0, 0, 1, 2, 2]
     assert partitioning.assign(keys, 2, np.arange(5)).tolist() == [0, 1, 1, 2, 2]
+    same, shards = texts([b"c"] * 4), np.array([0, 1, 1, 2])
+    assert partitioning.assign(same, shards, np.array([5, 4, 5, 0])).tolist() == [0, 0, 1, 1]
 
 
 def test_equal_keys_part_by_position_alone() -> None:
