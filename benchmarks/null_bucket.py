@@ -165,9 +165,9 @@ class NullBucket:
     def make_durable(self) -> None:
         """Nothing to survive."""
 
-    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
+    def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> None:
         self.requests["list"] += 1
-        for name in [name for name in self._kept if name.startswith(token_prefix)]:
+        for name in [name for name in self._kept if name.startswith(token_prefixes)]:
             self.delete(name)
 
     def free_bytes(self) -> int | None:

@@ -42,7 +42,7 @@ START_S, STORE_START_S = 0.8, 1.6
 """Measured on 2 cores: see docs/performance.md."""
 HEADER_READ_BYTES = 4096
 """What is read of a member to find its header, where headers are far apart."""
-OWN_REQUESTS = Counter(get=1, head=12, list=20, put=12, create=1, part=1, complete=1, delete=4)
+OWN_REQUESTS = Counter(get=1, head=12, list=9, put=12, create=1, part=1, complete=1, delete=4)
 """Of a job itself in the store of its outputs: lease, journal, manifest, and to tidy up."""
 INPUT_REQUESTS = Counter(head=2, list=1)
 """To find a bucket of inputs, and the manifests in it."""

@@ -15,7 +15,6 @@ from dsort.job.layout import (
     HOLD_PARTS,
     MANIFEST,
     RUN_PARTS,
-    STAGED_PART,
     amended_name,
     job_directory,
     job_of,
@@ -212,12 +211,10 @@ def discard_run(
     longer than a lease lasts. ``names``: of its output shards, where uploads to them may be
     unfinished.
     """
+    own = job_directory(job_id)
     try:
-        for part in RUN_PARTS:
-            own = names if part == STAGED_PART else ()
-            bucket.discard(f"{job_directory(job_id)}{part}", names=own)
+        bucket.discard(*(f"{own}{part}" for part in RUN_PARTS), names=names)
     finally:
         if lease is not None:
             lease.close()
-    for part in HOLD_PARTS:
-        bucket.discard(f"{job_directory(job_id)}{part}")
+    bucket.discard(*(f"{own}{part}" for part in HOLD_PARTS))

@@ -42,7 +42,6 @@ __all__ = [
     "REPORT",
     "RESULT",
     "RUN_PARTS",
-    "STAGED_PART",
     "amended_name",
     "attempt_name",
     "attempt_of",
@@ -80,7 +79,7 @@ MANIFEST: Final = "manifest.json"
 REPORT: Final = "report.json"
 RESULT: Final = "result.json"
 
-STAGED_PART: Final = "staged/"
+_STAGED: Final = "staged/"
 _JOURNAL: Final = "journal/"
 _SIDECARS: Final = "sidecars/"
 _REPLACED: Final = "replaced/"
@@ -91,7 +90,7 @@ _LEASE: Final = "lease.json"
 _ATTEMPTS: Final = "attempts/"
 _STOP: Final = "stop"
 
-RUN_PARTS: Final = (STAGED_PART, _SIDECARS, f"{_SCRATCH}/", _WRITE, _REPLACED, _JOURNAL)
+RUN_PARTS: Final = (_STAGED, _SIDECARS, f"{_SCRATCH}/", _WRITE, _REPLACED, _JOURNAL)
 """What is in a job's directory while it runs, but for ``HOLD_PARTS``."""
 HOLD_PARTS: Final = (_STOP, _LEASE, _ATTEMPTS)
 """What says whose the job is: it is removed last."""
@@ -237,7 +236,7 @@ def shared_name(job_id: str, name: str) -> str:
 
 def staged_prefix(job_id: str) -> str:
     """The prefix of a job's staged objects; an output shard's ordinal follows."""
-    return f"{job_directory(job_id)}{STAGED_PART}"
+    return f"{job_directory(job_id)}{_STAGED}"
 
 
 def sidecars_prefix(job_id: str) -> str:

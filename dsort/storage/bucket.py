@@ -255,10 +255,11 @@ class Bucket(Protocol):
     def make_durable(self) -> None:
         """Return once all published names survive a power cut (directories synced)."""
 
-    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
-        """Remove all staged objects and other internal objects under ``token_prefix``, and the
-        directories that this leaves empty. Must begin with INTERNAL_PREFIX. ``names``: what staged
-        objects were to be published as; unfinished uploads to them are aborted."""
+    def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> None:
+        """Remove all staged objects and other internal objects under ``token_prefixes``, one after
+        the other, and the directories that this leaves empty. They begin with INTERNAL_PREFIX.
+        ``names``: what staged objects were to be published as; unfinished uploads to them are
+        aborted."""
 
     def free_bytes(self) -> int | None:
         """Room left, or None where there is no such limit."""

@@ -533,13 +533,17 @@ class ObjectBucket:
                 )
             return self._threads
 
-    def _delete_internal(self, token_prefix: str) -> None:
-        """Remove all objects under ``token_prefix``."""
-        if not token_prefix.startswith(INTERNAL_PREFIX):
-            raise InvariantError(f"discard of {token_prefix!r}, not under {INTERNAL_PREFIX}")
-        encoded_prefix(token_prefix)
-        names = [info.name for page in self._objects.pages(token_prefix) for info in page]
-        self._objects.delete(names)
+    def _delete_internal(self, token_prefixes: Sequence[str]) -> None:
+        """Remove all objects under ``token_prefixes``, those of the first one first. They are
+        listed together, for few are of others."""
+        for prefix in token_prefixes:
+            if not prefix.startswith(INTERNAL_PREFIX):
+                raise InvariantError(f"discard of {prefix!r}, not under {INTERNAL_PREFIX}")
+            encoded_prefix(prefix)
+        pages = self._objects.pages(common_prefix(token_prefixes))
+        names = [info.name for page in pages for info in page]
+        for prefix in token_prefixes:
+            self._objects.delete([name for name in names if name.startswith(prefix)])
 
     def _head_or_none(self, name: str) -> ObjectInfo | TransientStorageError | None:
         """What the object is, or that it is not there, or that nobody can tell just now."""

@@ -461,10 +461,10 @@ class ObstoreBucket(ObjectBucket):
             obstore.copy(client.store, client.key(source), client.key(target), overwrite=True)
         check_copy(self.stat(target), size_bytes, self.uri)
 
-    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
-        """Remove dsort's own objects under ``token_prefix``. (What was begun and never stored, the
-        stores themselves remove, in days.)"""
-        self._delete_internal(token_prefix)
+    def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> None:
+        """Remove dsort's own objects under ``token_prefixes``. (What was begun and never stored,
+        the stores themselves remove, in days.)"""
+        self._delete_internal(token_prefixes)
 
 
 class ObstoreStagedObject(ClosesOnExit):

@@ -57,7 +57,7 @@ class OnlyRead:
     def make_durable(self) -> NoReturn:
         self._refuse("make_durable")
 
-    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> NoReturn:
+    def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> NoReturn:
         self._refuse("discard")
 
     def free_bytes(self) -> int | None:

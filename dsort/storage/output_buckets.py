@@ -165,13 +165,13 @@ class OutputBuckets:
         for each in self._all():
             each.make_durable()
 
-    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
+    def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> None:
         """In all buckets, the main one last: as long as something is left of a job in another one,
         it is known there where it is from."""
         inside = self._by_place(names)
         for place, bucket in self.others.items():
-            bucket.discard(token_prefix, names=inside.get(place, ()))
-        self.main.discard(token_prefix, names=inside.get("", ()))
+            bucket.discard(*token_prefixes, names=inside.get(place, ()))
+        self.main.discard(*token_prefixes, names=inside.get("", ()))
 
     def free_bytes(self) -> int | None:
         return self.main.free_bytes()

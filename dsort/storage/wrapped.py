@@ -109,8 +109,9 @@ class WrappedBucket:
     def make_durable(self) -> None:
         self.around("make_durable", "", self.inner.make_durable)
 
-    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
-        self.around("discard", token_prefix, lambda: self.inner.discard(token_prefix, names=names))
+    def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> None:
+        first = token_prefixes[0]
+        self.around("discard", first, lambda: self.inner.discard(*token_prefixes, names=names))
 
     def free_bytes(self) -> int | None:
         return self.around("free_bytes", "", self.inner.free_bytes)

@@ -359,6 +359,18 @@ class BucketSuite:
         assert names_of(bucket, ".dsort/") == []
         assert names_of(bucket) == ["train/a"]
 
+    def test_discard_of_several_prefixes_leaves_what_is_beside_them(self, bucket: Bucket) -> None:
+        receipt = stage(bucket, "a/b", b"x")
+        kept, gone = [".dsort/job1/b", ".dsort/job2/a"], [".dsort/job1/a/1", ".dsort/job1/c"]
+        for name in (*kept, *gone):
+            bucket.write(name, b"")
+        bucket.discard(TOKEN, ".dsort/job1/a/", ".dsort/job1/c", names=["a/b"])
+        assert names_of(bucket, ".dsort/") == kept
+        assert bucket.still_staged({TOKEN: ("a/b", receipt)}) == set()
+        with pytest.raises(InvariantError):
+            bucket.discard(".dsort/job1/", "train/")
+        assert names_of(bucket, ".dsort/") == kept
+
     def test_discard_aborts_what_was_to_be_published(self, bucket: Bucket) -> None:
         receipt = stage(bucket, "a/b", b"x")
         bucket.discard(".dsort/job1/", names=["a/b", "a/c"])

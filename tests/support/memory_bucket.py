@@ -239,10 +239,11 @@ class MemoryBucket:
     def make_durable(self) -> None:
         """Memory never survives."""
 
-    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
-        if not token_prefix.startswith(INTERNAL_PREFIX):
-            raise InvariantError(f"discard of {token_prefix!r}, not under {INTERNAL_PREFIX}")
-        wanted = encoded_prefix(token_prefix)
+    def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> None:
+        for prefix in token_prefixes:
+            if not prefix.startswith(INTERNAL_PREFIX):
+                raise InvariantError(f"discard of {prefix!r}, not under {INTERNAL_PREFIX}")
+        wanted = tuple(map(encoded_prefix, token_prefixes))
         for held in (self._objects, self._staged):
             for name in [name for name in held if name.startswith(wanted)]:
                 del held[name]

@@ -321,15 +321,17 @@ class LocalBucket:
         self._not_durable.clear()
         self._published_in.clear()
 
-    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
-        """Remove dsort's own files whose names begin with ``token_prefix``, and directories that
+    def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> None:
+        """Remove dsort's own files whose names begin with ``token_prefixes``, and directories that
         this leaves empty, ``.dsort/`` too. Links are removed, not followed."""
-        if not token_prefix.startswith(INTERNAL_PREFIX):
-            raise InvariantError(f"discard of {token_prefix!r}, not under {INTERNAL_PREFIX}")
-        encoded_prefix(token_prefix)
-        *parts, last = token_prefix.split("/")
-        with self._doing(f"remove {token_prefix}*"), contextlib.suppress(FileNotFoundError):
-            remove_below(self._root, parts, last)
+        for prefix in token_prefixes:
+            if not prefix.startswith(INTERNAL_PREFIX):
+                raise InvariantError(f"discard of {prefix!r}, not under {INTERNAL_PREFIX}")
+            encoded_prefix(prefix)
+        for prefix in token_prefixes:
+            *parts, last = prefix.split("/")
+            with self._doing(f"remove {prefix}*"), contextlib.suppress(FileNotFoundError):
+                remove_below(self._root, parts, last)
 
     def free_bytes(self) -> int:
         """Room that is left for us on the file system that holds, or will hold, the directory."""

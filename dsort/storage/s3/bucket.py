@@ -13,7 +13,7 @@ import botocore.exceptions as boto
 
 from dsort.errors import InvariantError, NamesTakenError, ObjectNotFoundError, StorageError
 from dsort.retry import RetryPolicy
-from dsort.storage.bucket import ObjectInfo
+from dsort.storage.bucket import INTERNAL_PREFIX, ObjectInfo
 from dsort.storage.limit import StoreLimits
 from dsort.storage.objects import (
     ObjectBucket,
@@ -156,15 +156,20 @@ class S3Bucket(ObjectBucket):
             token for token, is_result in zip(gone, are_results, strict=True) if is_result
         }
 
-    def discard(self, token_prefix: str, *, names: Collection[str] = ()) -> None:
-        """Remove dsort's own objects under ``token_prefix``, and abort unfinished uploads to there
-        and to ``names``."""
-        self._delete_internal(token_prefix)
+    def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> None:
+        """Remove dsort's own objects under ``token_prefixes``, and abort unfinished uploads to
+        there and to ``names``. What they have in common is listed once."""
+        self._delete_internal(token_prefixes)
         wanted = {checked(name) for name in names}
-        prefixes = [token_prefix, *([common_prefix(wanted)] if wanted else [])]
-        for prefix in prefixes:
+        listed = {common_prefix(token_prefixes)}
+        if wanted:
+            of_names = common_prefix(wanted)
+            both = common_prefix({of_names, *listed})
+            is_near = both == of_names or both.startswith(INTERNAL_PREFIX)
+            listed = {both} if is_near else {of_names, *listed}
+        for prefix in sorted(listed):
             for upload in self._again(partial(self._uploads_to, prefix), prefix):
-                if upload.name in wanted or upload.name.startswith(token_prefix):
+                if upload.name in wanted or upload.name.startswith(token_prefixes):
                     aborted = partial(self.abort_upload, upload.name, upload.upload_id)
                     self._again(aborted, upload.name)
 
