@@ -84,6 +84,41 @@ def test_a_bucket_of_aws_is_a_host_and_one_elsewhere_is_a_path() -> None:
         assert url_of(endpoint_url="https://store.example") == "https://store.example/images/a"
 
 
+def test_forks_of_one_thread_use_the_client_that_was_made_before() -> None:
+    script = """
+import os, threading
+from dsort.storage.limit import StoreLimits
+from dsort.storage.ref import BucketRef
+from dsort.storage.s3.bucket import S3Bucket
+
+held = []
+
+def opened(name="images", **fields):
+    held.append(S3Bucket(BucketRef("s3", name, **fields), StoreLimits()))
+    return held[-1]._client.api
+
+def in_a_fork(look):
+    child = os.fork()
+    if child == 0:
+        os._exit(not look())
+    return os.waitpid(child, 0)[1] == 0
+
+made = opened()
+assert opened() is not made  # credentials are found anew
+kept = opened()
+assert in_a_fork(lambda: opened("other/place") is kept)
+assert in_a_fork(lambda: opened(region="eu-west-1") is not kept)
+os.environ["AWS_DEFAULT_REGION"] = "eu-west-2"
+assert in_a_fork(lambda: opened() is not kept)
+del os.environ["AWS_DEFAULT_REGION"]
+ended = threading.Event()
+threading.Thread(target=ended.wait).start()
+assert in_a_fork(lambda: opened() is not kept)  # it may be locked there for ever
+ended.set()
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
 def test_a_profile_that_there_is_not_is_an_access_error() -> None:
     with pytest.raises(StorageAccessError, match="nobody") as caught:
         open_object_bucket(BucketRef("s3", "images", profile="nobody"), LIMITS)

@@ -21,11 +21,9 @@ from dsort.storage.objects import Fetched, KeyPrefix, PreconditionError
 from dsort.storage.ref import BucketRef
 from dsort.storage.s3.replies import (
     S3Errors,
-    check_replies,
     code_of,
     field_of,
     list_pages,
-    read_listings_quickly,
     whole_seconds_ns,
 )
 from dsort.storage.s3.session import DEFAULT_REGION, make_api
@@ -80,14 +78,12 @@ class S3Client:
         self.bucket, _, prefix = ref.path.partition("/")
         self._keys = KeyPrefix(prefix)
         with S3Errors(f"open bucket {self.uri}"):
-            api = make_api(ref, limits)
-        self.api: Any = api.client
-        self.region: str = api.region
-        self.checks_parts = api.sends_checksums
+            self._made = make_api(ref, limits)
+        self.api: Any = self._made.client
+        self.region: str = self._made.region
+        self.checks_parts = self._made.sends_checksums
         """Whether parts go with a CRC32C (0.04 s/GiB), so that the store refuses one that was
         damaged."""
-        check_replies(self.api)
-        read_listings_quickly(self.api)
 
     def doing(self, action: str) -> S3Errors:
         """A context for a request that shall ``action``, such as ``read a.tar``."""

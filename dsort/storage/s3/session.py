@@ -1,5 +1,8 @@
 """A client of botocore for S3, made quickly.
 
+A process makes a client for each bucket, and its forks use that: to make one is most of what a
+worker does before its first task.
+
 A session of botocore finds credentials, region and profile, as boto3's would: boto3's adds nothing
 to it that is used here, and loading it costs 0.1 s of processor time. What botocore knows about
 services is read in a way that costs a third of its own.
@@ -7,9 +10,15 @@ services is read in a way that costs a third of its own.
 
 from __future__ import annotations
 
+import os
+import threading
+import time
+from collections.abc import Hashable
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+from weakref import WeakValueDictionary
 
 import botocore.config
 import botocore.loaders
@@ -18,6 +27,7 @@ from pydantic_core import from_json
 
 from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
+from dsort.storage.s3.replies import check_replies, read_listings_quickly
 
 __all__ = ["DEFAULT_REGION", "S3Api", "make_api"]
 
@@ -25,9 +35,11 @@ DEFAULT_REGION = "us-east-1"
 
 _CONNECT_SECONDS_MAX = 10.0
 _STALL_SECONDS_MAX = 60.0  # without a byte
+_INHERITED_SECONDS_MAX = 60.0
 
 
-class S3Api(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class S3Api:
     """A client of botocore, the region it is for, and whether the user wants parts to be sent with
     checksums (``AWS_REQUEST_CHECKSUM_CALCULATION``)."""
 
@@ -36,8 +48,52 @@ class S3Api(NamedTuple):
     sends_checksums: bool
 
 
+class _Inherited:
+    """The clients that this process has, by how their buckets are reached, for its forks.
+
+    Only forks of a process with one thread take them: whatever another thread did with one at that
+    moment would stay half-done in them for ever. And only as they begin: credentials change.
+    """
+
+    def __init__(self) -> None:
+        self._here: WeakValueDictionary[Hashable, S3Api] = WeakValueDictionary()
+        self._before: dict[Hashable, S3Api] = {}
+        self._until_s = 0.0
+        self._is_alone = False
+        os.register_at_fork(before=self._look, after_in_child=self._inherit)
+
+    def _look(self) -> None:
+        self._is_alone = threading.active_count() == 1
+
+    def _inherit(self) -> None:
+        self._before = dict(self._here) if self._is_alone else {}
+        for api in self._before.values():
+            api.client.close()  # its connections are the other process's; it makes others
+        self._here = WeakValueDictionary()
+        self._until_s = time.monotonic() + _INHERITED_SECONDS_MAX
+
+    def api(self, ref: BucketRef, limits: StoreLimits) -> S3Api:
+        """What the process that this one is a fork of has made, else a new one."""
+        reached = ref.endpoint_url, ref.region, ref.profile, limits.request_seconds_max
+        variables = tuple((key, each) for key, each in os.environ.items() if key.startswith("AWS_"))
+        key = *reached, _connections_max(limits), variables
+        if time.monotonic() > self._until_s:
+            self._before.clear()
+        api = self._before.get(key) or _make_api(ref, limits)
+        self._here[key] = api
+        return api
+
+
+_inherited = _Inherited()
+
+
 def make_api(ref: BucketRef, limits: StoreLimits) -> S3Api:
-    """A client for the bucket ``ref``. Credentials are found anew. Raises botocore's errors."""
+    """A client for the bucket ``ref``. Credentials are found anew, unless this process is a new
+    fork of one that found them. Raises botocore's errors."""
+    return _inherited.api(ref, limits)
+
+
+def _make_api(ref: BucketRef, limits: StoreLimits) -> S3Api:
     session = botocore.session.Session(profile=ref.profile or None)
     if not session.get_config_variable("data_path"):
         session.register_component("data_loader", _service_models())
@@ -50,7 +106,14 @@ def make_api(ref: BucketRef, limits: StoreLimits) -> S3Api:
         # botocore would put its own together anew for each request: 6% of what one takes.
         config=_config(ref, limits, user_agent=f"dsort {session.user_agent()}"),
     )
+    check_replies(client)
+    read_listings_quickly(client)
     return S3Api(client, region, wanted != "when_required")
+
+
+def _connections_max(limits: StoreLimits) -> int:
+    """Of two buckets in a worker, the one that is read and the one that is written."""
+    return 2 * limits.requests_in_flight_max + limits.parts_in_flight_max
 
 
 class _ModelFiles(botocore.loaders.JSONFileLoader):  # type: ignore[misc]
@@ -96,7 +159,7 @@ def _config(ref: BucketRef, limits: StoreLimits, *, user_agent: str) -> botocore
         connect_timeout=min(_CONNECT_SECONDS_MAX, limits.request_seconds_max),
         read_timeout=min(_STALL_SECONDS_MAX, limits.request_seconds_max),
         retries={"total_max_attempts": 1},
-        max_pool_connections=limits.requests_in_flight_max + limits.parts_in_flight_max,
+        max_pool_connections=_connections_max(limits),
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
