@@ -93,3 +93,26 @@ def test_of_all_who_write_over_an_object_one_does(bucket: S3Bucket) -> None:
         )
     assert written.count(True) == 1
     assert bucket.read("lease") == b"by %d" % written.index(True)
+
+
+def test_a_store_that_refuses_conditions_that_hold_is_written_to_without_any(
+    bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = bucket._client.api
+    put = api.put_object
+
+    def put_as_radosgw_16_does(**request: Any) -> Any:
+        if "IfMatch" in request:
+            said = {"Error": {"Code": "PreconditionFailed"}}
+            raise ClientError({**said, "ResponseMetadata": {"HTTPStatusCode": 412}}, "PutObject")
+        return put(**request)
+
+    bucket.write("lease", b"before")
+    etag = bucket.stat("lease").etag
+    monkeypatch.setattr(api, "put_object", put_as_radosgw_16_does)
+    assert bucket.write_over("lease", b"after it", etag)
+    assert bucket.read("lease") == b"after it"
+    assert not bucket.write_over("lease", b"too late", etag)
+    assert bucket.read("lease") == b"after it"
+    assert not bucket.write_over("none", b"", etag)
+    assert list(bucket.list(".dsort/")) == [], "the probe leaves nothing"
