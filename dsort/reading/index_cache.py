@@ -21,6 +21,8 @@ from dsort.storage.bucket import ObjectInfo
 __all__ = ["IndexCache", "default_cache"]
 
 INDEX_BYTES_MAX: Final = 1 << 30
+COUNTED_BYTES_MIN: Final = 64 << 10
+"""As much each file counts at least, where all may have so many: there are few to look through."""
 
 
 def default_cache() -> Path:
@@ -30,10 +32,12 @@ def default_cache() -> Path:
 
 
 class IndexCache:
-    """Indexes by shard. ``directory``: None to keep none."""
+    """Indexes by shard. ``directory``: None to keep none. ``bytes_max``: of all together; those
+    that were not used for longest go. None: there is no end."""
 
-    def __init__(self, directory: Path | None) -> None:
+    def __init__(self, directory: Path | None, *, bytes_max: int | None = None) -> None:
         self._directory = directory
+        self._bytes_max = bytes_max
 
     @property
     def is_on(self) -> bool:
@@ -50,6 +54,8 @@ class IndexCache:
                 if os.fstat(file.fileno()).st_size > INDEX_BYTES_MAX:
                     return None
                 data = file.read(INDEX_BYTES_MAX)
+            if self._bytes_max is not None:
+                os.utime(path)
             return RecordIndex.from_bytes(data, str(path), info.size_bytes)
         return None
 
@@ -58,16 +64,35 @@ class IndexCache:
         path = self._path(bucket_uri, info)
         if path is None:
             return
+        data = index.to_bytes()
+        if self._bytes_max is not None and len(data) > self._bytes_max // 2:
+            return
         with contextlib.suppress(OSError):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             fd, part = tempfile.mkstemp(dir=path.parent, prefix=".part-")
             try:
                 with open(fd, "wb") as file:
-                    file.write(index.to_bytes())
+                    file.write(data)
                 os.replace(part, path)  # noqa: PTH105
             except BaseException:
                 os.unlink(part)  # noqa: PTH108
                 raise
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        if self._directory is None or self._bytes_max is None:
+            return
+        found = []
+        for path in self._directory.glob("*/*"):
+            with contextlib.suppress(FileNotFoundError):  # another process drops some, too
+                status = path.stat()
+                found.append((status.st_mtime_ns, max(status.st_size, COUNTED_BYTES_MIN), path))
+        left = sum(size for _, size, _ in found)
+        for _, size, path in sorted(found):
+            if left <= self._bytes_max:
+                return
+            path.unlink(missing_ok=True)
+            left -= size
 
     def _path(self, bucket_uri: str, info: ObjectInfo) -> Path | None:
         if self._directory is None or not info.etag:

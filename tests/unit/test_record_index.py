@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import random
+from pathlib import Path
 
 import numpy as np
 
 from dsort.data.columns import BytesColumn
 from dsort.errors import StorageError
+from dsort.reading.index_cache import COUNTED_BYTES_MIN, IndexCache
 from dsort.reading.record_index import RecordIndex
+from dsort.storage.bucket import ObjectInfo
 
 SIZE_BYTES = 3_000_000
 
@@ -59,3 +63,16 @@ def test_what_is_damaged_is_refused_or_stays_inside_the_shard() -> None:
         assert (found.high <= SIZE_BYTES).all()
         assert len(found.keys()) == len(found)
     assert refused > 100
+
+
+def test_indexes_that_were_not_used_for_longest_go_where_all_have_a_bound(tmp_path: Path) -> None:
+    cache = IndexCache(tmp_path / "kept", bytes_max=3 * COUNTED_BYTES_MIN)
+    infos = [ObjectInfo(f"{number}.tar", 10**6, 0, etag=str(number)) for number in range(4)]
+    for number, info in enumerate(infos[:3]):
+        cache.keep("file:///b", info, index_of(10))
+        path = max((tmp_path / "kept").glob("*/*"), key=lambda each: each.stat().st_mtime_ns)
+        os.utime(path, ns=(number, number))
+    assert cache.find("file:///b", infos[0]) is not None  # it was used just now
+    cache.keep("file:///b", infos[3], index_of(10))
+    there = [cache.find("file:///b", info) is not None for info in infos]
+    assert there == [True, False, True, True]

@@ -113,6 +113,7 @@ class ShardProcesses(ClosesOnExit):
     def __init__(self, config: ServiceConfig) -> None:
         self._environment = JobEnvironment.of(config)
         self._scratch = config.scratch_dir
+        self._indexes = config.state_dir / "indexes"  # which jobs have nothing to do with
         self._prefix = f"{PREFIX}{config.replica}-"  # replicas may share a scratch directory
         self.forks = Forks()
 
@@ -196,6 +197,7 @@ class ShardProcesses(ClosesOnExit):
         assert run.fetch is not None, "specs come over the network"
         return {
             "root": str(run.root),
+            "indexes": str(self._indexes),
             "memory_max_bytes": run.memory_max_bytes,
             "bandwidth_max_bytes_per_s": run.bandwidth_max_bytes_per_s,
             "settings": asdict(run.settings),

@@ -24,6 +24,7 @@ from typing import Any, Final
 from dsort import api
 from dsort.errors import DsortError, InvariantError, NotFoundError, TooLargeError
 from dsort.options import RunOptions
+from dsort.reading.index_cache import IndexCache
 from dsort.reading.places import ShardPlace
 from dsort.reading.shard import Shard
 from dsort.service.objects import shard_looks
@@ -50,6 +51,9 @@ MEMBER_BYTES_MAX: Final = 4 << 30
 FILE_BYTES_MAX: Final = 16 << 30
 """Of any file that the job writes: steps may make much of little."""
 MEMORY_BYTES_MAX: Final = 512 << 20
+INDEXES_BYTES_MAX: Final = 256 << 20
+KEPT_FROM_BYTES: Final = 1 << 20
+"""A shard that is no larger is read whole as soon as its index is."""
 PR_SET_PDEATHSIG: Final = 1
 OOM_SCORE: Final = 500
 OURS: Final = {"PYDANTIC_DISABLE_PLUGINS": "__all__", "OMP_NUM_THREADS": "1"}
@@ -143,16 +147,30 @@ def _look(directory: Path, order: dict[str, Any]) -> None:
         if what in _BUCKET_LOOKS:
             pieces: Iterator[memoryview | bytes] = _BUCKET_LOOKS[what](bucket, order)
         elif what in _SHARD_LOOKS:
-            shard = ends.enter_context(Shard(ShardPlace(bucket, order["name"])))
+            shard = ends.enter_context(_opened(bucket, order))
             pieces = _SHARD_LOOKS[what](shard, order)
         elif what == "changed":
-            shard = ends.enter_context(Shard(ShardPlace(bucket, order["name"])))
+            shard = ends.enter_context(_opened(bucket, order))
             pieces = shard_looks.changed(shard, order, directory, _options(directory, order))
         else:
             contents = ends.enter_context(open_contents(bucket, order["name"]))
             pieces = _list(contents) if what == "list" else _member(contents, order["member"])
         for piece in pieces:
             made.write(piece)
+
+
+@contextlib.contextmanager
+def _opened(bucket: Bucket, order: dict[str, Any]) -> Iterator[Shard]:
+    """The shard, whose headers are read once: its index is kept, and goes when it changes."""
+    cache = IndexCache(Path(order["indexes"]), bytes_max=INDEXES_BYTES_MAX)
+    info = bucket.stat(order["name"])
+    known = cache.find(bucket.uri, info) if info.size_bytes >= KEPT_FROM_BYTES else None
+    with Shard(ShardPlace(bucket, info.name, info=info), index=known) as shard:
+        yield shard
+        if known is None and info.size_bytes >= KEPT_FROM_BYTES:
+            index = shard.record_index
+            if index is not None:
+                cache.keep(bucket.uri, info, index)
 
 
 def _list(contents: ShardContents) -> Iterator[bytes]:
