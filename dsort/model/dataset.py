@@ -6,10 +6,11 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from dsort.model.base import Model
+from dsort.model.base import Model, Time
 
 __all__ = [
     "ChangedRecord",
+    "MemberTicket",
     "RecordMember",
     "RecordPage",
     "RecordRow",
@@ -46,6 +47,16 @@ class RecordMember(Model):
     name: str = Field(examples=["0001.jpg"])
     extension: str = Field(description="What is behind the key.", examples=[".jpg"])
     size_bytes: int = Field(examples=[48213])
+
+
+class MemberTicket(Model):
+    """Where a browser's player reads one member, without a token."""
+
+    url: str = Field(
+        description="A path of this service, that answers `GET` with `Range`.",
+        examples=["/v1/members/images/s-0.tar?number=0&member=1&ticket=1767229200.5f….viewer"],
+    )
+    expires_at: Time = Field(examples=["2026-01-01T01:00:00.000Z"])
 
 
 class RecordRow(Model):

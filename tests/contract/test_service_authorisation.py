@@ -111,7 +111,8 @@ class Matrix:
         if "{job_id}" in path + query or row.body == "stop":
             names["{job_id}"] = (self.job if changes else self.lasting_job)(bucket)
         if "{bucket}" in path or path.endswith("/{bucket:path}"):
-            found = self.bucket_with_object(bucket, writes=method in ("PUT", "POST", "DELETE"))
+            writes = row.law != "read" and method in ("PUT", "POST", "DELETE")
+            found = self.bucket_with_object(bucket, writes=writes)
             names = {
                 "{bucket}": found,
                 "{bucket:path}": found,

@@ -18,7 +18,7 @@ import pytest
 from dsort.web.job_page import html
 from tests.support.chromium import chromium
 from tests.support.service_process import await_that
-from tests.support.web_data import HOSTILE_KEY, write_data
+from tests.support.web_data import HOSTILE_KEY, LONG_SOUND_BYTES, write_data
 from tests.support.web_gallery import Gallery, gallery
 from tests.support.web_looks import LOOKS, dress, look_at, show
 from tests.support.web_page import (
@@ -29,6 +29,7 @@ from tests.support.web_page import (
     go,
     signed_in,
 )
+from tests.support.web_sounds import answers_to, heard
 from tests.support.workers_here import WorkersHere
 
 if TYPE_CHECKING:
@@ -333,22 +334,28 @@ def test_records_are_found_shown_and_drawn_at_random(place: Gallery, page: Page)
     page.get_by_role("button", name="Next →").click()
     page.locator("[data-record='69']").wait_for()
     page.get_by_role("link", name="10069").press("Enter")
-    record = page.locator(".record")
-    record.get_by_role("img", name="10069.png").wait_for()
-    assert "label: 4" in record.locator(".kind-json").inner_text()
-    record.get_by_role("button", name="Enlarge 10069.png").press("Enter")
+    page.get_by_role("img", name="10069.png").wait_for()
+    assert "label: 4" in page.locator(".record .kind-json").inner_text()
+    page.get_by_role("button", name="Enlarge 10069.png").press("Enter")
     page.locator("dialog canvas").wait_for()
     page.keyboard.press("Escape")
-    record.get_by_role("button", name="Load the sound").press("Enter")
-    length = (
-        "a => new Promise((tell) => { a.onloadedmetadata = () => tell(a.duration); a.load(); })"
-    )
-    assert record.locator("audio").evaluate(length) == pytest.approx(0.1, abs=0.05)
+    page.get_by_role("button", name="Load the sound").press("Enter")
+    assert heard(page.locator("audio"), 0.05) == pytest.approx(0.1, abs=0.05)
     page.get_by_role("button", name="Show before and after").press("Enter")
     page.get_by_role("heading", name="After").wait_for()
     page.get_by_role("button", name="Ten random records").press("Enter")
     page.get_by_role("heading", name="10 random records").wait_for()
     assert page.locator(".drawn .record").count() == 10
+
+
+def test_a_long_sound_is_played_from_its_end_by_ranges(place: Gallery, page: Page) -> None:
+    with answers_to(page, "/v1/members/") as sent:
+        show(page, "#/data/photos?shard=odd/long.tar&record=0", ".record")
+        page.get_by_role("button", name="Load the sound").press("Enter")
+        length_s = pytest.approx(LONG_SOUND_BYTES / 8000, abs=1)
+        assert heard(page.locator("audio"), 3100) == length_s
+    assert {each.status for each in sent if "ticket=" in each.url} == {206}
+    assert sum(int(each.headers["content-length"]) for each in sent) < LONG_SOUND_BYTES // 2
 
 
 def test_what_a_shard_holds_is_never_a_page(place: Gallery, page: Page) -> None:

@@ -7,23 +7,28 @@ to be saved."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
-from urllib.parse import quote
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from dsort.errors import (
+    ChangedInputError,
     ForbiddenError,
     NotFoundError,
     ObjectNotFoundError,
     SpecError,
     SpecProblem,
+    UnauthorizedError,
 )
 from dsort.model.base import example_of
-from dsort.model.dataset import ChangedRecord, RecordPage, ShardPage, ShownRecords
+from dsort.model.dataset import ChangedRecord, MemberTicket, RecordPage, ShardPage, ShownRecords
 from dsort.service.api.answers import JsonAnswer
-from dsort.service.api.dependencies import Caller, address_of
+from dsort.service.api.dependencies import Caller, Credentials, address_of
+from dsort.service.api.dependencies import identity as caller
 from dsort.service.api.models import problems, shown
 from dsort.service.api.object_places import (
     NamePath,
@@ -32,14 +37,22 @@ from dsort.service.api.object_places import (
     sent_path,
     shard_problem,
 )
-from dsort.service.jobs.rows import validated
+from dsort.service.jobs.rows import rfc3339, validated
 from dsort.service.objects.answers import BytesAnswer, entity_tag, in_thread, object_headers
 from dsort.service.objects.listing import Entry
 from dsort.service.objects.places import Asking, ObjectPlace, bucket_of_path
-from dsort.service.objects.processes import ShardProblemError
-from dsort.service.objects.records import SHARDS_MAX, listed_shards, random_shards
+from dsort.service.objects.processes import MadeFile, ShardProblemError
+from dsort.service.objects.records import (
+    SHARDS_MAX,
+    MemberPart,
+    listed_shards,
+    random_shards,
+    refuse_other_objects,
+)
+from dsort.service.security.tickets import TICKET_CHARACTERS_MAX
 from dsort.service.security.tokens import SUBMITTER, Identity
 from dsort.service.service import Service
+from dsort.storage.bucket import ObjectInfo
 
 __all__ = ["router"]
 
@@ -56,11 +69,19 @@ WholeBucket = Annotated[
 ]
 Number = Annotated[int, Query(ge=0, le=NUMBER_MAX, description="Of the record, from 0 on.")]
 Seed = Annotated[str, Query(max_length=64, description="Another one draws others.")]
+MemberNumber = Annotated[int, Query(ge=0, le=NUMBER_MAX, description="Of the record, from 0 on.")]
+_MEMBERS: Final = b"/v1/members/"
 _BYTES: Final[dict[str, Any]] = {
     "application/octet-stream": {
         "schema": {"type": "string", "format": "binary"},
         "example": "the bytes",
     }
+}
+_MEMBER_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "The bytes, to be saved.", "content": _BYTES},
+    206: {"description": "Those that `Range` asks for, or the first of them.", "content": _BYTES},
+    416: {"description": "It has none of the bytes that `Range` asks for."},
+    **_ASKED,
 }
 
 
@@ -73,7 +94,41 @@ def router(service: Service) -> APIRouter:
     _add_samples(routes, looks)
     _add_changed(routes, looks)
     _add_members(routes, looks)
+    _add_tickets(routes, looks)
     return routes
+
+
+def _said(request: Request, number: int, member: int) -> bytes:
+    """Which member a request is about, as tickets have it."""
+    return b"%s\0%d\0%d" % (sent_path(request), number, member)
+
+
+def reader(
+    request: Request,
+    credentials: Credentials,
+    number: Number,
+    member: MemberNumber,
+    ticket: Annotated[
+        str | None,
+        Query(
+            max_length=TICKET_CHARACTERS_MAX,
+            description="In place of a token: what `POST` of this path gives.",
+        ),
+    ] = None,
+) -> Identity:
+    """Whoever has a token, or a ticket for this member."""
+    if ticket is None:
+        return caller(request, credentials)
+    service: Service = request.app.state.service
+    holder = service.tickets.holder(ticket, _said(request, number, member))
+    found = None if holder is None else service.identity_of(holder)
+    service.limits.request(address_of(request) if found is None else found.name)
+    if found is None:
+        raise UnauthorizedError("the ticket is for something else, or has ended")
+    return found
+
+
+Reader = Annotated[Identity, Depends(reader)]
 
 
 class _Looks:
@@ -84,6 +139,12 @@ class _Looks:
 
     async def counted(self, identity: Caller) -> AsyncIterator[None]:
         """While a request is answered."""
+        self.service.limits.look(identity.name)
+        with self.service.limits.download(identity.name):
+            yield
+
+    async def counted_reader(self, identity: Reader) -> AsyncIterator[None]:
+        """The same of one that may have a ticket."""
         self.service.limits.look(identity.name)
         with self.service.limits.download(identity.name):
             yield
@@ -102,34 +163,92 @@ class _Looks:
         await run_in_threadpool(note, None, identity.name, address, action, target, more)
 
     async def answer(
+        self, request: Request, identity: Identity, place: ObjectPlace, order: dict[str, Any]
+    ) -> Response:
+        """What the process of the shard writes, as JSON."""
+        info = await self.stat(place)
+        try:
+            made, ends = await self._made(request, identity, place, order)
+        except ShardProblemError as error:
+            return shard_problem(error)
+        headers = object_headers(info, entity_tag(info.etag, str(info.size_bytes), str(order)))
+        answer = BytesAnswer(made, 0, made.size_bytes, ends=ends, headers=headers)
+        answer.headers["Content-Type"] = "application/json"
+        return answer
+
+    async def member(
         self,
         request: Request,
         identity: Identity,
         place: ObjectPlace,
-        order: dict[str, Any],
-        *,
-        file_name: str = "",
+        numbers: dict[str, int],
+        asked: _Asked,
     ) -> Response:
-        """What the process of the shard writes, as JSON; as a file to save if it has a name."""
-        policy = self.service.submitter.policy
-        with missing(place):
-            info = await run_in_threadpool(
-                lambda: place.opened(self.service.config, policy).stat(place.name)
-            )
+        """Bytes of the member with these ``numbers``, as a file to save, or a sound to play."""
+        info = await self.stat(place)
+        tag = entity_tag(info.etag, str(info.size_bytes), str(numbers))
+        order = {"look": "payload", **numbers, "range": asked.range_of(tag)}
         try:
-            made, ends = await self.service.records.look(
-                place, policy, order, identity.name, request.is_disconnected
-            )
+            made, closing = await self._made(request, identity, place, order)
         except ShardProblemError as error:
             return shard_problem(error)
-        headers = object_headers(info, entity_tag(info.etag, str(info.size_bytes), str(order)))
-        if file_name:
-            saved = f"attachment; filename*=UTF-8''{quote(file_name, safe='')}"
-            headers |= {"Content-Disposition": saved}
-        answer = BytesAnswer(made, 0, made.size_bytes, ends=ends, headers=headers)
-        if not file_name:
-            answer.headers["Content-Type"] = "application/json"
+        with closing as ends:
+            now = await self.stat(place)
+            if (now.etag, now.size_bytes) != (info.etag, info.size_bytes):
+                raise ChangedInputError(f"{place.name} changed while it was read", hint="ask again")
+            part = MemberPart.of(made)
+            saved = (
+                f"attachment; filename*=UTF-8''record-{numbers['number']}-{numbers['member']}.bin"
+            )
+            headers = object_headers(info, tag) | {
+                "Accept-Ranges": "bytes",
+                "Content-Disposition": saved,
+            }
+            if part.status == 416:
+                headers |= {"Content-Range": f"bytes */{part.size_bytes}"}
+                return Response(status_code=416, headers=headers)
+            if part.status == 206:
+                sent = f"bytes {part.start}-{part.stop - 1}/{part.size_bytes}"
+                headers |= {"Content-Range": sent}
+            answer = BytesAnswer(
+                made,
+                part.at,
+                made.size_bytes,
+                ends=ends.pop_all(),
+                status=part.status,
+                headers=headers,
+            )
+        if asked.is_played and part.media_type:
+            answer.headers["Content-Type"] = part.media_type
         return answer
+
+    async def stat(self, place: ObjectPlace) -> ObjectInfo:
+        """What the shard is now."""
+        config, policy = self.service.config, self.service.submitter.policy
+        with missing(place):
+            return await run_in_threadpool(lambda: place.opened(config, policy).stat(place.name))
+
+    async def _made(
+        self, request: Request, identity: Identity, place: ObjectPlace, order: dict[str, Any]
+    ) -> tuple[MadeFile, ExitStack]:
+        policy = self.service.submitter.policy
+        return await self.service.records.look(
+            place, policy, order, identity.name, request.is_disconnected
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a request for a member says of its bytes. ``is_played``: it has a ticket."""
+
+    range_: str | None
+    if_range: str | None
+    is_played: bool
+
+    def range_of(self, tag: str) -> str | None:
+        """The range that is wanted of a member with this tag; None: all of it."""
+        is_another = self.if_range is not None and self.if_range.strip() != tag
+        return None if is_another else self.range_
 
 
 def _add_shards(routes: APIRouter, looks: _Looks) -> None:
@@ -296,25 +415,61 @@ def _add_changed(routes: APIRouter, looks: _Looks) -> None:
 
 
 def _add_members(routes: APIRouter, looks: _Looks) -> None:
+    service = looks.service
+
     @routes.get(
         "/members/{bucket}/{name:path}",
-        dependencies=[Depends(looks.counted)],
+        dependencies=[Depends(looks.counted_reader)],
         response_class=Response,
-        responses={200: {"description": "The bytes, to be saved.", "content": _BYTES}, **_ASKED},
+        responses=_MEMBER_ANSWERS,
         summary="Read a member of a record",
     )
     async def read_member(
+        request: Request,
+        identity: Reader,
+        bucket: BucketPart,
+        name: NamePath,
+        number: Number,
+        member: MemberNumber,
+        range_: Annotated[
+            str | None, Header(alias="range", description="One range of bytes.")
+        ] = None,
+        if_range: Annotated[str | None, Header(description="An ETag: else all is sent.")] = None,
+    ) -> Response:
+        """The bytes of one member, up to 64 MiB, of a shard of any container; or a range of them,
+        of which up to 4 MiB are sent. With a ticket, a sound has its media type."""
+        place = object_place(service, request, identity, prefix=_MEMBERS)
+        numbers = {"number": number, "member": member}
+        await looks.note(request, identity, "data.read", place, **numbers)
+        asked = _Asked(range_, if_range, "ticket" in request.query_params)
+        return await looks.member(request, identity, place, numbers, asked)
+
+
+def _add_tickets(routes: APIRouter, looks: _Looks) -> None:
+    service = looks.service
+
+    @routes.post(
+        "/members/{bucket}/{name:path}",
+        dependencies=[Depends(looks.counted)],
+        response_model=MemberTicket,
+        responses=shown(200, example_of(MemberTicket)) | _ASKED,
+        summary="Have a ticket for a member",
+    )
+    async def ticket_for_member(
         request: Request,
         identity: Caller,
         bucket: BucketPart,
         name: NamePath,
         number: Number,
-        member: Annotated[int, Query(ge=0, le=NUMBER_MAX, description="Of the record, from 0 on.")],
-    ) -> Response:
-        """The bytes of one member, up to 64 MiB, of a shard of any container."""
-        place = object_place(looks.service, request, identity, prefix=b"/v1/members/")
-        await looks.note(request, identity, "data.read", place, number=number, member=member)
-        order = {"look": "payload", "number": number, "member": member}
-        return await looks.answer(
-            request, identity, place, order, file_name=f"record-{number}-{member}.bin"
-        )
+        member: MemberNumber,
+    ) -> MemberTicket:
+        """An address by which a browser's player reads this member, for ten minutes: it sends no
+        token. The address is good for nothing else."""
+        place = object_place(service, request, identity, prefix=_MEMBERS)
+        refuse_other_objects(place.name)
+        numbers = {"number": number, "member": member}
+        await looks.note(request, identity, "data.ticket", place, **numbers)
+        ticket, ends_at = service.tickets.made(identity.name, _said(request, number, member))
+        query = urlencode({**numbers, "ticket": ticket})
+        url = f"{sent_path(request).decode('ascii')}?{query}"
+        return validated(MemberTicket, {"url": url, "expires_at": rfc3339(ends_at)})

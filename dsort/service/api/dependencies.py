@@ -1,8 +1,9 @@
 """What routes ask for as parameters: who sent a request, and where a list goes on.
 
 A token comes in the header ``Authorization: Bearer ...`` and nowhere else, because addresses end up
-in logs. The client's address is the connection's; headers of proxies are not believed. A list goes
-on behind the last row of the page before: its number, as a text, is the cursor."""
+in logs; what an address may have is a ticket for one member of a shard (``security.tickets``). The
+client's address is the connection's; headers of proxies are not believed. A list goes on behind the
+last row of the page before: its number, as a text, is the cursor."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Admin",
     "Caller",
+    "Credentials",
     "Submitting",
     "address_of",
     "identity",

@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, Final
 
 from dsort.containers.registry import is_supported
@@ -29,13 +30,21 @@ from dsort.service.security.guard import SpecPolicy
 from dsort.spec.buckets import bucket_value
 from dsort.storage.bucket import Bucket, ObjectInfo
 
-__all__ = ["SHARDS_MAX", "ShardRecords", "listed_shards", "random_shards"]
+__all__ = [
+    "SHARDS_MAX",
+    "MemberPart",
+    "ShardRecords",
+    "listed_shards",
+    "random_shards",
+    "refuse_other_objects",
+]
 
 SHARDS_MAX: Final = 200
 NAMES_A_LISTING: Final = 1_000
 LIST_S_MAX: Final = 10.0
 LOOK_S_MAX: Final = 120.0
 COUNTS_BYTES_MAX: Final = 4 << 20
+HEAD_BYTES_MAX: Final = 512
 
 
 def listed_shards(
@@ -88,6 +97,42 @@ def random_shards(
     return [Entry(each.name, each.size_bytes) for each in sorted(kept, key=lambda one: one.name)]
 
 
+def refuse_other_objects(name: str) -> None:
+    """``SpecError`` for the name of what is no shard."""
+    if not is_supported(name):
+        raise SpecError([SpecProblem("name", "is not that of a shard: only shards have records")])
+
+
+@dataclass(frozen=True, slots=True)
+class MemberPart:
+    """Bytes ``start`` to ``stop`` of a member of ``size_bytes``, which are those of ``made`` from
+    ``at`` on. ``status``: 200 all of it, 206 a range, 416 it has none of the range.
+    ``media_type``: of a sound, else empty."""
+
+    made: MadeFile
+    at: int
+    status: int
+    size_bytes: int
+    start: int
+    media_type: str
+
+    @property
+    def stop(self) -> int:
+        """Where they end in the member."""
+        return self.start + self.made.size_bytes - self.at
+
+    @classmethod
+    def of(cls, made: MadeFile) -> MemberPart:
+        """What the process of the shard has written."""
+        head = bytearray(min(made.size_bytes, HEAD_BYTES_MAX))
+        made.read_into(memoryview(head), 0)
+        line, _, _ = head.partition(b"\n")
+        said = json.loads(line)
+        status, size_bytes = int(said["status"]), int(said["size_bytes"])
+        start, media_type = int(said.get("start", 0)), str(said.get("media_type", ""))
+        return cls(made, len(line) + 1, status, size_bytes, start, media_type)
+
+
 class ShardRecords:
     """Looks into shards for whoever wants to see data."""
 
@@ -100,10 +145,7 @@ class ShardRecords:
     ) -> tuple[MadeFile, ExitStack]:
         """What the process has written of the shard, and what to close once it is sent.
         ``ShardProblemError``, ``DsortError``."""
-        if not is_supported(place.name):
-            raise SpecError(
-                [SpecProblem("name", "is not that of a shard: only shards have records")]
-            )
+        refuse_other_objects(place.name)
         return await self._made(place, policy, order, client, gone)
 
     async def look_at_bucket(

@@ -25,6 +25,7 @@ from dsort.options import RunOptions
 from dsort.reading.places import ShardPlace
 from dsort.reading.shard import Record, Shard, extension_of
 from dsort.service.objects.previews import SHOWN_BYTES_MAX, Preview, preview_of
+from dsort.service.objects.ranges import UnsatisfiableRangeError, parse_range
 from dsort.sizes import format_bytes
 from dsort.spec.load import parse_spec
 from dsort.storage.bucket import Bucket
@@ -40,6 +41,8 @@ MEMBERS_SHOWN_MAX: Final = 64  # of a record with its content
 NAME_CHARACTERS_MAX: Final = 1024  # of a key or a name: a tar may have one of megabytes
 CONTENT_BYTES_MAX: Final = 6 << 20  # of all records that are shown at once
 PAYLOAD_BYTES_MAX: Final = 64 << 20
+RANGE_BYTES_MAX: Final = 4 << 20  # a player asks again from where an answer ends
+KIND_BYTES: Final = 4096
 RECORD_BYTES_MAX: Final = 64 << 20  # that a transform is tried on
 CHANGED_MAX: Final = 20
 MANIFEST_BYTES_MAX: Final = 32 << 20
@@ -75,7 +78,8 @@ def shown(shard: Shard, order: Order) -> Iterator[bytes]:
 
 
 def payload(shard: Shard, order: Order) -> Iterator[bytes]:
-    """The bytes of one member of a record."""
+    """One member of a record: a line that says what follows, and all of its bytes, or those that
+    the header ``Range`` asks for, ``RANGE_BYTES_MAX`` of them at most."""
     record, member = _record(shard, int(order["number"])), int(order["member"])
     if member >= len(record.sizes):
         raise NotFoundError(
@@ -83,11 +87,24 @@ def payload(shard: Shard, order: Order) -> Iterator[bytes]:
         )
     name = [*record.sizes][member]
     size_bytes = record.sizes[name]
-    if size_bytes > PAYLOAD_BYTES_MAX:
+    try:
+        part = parse_range(order["range"], size_bytes)
+    except UnsatisfiableRangeError:
+        yield to_json({"size_bytes": size_bytes, "status": 416}).encode() + b"\n"
+        return
+    # To read a part of what is compressed is to inflate all that comes before it.
+    if size_bytes > PAYLOAD_BYTES_MAX and (part is None or shard.record_index is None):
         raise TooLargeError(
             f"{name} has more than {format_bytes(PAYLOAD_BYTES_MAX)}", hint="`dsort cat` writes it"
         )
-    yield record.read(name)
+    start, stop = part or (0, size_bytes)
+    count = stop - start if part is None else min(stop - start, RANGE_BYTES_MAX)
+    preview = preview_of(name, record.read(name, 0, KIND_BYTES), size_bytes)
+    media_type = preview.media_type if preview.kind == "audio" else ""
+    said = {"size_bytes": size_bytes, "start": start, "media_type": media_type}
+    said["status"] = 200 if part is None else 206
+    yield to_json(said).encode() + b"\n"
+    yield record.read(name, start, count)
 
 
 def counts(bucket: Bucket, order: Order) -> Iterator[bytes]:

@@ -162,17 +162,41 @@
     dialog.showModal();
   }
 
+  /** Where a player finds a sound: it asks for ranges itself, and has no token. */
+  const ticketFor = async ({ bucket, shard, record, i }) => {
+    const path = dsort.dataPath("members", bucket, shard);
+    return (await dsort.api.post(path, undefined, { number: record.number, member: i })).url;
+  };
+
+  /** A ticket ends after a while, and then there is another one; where none is heeded (by another
+      replica of the service, say), the sound is loaded whole. */
   function sound(member, at) {
     const place = el("div");
-    const load = async () => {
+    const sources = [
+      () => ticketFor(at),
+      () => ticketFor(at),
+      async () => URL.createObjectURL(await bytesOf(member, at)),
+    ];
+    let tried = 0;
+    const player = el("audio", { controls: true, preload: "metadata", "aria-label": member.name });
+    const next = async () => {
+      const from = player.currentTime;
       try {
-        const url = URL.createObjectURL(await bytesOf(member, at));
-        const player = el("audio", { controls: true, src: url, "aria-label": member.name });
-        dsort.put(place, player);
-        player.focus();
+        if (tried === sources.length) throw new Error("The browser cannot decode it.");
+        player.src = await sources[tried++]();
+        player.currentTime = from;
       } catch (error) {
-        dsort.noteError(error);
+        if (error.problem) dsort.noteError(error);
+        else dsort.put(place, note(error.message));
       }
+    };
+    player.addEventListener("error", next);
+    player.addEventListener("playing", () => (tried = Math.min(tried, 1)));
+    const load = async () => {
+      await next();
+      if (!player.src) return; // and an error was told
+      dsort.put(place, player);
+      player.focus();
     };
     const words = `Load the sound (${dsort.bytes(member.size_bytes)})`;
     dsort.put(place, el("button", { type: "button", onclick: load }, words));
