@@ -16,9 +16,11 @@ import numpy as np
 import pytest
 
 from dsort.containers.tar.container import TAR
+from dsort.containers.tar.header import BLOCK_BYTES, padded_bytes
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
 from dsort.storage.open import open_bucket
+from dsort.workers import header_reader
 from dsort.workers.header_reader import HeaderReader, header_hops
 from dsort.workers.source import INPUTS_FILE, InputShard, inputs_bytes
 from dsort.workers.tasks import ExtractTask
@@ -32,7 +34,8 @@ FORGET_S_MAX = 5
 
 @pytest.fixture
 def shards(tmp_path: Path) -> list[InputShard]:
-    """Files of which the page cache has nothing; one of them is no tar, one does not exist."""
+    """Files of which the page cache has nothing; of one, payload looks like headers, one is no tar,
+    and one does not exist."""
     rng = random.Random(1)
     write_shards(
         tmp_path / "in",
@@ -43,6 +46,11 @@ def shards(tmp_path: Path) -> list[InputShard]:
             for number in range(SHARDS)
         },
     )
+    with (tmp_path / "in" / "1.tar").open("r+b") as file:
+        header = file.read(BLOCK_BYTES)
+        for key in range(RECORDS):
+            file.seek(key * (BLOCK_BYTES + padded_bytes(PAYLOAD_BYTES)) + BLOCK_BYTES)
+            file.write(header * (PAYLOAD_BYTES // BLOCK_BYTES))
     (tmp_path / "in" / "2.tar").write_bytes(rng.randbytes(PAYLOAD_BYTES))
     sizes = [(tmp_path / "in" / f"{number}.tar").stat().st_size for number in range(SHARDS)]
     (tmp_path / "in" / "3.tar").unlink()
@@ -90,9 +98,15 @@ def cached_pages(path: Path) -> list[bool]:
         return [bool(page & 1) for page in pages]
 
 
+@pytest.mark.parametrize("part_bytes", [8 << 20, 500_000])
 def test_headers_are_there_before_a_scan_and_payload_is_not(
-    tmp_path: Path, shards: list[InputShard], reader: HeaderReader
+    tmp_path: Path,
+    shards: list[InputShard],
+    reader: HeaderReader,
+    part_bytes: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(header_reader, "PART_BYTES_MIN", part_bytes)
     reader.begin(range(SHARDS))
     for number in range(SHARDS):
         assert reader.opened(task_of(shards, number)) is None, "it is no store"
