@@ -206,6 +206,12 @@ class Loader:
             shards[at], rows[at] = order.locate(places[at] - turn * mine.records)
         return check_batches(shards, rows, mine.global_batch, mine.records)
 
+    def __repr__(self) -> str:
+        rank, epoch = f"rank {self.rank} of {self.world_size}", f"epoch {self._begin.epoch}"
+        size = "single samples" if self.batch_size is None else f"batches of {self.batch_size}"
+        what = repr(self._dataset).strip("<>")
+        return f"<Loader of a {what}: {self.kind}, seed {self.seed}, {epoch}, {rank}, {size}>"
+
     def close(self) -> None:
         """Let go of open shards. An iterator ends its threads when it is closed or let go of."""
         self._dataset.close()

@@ -329,6 +329,13 @@ def test_check_counts_what_the_next_batches_hold(tmp_path: Path) -> None:
     assert mixed.shards_a_step > 2
 
 
+def test_a_loader_says_what_it_loads_without_reading_it(tmp_path: Path) -> None:
+    bucket = shards(tmp_path / "in", [20, 20])
+    said = repr(Loader(bucket, batch_size=10, rank=1, world_size=2, order="window(3)", seed=5))
+    assert said.startswith(f"<Loader of a Dataset of 2 shards in file://{tmp_path}/in: window(3),")
+    assert said.endswith(" seed 5, epoch 0, rank 1 of 2, batches of 10>")
+
+
 def test_a_state_of_another_dataset_order_or_seed_is_refused(tmp_path: Path) -> None:
     bucket = shards(tmp_path / "in", [9, 9])
     state = Loader(bucket, seed=1).state_dict()
