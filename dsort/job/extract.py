@@ -188,11 +188,14 @@ class Extraction:
             movement = self.job.movement
             workers, buffer_bytes = movement.workers, movement.buffer_bytes
             runs = runs_of(sizes, missing, workers=workers, buffer_bytes=buffer_bytes)
+        following = dict(zip(missing, missing[self.job.movement.workers :], strict=False))
         for run in runs:
-            tasks = tuple(map(self._task, run))
+            tasks = tuple(self._task(each, following.get(each, -1)) for each in run)
             yield tasks[0] if len(tasks) == 1 else ExtractRunTask(tasks)
 
-    def _task(self, ordinal: int) -> ExtractTask:
+    def _task(self, ordinal: int, following: int) -> ExtractTask:
+        """To extract a shard. ``following``: the one that its worker is going to be given next, -1
+        for none."""
         shard = self.job.inputs[ordinal]
         xxh3, written_by = self.job.input_checksums.get(ordinal, ("", ""))
         positions = self.positions
@@ -216,17 +219,18 @@ class Extraction:
             firsts=() if positions is None else positions.firsts(ordinal),
             counts=() if positions is None else positions.counts(ordinal),
             hops=self.job.movement.hops,
-            next_shard=self._next(ordinal),
+            next_shard=self._fetched(following),
             ahead=self._ahead(ordinal),
         )
 
-    def _next(self, ordinal: int) -> int:
-        """The shard to fetch meanwhile, -1 for none: of stores, where workers take turns."""
-        job, following = self.job, ordinal + self.job.movement.workers
-        gives_turns = job.runtime.name == "local" and not job.extractors_max
+    def _fetched(self, following: int) -> int:
+        """``following``, if it is to be fetched meanwhile, else -1: of stores, where workers take
+        turns."""
+        job = self.job
+        gives_turns = job.runtime.name in ("local", "ray") and not job.extractors_max
         # What steps make stands behind a shard in the buffer, which is to have room for it.
         fetches = self.spill and job.spec.ingest is None and not job.spec.makes_records
-        if not (gives_turns and fetches) or following >= len(job.inputs):
+        if following < 0 or not (gives_turns and fetches):
             return -1
         here = [each.ref.is_directory for each in job.input_places]
         is_table = job.spec.input_container.is_columnar or job.spec.carrier.is_columnar

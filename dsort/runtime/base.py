@@ -6,7 +6,7 @@ Workers answer with a value or an error; errors of any kind travel whole to the 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -38,7 +38,7 @@ from dsort.workers.tasks import (
 )
 from dsort.workers.worker import Worker
 
-__all__ = ["TASK_TRIES_MAX", "Runtime", "answer", "describe", "next_for", "reply"]
+__all__ = ["TASK_TRIES_MAX", "Runtime", "answer", "describe", "next_for", "next_in_turn", "reply"]
 
 TASK_TRIES_MAX = 3
 """A task that has taken so many workers with it fails the job."""
@@ -136,6 +136,20 @@ def next_for(node: str, waiting: Iterable[Task]) -> int:
         if getattr(task, "node", "") == node:
             return at
     return 0
+
+
+def next_in_turn(
+    own: int, fetches: Sequence[int], waiting: Iterable[Task], waiting_count: int
+) -> int:
+    """Which of the ``waiting`` tasks a free worker should do next, counted from 0, where input
+    shards are fetched ahead: that of the shard that it fetches itself (``own``, -1: none), else the
+    first whose shard nobody fetches, else the last one, which is fetched last. ``fetches``: of all
+    workers."""
+    some = [getattr(each, "shard", -1) for each in islice(waiting, 2 * len(fetches))]
+    if own >= 0 and own in some:
+        return some.index(own)
+    free = (at for at, shard in enumerate(some) if shard < 0 or shard not in fetches)
+    return next(free, waiting_count - 1)
 
 
 def answer(worker: Worker, task: Task) -> tuple[TaskDone | None, DsortError | None]:

@@ -17,13 +17,12 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from dsort.errors import DsortError, ScratchLostError, WorkerLostError
-from dsort.runtime.base import TASK_TRIES_MAX, describe
+from dsort.runtime.base import TASK_TRIES_MAX, describe, next_in_turn
 from dsort.runtime.forked import ForkedProcess, can_fork
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Request, make_scratch, open_scratch, scratch_owner
@@ -245,17 +244,11 @@ class LocalRuntime:
         host.fetches = getattr(ticket.task, "next_shard", -1)
 
     def _next(self, host: _Host, waiting: deque[_Ticket]) -> _Ticket:
-        """What its worker fetches already; else the first task whose shard no other one fetches;
-        else the last one, which is fetched last."""
-        fetched = [each.fetches for each in self._hosts if each.fetches >= 0]
-        if not fetched:
+        fetches = [each.fetches for each in self._hosts]
+        if max(fetches) < 0:
             return waiting.popleft()
-        some = [getattr(each.task, "shard", -1) for each in islice(waiting, 2 * len(self._hosts))]
-        at = len(waiting) - 1
-        if host.fetches >= 0 and host.fetches in some:
-            at = some.index(host.fetches)
-        else:
-            at = next((n for n, shard in enumerate(some) if shard not in fetched), at)
+        tasks = (each.task for each in waiting)
+        at = next_in_turn(host.fetches, fetches, tasks, len(waiting))
         ticket = waiting[at]
         del waiting[at]
         return ticket

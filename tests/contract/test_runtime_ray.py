@@ -15,12 +15,15 @@ import pytest
 from dsort.errors import SpecError, StorageError, WorkerLostError
 from dsort.runtime.base import TASK_TRIES_MAX, Runtime
 from dsort.stop_flag import StopFlag
+from dsort.workers.tasks import ExtractTask
 from tests.contract.runtime_suite import OneRuntimeSuite, RuntimeSuite
 from tests.support.commands import SPEC, CommandLine
 from tests.support.datasets import files_of, small_dataset, write_shards
+from tests.support.engine import run_local
 from tests.support.inline_runtime import run_inline
 from tests.support.ray_here import ray_here
 from tests.support.runtime_work import Work, done_shards, lasting_runtime, release
+from tests.support.web_server import web_server
 
 pytestmark = pytest.mark.ray
 
@@ -160,3 +163,34 @@ class TestRayRuntime(RuntimeSuite):
 
 class TestOneRayRuntime(OneRuntimeSuite):
     """Comes last: it keeps half of the CPUs."""
+
+
+def test_workers_fetch_ahead_from_a_store_and_are_given_what_they_fetched(
+    ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dsort.runtime.ray.workers import RayWorkers
+
+    write_shards(tmp_path / "in", small_dataset(1, shards=7))
+    spec = {**SPEC, "input_bck": "in", "output_bck": "out"}
+    run_inline(spec, tmp_path)
+    given: list[tuple[int, int, int]] = []
+    choose = RayWorkers._next
+
+    def noted(self: RayWorkers, host: Any, waiting: Any) -> int:
+        at = choose(self, host, waiting)
+        task = waiting[at].task
+        if isinstance(task, ExtractTask):
+            given.append((host.fetches, task.shard, task.next_shard))
+        return at
+
+    monkeypatch.setattr(RayWorkers, "_next", noted)
+    with web_server(tmp_path) as server:
+        far = {"input_bck": f"http://{server.host}/in", "input_format": {"template": "in-{0..6}"}}
+        run_local(tmp_path, {**spec, **far, "output_bck": "far"}, runtime="ray", workers=2)
+        asked = [each for each in server.requests if each.startswith("GET")]
+    assert files_of(tmp_path / "far", "*") == files_of(tmp_path / "out", "*")
+    assert sorted(shard for _, shard, _ in given) == list(range(7))
+    assert {follows for _, _, follows in given} - {-1}, "something is fetched ahead"
+    in_turn = [shard for fetched, shard, _ in given if fetched == shard]
+    assert len(in_turn) >= 4, "most of what is fetched ahead is what the worker gets"
+    assert len(asked) <= 8, "hardly a shard is fetched twice"

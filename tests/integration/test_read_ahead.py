@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from dsort.errors import ChangedInputError
+from dsort.runtime.base import next_in_turn
 from dsort.runtime.local import LocalRuntime
 from dsort.storage.bucket import ReadObject
 from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.read_ahead import ReadAhead
 from dsort.workers.source import InputShard
-from dsort.workers.tasks import ExtractTask
+from dsort.workers.tasks import ExtractTask, PublishTask
 from tests.support.datasets import Member, Shard, files_of, write_shards
 from tests.support.engine import run_local, spec_of
 from tests.support.hooked_bucket import HookedBucket, HookedReadObject
@@ -123,6 +124,23 @@ def test_without_room_for_two_nothing_is_read_ahead(
     assert content(ahead, task(bucket, 0, 1)) == bytes(100 * KIB)
     ahead.close()
     assert bucket.opened_names == Counter({"0.tar": 1})
+
+
+def test_a_worker_is_given_the_shard_that_it_fetches() -> None:
+    def extract(shard: int) -> ExtractTask:
+        return ExtractTask(shard, f"{shard}.tar", 1, "", "index", spill=True, partitions=1)
+
+    waiting = [*map(extract, range(2, 9))]
+    for own, fetches, wanted in (
+        (3, [2, 3], 3),  # its own, though it is not the first
+        (-1, [2, -1], 3),  # another one fetches the first
+        (1, [2, 1], 3),  # what it fetched was given to another worker
+        (-1, [-1, -1], 2),
+    ):
+        assert waiting[next_in_turn(own, fetches, waiting, len(waiting))].shard == wanted
+    assert next_in_turn(-1, [2, 3, -1], waiting[:2], 2) == 1, "the last one is fetched last"
+    others = [PublishTask(()), PublishTask(())]
+    assert next_in_turn(5, [5, -1], others, 2) == 0
 
 
 def test_a_job_asks_a_store_for_each_shard_once(

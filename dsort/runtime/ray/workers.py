@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dsort.errors import DsortError, WorkerLostError
-from dsort.runtime.base import TASK_TRIES_MAX, answer, describe, next_for
+from dsort.runtime.base import TASK_TRIES_MAX, answer, describe, next_for, next_in_turn
 from dsort.runtime.ray.exchange import RayExchange
 from dsort.runtime.ray.library import LOST_ERRORS, RayError, RayTaskError, ray
 from dsort.runtime.ray.messages import bug, cause, located, node_words
@@ -49,7 +49,8 @@ class _Attempt:
 @dataclass(slots=True, eq=False)
 class _Host:
     """One actor. ``location``: None, and ``scratch_node``: "", until they are known; ``is_ready``:
-    it has said so, and no other was lost since; ``attempt``: what it is doing."""
+    it has said so, and no other was lost since; ``attempt``: what it is doing; ``fetches``: the
+    input shard that it reads meanwhile, or -1."""
 
     actor: Any
     number: int
@@ -57,6 +58,7 @@ class _Host:
     scratch_node: str = ""
     is_ready: bool = False
     attempt: _Attempt | None = None
+    fetches: int = -1
 
     def __str__(self) -> str:
         return f"worker {self.number}" + (f" on node {self.location.node}" if self.location else "")
@@ -112,6 +114,8 @@ class RayWorkers:
         """See :class:`~dsort.runtime.base.Runtime`."""
         waiting = deque(_Attempt(task, 1) for task in tasks)
         busy = 0
+        for host in self._hosts:
+            host.fetches = -1
         while waiting or busy:
             if not busy:
                 self.wait()
@@ -119,9 +123,10 @@ class RayWorkers:
                 if not waiting:
                     break
                 if host.is_ready and not host.attempt and self._may_do(host, workers_max):
-                    at = next_for(host.scratch_node, (each.task for each in waiting))
+                    at = self._next(host, waiting)
                     host.attempt = waiting[at]
                     del waiting[at]
+                    host.fetches = getattr(host.attempt.task, "next_shard", -1)
                     self._asked[host.actor.do.remote(host.attempt.task)] = host
                     busy += 1
             reference, heard = self._answered()
@@ -134,6 +139,13 @@ class RayWorkers:
                 self._scratch_nodes.lose(done.node)
             if attempt is not None and done is not None:
                 yield attempt.task, done
+
+    def _next(self, host: _Host, waiting: deque[_Attempt]) -> int:
+        """Which task it is to do: of shards that are fetched ahead, or else of its node."""
+        fetches, tasks = [each.fetches for each in self._hosts], (each.task for each in waiting)
+        if max(fetches) < 0:
+            return next_for(host.scratch_node, tasks)
+        return next_in_turn(host.fetches, fetches, tasks, len(waiting))
 
     def _may_do(self, host: _Host, workers_max: int | None) -> bool:
         """Whether it is one of the ``workers_max`` that do a kind of task. They stay the same ones:
