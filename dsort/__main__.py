@@ -6,26 +6,21 @@ Importing the verbs takes a quarter of a second, in which the user may press Ctr
 from __future__ import annotations
 
 import atexit
-import gc
 import os
 import signal
 import sys
 import threading
 
-from dsort.late_methods import compile_methods_late
+from dsort.late_methods import load_quickly
 
 __all__ = ["main"]
-
-COLLECTED_AFTER = 200_000
-"""Objects. What is loaded is no garbage: to look for some after each 700 is 5 % of a small job."""
 
 
 def main() -> int:
     """Run the command line of this process, and end it. Returns the exit code where others have
     something to do in this process: a thread of theirs runs, or a profiler."""
     try:
-        gc.set_threshold(COLLECTED_AFTER, *gc.get_threshold()[1:])
-        compile_methods_late()
+        load_quickly()
         from dsort.cli.main import main as run
     except KeyboardInterrupt:
         os.write(2, b"error: stopped by SIGINT\n")

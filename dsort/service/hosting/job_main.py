@@ -1,4 +1,4 @@
-"""The process of one attempt at a job: ``python -m dsort.service.hosting.job_main JOB ATTEMPT``.
+"""The process of one attempt at a job: ``python -m dsort.service.hosting.job_start JOB ATTEMPT``.
 
 It reads its job from the database, does it, and writes to the database how it ended. It exits with
 0 once the job is over, however it ended. With any other code the job still counts as running, and
@@ -213,7 +213,3 @@ def _lost() -> None:
 def _last_words(text: str) -> None:
     with contextlib.suppress(OSError):  # a full disk keeps nobody from ending
         os.write(2, f"{text}\n".encode())
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

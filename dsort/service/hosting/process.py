@@ -86,7 +86,7 @@ def oom_kills() -> int | None:
     return None
 
 
-MODULE = "dsort.service.hosting.job_main"
+MODULE = "dsort.service.hosting.job_start"
 LEFT_ALONE = 128 + signal.SIGTERM
 """How a job process ends that was asked by a signal, not by its job's owner, to end: it leaves the
 job as it is, for another process to go on with."""
