@@ -36,8 +36,7 @@ SHORT_BYTES_MAX = 512
 ROWS_AT_ONCE = 16384
 GATHERED_BYTES: Final = 1 << 20
 """So much is gathered at a time: it stays in the processor's cache until it is written."""
-_ROWS_A_VIEW: Final = 256
-_VIEWS_SHARE_MAX: Final = 16
+_VIEWS_MAX: Final = 16
 _PUT_AT_ONCE: Final = 4096
 _SPARE_SHARE: Final = 3
 """Rows as long as the longest are put, if that is not more times as many bytes."""
@@ -58,11 +57,10 @@ def are_short(segments: Segments) -> bool:
 
 
 def rows_at_once(segments: Segments, views: int = 1) -> int:
-    """How many records of ``segments``, which are short, to gather at a time; some more where
-    they are in many ``views``, each of which takes 3 µs."""
+    """How many records of ``segments``, which are short, to gather at a time; so many from each of
+    several ``views``: a tenth less time than so many from all."""
     rows = GATHERED_BYTES * len(segments.start) // max(int(segments.length.sum()), 1)
-    rows = max(min(rows, ROWS_AT_ONCE), 1)
-    return min(max(rows, _ROWS_A_VIEW * views), _VIEWS_SHARE_MAX * rows)
+    return max(min(rows, ROWS_AT_ONCE), 1) * min(views, _VIEWS_MAX)
 
 
 class Gatherer:

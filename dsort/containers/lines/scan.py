@@ -1,8 +1,9 @@
 """Lines in windows on a file: where each begins and ends, and the key of each.
 
 A line is what ends in a line feed; a carriage return before it is part of the line. Line feeds are
-found by vectorised steps (0.4 ns a byte), and a file whose records are numbered is looked through
-once, by windows of any size. Where keys stand in the lines, a window holds a line as a whole.
+found by vectorised steps (0.1 to 0.2 ns a byte), and a file whose records are numbered is looked
+through once, by windows of any size. Where keys stand in the lines, a window holds a line as a
+whole.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ BOM: Final = b"\xef\xbb\xbf"
 KEYED_LINE_BYTES_MAX: Final = 256 << 20
 """A line whose key is asked for is read whole: a file without line feeds must not fill memory."""
 
-_BLOCK_BYTES: Final = 256 << 10
-"""A comparison of so many bytes stays in the processor's cache."""
+_BLOCK_BYTES: Final = 1 << 20
+"""What is compared stays in the processor's cache. Of less, calls cost as much as bytes: of 256 KiB
+0.18 ns a byte in place of 0.11, lines of 3 KB."""
 _KEYS_BYTES: Final = 4 << 20
 _HEAD_BYTES: Final = 8
 _WORD_BYTES: Final = 8
