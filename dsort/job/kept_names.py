@@ -58,7 +58,7 @@ class KeptNames(OutputNames):
         """The same."""
         return self
 
-    def name(self, group: int, number: int) -> str:
+    def _inside(self, group: int, number: int) -> str:
         """The name of shard ``number``."""
         return self.listed[number]
 
