@@ -13,7 +13,7 @@ import pytest
 from dsort.errors import DuplicateError
 from dsort.scratch import columns
 from dsort.scratch.spill import SpillReader
-from dsort.workers import creator, payload_spill
+from dsort.workers import gathering, payload_spill
 from dsort.workers.tasks import DuplicatesTask
 from tests.support.datasets import files_of
 from tests.support.engine import count_of, spec_of
@@ -68,7 +68,7 @@ def test_a_partition_larger_than_the_buffer_is_read_in_long_ranges(
 def test_short_lines_come_out_the_same_whatever_the_movement_and_the_buffer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long: bool
 ) -> None:
-    for module in (creator, payload_spill):
+    for module in (gathering, payload_spill):
         monkeypatch.setattr(module, "ROWS_AT_ONCE", 50)
     everything = some_lines(tmp_path / "in", long=long)
     outputs = []

@@ -329,9 +329,12 @@ class LocalBucket:
                 raise InvariantError(f"discard of {prefix!r}, not under {INTERNAL_PREFIX}")
             encoded_prefix(prefix)
         for prefix in token_prefixes:
-            *parts, last = prefix.split("/")
-            with self._doing(f"remove {prefix}*"), contextlib.suppress(FileNotFoundError):
-                remove_below(self._root, parts, last)
+            self._remove(prefix)
+
+    def _remove(self, prefix: str) -> None:
+        *parts, last = prefix.split("/")
+        with self._doing(f"remove {prefix}*"), contextlib.suppress(FileNotFoundError):
+            remove_below(self._root, parts, last)
 
     def free_bytes(self) -> int:
         """Room that is left for us on the file system that holds, or will hold, the directory."""
