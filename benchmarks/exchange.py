@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 import psutil
 
+from benchmarks.memory import own_bytes
 from benchmarks.shaped_links import Link, LinkError, shaped_links
 from dsort.runtime.ray.block_client import BlockClient
 from dsort.runtime.ray.block_server import BlockPlace, BlockServer
@@ -180,20 +181,13 @@ def _cpu_s() -> float:
     return used.user + used.system
 
 
-def _peak_bytes() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) << 10
-    return 0
-
-
 def _serve_blocks(address: str, scratch: Path, key: BlockKey, pipe: Any) -> None:
     server = BlockServer(Scratch(scratch), NODE, key, BlockPlace(), address)
     pipe.send(server.location)
     pipe.recv()
     before_s = _cpu_s()
     pipe.recv()
-    pipe.send((_cpu_s() - before_s, _peak_bytes()))
+    pipe.send((_cpu_s() - before_s, own_bytes("VmHWM")))
 
 
 def _take_blocks(address: str, scratch: Path, key: BlockKey, pipe: Any, total_bytes: int) -> None:
@@ -215,7 +209,7 @@ def _take_blocks(address: str, scratch: Path, key: BlockKey, pipe: Any, total_by
     pipe.recv()
     before_s, began = _cpu_s(), time.perf_counter()
     take(_blocks(total_bytes))
-    pipe.send((time.perf_counter() - began, _cpu_s() - before_s, _peak_bytes()))
+    pipe.send((time.perf_counter() - began, _cpu_s() - before_s, own_bytes("VmHWM")))
     client.close()
 
 
@@ -242,7 +236,7 @@ def _serve_socket(address: str, scratch: Path, key: BlockKey, pipe: Any) -> None
                 sent = os.sendfile(taken.fileno(), file, at, left)
                 at, left = at + sent, left - sent
         pipe.recv()
-        pipe.send((_cpu_s() - before_s, _peak_bytes()))
+        pipe.send((_cpu_s() - before_s, own_bytes("VmHWM")))
 
 
 def _take_socket(address: str, scratch: Path, key: BlockKey, pipe: Any, total_bytes: int) -> None:
@@ -258,7 +252,7 @@ def _take_socket(address: str, scratch: Path, key: BlockKey, pipe: Any, total_by
             left = buffer.data
             while left:
                 left = left[server.recv_into(left) :]
-        pipe.send((time.perf_counter() - began, _cpu_s() - before_s, _peak_bytes()))
+        pipe.send((time.perf_counter() - began, _cpu_s() - before_s, own_bytes("VmHWM")))
 
 
 # --- Ray ----------------------------------------------------------------------------------------

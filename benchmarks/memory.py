@@ -20,6 +20,7 @@ __all__ = [
     "TreeSampler",
     "drop_caches",
     "group_parent",
+    "own_bytes",
     "touch_memory",
 ]
 
@@ -228,3 +229,12 @@ def touch_memory(wanted_bytes: int) -> None:
     if size > 0:
         with mmap.mmap(-1, size) as pages:
             pages[:: mmap.PAGESIZE] = bytes(size // mmap.PAGESIZE)
+
+
+def own_bytes(field: str) -> int:
+    """What ``/proc/self/status`` says of this process: ``VmRSS``, or ``VmHWM`` for its peak. The
+    peak of ``getrusage`` may be that of the process which began this one."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) << 10
+    raise ValueError(f"/proc/self/status has no {field}")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.memory import own_bytes
 from dsort.containers.registry import container_of
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
 from dsort.data.hashes import shard_seed, shuffle_words
@@ -98,13 +99,6 @@ def plan_index(store: IndexStore, shards: int, shard_bytes: int) -> int:
     return len(merge_pieces(pieces))
 
 
-def _memory_bytes(field: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) * 1024
-    raise ValueError(f"/proc/self/status has no {field}")
-
-
 def main() -> None:
     """Make the index, plan, print the report."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -116,7 +110,7 @@ def main() -> None:
         shards = make_index(store, arguments.rows, arguments.seed)
         # Forget the peak of making the index: what follows is planning's own.
         Path("/proc/self/clear_refs").write_text("5")
-        before_bytes = _memory_bytes("VmRSS")
+        before_bytes = own_bytes("VmRSS")
         start = time.perf_counter()
         outputs = plan_index(store, shards, SHARD_BYTES)
         seconds = time.perf_counter() - start
@@ -125,7 +119,7 @@ def main() -> None:
         "shards": outputs,
         "plan_seconds": seconds,
         "before_bytes": before_bytes,
-        "peak_bytes": _memory_bytes("VmHWM"),
+        "peak_bytes": own_bytes("VmHWM"),
     }
     print(json.dumps(report))
 

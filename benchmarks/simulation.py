@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 from benchmarks.arithmetic_workers import ArithmeticRuntime, Scale
 from benchmarks.costs import Layout, costs_of, requests_of
+from benchmarks.memory import own_bytes
 from benchmarks.null_bucket import NullBucket
 from dsort.data.tally import Tally
 from dsort.job.coordinator import run_job
@@ -68,7 +68,7 @@ def simulate(
         report = run_job(job, Tally())
     result.partitions = job.movement.partitions
     result.output_shards = report.output_shards
-    result.peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    result.peak_bytes = own_bytes("VmHWM")
     traffic = runtime.traffic
     result.messages = {
         kind: {
@@ -134,16 +134,9 @@ class _Listener:
             seconds = own - self._began
             self._began = own
             self._result.phase_seconds[event.phase] = seconds
-            self._result.rss_bytes[event.phase] = _rss_bytes()
+            rss_bytes = self._result.rss_bytes[event.phase] = own_bytes("VmRSS")
             if self._progress:
-                print(f"{event.phase}: {seconds:.1f} s, {_rss_bytes() >> 20} MiB", flush=True)
-
-
-def _rss_bytes() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise ValueError("/proc/self/status has no VmRSS")
+                print(f"{event.phase}: {seconds:.1f} s, {rss_bytes >> 20} MiB", flush=True)
 
 
 def report_of(result: Simulated) -> dict[str, Any]:
