@@ -108,12 +108,11 @@ VALUES: list[Any] = [
 ]  # fmt: skip
 
 
-def test_whatever_is_written_the_answer_is_a_spec_or_problems_in_plain_words() -> None:
+def test_whatever_is_written_the_answer_is_a_spec_or_problems_in_plain_words(
+    rng: random.Random,
+) -> None:
     """Random values in random fields: nothing but ``SpecError``, and no jargon. So the table of
     plain words is complete."""
-    seed = random.randrange(2**32)
-    print(f"seed: {seed}")
-    rng = random.Random(seed)
     whole = parse_spec(small()).spec.canonical()
     names = [*whole, "dsorter_type", "bck", "extension", "order_file", "missing_shards", "other"]
     parts = {
@@ -124,10 +123,10 @@ def test_whatever_is_written_the_answer_is_a_spec_or_problems_in_plain_words() -
     refused, count = 0, examples(3000)
     for _ in range(count):
         mapping = dict(small(algorithm=dict(rng.choice([CONTENT, {"kind": "shuffle"}]))))
-        for name in rng.sample(names, rng.randint(1, 4)):
+        for name in rng.sample(names, rng.randint(0, 3)):
             mapping[name] = rng.choice(VALUES)
         for part, fields in parts.items():
-            if rng.random() < 0.5:
+            if rng.random() < 0.2:
                 mapping[part] = {rng.choice(fields): rng.choice(VALUES) for _ in range(3)}
         said = ""
         try:
