@@ -97,7 +97,8 @@ class Extraction:
     not known yet.
 
     ``done``: what is known of each shard that is extracted; ``locations``: the shared file
-    that says which node has it, "" as long as not all are.
+    that says which node has it, "" as long as not all are; ``resumed``: some of it is what an
+    earlier attempt noted in its journal.
     """
 
     job: Job
@@ -114,6 +115,7 @@ class Extraction:
     positions: InputPositions | None = None
     done: dict[int, ShardExtracted] = field(default_factory=dict)
     locations: str = ""
+    resumed: bool = False
     _scratch_nodes: list[str] = field(default_factory=list)
     _versions: int = 0
     _lost: int = 0
@@ -170,6 +172,7 @@ class Extraction:
             there = self.job.runtime.ask(node, Indexed(self.stage, shards))
             for each, is_there in zip(known, there.tolist(), strict=True):
                 if is_there:
+                    self.resumed = True
                     self._take(each, again=True)
 
     def spilled_by(self) -> dict[str, tuple[int, ...]]:

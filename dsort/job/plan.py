@@ -14,7 +14,7 @@ import xxhash
 
 from dsort.data.packed_texts import PackedTexts
 from dsort.data.tally import Tally, parse_tally, tally_rows
-from dsort.errors import InvariantError, SpecError, SpecProblem, StorageError
+from dsort.errors import DsortError, InvariantError, SpecError, SpecProblem, StorageError
 from dsort.job.borders import choose_borders, readings_for_borders
 from dsort.job.classes import CLASSES_FILE, count_job_classes
 from dsort.job.cut_rules import cut_rule
@@ -558,14 +558,15 @@ def _check_nothing_lost(dropped: Dropped, extraction: Extraction, ordering: Orde
     kept = sum(facts.records for facts in ordered)
     left_out = sum(facts.dropped for facts in ordered)
     if (left_out, kept) != (dropped.count, records - dropped.count):
-        raise InvariantError(
+        raise _mismatch(
+            extraction,
             f"{records} records were extracted and {dropped.count} are to be dropped, but {kept} "
-            f"are planned and {left_out} were dropped"
+            f"are planned and {left_out} were dropped",
         )
     stored = sum(facts.stored_bytes for facts in extracted)
     planned = sum(facts.stored_bytes for facts in ordered)
     if planned > stored or (not dropped.count and planned != stored):
-        raise InvariantError(f"{stored} bytes were extracted, but {planned} are planned")
+        raise _mismatch(extraction, f"{stored} bytes were extracted, but {planned} are planned")
 
 
 def _check_nothing_lost_by_join(extraction: Extraction, ordered: Sequence[OrderDone]) -> None:
@@ -576,7 +577,19 @@ def _check_nothing_lost_by_join(extraction: Extraction, ordered: Sequence[OrderD
     stored = sum(facts.stored_bytes for facts in extraction.done.values())
     planned = sum(facts.stored_bytes for facts in ordered)
     if kept + left_out != records or planned > stored or (not left_out and planned != stored):
-        raise InvariantError(
+        raise _mismatch(
+            extraction,
             f"{records} records of {stored} bytes were extracted; {kept} of {planned} bytes are "
-            f"planned, and {left_out} were left out"
+            f"planned, and {left_out} were left out",
         )
+
+
+def _mismatch(extraction: Extraction, what: str) -> DsortError:
+    """The error of counts that differ. What an earlier attempt noted may have been changed since;
+    what was extracted just now cannot."""
+    if not extraction.resumed:
+        return InvariantError(what)
+    return StorageError(
+        f"the journal of job {extraction.job.job_id} does not match its scratch: {what}",
+        hint="the job cannot be resumed; start it again",
+    )
