@@ -25,6 +25,7 @@ from dsort.runtime.ray.block_tickets import BlockKey, ForgedTicketError, TicketE
 from dsort.scratch.directory import Scratch
 from dsort.scratch.spill import BLOCK_BYTES, Payload, SpillBlock, SpillWriter
 from tests.support.certificates import make_certificate
+from tests.support.ports import free_port
 from tests.support.service_process import await_that
 
 NODE = "token@node"
@@ -90,9 +91,9 @@ def test_a_block_is_the_ranges_one_after_the_other(
 def test_a_server_listens_on_one_address_and_on_a_port_of_its_range(
     serve: Callable[..., BlockServer], client: BlockClient
 ) -> None:
+    port = free_port()
     with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
+        held.bind(("127.0.0.1", port))
         with pytest.raises(NoBlocksError, match=f"no port of {port} to {port}.*in use"):
             serve(place=BlockPlace((port, port)))
     place = BlockPlace((port, port))
@@ -232,9 +233,9 @@ class Stalling(BlockServer):
 def test_a_stream_that_stands_still_ends_in_time(
     serve: Callable[..., BlockServer], client: BlockClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block_client, "CALL_S_MAX", 0.5)
+    monkeypatch.setattr(block_client, "CALL_S_MAX", 1.0)
     server = serve(Stalling)
-    with pytest.raises(UnreachableError, match=r"no block came within 0\.5 s"):
+    with pytest.raises(UnreachableError, match=r"no block came within 1 s"):
         client.begin(server.location, NODE, WHOLE).result(timeout=30)
     assert isinstance(server, Stalling)
     assert server.sent == 1
@@ -326,9 +327,10 @@ def test_a_connection_that_was_kept_and_has_ended_is_made_anew(
 def test_who_says_nothing_or_nonsense_is_cut_off_and_others_are_served(
     serve: Callable[..., BlockServer], client: BlockClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block_server, "HELLO_S_MAX", 0.05)
     monkeypatch.setattr(block_server, "CONNECTIONS_MAX", 3)
     server = serve()
+    usual_s = block_server.HELLO_S_MAX
+    monkeypatch.setattr(block_server, "HELLO_S_MAX", 0.05)
     port = int(server.location.rpartition(":")[2])
     for said in (b"", b"\1\0\0\0", LENGTH.pack(FAILURE), b"GET / HTTP/1.1\r\n\r\n"):
         with socket.create_connection(("127.0.0.1", port), timeout=30) as stranger:
@@ -336,6 +338,7 @@ def test_who_says_nothing_or_nonsense_is_cut_off_and_others_are_served(
             with contextlib.suppress(ConnectionResetError):
                 assert stranger.recv(1) == b"", said
     await_that(lambda: not server._connections)
+    monkeypatch.setattr(block_server, "HELLO_S_MAX", usual_s)  # a busy machine may make us late
     assert bytes_of(client.begin(server.location, NODE, WHOLE)) == SPILLED
     held = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(3)]
     try:

@@ -246,10 +246,11 @@ def test_a_place_where_no_file_can_be_is_said_so(tmp_path: Path) -> None:
 def test_a_client_that_hangs_in_a_transaction_does_not_keep_its_locks(
     postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    url = postgres.cleared_database()  # has its tables: to make them may take pauses of this length
     monkeypatch.setattr(engine, "IDLE_MS_MAX", 200)
     names = select(locks.c.name)
     with (
-        open_database(postgres.fresh_database(), silence_s_max=10) as opened,
+        open_database(url, migrate=False, silence_s_max=10) as opened,
         pytest.raises(SQLAlchemyError),
         opened.writing(alone="dispatch"),
         opened.writing(alone="dispatch") as second,

@@ -85,6 +85,11 @@ def test_a_program_is_told_places_and_key_and_no_shell_reads_them(tmp_path: Path
     assert not (tmp_path / "b").exists()
 
 
+def timeout_for(words: str) -> str:
+    """Short where the program is to take too long; a busy machine holds up the others, too."""
+    return "1s" if words == "longer than 1 s" else "60s"
+
+
 @pytest.mark.parametrize(
     ("script", "words"),
     [
@@ -104,7 +109,7 @@ def test_a_program_that_goes_wrong_at_a_record_loses_that_alone(
     script: str, words: str, tmp_path: Path, temporary: Path
 ) -> None:
     shards(tmp_path, "r0", "bad", "r1")
-    step = shell(f'if [ "$KEY" = bad ]; then {script}; fi', timeout="1s")
+    step = shell(f'if [ "$KEY" = bad ]; then {script}; fi', timeout=timeout_for(words))
     report = run_local(tmp_path, with_steps(step, on_error="skip", rejects=True))
     assert [name for name in records_out(tmp_path) if name.endswith("jpg")] == ["r0.jpg", "r1.jpg"]
     (reject,) = rejects_of(tmp_path, report)
@@ -191,7 +196,8 @@ def test_of_many_records_those_are_lost_at_which_the_program_fails_alone(
 ) -> None:
     keys = [f"r{n}" for n in range(5)]
     shards(tmp_path, *keys[:2], "bad", *keys[2:])
-    spec = with_steps(tar_filter(change, timeout="1s"), on_error="skip", rejects=True)
+    step = tar_filter(change, timeout=timeout_for(words))
+    spec = with_steps(step, on_error="skip", rejects=True)
     report = run_local(tmp_path, spec)
     assert [name for name in records_out(tmp_path) if name.endswith("jpg")] == [
         f"{key}.jpg" for key in keys

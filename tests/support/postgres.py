@@ -12,7 +12,6 @@ import pwd
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -28,6 +27,7 @@ import pg8000.native
 from dsort.service.database.engine import open_database
 from dsort.service.database.tables import locks, metadata
 from tests.support.debian import apt_install
+from tests.support.ports import free_port
 
 __all__ = ["PostgresServer", "postgres_server", "programs"]
 
@@ -178,9 +178,7 @@ def _make_cluster(binaries: Path, directory: Path, password: str, someone: dict[
 def _start(
     binaries: Path, directory: Path, someone: dict[str, Any]
 ) -> tuple[subprocess.Popen[bytes], int]:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port: int = held.getsockname()[1]
+    port = free_port()
     command = [str(binaries / "postgres"), "-D", str(directory / "data"), "-p", str(port)]
     for name, value in SETTINGS.items():
         command += ["-c", f"{name}={value}"]

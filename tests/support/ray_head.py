@@ -12,7 +12,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from pathlib import Path
 import psutil
 
 from tests.support.commands import ROOT
+from tests.support.ports import free_port
 
 __all__ = ["RayHead", "ray_head"]
 
@@ -70,7 +70,7 @@ def ray_head(cpus: int) -> Iterator[RayHead]:
         "RAY_AUTH_TOKEN": secrets.token_hex(24),
         "RAY_USAGE_STATS_ENABLED": "0",
     }
-    port = _free_port()
+    port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block",
          f"--port={port}", "--include-dashboard=false",
@@ -90,13 +90,6 @@ def ray_head(cpus: int) -> Iterator[RayHead]:
     finally:
         _stop(process)
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port: int = held.getsockname()[1]
-        return port
 
 
 def _read_until_started(process: subprocess.Popen[str]) -> list[str]:

@@ -1,0 +1,31 @@
+"""Ports for servers that are told which one to take, and cannot be given port 0."""
+
+from __future__ import annotations
+
+import random
+import socket
+from pathlib import Path
+
+__all__ = ["free_port"]
+
+EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+LOWEST = 20_000
+"""Below it are the ports of Ray's workers, and those of well-known servers."""
+
+_draw = random.SystemRandom()  # two processes of a run must not try the same ones
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that is free, and stays so: it is none of those that the system gives to
+    connections, and to servers that take any port. A thousand of them come and go while a server
+    begins, or is away for a while."""
+    end = int(EPHEMERAL.read_text().split()[0])
+    while True:
+        port = _draw.randrange(LOWEST, end) if end > LOWEST + 1000 else 0
+        with socket.socket() as held:
+            try:
+                held.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            found: int = held.getsockname()[1]
+            return found
