@@ -27,7 +27,8 @@ from dsort.job.job import Job
 from dsort.job.journal import discard_run
 from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import Lease
-from dsort.job.plan import Ordering, Plan, extract, make_plan
+from dsort.job.ordering import Ordering
+from dsort.job.plan import Plan, extract, make_plan
 from dsort.job.replacement import PutBack
 from dsort.job.resolve import resolve
 from dsort.job.resume import finished_plan, known_shards, learn_created, note_plan, report_bytes

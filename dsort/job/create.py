@@ -15,7 +15,8 @@ from dsort.job.extract import answers, retry_after_lost_scratch
 from dsort.job.job import Job
 from dsort.job.journal_entries import ShardCreated
 from dsort.job.layout import sidecars_prefix, staged_prefix
-from dsort.job.plan import Ordering, Plan
+from dsort.job.ordering import Ordering
+from dsort.job.plan import Plan
 from dsort.order.cut import OutputShard
 from dsort.scratch.logs import CreatedShard
 from dsort.sidecars.kinds import SHARD_KINDS

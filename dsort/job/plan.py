@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, replace
 
 import xxhash
 
@@ -33,6 +33,7 @@ from dsort.job.extract import (
 from dsort.job.job import Job
 from dsort.job.joins import choose_left_out, readings_for_join, settle_join
 from dsort.job.mix import choose_copies
+from dsort.job.ordering import Ordering
 from dsort.job.output_names import TemplateExhaustedError
 from dsort.job.positions import count_positions, readings_left
 from dsort.job.reactions import append_reactions, store_reactions
@@ -48,124 +49,20 @@ from dsort.order.mixing_counts import MixingTally, judge_mixing
 from dsort.order.output_shards import OutputShards, Pieces, merge_pieces
 from dsort.scratch.class_table import check_class_table
 from dsort.scratch.kept_files import check_renames, check_splitters
-from dsort.scratch.spill import RemoveSpill
 from dsort.sizes import format_bytes
 from dsort.storage.small_objects import parse_json
 from dsort.workers.tasks import (
     CutDone,
     CutTask,
     OrderDone,
-    OrderTask,
     ShardExtracted,
 )
 
 __all__ = [
-    "Ordering",
     "Plan",
     "extract",
     "make_plan",
 ]
-
-FREED_SHARE = 32
-"""The journal is written at least each time that so great a share of the partitions is spent:
-scratch is to shrink as the outputs grow."""
-
-
-@dataclass(slots=True, eq=False)
-class Ordering:
-    """All partitions of one extraction. ``drop``: the shared file of records to leave out, or "".
-
-    ``facts``: what is known of each partition, for good; ``_scratch_nodes``: which node
-    has it in order now.
-    ``_spent``: partitions whose records are all written.
-    """
-
-    job: Job
-    extraction: Extraction
-    drop: str = ""
-    facts: dict[int, OrderDone] = field(default_factory=dict)
-    _scratch_nodes: dict[int, str] = field(default_factory=dict)
-    _locations: str = ""
-    _spent: set[int] = field(default_factory=set)
-    _unfreed: set[int] = field(default_factory=set)
-
-    @property
-    def locations(self) -> str:
-        """The shared file that says which node has which shard."""
-        return self.extraction.locations
-
-    @property
-    def partitions(self) -> int:
-        """How many there are."""
-        return self.extraction.partitions
-
-    def complete(self) -> None:
-        """Order what is not in order, or lies elsewhere by now than when it was ordered."""
-        self.extraction.complete()
-        if self._locations != self.locations:
-            self._scratch_nodes.clear()
-            self._locations = self.locations
-        missing = [
-            partition
-            for partition in range(self.partitions)
-            if partition not in self._scratch_nodes and partition not in self._spent
-        ]
-        tasks = (OrderTask(partition, self.locations, self.drop) for partition in missing)
-        for _, facts in answers(self.job, tasks):
-            assert isinstance(facts, OrderDone)
-            self._take(facts)
-
-    def lose(self, node: str) -> None:
-        """See :class:`~dsort.job.extract.Restaged`."""
-        self.extraction.lose(node)
-
-    def node_of(self, partition: int) -> str:
-        """The node that has a partition in order."""
-        return self._scratch_nodes[partition]
-
-    def in_order(self) -> list[OrderDone]:
-        """What is known of all partitions, in their order."""
-        return [self.facts[partition] for partition in range(self.partitions)]
-
-    def located(self) -> list[OrderDone]:
-        """The same, with the nodes that have them now."""
-        return [replace(facts, node=self.node_of(facts.partition)) for facts in self.in_order()]
-
-    def spend(self, partitions: tuple[int, ...]) -> None:
-        """Their records are written: the room that their spill takes is free, as soon as the
-        journal says so. Whoever goes on with the job could not write them again."""
-        self._spent.update(partitions)
-        if self.extraction.spill:
-            self._unfreed.update(partitions)
-            if len(self._unfreed) * FREED_SHARE >= self.partitions:
-                self.job.flush()
-        self.free()
-
-    def want_all(self) -> None:
-        """From now on what is spent has to be in order, too: written records are compared with it,
-        for which their spill is not needed."""
-        self._spent.clear()
-
-    def free(self) -> None:
-        """Give back the room of what is spent, as far as it may be."""
-        if self._unfreed and self.job.is_recorded:
-            freed = tuple(sorted(self._unfreed))
-            self._unfreed.clear()
-            for node, workers in self.extraction.spilled_by().items():
-                self.job.runtime.tell(node, RemoveSpill(freed, workers))
-
-    def _take(self, facts: OrderDone) -> None:
-        self._scratch_nodes[facts.partition] = facts.node
-        known = self.facts.setdefault(facts.partition, facts)
-        before, now = (
-            (each.records, each.dropped, each.stored_bytes, each.payload_bytes, each.join)
-            for each in (known, facts)
-        )
-        if before != now:
-            raise InvariantError(f"partition {facts.partition} has {now} now, it had {before}")
-        if known is facts and self.job.state.phase == "plan":
-            self.job.advance(records=facts.records, bytes_done=facts.stored_bytes)
-
 
 OVERHEAD_WARNED_FROM = 1.5
 """So many times their payload output shards may be large without a word."""

@@ -1,0 +1,113 @@
+"""The partitions of a job in output order: on which node each is, and which are spent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from dsort.errors import InvariantError
+from dsort.job.extract import Extraction, answers
+from dsort.job.job import Job
+from dsort.scratch.spill import RemoveSpill
+from dsort.workers.tasks import OrderDone, OrderTask
+
+__all__ = ["Ordering"]
+
+FREED_SHARE = 32
+"""The journal is written at least each time that so great a share of the partitions is spent:
+scratch is to shrink as the outputs grow."""
+
+
+@dataclass(slots=True, eq=False)
+class Ordering:
+    """All partitions of one extraction. ``drop``: the shared file of records to leave out, or "".
+
+    ``facts``: what is known of each partition, for good; ``_scratch_nodes``: which node
+    has it in order now.
+    ``_spent``: partitions whose records are all written.
+    """
+
+    job: Job
+    extraction: Extraction
+    drop: str = ""
+    facts: dict[int, OrderDone] = field(default_factory=dict)
+    _scratch_nodes: dict[int, str] = field(default_factory=dict)
+    _locations: str = ""
+    _spent: set[int] = field(default_factory=set)
+    _unfreed: set[int] = field(default_factory=set)
+
+    @property
+    def locations(self) -> str:
+        """The shared file that says which node has which shard."""
+        return self.extraction.locations
+
+    @property
+    def partitions(self) -> int:
+        """How many there are."""
+        return self.extraction.partitions
+
+    def complete(self) -> None:
+        """Order what is not in order, or lies elsewhere by now than when it was ordered."""
+        self.extraction.complete()
+        if self._locations != self.locations:
+            self._scratch_nodes.clear()
+            self._locations = self.locations
+        missing = [
+            partition
+            for partition in range(self.partitions)
+            if partition not in self._scratch_nodes and partition not in self._spent
+        ]
+        tasks = (OrderTask(partition, self.locations, self.drop) for partition in missing)
+        for _, facts in answers(self.job, tasks):
+            assert isinstance(facts, OrderDone)
+            self._take(facts)
+
+    def lose(self, node: str) -> None:
+        """See :class:`~dsort.job.extract.Restaged`."""
+        self.extraction.lose(node)
+
+    def node_of(self, partition: int) -> str:
+        """The node that has a partition in order."""
+        return self._scratch_nodes[partition]
+
+    def in_order(self) -> list[OrderDone]:
+        """What is known of all partitions, in their order."""
+        return [self.facts[partition] for partition in range(self.partitions)]
+
+    def located(self) -> list[OrderDone]:
+        """The same, with the nodes that have them now."""
+        return [replace(facts, node=self.node_of(facts.partition)) for facts in self.in_order()]
+
+    def spend(self, partitions: tuple[int, ...]) -> None:
+        """Their records are written: the room that their spill takes is free, as soon as the
+        journal says so. Whoever goes on with the job could not write them again."""
+        self._spent.update(partitions)
+        if self.extraction.spill:
+            self._unfreed.update(partitions)
+            if len(self._unfreed) * FREED_SHARE >= self.partitions:
+                self.job.flush()
+        self.free()
+
+    def want_all(self) -> None:
+        """From now on what is spent has to be in order, too: written records are compared with it,
+        for which their spill is not needed."""
+        self._spent.clear()
+
+    def free(self) -> None:
+        """Give back the room of what is spent, as far as it may be."""
+        if self._unfreed and self.job.is_recorded:
+            freed = tuple(sorted(self._unfreed))
+            self._unfreed.clear()
+            for node, workers in self.extraction.spilled_by().items():
+                self.job.runtime.tell(node, RemoveSpill(freed, workers))
+
+    def _take(self, facts: OrderDone) -> None:
+        self._scratch_nodes[facts.partition] = facts.node
+        known = self.facts.setdefault(facts.partition, facts)
+        before, now = (
+            (each.records, each.dropped, each.stored_bytes, each.payload_bytes, each.join)
+            for each in (known, facts)
+        )
+        if before != now:
+            raise InvariantError(f"partition {facts.partition} has {now} now, it had {before}")
+        if known is facts and self.job.state.phase == "plan":
+            self.job.advance(records=facts.records, bytes_done=facts.stored_bytes)
