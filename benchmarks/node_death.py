@@ -45,6 +45,7 @@ DEAD = 3
 @dataclass(frozen=True, slots=True)
 class Death:
     """``seconds``: of the job with the death, over ``undisturbed_s``. ``extracted``, ``ordered``,
+    ``cut``,
     ``created``: tasks of each kind that were done more often than without it."""
 
     undisturbed_s: float
@@ -52,6 +53,7 @@ class Death:
     ratio: float
     extracted: int
     ordered: int
+    cut: int
     created: int
 
 
@@ -62,7 +64,7 @@ class TimedRuntime(ArithmeticRuntime):
     def __init__(self, scale: Scale, dies_at_s: float | None = None) -> None:
         super().__init__(scale)
         self.now_s = 0.0
-        self.done = dict.fromkeys(("ExtractTask", "OrderTask", "CreateTask"), 0)
+        self.done = dict.fromkeys(("ExtractTask", "OrderTask", "CutTask", "CreateTask"), 0)
         self._dies_at_s = dies_at_s
         self._is_dead = False
         self._workers = list(range(scale.workers))
@@ -166,6 +168,7 @@ def simulate_death(scale: Scale, *, share: float = 0.5) -> Death:
         disturbed.now_s / undisturbed.now_s,
         more["ExtractTask"],
         more["OrderTask"],
+        more["CutTask"],
         more["CreateTask"],
     )
 

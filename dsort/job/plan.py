@@ -18,6 +18,7 @@ from dsort.errors import DsortError, InvariantError, SpecError, SpecProblem, Sto
 from dsort.job.borders import choose_borders, readings_for_borders
 from dsort.job.classes import CLASSES_FILE, count_job_classes
 from dsort.job.cut_rules import cut_rule
+from dsort.job.cutting import cut_partitions
 from dsort.job.duplicates import RENAME_FILE, Dropped, Renamed, rename_duplicates, settle_duplicates
 from dsort.job.encoded_sizes import known_sizes, measured_sizes, run_rule
 from dsort.job.equalize import equal_pieces
@@ -25,7 +26,6 @@ from dsort.job.events import OutputCount
 from dsort.job.extract import (
     SPLITTERS_FILE,
     Extraction,
-    answers,
     pick_partition_splitters,
     retry_after_lost_scratch,
     shard_splitters,
@@ -43,17 +43,14 @@ from dsort.naming.names import first_few
 from dsort.order.cut import (
     CutRule,
     EncodedSizes,
-    OpenShard,
 )
-from dsort.order.mixing_counts import MixingTally, judge_mixing
+from dsort.order.mixing_counts import judge_mixing
 from dsort.order.output_shards import OutputShards, Pieces, merge_pieces
 from dsort.scratch.class_table import check_class_table
 from dsort.scratch.kept_files import check_renames, check_splitters
 from dsort.sizes import format_bytes
 from dsort.storage.small_objects import parse_json
 from dsort.workers.tasks import (
-    CutDone,
-    CutTask,
     OrderDone,
     ShardExtracted,
 )
@@ -304,7 +301,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     if job.spec.measures_encoded:
         encoded = _encoded_sizes(job, ordering, sum(facts.stored_bytes for facts in ordered))
     rule = cut_rule(job, ordered, encoded)
-    pieces, mixing = retry_after_lost_scratch(ordering, lambda: _cut(job, ordering, rule, encoded))
+    pieces, mixing = cut_partitions(job, ordering, rule, encoded)
     cut_shards = None
     if job.spec.equalize is not None:
         cut_shards = len(merge_pieces(pieces, rule=rule))
@@ -402,38 +399,10 @@ def _encoded_sizes(job: Job, ordering: Ordering, stored_bytes: int) -> EncodedSi
     known = known_sizes(job, stored_bytes)
     if known is not None:
         return known
-    rule = run_rule(job, stored_bytes)
-
-    def measure() -> EncodedSizes:
-        runs = merge_pieces(_cut(job, ordering, rule)[0])
-        return measured_sizes(job, runs, ordering.locations, ordering.node_of)
-
-    return retry_after_lost_scratch(ordering, measure)
-
-
-def _cut(
-    job: Job, ordering: Ordering, rule: CutRule, encoded: EncodedSizes | None = None
-) -> tuple[Pieces, MixingTally]:
-    """The pieces of all partitions, each cut where the one before it ended, and how they mix the
-    input shards. ``encoded``: for rules about encoded files."""
-    pieces = Pieces()
-    mixing = MixingTally(len(job.inputs))
-    state = OpenShard()
-    before = 0
-    for facts in ordering.in_order():
-        if facts.records:
-            node = ordering.node_of(facts.partition)
-            after = before + facts.stored_bytes
-            sizes = encoded.between(before, after) if encoded is not None else None
-            grid = mixing.grid(state)
-            task = CutTask(facts.partition, node, rule, state, grid, sizes, before)
-            before = after
-            for _, cut in answers(job, [task]):
-                assert isinstance(cut, CutDone)
-                pieces.extend(cut.pieces)
-                mixing.add(cut.mixing)
-                state = cut.state
-    return pieces, mixing
+    runs = merge_pieces(cut_partitions(job, ordering, run_rule(job, stored_bytes))[0])
+    return retry_after_lost_scratch(
+        ordering, lambda: measured_sizes(job, runs, ordering.locations, ordering.node_of)
+    )
 
 
 def _names(job: Job, outputs: OutputShards) -> PackedTexts:
