@@ -13,7 +13,7 @@ from dsort.containers.registry import codec_of
 from dsort.data.copies import CopyRule
 from dsort.data.index import SortKeys
 from dsort.data.tally import Tally
-from dsort.errors import ScratchLostError, WorkerLostError
+from dsort.errors import InvariantError, ScratchLostError, WorkerLostError
 from dsort.job.failures import refuse_too_many_errors
 from dsort.job.job import Job
 from dsort.job.shard_runs import can_run, runs_of
@@ -119,6 +119,8 @@ class Extraction:
     _scratch_nodes: list[str] = field(default_factory=list)
     _versions: int = 0
     _lost: int = 0
+    _before: dict[int, ShardExtracted] = field(default_factory=dict)
+    _since: dict[int, int] = field(default_factory=dict)
     _counted: set[int] = field(default_factory=set)
 
     def complete(self) -> None:
@@ -138,7 +140,7 @@ class Extraction:
         """Shards extracted on ``node`` are to be extracted again."""
         gone = [shard for shard, facts in self.done.items() if facts.node == node]
         for shard in gone:
-            del self.done[shard]
+            self._before[shard] = replace(self.done.pop(shard), tally=Tally())
         self.locations = ""
         self._lost += 1
         if self._lost > HOMES_LOST_MAX:
@@ -253,7 +255,10 @@ class Extraction:
 
     def _take(self, facts: ShardExtracted, *, again: bool = False) -> None:
         job = self.job
+        self._check_same(facts)
         self.done[facts.shard] = facts
+        if self._versions:
+            self._since[facts.shard] = self._versions + 1
         if self.stage == "index" and not again:
             job.record(facts)
         if facts.shard in self._counted:
@@ -269,6 +274,17 @@ class Extraction:
                 payload_bytes=facts.payload_bytes,
             )
 
+    def _check_same(self, facts: ShardExtracted) -> None:
+        """A shard that is extracted again has the same records: partitions are in order by then."""
+        before = self._before.pop(facts.shard, facts)
+        was, now = (
+            (each.records, each.members, each.payload_bytes, each.stored_bytes)
+            for each in (before, facts)
+        )
+        if was != now:
+            name = self.job.inputs[facts.shard].name
+            raise InvariantError(f"input shard {name} has {now} now, it had {was}")
+
     def shard_locations(self) -> ShardLocations:
         """Which node has what."""
         node_of = np.full(len(self.job.inputs), -1, np.int32)
@@ -281,7 +297,11 @@ class Extraction:
             file_of[shard] = facts.file
             if facts.records:
                 node_of[facts.file] = numbers[facts.node]
-        return ShardLocations(tuple(self._scratch_nodes), node_of, file_of)
+        since = None
+        if self._since:
+            since = np.ones(len(self.job.inputs), np.int32)
+            since[list(self._since)] = list(self._since.values())
+        return ShardLocations(tuple(self._scratch_nodes), node_of, file_of, since)
 
     def tally(self) -> Tally:
         """What was counted, in the order of the shards; the facts forget it. ``TransformError`` if

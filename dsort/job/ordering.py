@@ -31,7 +31,6 @@ class Ordering:
     drop: str = ""
     facts: dict[int, OrderDone] = field(default_factory=dict)
     _scratch_nodes: dict[int, str] = field(default_factory=dict)
-    _locations: str = ""
     _spent: set[int] = field(default_factory=set)
     _unfreed: set[int] = field(default_factory=set)
 
@@ -46,11 +45,9 @@ class Ordering:
         return self.extraction.partitions
 
     def complete(self) -> None:
-        """Order what is not in order, or lies elsewhere by now than when it was ordered."""
+        """Order what is not in order. Where shards lie elsewhere by now than when a partition was
+        ordered, its order stays what it was: who reads its spill asks for the new places."""
         self.extraction.complete()
-        if self._locations != self.locations:
-            self._scratch_nodes.clear()
-            self._locations = self.locations
         missing = [
             partition
             for partition in range(self.partitions)
@@ -64,6 +61,9 @@ class Ordering:
     def lose(self, node: str) -> None:
         """See :class:`~dsort.job.extract.Restaged`."""
         self.extraction.lose(node)
+        for partition, its_node in list(self._scratch_nodes.items()):
+            if its_node == node:
+                del self._scratch_nodes[partition]
 
     def node_of(self, partition: int) -> str:
         """The node that has a partition in order."""

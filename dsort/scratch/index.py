@@ -32,6 +32,7 @@ __all__ = [
     "IndexStore",
     "PartitionRows",
     "ShardRows",
+    "SpillBlocks",
     "TableBlocks",
     "read_splitters",
     "splitters_bytes",
@@ -44,12 +45,20 @@ RUN_SHARDS_MAX = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableBlocks:
-    """Blocks of the spill that hold rows of tables, one after the other: where each begins in its
+    """Blocks of the spill that hold rows, one after the other: where each begins in its
     spill file, how many bytes and how many rows it has. Shapes ``(n,)``."""
 
     start: Int64s
     size_bytes: Int64s
     rows: Int64s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpillBlocks:
+    """``blocks`` of the spill files of ``worker``."""
+
+    worker: int
+    blocks: TableBlocks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,6 +210,19 @@ class IndexStore:
         kept = [(shard, part) for shard, part in parts if len(part)]
         return PartitionRows(tuple(s for s, _ in kept), tuple(part for _, part in kept))
 
+    def spill_blocks(self, stage: str, shard: int, partition: int) -> SpillBlocks | None:
+        """Where the spill has one shard's rows of one partition; None if there are none."""
+        file = ColumnFile.of(self.scratch, f"{stage}-{shard}.col", self._kept)
+        start, stop = file.array("partition_offsets", partition, partition + 2).tolist()
+        if start == stop:
+            return None
+        worker = int(file.array("worker", 0, 1)[0])
+        if "block_offsets" in file:
+            return SpillBlocks(worker, _blocks(file, partition))
+        size_bytes = file.array("stored_bytes", start, stop).sum(keepdims=True)
+        first = file.array("spill_starts", partition, partition + 1)
+        return SpillBlocks(worker, TableBlocks(first, size_bytes, np.array([stop - start])))
+
     def key_hashes(
         self, stage: str, shard: int, low: int = 0, high: int = 0
     ) -> tuple[UInt64s, Int64s, Int64s, Int64s]:
@@ -305,6 +327,7 @@ class IndexStore:
                 "block_bytes": rows.block_bytes,
                 "block_rows": rows.block_rows,
                 "record_offsets": rows.record_offsets,
+                "version": np.array([rows.version], np.int64) if rows.version > 1 else None,
                 "entries": rows.entries,
                 "keys": None if rows.origins is None else rows.origins.keys,
                 "origin_start": None if rows.origins is None else rows.origins.start,
@@ -340,6 +363,7 @@ class IndexStore:
             entries=_optional_bytes(file, "entries", start, stop),
             block_rows=file.array("block_rows") if "block_rows" in file else None,
             record_offsets=record_offsets,
+            version=int(file.array("version", 0, 1)[0]) if "version" in file else 1,
         )
 
     def stored_bytes(self, partition: int, start: int, stop: int) -> Int64s:

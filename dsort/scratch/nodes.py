@@ -205,17 +205,25 @@ class ShardLocations:
 
     ``node_of`` has shape ``(shards,)``; -1: the shard has no records, or another one's index has
     them: ``file_of``, of the same shape, says whose. Ids keep their places in ``nodes`` from one
-    version to the next.
+    version to the next. ``since``, of the same shape: the version from which on each shard is where
+    it is; None: all of them from the first one on, 1.
     """
 
     nodes: tuple[str, ...]
     node_of: Int32s
     file_of: Int32s
+    since: Int32s | None = None
+
+    @property
+    def version(self) -> int:
+        """The last one in which a shard came to be elsewhere."""
+        return 1 if self.since is None else int(self.since.max(initial=1))
 
     def dump(self) -> bytes:
         """As a file."""
         nodes = BytesColumn.of([node.encode() for node in self.nodes])
-        return columns_bytes({"nodes": nodes, "node_of": self.node_of, "file_of": self.file_of})
+        columns = {"node_of": self.node_of, "file_of": self.file_of, "since": self.since}
+        return columns_bytes({"nodes": nodes, **columns})
 
     @staticmethod
     def load(file: ColumnFile) -> ShardLocations:
@@ -223,7 +231,8 @@ class ShardLocations:
         nodes = tuple(
             node.decode("utf-8", "replace") for node in file.bytes_column("nodes").tolist()
         )
-        return ShardLocations(nodes, file.array("node_of"), file.array("file_of"))
+        since = file.array("since") if "since" in file else None
+        return ShardLocations(nodes, file.array("node_of"), file.array("file_of"), since)
 
     def by_node(self) -> list[tuple[str, Int64s]]:
         """(node, its shards in ascending order) of every node that has any."""

@@ -59,6 +59,8 @@ class OrderedRows:
     record_offsets: Int64s | None = None
     """Where records were joined, which rows each is: record ``i`` those at
     ``record_offsets[i]:record_offsets[i + 1]``. None: each row is a record."""
+    version: int = 1
+    """Of the locations that its blocks were found by. See ``moved_blocks``."""
 
     def rows_of(self, start: int, stop: int) -> tuple[int, int]:
         """The rows of records ``start:stop``."""
@@ -113,6 +115,7 @@ class OrderedRows:
             entries=None if self.entries is None else self.entries.run(start, stop),
             block_rows=self.block_rows,
             record_offsets=offsets,
+            version=self.version,
         )
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from dsort.containers.base import Container
 from dsort.data.columns import Int32s, Int64s
 from dsort.scratch.logs import CreatedLog
+from dsort.scratch.moved_blocks import ordered_rows
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.requests import OrderedRowsOf, StoredBytesOf
@@ -346,10 +347,9 @@ class Creator:
     def _spilled_payload(
         self, partition: int, node: str, locations: str, span: tuple[int, int]
     ) -> SpilledPayload:
-        rows = self._scratch_nodes.ask(node, OrderedRowsOf(partition))
-        reader = SpillReader(
-            self._scratch_nodes, self._scratch_nodes.locations(locations), partition, rows
-        )
+        where = self._scratch_nodes.locations(locations)
+        rows = ordered_rows(self._scratch_nodes, node, partition, where)
+        reader = SpillReader(self._scratch_nodes, where, partition, rows)
         if self._room is None:
             self._room = RangeBuffer(self._buffer, ALIGNMENT_BYTES)
         return SpilledPayload(

@@ -184,6 +184,8 @@ class Orderer:
         return replace(self._stored(task, ordered, 0), join=done)
 
     def _stored(self, task: OrderTask, ordered: OrderedRows, dropped: int) -> OrderDone:
+        version = self._scratch_nodes.locations(task.locations).version
+        ordered = replace(ordered, version=version)
         self._store.write_ordered(task.partition, ordered)
         records = ordered.by_record()
         count = len(records.stored_bytes)

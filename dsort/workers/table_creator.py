@@ -25,9 +25,9 @@ from dsort.containers.columnar.writer import GroupLimits, open_writer
 from dsort.data.columns import Int64s
 from dsort.errors import InvariantError, StorageError
 from dsort.scratch.logs import CreatedLog
+from dsort.scratch.moved_blocks import ordered_rows
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.ordered import OrderedRows
-from dsort.scratch.requests import OrderedRowsOf
 from dsort.scratch.spill import SpillReader
 from dsort.storage.bucket import Bucket
 from dsort.storage.output_buckets import bucket_for
@@ -152,8 +152,8 @@ class TableCreator:
         self, task: CreateTask, partition: int, schema: Any, away: Sequence[Leaf]
     ) -> _SpilledTable:
         node = dict(task.nodes)[partition]
-        rows = self._scratch_nodes.ask(node, OrderedRowsOf(partition))
         locations = self._scratch_nodes.locations(task.locations)
+        rows = ordered_rows(self._scratch_nodes, node, partition, locations)
         reader = SpillReader(self._scratch_nodes, locations, partition, rows)
         plain = plain_schema("of the job", schema)
         return _SpilledTable(

@@ -42,7 +42,8 @@ class Moved:
     """How payload is to move: what :func:`~dsort.job.memory.choose_movement` would decide.
 
     ``nodes``: the workers' scratch is in so many directories, and each worker sees its own only.
-    ``losses``: so many of them are lost on the way, at moments drawn with ``order_seed``.
+    ``losses``: so many of them are lost on the way, at moments drawn with ``order_seed``;
+    ``losses_in``: only while tasks of that name are done, "": of any.
     ``order_seed``: tasks are done, and their answers come, in an order drawn with it.
     ``hops``: under ``range``, whether headers are read one by one.
     ``values_stay``: False for tables whose long values are spilled even if the inputs are mapped.
@@ -54,6 +55,7 @@ class Moved:
     buffer_bytes: int = 1 << 20
     nodes: int = 1
     losses: int = 0
+    losses_in: str = ""
     order_seed: int | None = None
     values_stay: bool = True
     hops: bool = True
@@ -170,7 +172,8 @@ class InlineRuntime:
                 answers.append((task, free[self._next % len(free)].do(task)))
             except ScratchLostError as lost:
                 answers.append((task, ScratchLost(lost.node)))
-            if self._losses and self._rng is not None and self._rng.random() < 0.2:
+            named = self._moved.losses_in in ("", type(task).__name__)
+            if named and self._losses and self._rng is not None and self._rng.random() < 0.2:
                 self._losses -= 1
                 self._lose_home(self._rng)
         if self._rng is not None:

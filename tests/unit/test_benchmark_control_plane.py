@@ -179,3 +179,10 @@ def test_a_node_of_eight_that_dies_halfway_costs_a_quarter_of_the_time_at_most()
     death = simulate_death(replace(scale, workers_a_node=2, record_bytes=10**7))
     assert death.extracted == 50  # an eighth
     assert 1.0 < death.ratio <= 1.25
+
+
+def test_what_other_nodes_have_in_order_stays_and_what_is_cut_stays_cut() -> None:
+    scale = replace(SMALL, shards=400, output_shards=400, records=400_000, nodes=8)
+    death = simulate_death(replace(scale, workers_a_node=2, record_bytes=10**5))  # in the cut
+    assert (death.extracted, death.ordered, death.cut) == (50, 256 // 8, 0)
+    assert 1.0 < death.ratio <= 1.25
