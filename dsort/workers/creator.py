@@ -64,6 +64,8 @@ READS_AT_ONCE = 32
 1050 with 32; ``cat`` of the files gave 530."""
 SPILL_READS_AT_ONCE = 2
 """Of one partition in sequence: the disk is busy writing, too."""
+PAST_CACHE_BYTES_MIN = 1 << 20
+"""Shorter output shards are written by the kernel, many together."""
 LINES = "lines"
 """The kind of sidecar that sizes of records suffice for: other kinds cost a scan of the shard."""
 ROWS_KEPT_MAX = 1 << 16
@@ -139,6 +141,7 @@ class Creator:
                         self._writeback,
                         want_md5=task.want_md5,
                         seals_on_finish=bucket_for(self._outputs, piece.name).seals_on_finish,
+                        past_cache=self._ranged and piece.shard_bytes >= PAST_CACHE_BYTES_MIN,
                     )
                     out = self._writer(task, piece, file, container)
                 if piece.partition >= 0 and (

@@ -22,6 +22,7 @@ from dsort.errors import InvariantError, StorageError
 from dsort.scratch.logs import CreatedLog, CreatedShard
 from dsort.scratch.ordered import OrderedRows
 from dsort.storage.bucket import Buffer, StagedObject
+from dsort.storage.directory.direct_writes import DirectWrites, direct_writes
 from dsort.storage.process_limits import is_no_thread
 from dsort.workers.encoded import ShardEncoder
 from dsort.workers.member_watch import MemberWatch
@@ -101,9 +102,17 @@ class StagedFile:
     and handed to the disk on the way."""
 
     def __init__(
-        self, staged: StagedObject, writeback: Writeback, *, want_md5: bool, seals_on_finish: bool
+        self,
+        staged: StagedObject,
+        writeback: Writeback,
+        *,
+        want_md5: bool,
+        seals_on_finish: bool,
+        past_cache: bool = False,
     ) -> None:
+        """``past_cache``: nobody reads it soon, so it goes straight to the disk, if it can."""
         self.written_bytes = 0
+        self._direct = direct_writes(staged) if past_cache else None
         self._staged = staged
         self._writeback = writeback
         self._finish = writeback.finish if seals_on_finish else writeback.finish_now
@@ -124,6 +133,9 @@ class StagedFile:
     def write(self, slices: Sequence[memoryview]) -> int:
         """Write on; how many bytes."""
         size_bytes = sum(map(len, slices))
+        if self._direct is not None:
+            self._write_directly(self._direct, slices, size_bytes)
+            return size_bytes
         if size_bytes <= PIECE_BYTES:
             self._write_piece(slices, size_bytes)
             return size_bytes
@@ -140,16 +152,40 @@ class StagedFile:
                     self._write_piece([part], len(part))
         return size_bytes
 
-    def _write_piece(self, slices: Sequence[Buffer], size_bytes: int) -> None:
-        if size_bytes < JOINED_BYTES_MAX * len(slices) and len(slices) > 1:
-            slices = [b"".join(slices)]
-        # First: whoever reads mapped pages has them mapped by the batch, and near by.
+    def _write_directly(
+        self, direct: DirectWrites, slices: Sequence[memoryview], size_bytes: int
+    ) -> None:
+        self._hash(slices)
+        taken = direct.write(slices)
+        self.written_bytes += size_bytes
+        if taken < len(slices):
+            self._end_direct(slices[taken:])
+
+    def _end_direct(self, slices: Sequence[memoryview] = ()) -> None:
+        """Write what is left of a file that was written directly through the page cache, with
+        ``slices``; so are those that come later."""
+        direct, self._direct = self._direct, None
+        if direct is None:
+            return
+        with direct:
+            self._flushed = direct.written_bytes
+            left = [direct.kept, *slices]
+            if any(map(len, left)):
+                self._staged.write_at(self._flushed, left)
+
+    def _hash(self, slices: Sequence[Buffer]) -> None:
         update = self._xxh3.update
         for piece in slices:
             update(piece)
         if self._md5 is not None:
             for piece in slices:
                 self._md5.update(piece)
+
+    def _write_piece(self, slices: Sequence[Buffer], size_bytes: int) -> None:
+        if size_bytes < JOINED_BYTES_MAX * len(slices) and len(slices) > 1:
+            slices = [b"".join(slices)]
+        # First: whoever reads mapped pages has them mapped by the batch, and near by.
+        self._hash(slices)
         self._staged.write_at(self.written_bytes, slices)
         self.written_bytes += size_bytes
         unflushed = self.written_bytes - self._flushed
@@ -159,10 +195,13 @@ class StagedFile:
 
     def finish(self) -> Future[str]:
         """Nothing more comes: let the store take the rest; the receipt."""
+        self._end_direct()
         return self._finish(self._staged, self._flushed, self.written_bytes - self._flushed)
 
     def abandon(self) -> None:
         """It will not be finished: let go of it."""
+        if self._direct is not None:
+            self._direct.close()
         self._writeback.abandon(self._staged)
 
 

@@ -475,6 +475,11 @@ class LocalStagedObject(_OpenFile):
             raise InvariantError("a slice to write is not a flat buffer of bytes")
         return offset
 
+    def open_again(self, flags: int) -> int:
+        """A descriptor of its own for the same file, whatever has its name by now; ``OSError``
+        where there is no ``/proc`` or the file system knows no such ``flags``."""
+        return os.open(f"/proc/self/fd/{self._fd}", flags | os.O_CLOEXEC)
+
     def start_sync(self, offset: int, size_bytes: int) -> None:
         """Begin to write a range to the disk, without waiting for it."""
         start_writeback(self._fd, offset, size_bytes)
