@@ -89,6 +89,11 @@ class SpillFile(ClosesOnExit):
         with contextlib.suppress(OSError):
             self._direct = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
 
+    @property
+    def direct_fd(self) -> int:
+        """The file for direct reads; -1 if there are none of it."""
+        return self._direct
+
     def read(self, buffer: memoryview, offset: int, least_bytes: int) -> None:
         """Fill ``buffer`` from byte ``offset``, as far as the file goes."""
         done = 0

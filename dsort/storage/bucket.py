@@ -70,6 +70,10 @@ class ObjectInfo:
 class RandomReads(Protocol):
     """Reads of ranges of one object in any order, by several threads at once."""
 
+    @property
+    def direct_fd(self) -> int:
+        """A file that is open for direct reads of the same; -1 if there is none."""
+
     def read(self, buffer: memoryview, offset: int, least_bytes: int) -> None:
         """Fill ``buffer`` from byte ``offset``, as far as the object goes, and keep no copy of it.
         ``StorageError`` unless it goes on for ``least_bytes``. ``offset``, the place of ``buffer``

@@ -107,7 +107,8 @@ class Creator:
         ]
         self._inputs = mapped
         self._ranged_inputs = RangedInputs(inputs, nodes.store, open_max=mapped.open_max)
-        self._reads = RangeQueue(READS_AT_ONCE if self._ranged else SPILL_READS_AT_ONCE)
+        depth = READS_AT_ONCE if self._ranged else SPILL_READS_AT_ONCE
+        self._reads = RangeQueue(depth, by_kernel=self._ranged)
         self._room: RangeBuffer | None = None
         self._seals = setup.seals_later
 

@@ -1,24 +1,37 @@
-"""Many reads at a time: threads that fill pieces of a worker's buffer from its input shards.
+"""Many reads at a time: they fill pieces of a worker's buffer from its input shards.
 
 A disk answers 32 reads of 100 KB in any order as fast as one that is in sequence, if they are asked
-for at once. Threads wait for them without holding the interpreter.
+for at once. The kernel does those that are direct (``KernelReads``), which takes nobody's time; for
+others threads wait, without holding the interpreter.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from queue import SimpleQueue
 from threading import Condition, Thread
 from typing import NamedTuple, Protocol
 
 from dsort.errors import DsortError
+from dsort.storage.directory.kernel_reads import KernelReads
 from dsort.storage.process_limits import is_no_thread
 
 __all__ = ["RangeBatch", "RangeQueue", "RangeRead"]
 
 
+KERNEL_DEPTH = 256
+"""So many reads of a kernel's queue at a time. They are begun when somebody waits, and not while he
+writes what has come: so there are more of them than threads."""
+
+
 class Reads(Protocol):
     """What is read by ranges (see :class:`~dsort.storage.bucket.RandomReads`)."""
+
+    @property
+    def direct_fd(self) -> int: ...
 
     def read(self, buffer: memoryview, offset: int, least_bytes: int) -> None: ...
 
@@ -34,12 +47,24 @@ class RangeRead(NamedTuple):
     shard: int = -1
 
 
-class RangeBatch:
-    """Reads that are waited for together. Threads take one after the other from its iterator, which
-    costs less than a queue of reads."""
+class RangeBatch(Protocol):
+    """Reads that are waited for together. ``failed``: the first read that did."""
+
+    failed: RangeRead | None
+
+    def wait(self) -> None:
+        """Return once all reads are over; raise what the first of them raised that failed."""
+
+    def settle(self) -> None:
+        """Return once all reads are over."""
+
+
+class _ThreadBatch:
+    """A batch whose reads threads take, one after the other, from its iterator, which costs less
+    than a queue of reads."""
 
     def __init__(self, reads: Sequence[RangeRead], threads: int) -> None:
-        """``threads``: so many take part. ``failed``: the first read that did."""
+        """``threads``: so many take part."""
         self._reads = iter(reads)
         self._left = threads
         self._error: Exception | None = None
@@ -65,42 +90,140 @@ class RangeBatch:
                 self._changed.notify_all()
 
     def wait(self) -> None:
-        """Return once all reads are over; raise what the first of them raised that failed."""
+        """See :class:`RangeBatch`."""
         self.settle()
         if self._error is not None:
             raise self._error
 
     def settle(self) -> None:
-        """Return once all reads are over."""
+        """See :class:`RangeBatch`."""
         with self._changed:
             while self._left:
                 self._changed.wait()
 
 
-class RangeQueue:
-    """The threads of one worker that read ranges, in the order they are asked for."""
+class _KernelBatch:
+    """A batch whose reads the kernel does."""
 
-    def __init__(self, depth: int) -> None:
-        """``depth``: so many reads at a time, if there may be as many threads."""
+    def __init__(self, queue: _KernelQueue, reads: Sequence[RangeRead]) -> None:
+        self.left = len(reads)
+        self.waiting = iter(reads)
+        self.error: Exception | None = None
+        self.failed: RangeRead | None = None
+        self._queue = queue
+
+    def end(self, read: RangeRead, read_bytes: int) -> None:
+        """One is over."""
+        self.left -= 1
+        if read_bytes >= read.least_bytes or self.error is not None:
+            return
+        # Whatever was wrong with it: this finishes it, or says so.
+        try:
+            read.source.read(read.buffer, read.offset, read.least_bytes)
+        except (DsortError, OSError, ValueError) as problem:
+            self.error, self.failed = problem, read
+
+    def wait(self) -> None:
+        """See :class:`RangeBatch`."""
+        self.settle()
+        if self.error is not None:
+            raise self.error
+
+    def settle(self) -> None:
+        """See :class:`RangeBatch`."""
+        while self.left:
+            self._queue.advance(self.left)
+
+
+class _KernelQueue:
+    """Reads that the kernel does in the order they are asked for."""
+
+    def __init__(self) -> None:
+        """``OSError`` where it does not."""
+        self._reads = KernelReads(KERNEL_DEPTH)
+        self._batches: deque[_KernelBatch] = deque()  # those that have reads to begin
+        self._next: list[tuple[_KernelBatch, RangeRead]] = []
+        self._begun: dict[int, tuple[_KernelBatch, RangeRead]] = {}
+        self._ticket = 0
+
+    def begin(self, reads: Sequence[RangeRead]) -> _KernelBatch:
+        """See :meth:`RangeQueue.begin`."""
+        batch = _KernelBatch(self, reads)
+        self._batches.append(batch)
+        self._begin_some()
+        return batch
+
+    def advance(self, wanted: int) -> None:
+        """Wait for some reads, at most as many as are ``wanted``, and begin others."""
+        # Half of them stay: the disk is not to run dry.
+        least = min(wanted, max(self._reads.in_flight // 2, 1))
+        for ticket, result in self._reads.ended(least):
+            batch, read = self._begun.pop(ticket)
+            batch.end(read, result)
+        self._begin_some()
+
+    def _begin_some(self) -> None:
+        room = self._reads.depth - self._reads.in_flight
+        while len(self._next) < room and self._batches:
+            batch = self._batches[0]
+            self._next += [(batch, each) for each in islice(batch.waiting, room - len(self._next))]
+            if len(self._next) < room:
+                self._batches.popleft()
+        if not self._next or not room:
+            return
+        some = [
+            (self._ticket + number, read.source.direct_fd, read.buffer, read.offset)
+            for number, (_, read) in enumerate(self._next)
+        ]
+        try:
+            count = self._reads.begin(some)
+        except OSError:  # not even the first: it is read without the queue
+            batch, read = self._next.pop(0)
+            batch.end(read, -1)
+            return
+        self._begun |= {some[at][0]: self._next[at] for at in range(count)}
+        self._ticket += count
+        del self._next[:count]
+
+    def close(self) -> None:
+        """See :class:`RangeQueue`."""
+        self._reads.close()
+
+
+class RangeQueue:
+    """What reads ranges for one worker, in the order they are asked for."""
+
+    def __init__(self, depth: int, *, by_kernel: bool = False) -> None:
+        """``depth``: so many reads at a time, if there may be as many threads. ``by_kernel``: those
+        that are direct need none, where the kernel does them."""
         self._depth = depth
+        self._kernel: _KernelQueue | None = None
+        if by_kernel:
+            with contextlib.suppress(OSError):
+                self._kernel = _KernelQueue()
         self._threads: list[Thread] = []
-        self._waiting: SimpleQueue[RangeBatch | None] = SimpleQueue()
+        self._waiting: SimpleQueue[_ThreadBatch | None] = SimpleQueue()
 
     def begin(self, reads: Sequence[RangeRead]) -> RangeBatch:
         """Have ``reads`` done; before this returns, if there can be no thread."""
+        if self._kernel is not None and all(read.source.direct_fd >= 0 for read in reads):
+            return self._kernel.begin(reads)
         self._start_threads()
         if not self._threads:
-            batch = RangeBatch(reads, 1)
+            batch = _ThreadBatch(reads, 1)
             batch.take_part()
             return batch
         threads = min(len(reads), len(self._threads))
-        batch = RangeBatch(reads, threads)
+        batch = _ThreadBatch(reads, threads)
         for _ in range(threads):
             self._waiting.put(batch)
         return batch
 
     def close(self) -> None:
         """End the threads. What was begun is to be settled before."""
+        if self._kernel is not None:
+            self._kernel.close()
+            self._kernel = None
         for _ in self._threads:
             self._waiting.put(None)
         for thread in self._threads:

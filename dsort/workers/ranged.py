@@ -55,6 +55,8 @@ _KINDS = (ChangedInputError, ObjectNotFoundError, StorageAccessError, StorageErr
 class PinnedReads:
     """What a store has, as :class:`~dsort.workers.range_queue.RangeQueue` reads it."""
 
+    direct_fd = -1
+
     def __init__(self, pinned: ReadObject) -> None:
         self._pinned = pinned
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import platform
 import random
 import tarfile
 import tempfile
@@ -16,6 +17,7 @@ from dsort.errors import StorageError
 from dsort.job.range_probe import _answers_quickly
 from dsort.storage.bucket import RandomReads
 from dsort.storage.open import open_bucket
+from dsort.workers import range_queue
 from dsort.workers.header_reader import header_hops
 from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.range_buffer import RangeBuffer
@@ -121,10 +123,11 @@ def test_a_ring_with_room_to_spare_uses_little_of_it() -> None:
     assert bytes(whole).rstrip(b"\0").count(b"x") == 6 * PAGE
 
 
-def test_one_failing_read_fails_its_batch_and_no_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by_kernel", [False, True])
+def test_one_failing_read_fails_its_batch_and_no_other(tmp_path: Path, by_kernel: bool) -> None:
     path = tmp_path / "a.tar"
     path.write_bytes(b"x" * 4 * PAGE)
-    queue = RangeQueue(4)
+    queue = RangeQueue(4, by_kernel=by_kernel)
     with reads_of(path) as reads:
         room = room_of(4 * PAGE)
         parts = [room[at : at + PAGE] for at in range(0, 4 * PAGE, PAGE)]
@@ -133,8 +136,36 @@ def test_one_failing_read_fails_its_batch_and_no_other(tmp_path: Path) -> None:
         also_good = queue.begin(good)
         with pytest.raises(StorageError, match="ended at byte"):
             bad.wait()
+        assert bad.failed is not None
+        assert bad.failed.offset == 9 * PAGE
         also_good.wait()
         assert bytes(room[: 3 * PAGE]) == b"x" * 3 * PAGE
+    queue.close()
+
+
+@pytest.mark.parametrize("machine", [platform.machine(), "abacus"])
+def test_more_reads_than_the_queue_has_room_for_all_come(
+    directory: Path, machine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: machine)  # threads do it on the other
+    monkeypatch.setattr(range_queue, "KERNEL_DEPTH", 5)
+    data = random.Random(3).randbytes(64 * PAGE)
+    path = directory / "a.tar"
+    path.write_bytes(data)
+    queue = RangeQueue(4, by_kernel=True)
+    with reads_of(path) as reads:
+        rooms = [room_of(64 * PAGE) for _ in range(3)]
+        batches = []
+        for number, room in enumerate(rooms):
+            order = random.Random(number).sample(range(64), 64)
+            parts = {at: room[at * PAGE : (at + 1) * PAGE] for at in order}
+            batches.append(
+                queue.begin([RangeRead(reads, parts[at], at * PAGE, PAGE) for at in order])
+            )
+        for batch, room in reversed(list(zip(batches, rooms, strict=True))):
+            batch.wait()
+            assert room == data
+        queue.begin([]).wait()
     queue.close()
 
 

@@ -36,6 +36,11 @@ class LocalRandomReads(ClosesOnExit):
         with contextlib.suppress(OSError):
             self._direct = os.open(place, flags | os.O_DIRECT)
 
+    @property
+    def direct_fd(self) -> int:
+        """The file for direct reads; -1 if there are none of it."""
+        return self._direct
+
     def read(self, buffer: memoryview, offset: int, least_bytes: int) -> None:
         """Fill ``buffer`` from byte ``offset``, as far as the file goes."""
         if self._direct >= 0:  # nearly all of them: no context, no text
