@@ -162,7 +162,8 @@ class HeaderReader:
             file = _File(container, reads, shard.size_bytes, parts)
             self._begun[number] = file.read
             part_bytes = shard.size_bytes // parts // container.hop_bytes * container.hop_bytes
-            for begin in range(0, parts * part_bytes, part_bytes):
+            for part in range(parts):
+                begin = part * part_bytes  # of a shard without a whole header: nothing
                 self._waiting.append(_Chain(file, begin, file.hops(begin)))
             while self._waiting and self._chains.qsize() < TURNS:
                 self._take_next()

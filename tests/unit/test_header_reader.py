@@ -3,6 +3,7 @@ and a shard that cannot be read ahead holds nobody up."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -61,13 +62,21 @@ def shards(tmp_path: Path) -> list[InputShard]:
 
 @pytest.fixture
 def reader(tmp_path: Path, shards: list[InputShard]) -> Iterator[HeaderReader]:
+    with reading(tmp_path, shards) as reader:
+        yield reader
+
+
+@contextlib.contextmanager
+def reading(tmp_path: Path, shards: list[InputShard]) -> Iterator[HeaderReader]:
     inputs = open_bucket((tmp_path / "in").as_uri(), root=Path("/"))
     with Scratch(tmp_path / "scratch", make=True) as scratch:
         (tmp_path / "scratch" / INPUTS_FILE).write_bytes(inputs_bytes(shards))
         setup = make_work(tmp_path / "work").setup
         reader = HeaderReader(setup, inputs, IndexStore(scratch))
-        yield reader
-        reader.close()
+        try:
+            yield reader
+        finally:
+            reader.close()
 
 
 def forget(path: Path) -> None:
@@ -121,6 +130,18 @@ def test_headers_are_there_before_a_scan_and_payload_is_not(
         assert all(pages[at // mmap.PAGESIZE] for at in begins)
         assert pages[-1], "what pads it is looked at, too"
         assert sum(pages) < len(pages) / 4
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, BLOCK_BYTES - 1])
+def test_a_shard_that_is_shorter_than_a_header_holds_nobody_up(
+    tmp_path: Path, shards: list[InputShard], size_bytes: int
+) -> None:
+    os.truncate(tmp_path / "in" / "0.tar", size_bytes)
+    shards[0] = replace(shards[0], size_bytes=size_bytes)
+    with reading(tmp_path, shards) as reader:
+        reader.begin(range(SHARDS))
+        for number in range(SHARDS):
+            assert reader.opened(task_of(shards, number)) is None, "its scan says what it is"
 
 
 def test_shards_that_another_worker_had_are_left_alone(
