@@ -57,7 +57,8 @@ class JsonPointer:
         return cls(text, tuple(part.replace("~1", "/").replace("~0", "~") for part in parts))
 
     def value(self, document: bytes) -> Any:
-        """What stands there: None, a bool, text, a ``JsonNumber``, a list or a dict.
+        """What stands there: None, a bool, text, a ``JsonNumber``, a list or a dict. (In the latter
+        two, which are no keys, numbers may be those of Python.)
 
         ``KeyError`` if nothing does; ``JsonSyntaxError`` if the document is not JSON. Bytes that
         are no UTF-8 become surrogate escapes.
