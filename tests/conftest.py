@@ -31,6 +31,8 @@ USUAL_SEED = 20260201
 """A run that has to pass draws no lots. ``--all`` draws another seed each time."""
 LEFT_OUT = pytest.StashKey[int]()
 PROCESSES_MAX = 8
+PREFIXES = ("DSORT_", "AWS_", "AIS_")
+COLOURS = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PY_COLORS")
 SHARED_CLUSTER = "cluster"
 """The fixture of tests that have a Ray cluster in common."""
 
@@ -51,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     what it compiles."""
     gc.disable()  # until all tests are collected
     wait_for_no_disk()
+    _do_without_settings()
     # Tests start more than a thousand Python processes, which would each compile dsort for half
     # of the time that they take.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -67,6 +70,19 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(second_try)
     if not hasattr(config, "workerinput"):  # processes of pytest-xdist have what we set
         _keep_temporary_files(config)
+
+
+def _do_without_settings() -> None:
+    """What is set for whoever runs the tests is not for them: colours of continuous integration,
+    profiles of a cloud, proxies on the way to servers of this machine. (Debian's packages come
+    through a proxy, if there is one.)"""
+    for name in [*os.environ]:
+        if (name.startswith(PREFIXES) and name != SEED_VARIABLE) or name in COLOURS:
+            del os.environ[name]
+    os.environ["TERM"] = "xterm"  # a dumb one has no bars
+    here = ("127.0.0.1", "localhost", "::1")
+    for name in ("NO_PROXY", "no_proxy"):
+        os.environ[name] = ",".join([*filter(None, [os.environ.get(name)]), *here])
 
 
 def _keep_temporary_files(config: pytest.Config) -> None:
