@@ -9,6 +9,7 @@ from their files; blocks of other nodes come in large pieces.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import resource
 from collections.abc import Iterable, Iterator, Sequence
@@ -131,6 +132,17 @@ class SpillFiles:
         name = spill_name(worker, self._partition)
         with StorageErrors(f"read {name}", str(self._scratch)):
             return self._open(worker, name)
+
+    def mapping(self, worker: int, begin: int, end: int) -> memoryview:
+        """The first ``end`` bytes of a worker's file, mapped until the view is gone. Those from
+        ``begin`` on are wanted: ``StorageError`` if it does not have them."""
+        name = spill_name(worker, self._partition)
+        with StorageErrors(f"map {name}", str(self._scratch)):
+            file = self._open(worker, name)
+            have = os.fstat(file).st_size
+            if begin < 0 or have < end:
+                raise StorageError(f"{name} in scratch ends at byte {have:,}")
+            return memoryview(mmap.mmap(file, end, prot=mmap.PROT_READ))
 
     def size_bytes(self, worker: int) -> int:
         """How long a worker's file is."""
@@ -313,6 +325,19 @@ class SpillReader:
         scratch, name = self._scratch_nodes.store.scratch, spill_name(worker, self._partition)
         with self._there(self._scratch_nodes.node):
             return SpillFile(scratch.open_to_read(name), name, str(scratch), direct=direct)
+
+    def mapped(self) -> tuple[dict[int, memoryview], Int64s]:
+        """The files of this node, which has all of it, by worker: read-only, mapped. And how much
+        further on each block is in its file than it would be if they followed one another, shape
+        ``(blocks,)``."""
+        sizes = np.diff(self._offsets)
+        views = {}
+        with self._there(self._scratch_nodes.node):
+            for worker in np.unique(self._worker[sizes > 0]).tolist():
+                blocks = (self._worker == worker) & (sizes > 0)
+                begin, end = self._start[blocks].min(), (self._start + sizes)[blocks].max()
+                views[worker] = self._files.mapping(worker, int(begin), int(end))
+        return views, self._start - self._offsets[:-1]
 
     def ask_ahead(self) -> None:
         """Have the first blocks of other nodes come while something else is done: all of it is

@@ -45,6 +45,7 @@ __all__ = [
     "inputs_bytes",
     "open_input",
     "read_inputs",
+    "slices_in",
     "slices_of",
     "slices_of_sources",
 ]
@@ -501,7 +502,7 @@ def slices_of_sources(
     """One slice a segment; record ``i``'s segments are in ``views[source[i]]``."""
     of_segment = np.repeat(source, np.diff(segments.offsets))
     if len(segments.literals) == 0:
-        return _slices(views, of_segment, segments.start, segments.length)
+        return slices_in(views, of_segment, segments.start, segments.length)
     return _with_literals(views, of_segment, segments, segments.start)
 
 
@@ -514,7 +515,7 @@ def _with_literals(
 ) -> list[memoryview]:
     """``starts``: of those segments that are no literals."""
     are_literals = segments.start < 0
-    return _slices(
+    return slices_in(
         {**views, _LITERALS: np.ascontiguousarray(segments.literals).data},
         np.where(are_literals, _LITERALS, of_segment),
         np.where(are_literals, -1 - segments.start, starts),
@@ -522,13 +523,13 @@ def _with_literals(
     )
 
 
-def _slices(
+def slices_in(
     views: Mapping[int, memoryview],
     of_segment: np.ndarray[tuple[int], np.dtype[np.signedinteger[Any]]],
     starts: Int64s,
     lengths: Int64s,
 ) -> list[memoryview]:
-    """0.25 µs each."""
+    """One slice a segment, from the view that has it: 0.25 µs each."""
     places = zip(of_segment.tolist(), starts.tolist(), (starts + lengths).tolist(), strict=True)
     return [views[view][start:end] for view, start, end in places]
 

@@ -1,6 +1,7 @@
 """The records of one partition's spill, through the worker's buffer.
 
-A partition that fits is read whole: into a part of the buffer, so that the next one is read by
+Scratch that stays in the page cache is mapped: nothing of it is copied before it is written. Other
+partitions that fit are read whole: into a part of the buffer, so that the next one is read by
 threads into another part while this one is written. One that is larger than the buffer is spilled
 once more if its records are small; else several turns are taken over it.
 """
@@ -12,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dsort.data.columns import Int64s
+from dsort.data.columns import Int32s, Int64s
 from dsort.data.index import Segments
 from dsort.errors import InvariantError
 from dsort.scratch.directory import Scratch
@@ -25,7 +26,7 @@ from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.range_buffer import RangeBuffer
 from dsort.workers.range_queue import RangeBatch, RangeQueue, RangeRead
 from dsort.workers.shard_writer import ContentCheck
-from dsort.workers.source import slices_of
+from dsort.workers.source import slices_in, slices_of
 from dsort.workers.split_spill import SPLIT_BYTES_MAX, SplitSpill
 from dsort.workers.tasks import OutputPiece
 
@@ -69,10 +70,11 @@ class SpilledPayload:
         self._scratch = scratch
         self._forgets = forgets
         self._direct = direct
+        self._maps = not forgets and not are_short(rows.segments)
         self._split: SplitSpill | None = None
-        self._whole: memoryview | None = None
+        self._views: dict[int, memoryview] = {}  # files of workers, or the buffer alone
         self._shift: Int64s | None = None  # by block; None: blocks follow one another
-        self._shift_of_shard: Int64s | None = None  # the same by shard: 1 ns a row in place of 30
+        self._block_of_shard: Int64s | None = None  # takes 1 ns a row in place of 30
         self._batch: RangeBatch | None = None
         self._files: dict[int, SpillFile] = {}
         self._holds_room = False
@@ -80,7 +82,7 @@ class SpilledPayload:
 
     def ask_ahead(self) -> None:
         """Have it read, or its first blocks come, while another one is written."""
-        if self._reader.size_bytes > self._room.size_bytes:
+        if self._reader.size_bytes > self._room.size_bytes and not self._maps:
             return
         extents = self._reader.extents()
         if extents is None:
@@ -91,13 +93,14 @@ class SpilledPayload:
     def load(self) -> None:
         """Read it, if the buffer holds all of it; if it does not, and has small records, spill it
         once more."""
-        if self._batch is None and self._reader.size_bytes <= self._room.size_bytes:
+        fits = self._maps or self._reader.size_bytes <= self._room.size_bytes
+        if self._batch is None and not self._views and fits:
             extents = self._reader.extents()
             if extents is not None:
                 self._begin(extents)
         if self._batch is not None:
             self._batch.wait()
-        else:
+        elif not self._views:
             self._load_otherwise()
         if self._forgets:
             self._reader.forget()
@@ -113,6 +116,7 @@ class SpilledPayload:
             self._holds_room = False
         for file in self._files.values():
             file.close()
+        self._views = {}
         self._reader.close()
         if self._split is not None:
             self._split.close()
@@ -128,18 +132,20 @@ class SpilledPayload:
     def slices(self, start: int, stop: int) -> Iterator[Sequence[memoryview]]:
         """The slices of records ``start:stop``, some rows at a time; valid until the next step."""
         start, stop = self._rows.rows_of(start, stop)
-        if self._whole is not None:
+        if self._views:
             all_of_it = self._rows.segments.run(start, stop)
             step = rows_at_once(all_of_it) if are_short(all_of_it) else ROWS_AT_ONCE_MAX
             gatherer = self._gatherer
             for at in range(start, stop, step):
                 rows = slice(at, min(at + step, stop))
-                segments = self._in_buffer(rows)
+                view, segments = self._placed(rows)
                 if are_short(segments):
-                    source = self._rows.source[rows]
-                    yield [gatherer.gathered({0: self._whole}, source, segments)]
+                    yield [gatherer.gathered(self._views, view, segments)]
+                elif len(self._views) == 1:
+                    (only,) = self._views.values()
+                    yield slices_of(only, segments)
                 else:
-                    yield slices_of(self._whole, segments)
+                    yield slices_in(self._views, view, segments.start, segments.length)
             return
         if self._split is not None:
             yield from self._split.slices(start, stop)
@@ -156,22 +162,30 @@ class SpilledPayload:
             row += max(run, 1)
 
     def _begin(self, extents: SpillExtents) -> None:
-        """Begin to read all of it, if there is room for it."""
+        """Map all of it, or begin to read it, if there is room for it."""
+        if self._maps:
+            self._views, self._shift = self._reader.mapped()
+        elif not self._begin_to_read(extents):
+            return
+        shards = self._rows.block_shard
+        if len(shards) and int(shards[-1]) < SHARDS_TOLD_MAX and bool((np.diff(shards) > 0).all()):
+            # A block has the records of its shard, or of a run of shards that begins with it.
+            every = np.arange(int(shards[-1]) + RUN_SHARDS_MAX)
+            self._block_of_shard = np.searchsorted(shards, every, side="right") - 1
+
+    def _begin_to_read(self, extents: SpillExtents) -> bool:
         view = self._room.take(extents.size_bytes) if extents.size_bytes else memoryview(b"")
         if view is None:
-            return
+            return False
         self._holds_room = bool(extents.size_bytes)
         reads = []
         for worker, offset, at, size, least in extents.reads(READ_BYTES_MAX):
             if worker not in self._files:
                 self._files[worker] = self._reader.open_file(worker, direct=self._direct)
             reads.append(RangeRead(self._files[worker], view[at : at + size], offset, least))
-        self._batch, self._whole, self._shift = self._queue.begin(reads), view, extents.shift
-        shards = self._rows.block_shard
-        if len(shards) and int(shards[-1]) < SHARDS_TOLD_MAX and bool((np.diff(shards) > 0).all()):
-            # A block has the records of its shard, or of a run of shards that begins with it.
-            every = np.arange(int(shards[-1]) + RUN_SHARDS_MAX)
-            self._shift_of_shard = extents.shift[np.searchsorted(shards, every, side="right") - 1]
+        self._batch, self._views = self._queue.begin(reads), {0: view}
+        self._shift = extents.shift
+        return True
 
     def _load_otherwise(self) -> None:
         """The whole buffer is for this partition."""
@@ -179,25 +193,30 @@ class SpilledPayload:
             raise InvariantError("a partition is read into a buffer that another one is in")
         self._holds_room = True
         if self._reader.size_bytes <= self._buffer.size_bytes:
-            self._whole = self._buffer.view(self._reader.size_bytes)
-            self._reader.read_into(self._whole, 0)
+            whole = self._buffer.view(self._reader.size_bytes)
+            self._reader.read_into(whole, 0)
+            self._views = {0: whole}
         elif self._reader.size_bytes <= SPLIT_BYTES_MAX * len(self._rows.stored_bytes):
             self._split = SplitSpill(
                 self._reader, self._rows, self._span, self._buffer, self._scratch
             )
 
-    def _in_buffer(self, rows: slice) -> Segments:
-        """The segments of ``rows`` with their places in the buffer, and not among the blocks."""
+    def _placed(self, rows: slice) -> tuple[Int32s, Segments]:
+        """Which view has each segment of ``rows``, and the segments with their places in the views,
+        not among the blocks."""
         segments = self._rows.segments.run(rows.start, rows.stop)
         if self._shift is None:
-            return segments
-        if self._shift_of_shard is not None and len(segments.start) == rows.stop - rows.start:
-            shift = self._shift_of_shard[self._rows.shard[rows]]
-            return replace(segments, start=segments.start + shift)
-        block = np.searchsorted(self._reader.offsets[1:], segments.start, side="right")
-        # Nothing is behind the last block but records of no bytes.
-        shift = self._shift[np.minimum(block, len(self._shift) - 1)]
-        return replace(segments, start=segments.start + shift)
+            return np.zeros(len(segments.start), np.int32), segments
+        if self._block_of_shard is not None and len(segments.start) == rows.stop - rows.start:
+            block = self._block_of_shard[self._rows.shard[rows]]
+        else:
+            block = np.searchsorted(self._reader.offsets[1:], segments.start, side="right")
+            # Nothing is behind the last block but records of no bytes.
+            block = np.minimum(block, len(self._shift) - 1)
+        placed = replace(segments, start=segments.start + self._shift[block])
+        if len(self._views) == 1:
+            return np.broadcast_to(np.int32(0), (len(segments.start),)), placed
+        return self._rows.block_worker[block].astype(np.int32), placed
 
     def _packed(self, rows: slice) -> list[memoryview]:
         """Read a run of records into the buffer, in the order they lie in the spill."""

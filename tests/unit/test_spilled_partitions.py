@@ -160,11 +160,34 @@ def test_one_that_is_larger_than_the_buffer_has_it_for_itself(node: Node) -> Non
     ahead.close()
 
 
-def test_files_that_are_gone_are_lost_scratch_and_leave_the_buffer_free(node: Node) -> None:
+def test_one_that_stays_in_the_page_cache_takes_no_room_in_the_buffer(node: Node) -> None:
+    sizes = [40 * PAGE, 1, 70 * PAGE]
+    blocks, rows = node.spill(0, sizes, 3)
+    room = node.room.take(node.room.size_bytes)
+    payload = node.payload(0, rows, direct=False)
+    payload.load()
+    assert records_of(payload, 3) == b"".join(blocks)
+    payload.close()
+    assert room is not None
+
+
+def test_a_file_that_is_too_short_to_map_is_named(node: Node) -> None:
+    _, rows = node.spill(0, [PAGE] * 6, 5)
+    node.nodes.store.scratch.write(spill_name(8, 0), bytes(5))
+    payload = node.payload(0, rows, direct=False)
+    with pytest.raises(StorageError, match="spill-8-0 in scratch ends at byte 5"):
+        payload.load()
+    payload.close()
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_files_that_are_gone_are_lost_scratch_and_leave_the_buffer_free(
+    node: Node, direct: bool
+) -> None:
     _, rows = node.spill(0, [PAGE] * 6, 5)
     for worker in (3, 8):
         node.nodes.store.scratch.unlink(spill_name(worker, 0))
-    payload = node.payload(0, rows, direct=True)
+    payload = node.payload(0, rows, direct=direct)
     with pytest.raises(ScratchLostError):
         payload.load()
     payload.close()
