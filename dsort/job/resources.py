@@ -79,7 +79,8 @@ def _threads_max(workers: int) -> int:
 
 
 def with_part_sizes(limits: StoreLimits, memory_bytes: int, *, workers_a_node: int) -> StoreLimits:
-    """``limits`` with parts that fit: all part buffers of a node take an eighth of its memory.
+    """``limits`` with parts that fit: those of a node take an eighth of its memory, and a sixteenth
+    of that is what their buffers have besides (``part_room``).
 
     Large shards get large parts where memory is plenty, for a store is paid by the request; where
     it is scarce all parts are smaller, down to the least that S3 takes.

@@ -18,12 +18,22 @@ from dsort.storage.bucket import Bucket, Buffer, ObjectInfo, RandomReads, ReadOb
 from dsort.storage.retry import ReadCutShortError
 from dsort.storage.wrapped import WrappedBucket
 
-__all__ = ["Bandwidth", "LimitedBucket", "StoreLimiter", "StoreLimits"]
+__all__ = [
+    "TAIL_SHARE",
+    "Bandwidth",
+    "LimitedBucket",
+    "StoreLimiter",
+    "StoreLimits",
+    "part_room",
+]
 
 T = TypeVar("T")
 
 
 MIB = 1 << 20
+TAIL_SHARE = 16
+"""What is left of an object for its last part, up to one in so many bytes of a part, goes with the
+others: a shard that was asked for with 64 MiB has a little more, which was a fifth request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +61,12 @@ class StoreLimits:
     def upload_bytes(self) -> int:
         """The memory of all part buffers."""
         large = self.part_bytes_max if self.part_bytes_max > self.part_bytes else 0
-        return (self.part_bytes + large) * self.parts_in_flight_max
+        return (part_room(self.part_bytes) + part_room(large)) * self.parts_in_flight_max
+
+
+def part_room(part_bytes: int) -> int:
+    """The size of a buffer for parts of ``part_bytes``, and a little more: see ``TAIL_SHARE``."""
+    return part_bytes + part_bytes // TAIL_SHARE
 
 
 _WINDOW_BYTES_MIN = 64 << 10

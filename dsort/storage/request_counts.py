@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dsort.data.columns import Int64s
-from dsort.storage.limit import StoreLimits
+from dsort.storage.limit import TAIL_SHARE, StoreLimits
 
 __all__ = [
     "REQUEST_KINDS",
@@ -71,8 +71,9 @@ def requests_of_reads(sizes: Int64s, limits: StoreLimits, *, buffer_bytes: int) 
 def requests_of_uploads(sizes: Int64s, limits: StoreLimits) -> Counter[str]:
     """To store objects of ``sizes`` under new names in a store that heeds ``If-None-Match`` and
     checks whole objects, as AWS does."""
-    parts = -(-sizes // _part_bytes(sizes, limits))
-    parts = np.maximum(parts, 1)
+    part_bytes = _part_bytes(sizes, limits)
+    parts, rests = np.divmod(sizes, part_bytes)
+    parts = np.maximum(parts + (rests > part_bytes // TAIL_SHARE), 1)
     listed = np.where(parts > ETAGS_KEPT_MAX, -(-parts // PAGE_NAMES), 0)
     count = len(sizes)
     return Counter(

@@ -5,11 +5,20 @@ from __future__ import annotations
 import json
 import threading
 
+import numpy as np
 import pytest
 
 from dsort.errors import StorageError
-from dsort.storage.limit import StoreLimits
-from dsort.storage.s3.upload import ETAGS_KEPT_MAX, Part, PartBuffers, Receipt, part_bytes_for
+from dsort.storage.limit import StoreLimits, part_room
+from dsort.storage.request_counts import requests_of_uploads
+from dsort.storage.s3.upload import (
+    ETAGS_KEPT_MAX,
+    Part,
+    PartBuffers,
+    Receipt,
+    even_part_bytes,
+    part_bytes_for,
+)
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -41,19 +50,34 @@ def test_parts_are_as_large_as_they_may_where_there_are_many_and_ten_thousand_do
 def test_parts_are_never_smaller_than_was_asked_for() -> None:
     limits = StoreLimits(part_bytes=100 * MIB, part_bytes_max=64 * MIB)
     assert part_bytes_for(7 * GIB, limits) == 100 * MIB
-    assert limits.upload_bytes == 200 * MIB
+    assert limits.upload_bytes == 200 * MIB * 17 // 16
 
 
 def test_buffers_of_both_sizes_are_reckoned_with() -> None:
     limits = StoreLimits(part_bytes=16 * MIB, part_bytes_max=64 * MIB, parts_in_flight_max=3)
-    assert limits.upload_bytes == 240 * MIB
+    assert limits.upload_bytes == 240 * MIB * 17 // 16
+
+
+def test_a_small_rest_goes_with_the_parts_before_it_and_they_fit_in_a_buffer() -> None:
+    part = 16 * MIB
+    for size in (None, 0, 1, part - 1, part, part + MIB + 1, 3 * part, 4 * part - 1):
+        assert even_part_bytes(size, part) == part
+    limits = StoreLimits(part_bytes=part)
+    for count in (1, 2, 3, 4, 7, 64):
+        for rest in (1, 2, count, MIB - 1, MIB):
+            size = count * part + rest
+            each = even_part_bytes(size, part)
+            assert part < each <= part_room(part)
+            assert -(-size // each) == count
+            assert requests_of_uploads(np.array([size]), limits)["part"] == count
+    assert len(PartBuffers(part, 1).take()) == part_room(part)
 
 
 def test_buffers_are_used_again_and_bounded_by_those_that_come_back() -> None:
     buffers = PartBuffers(10, 2)
     first, second = buffers.take(), buffers.take()
     buffers.uploading()
-    taken: list[bytearray] = []
+    taken: list[memoryview] = []
     waiting = threading.Thread(target=lambda: taken.append(buffers.take()))
     waiting.start()
     buffers.give_back(first, uploaded=True)

@@ -87,7 +87,9 @@ class S3Bucket(ObjectBucket):
             if buffers is None:
                 buffers = PartBuffers(part_bytes, self._limits.parts_in_flight_max)
                 self._buffers[part_bytes] = buffers
-        return S3StagedObject(self._client, name, buffers, self._upload_pool, self._retry)
+        return S3StagedObject(
+            self._client, name, buffers, self._upload_pool, self._retry, size_bytes=size_bytes
+        )
 
     def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
         """Complete the upload that ``receipt`` is of. ``StorageError`` if ``name`` exists, unless

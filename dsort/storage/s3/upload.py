@@ -7,6 +7,7 @@ import base64
 import contextlib
 import hashlib
 import json
+import mmap
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
@@ -20,7 +21,7 @@ from dsort.closing import ClosesOnExit
 from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
 from dsort.retry import RetryPolicy
 from dsort.storage.bucket import Buffer
-from dsort.storage.limit import StoreLimits
+from dsort.storage.limit import TAIL_SHARE, StoreLimits, part_room
 from dsort.storage.retry import call_store
 from dsort.storage.s3.client import NOT_OFFERED, S3Client
 from dsort.storage.s3.replies import code_of, field_of, seconds_of_date
@@ -32,6 +33,7 @@ __all__ = [
     "Receipt",
     "S3StagedObject",
     "abort",
+    "even_part_bytes",
     "part_bytes_for",
 ]
 
@@ -185,9 +187,18 @@ def part_bytes_for(size_bytes: int | None, limits: StoreLimits) -> int:
     return max(wanted, -(-needed // _MIB) * _MIB)
 
 
+def even_part_bytes(size_bytes: int | None, part_bytes: int) -> int:
+    """The size of the parts of an object of ``size_bytes``, all but the last: ``part_bytes``, or so
+    much more that the last one is not a small rest. Of one size, for some stores want that."""
+    count, rest = divmod(size_bytes or 0, part_bytes)
+    if not count or rest > part_bytes // TAIL_SHARE:
+        return part_bytes
+    return part_bytes + -(-rest // count)
+
+
 class PartBuffers:
-    """The part buffers of a bucket, ``count`` of ``part_bytes`` each, made when first wanted and
-    used again and again: fresh memory costs more than the copy.
+    """The part buffers of a bucket, ``count`` of them for parts of ``part_bytes`` each, made when
+    first wanted and used again and again: fresh memory costs more than the copy.
 
     Whoever fills one waits for those that are being uploaded. If none is, all are being filled, by
     uploads that wait for each other, and one more is made.
@@ -198,16 +209,16 @@ class PartBuffers:
         self._count = count
         self._made = 0
         self._uploading = 0
-        self._free: list[bytearray] = []
+        self._free: list[memoryview] = []
         self._changed = threading.Condition()
 
-    def take(self) -> bytearray:
-        """A buffer to fill; its content is anything."""
+    def take(self) -> memoryview:
+        """A buffer to fill; its content is anything. Memory that is not filled is not touched."""
         with self._changed:
             while not self._free:
                 if self._made < self._count or not self._uploading:
                     self._made += 1
-                    return bytearray(self.part_bytes)
+                    return memoryview(mmap.mmap(-1, part_room(self.part_bytes), mmap.MAP_PRIVATE))
                 self._changed.wait()
             return self._free.pop()
 
@@ -216,7 +227,7 @@ class PartBuffers:
         with self._changed:
             self._uploading += 1
 
-    def give_back(self, buffer: bytearray, *, uploaded: bool) -> None:
+    def give_back(self, buffer: memoryview, *, uploaded: bool) -> None:
         """It is free again."""
         with self._changed:
             self._uploading -= uploaded
@@ -265,7 +276,10 @@ class S3StagedObject(ClosesOnExit):
         buffers: PartBuffers,
         pool: Callable[[], Executor],
         retry: RetryPolicy,
+        *,
+        size_bytes: int | None = None,
     ) -> None:
+        """``size_bytes``: how long it will be, if that is known."""
         self._client = client
         self._name = name
         self._buffers = buffers
@@ -273,7 +287,8 @@ class S3StagedObject(ClosesOnExit):
         self._retry = retry
         self._upload_id = ""
         self._began_s = 0
-        self._buffer: bytearray | None = None
+        self._part_bytes = even_part_bytes(size_bytes, buffers.part_bytes)
+        self._buffer: memoryview | None = None
         self._filled = 0  # bytes of the buffer
         self._summed = 0  # so many of them are in the checksum
         self._crc = 0
@@ -293,16 +308,14 @@ class S3StagedObject(ClosesOnExit):
                 f"{self._name} is written at byte {offset}; {self._size_bytes} bytes are there"
             )
         self._raise_failed()
-        part_bytes = self._buffers.part_bytes
+        part_bytes = self._part_bytes
         for piece in slices:
             view = memoryview(piece).cast("B")
             while len(view):
                 if self._buffer is None:
                     self._buffer = self._buffers.take()
                 size = min(len(view), part_bytes - self._filled, _SUMMED_BYTES)
-                # Into a view: a bytearray's own slice would take a copy of a copy.
-                target = memoryview(self._buffer)
-                target[self._filled : self._filled + size] = view[:size]
+                self._buffer[self._filled : self._filled + size] = view[:size]
                 self._filled += size
                 self._size_bytes += size
                 view = view[size:]
@@ -369,7 +382,7 @@ class S3StagedObject(ClosesOnExit):
     def _sum_up(self) -> None:
         """Take all that the buffer has into the checksum."""
         if self._is_checked and self._buffer is not None:
-            fresh = memoryview(self._buffer)[self._summed : self._filled]
+            fresh = self._buffer[self._summed : self._filled]
             self._crc, self._summed = crc32c(fresh, self._crc), self._filled
 
     def _send(self) -> None:
@@ -379,8 +392,7 @@ class S3StagedObject(ClosesOnExit):
         number = len(self._parts) + 1
         if number > _PARTS_MAX:
             raise StorageError(
-                f"{self._name} has more than {_PARTS_MAX:,} parts of {self._buffers.part_bytes:,} "
-                "bytes",
+                f"{self._name} has more than {_PARTS_MAX:,} parts of {self._part_bytes:,} bytes",
                 hint="ask for smaller shards",
             )
         if not self._upload_id:
@@ -393,7 +405,7 @@ class S3StagedObject(ClosesOnExit):
         self._buffer, self._filled, self._summed, self._crc = None, 0, 0, 0
         self._buffers.uploading()
         try:
-            view = memoryview(buffer)[:filled]
+            view = buffer[:filled]
             part = self._pool().submit(
                 self._upload, number, view, checksum if self._is_checked else ""
             )
