@@ -35,10 +35,12 @@ from dsort.workers.tasks import (
     DuplicatesTask,
     ExtractTask,
     OrderDone,
+    OrderRunTask,
     OrderTask,
     OutputPiece,
     PublishDone,
     PublishTask,
+    RunOrdered,
     SealDone,
     ShardExtracted,
     Task,
@@ -196,6 +198,8 @@ class ArithmeticRuntime:
                 return DuplicatesDone(task.part, self._node(task.part), 0, ())
             case OrderTask():
                 return self._order(task)
+            case OrderRunTask():
+                return RunOrdered(tuple(self._order(each) for each in task.partitions))
             case CutTask():
                 rows = int(self._partition_records[task.partition])
                 pieces, state = cut_evenly(task.rule, task.partition, rows, self.scale, task.state)

@@ -24,6 +24,7 @@ from dsort.workers.tasks import (
     CreateTask,
     ExtractTask,
     OrderDone,
+    OrderRunTask,
     OrderTask,
     ScratchLost,
     Task,
@@ -117,8 +118,9 @@ class TimedRuntime(ArithmeticRuntime):
                 continue
             self.now_s, _, worker, task = heapq.heappop(running)
             free.append(worker)
-            if type(task).__name__ in self.done:
-                self.done[type(task).__name__] += 1
+            for each in _parts(task):
+                if type(each).__name__ in self.done:
+                    self.done[type(each).__name__] += 1
             if isinstance(task, ExtractTask):
                 self._extracted_on[task.shard] = self._node(worker)
             yield task, self._answer(task, worker)
@@ -141,7 +143,8 @@ class TimedRuntime(ArithmeticRuntime):
             return True
         if isinstance(task, CreateTask) and self._dead_node in dict(task.nodes).values():
             return True
-        return self._dead_node in self._nodes_of.get(getattr(task, "locations", ""), ())
+        locations = {getattr(each, "locations", "") for each in _parts(task)}
+        return any(self._dead_node in self._nodes_of.get(each, ()) for each in locations)
 
     def _seconds(self, task: Task) -> float:
         scale = self.scale
@@ -149,10 +152,16 @@ class TimedRuntime(ArithmeticRuntime):
             return 2 * scale.records_of_shard(task.shard) * scale.stored_bytes / WORKER_BYTES_PER_S
         if isinstance(task, CreateTask):
             return 2 * sum(piece.stored_bytes for piece in task.pieces) / WORKER_BYTES_PER_S
-        if isinstance(task, OrderTask):
-            records = int(self._partition_records[task.partition])
+        ordered = [each for each in _parts(task) if isinstance(each, OrderTask)]
+        if ordered:
+            records = sum(int(self._partition_records[each.partition]) for each in ordered)
             return SMALL_TASK_S + records * INDEX_BYTES / WORKER_BYTES_PER_S
         return SMALL_TASK_S
+
+
+def _parts(task: Task) -> tuple[Task, ...]:
+    """Those that a run has; the task itself if it is none."""
+    return task.partitions if isinstance(task, OrderRunTask) else (task,)
 
 
 def simulate_death(scale: Scale, *, share: float = 0.5) -> Death:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from dsort.errors import InvariantError
 from dsort.job.extract import Extraction, answers
 from dsort.job.job import Job
 from dsort.scratch.spill import RemoveSpill
-from dsort.workers.tasks import OrderDone, OrderTask
+from dsort.workers.tasks import OrderDone, OrderRunTask, OrderTask, RunOrdered, Task
 
 __all__ = ["Ordering"]
 
+RUNS_A_WORKER = 4
+"""So many tasks to order partitions each worker is to have, to be done at about the same time."""
+RUN_ROWS_MAX = 1 << 15
+"""So many rows the partitions of a run have at most, of some 100 bytes each."""
 FREED_SHARE = 32
 """The journal is written at least each time that so great a share of the partitions is spent:
 scratch is to shrink as the outputs grow."""
@@ -53,10 +58,10 @@ class Ordering:
             for partition in range(self.partitions)
             if partition not in self._scratch_nodes and partition not in self._spent
         ]
-        tasks = (OrderTask(partition, self.locations, self.drop) for partition in missing)
-        for _, facts in answers(self.job, tasks):
-            assert isinstance(facts, OrderDone)
-            self._take(facts)
+        for _, done in answers(self.job, self._tasks(missing)):
+            assert isinstance(done, (OrderDone, RunOrdered))
+            for facts in done.partitions if isinstance(done, RunOrdered) else (done,):
+                self._take(facts)
 
     def lose(self, node: str) -> None:
         """See :class:`~dsort.job.extract.Restaged`."""
@@ -99,6 +104,20 @@ class Ordering:
             self._unfreed.clear()
             for node, workers in self.extraction.spilled_by().items():
                 self.job.runtime.tell(node, RemoveSpill(freed, workers))
+
+    def _tasks(self, missing: Sequence[int]) -> Iterator[Task]:
+        """To order partitions. Small ones that several nodes have rows of are ordered in runs: to
+        ask a node takes longer than to read, sort and store a thousand rows."""
+        job, most = self.job, 1
+        if job.runtime.nodes() > 1 and job.spec.join is None:
+            records = sum(facts.records for facts in self.extraction.done.values())
+            rows = records // max(self.partitions, 1) + 1
+            enough = len(missing) // (RUNS_A_WORKER * job.movement.workers)
+            most = max(min(RUN_ROWS_MAX // rows, enough), 1)
+        tasks = [OrderTask(partition, self.locations, self.drop) for partition in missing]
+        for at in range(0, len(tasks), most):
+            run = tuple(tasks[at : at + most])
+            yield run[0] if most == 1 else OrderRunTask(run)
 
     def _take(self, facts: OrderDone) -> None:
         self._scratch_nodes[facts.partition] = facts.node

@@ -28,6 +28,7 @@ from dsort.workers.tasks import (
     ExtractTask,
     KnownKeysTask,
     MeasureTask,
+    OrderRunTask,
     OrderTask,
     PublishTask,
     ScratchLost,
@@ -113,6 +114,8 @@ def describe(task: Task) -> str:
             return f"reading the keys of {task.shards[0][0]} and other shards of the result"
         case OrderTask() | CutTask():
             return f"planning partition {task.partition}"
+        case OrderRunTask():
+            return f"planning partition {task.partitions[0].partition} or one of those after it"
         case MeasureTask():
             return "measuring what records come to once they are compressed"
         case CreateTask():

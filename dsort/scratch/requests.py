@@ -59,15 +59,16 @@ def known_keys_file(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRowsOf:
-    """The rows of one partition from some shards; shards without any are left out."""
+    """The rows of each of some partitions from some shards; shards without any are left out."""
 
     stage: str
     shards: Int64s
-    partition: int
+    partitions: tuple[int, ...]
 
-    def answer(self, store: IndexStore) -> list[tuple[int, ShardRows]]:
-        rows = store.partition_rows(self.stage, self.shards.tolist(), self.partition)
-        return list(zip(rows.shards, rows.parts, strict=True))
+    def answer(self, store: IndexStore) -> list[list[tuple[int, ShardRows]]]:
+        shards = self.shards.tolist()
+        found = (store.partition_rows(self.stage, shards, each) for each in self.partitions)
+        return [list(zip(rows.shards, rows.parts, strict=True)) for rows in found]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -24,7 +24,7 @@ from dsort.order.duplicates import find_duplicates, repeated_hashes, words_as_by
 from dsort.order.joined_places import JoinedPlaces
 from dsort.order.mixing_counts import count_part
 from dsort.order.sort import order_rows
-from dsort.scratch.index import PartitionRows
+from dsort.scratch.index import PartitionRows, ShardRows
 from dsort.scratch.logs import LineWriter, lines_file, reaction_line
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.ordered import OrderedRows, RecordColumns
@@ -45,7 +45,9 @@ from dsort.workers.tasks import (
     DuplicatesDone,
     DuplicatesTask,
     OrderDone,
+    OrderRunTask,
     OrderTask,
+    RunOrdered,
 )
 
 __all__ = ["Orderer"]
@@ -155,7 +157,16 @@ class Orderer:
 
     def order(self, task: OrderTask) -> OrderDone:
         """Put one partition in output order and store it."""
-        rows = self._partition_rows(task)
+        (rows,) = self._partition_rows([task])
+        return self._ordered(task, rows)
+
+    def order_run(self, run: OrderRunTask) -> RunOrdered:
+        """The same of some, which all fit in memory."""
+        found = self._partition_rows(run.partitions)
+        parts = zip(run.partitions, found, strict=True)
+        return RunOrdered(tuple(self._ordered(task, rows) for task, rows in parts))
+
+    def _ordered(self, task: OrderTask, rows: PartitionRows) -> OrderDone:
         columns = _Columns(rows, spill=self._spill)
         if self._joiner is not None and task.stage == "join":
             done = self._joiner.search(task, rows, columns.sort)
@@ -199,15 +210,23 @@ class Orderer:
             by_output=_sums_by_group(records) if self._has_outputs and count else (),
         )
 
-    def _partition_rows(self, task: OrderTask) -> PartitionRows:
-        """The rows of one partition, from all nodes, in shard order."""
+    def _partition_rows(self, tasks: Sequence[OrderTask]) -> list[PartitionRows]:
+        """The rows of each partition, from all nodes, in shard order."""
+        partitions = tuple(task.partition for task in tasks)
         asks = (
-            (node, PartitionRowsOf(task.stage, shards, task.partition))
-            for node, shards in self._scratch_nodes.locations(task.locations).by_node()
+            (node, PartitionRowsOf(tasks[0].stage, shards, partitions))
+            for node, shards in self._scratch_nodes.locations(tasks[0].locations).by_node()
         )
-        parts = [part for answer in self._scratch_nodes.ask_all(asks) for part in answer]
-        parts.sort(key=lambda part: part[0])
-        return PartitionRows(tuple(shard for shard, _ in parts), tuple(rows for _, rows in parts))
+        found: list[list[tuple[int, ShardRows]]] = [[] for _ in tasks]
+        for answer in self._scratch_nodes.ask_all(asks):
+            for parts, some in zip(found, answer, strict=True):
+                parts += some
+        for parts in found:
+            parts.sort(key=lambda part: part[0])
+        return [
+            PartitionRows(tuple(shard for shard, _ in parts), tuple(rows for _, rows in parts))
+            for parts in found
+        ]
 
     def _counting(self, drop: str, shards: Int64s, ordinals: Int64s) -> Bools:
         """Which records are not among the positions in the file ``drop``."""

@@ -44,12 +44,14 @@ __all__ = [
     "MeasureTask",
     "NamedObject",
     "OrderDone",
+    "OrderRunTask",
     "OrderTask",
     "OutputPiece",
     "PublishDone",
     "PublishTask",
     "ReactionRules",
     "RunExtracted",
+    "RunOrdered",
     "ScratchLost",
     "SealDone",
     "SealTask",
@@ -322,6 +324,14 @@ class OrderTask:
 
 
 @dataclass(frozen=True, slots=True)
+class OrderRunTask:
+    """Put some partitions in output order, all of them on one node: other nodes are asked once.
+    ``partitions`` differ in no more than which one each is of."""
+
+    partitions: tuple[OrderTask, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class JoinFinding:
     """What a join found in one partition: ``kind`` (see ``order.joining``), how many, which input
     it is about ("" if none), and the names of the first records."""
@@ -356,6 +366,13 @@ class OrderDone:
     by_output: tuple[tuple[int, int, int], ...] = ()
     """(records, payload, stored bytes) of each output, where there are several."""
     join: JoinDone | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrdered:
+    """The answer to an ``OrderRunTask``."""
+
+    partitions: tuple[OrderDone, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -527,6 +544,7 @@ Task = (
     | KnownKeysTask
     | DuplicatesTask
     | OrderTask
+    | OrderRunTask
     | CutTask
     | MeasureTask
     | CreateTask
@@ -539,6 +557,7 @@ TaskDone = (
     | KnownKeysDone
     | DuplicatesDone
     | OrderDone
+    | RunOrdered
     | CutDone
     | MeasureDone
     | CreateDone

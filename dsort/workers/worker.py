@@ -25,6 +25,7 @@ from dsort.workers.tasks import (
     ExtractTask,
     KnownKeysTask,
     MeasureTask,
+    OrderRunTask,
     OrderTask,
     PublishTask,
     SealTask,
@@ -120,6 +121,8 @@ class Worker:
                 return self._orderer.duplicates(task)
             case OrderTask():
                 return self._orderer.order(task)
+            case OrderRunTask():
+                return self._orderer.order_run(task)
             case CutTask():
                 return self._orderer.cut(task)
             case MeasureTask():

@@ -12,7 +12,7 @@ import pytest
 
 from dsort.errors import InvariantError
 from dsort.scratch import moved_blocks
-from dsort.scratch.index import IndexStore
+from dsort.scratch.index import IndexStore, PartitionRows
 from dsort.scratch.moved_blocks import SpillBlocksOf
 from dsort.workers.extractor import Extractor
 from dsort.workers.orderer import Orderer
@@ -30,11 +30,11 @@ SPREAD = Moved("spill", workers=3, partitions=PARTITIONS, nodes=3, losses=1)
 def done(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often a partition was ordered or cut, and asked for new places."""
     counts: Counter[str] = Counter()
-    order, cut, answer = Orderer.order, Orderer.cut, SpillBlocksOf.answer
+    order, cut, answer = Orderer._ordered, Orderer.cut, SpillBlocksOf.answer
 
-    def counted_order(orderer: Orderer, task: OrderTask) -> object:
+    def counted_order(orderer: Orderer, task: OrderTask, rows: PartitionRows) -> object:
         counts["order"] += 1
-        return order(orderer, task)
+        return order(orderer, task, rows)
 
     def counted_cut(orderer: Orderer, task: CutTask) -> object:
         counts["cut"] += 1
@@ -44,7 +44,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         counts["places"] += 1
         return answer(request, store)
 
-    monkeypatch.setattr(Orderer, "order", counted_order)
+    monkeypatch.setattr(Orderer, "_ordered", counted_order)
     monkeypatch.setattr(Orderer, "cut", counted_cut)
     monkeypatch.setattr(SpillBlocksOf, "answer", counted_answer)
     return counts
@@ -59,18 +59,23 @@ def losing(task: str, seed: int, **fields: Any) -> Moved:
     return replace(SPREAD, losses_in=task, order_seed=seed, **fields)
 
 
-@pytest.mark.parametrize("shards", [7, 60], ids=["single", "runs"])
+@pytest.mark.parametrize(
+    ("shards", "partitions"),
+    [(7, PARTITIONS), (60, PARTITIONS), (7, 40)],
+    ids=["single", "runs of shards", "runs of partitions"],
+)
 def test_only_partitions_of_a_node_that_is_lost_are_ordered_again(
-    shards: int, tmp_path: Path, done: Counter[str]
+    shards: int, partitions: int, tmp_path: Path, done: Counter[str]
 ) -> None:
     write_shards(tmp_path / "in", small_dataset("lost", shards=shards, records=420 // shards))
     run_inline(spec(), tmp_path, Moved())
     wanted = files_of(tmp_path / "out")
     for seed in range(2):
         done.clear()
-        run_inline(spec(), tmp_path, losing("CreateTask", seed), overwrite=True)
+        moved = losing("CreateTask", seed, partitions=partitions)
+        run_inline(spec(), tmp_path, moved, overwrite=True)
         assert files_of(tmp_path / "out") == wanted
-        assert PARTITIONS < done["order"] < 2 * PARTITIONS
+        assert partitions < done["order"] < 2 * partitions
         assert done["places"]
 
 
