@@ -6,12 +6,13 @@ import dataclasses
 import inspect
 import pickle
 import sys
+import typing
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from dsort.late_methods import compile_methods_late
+from dsort.late_methods import FIRST_CALLS, compile_annotations_once, compile_methods_late
 
 SOURCE = """
 from __future__ import annotations
@@ -40,6 +41,16 @@ class Count:
     def made_again(self) -> Count:
         return Count(self.value)
 
+@dataclass
+class Checked:
+    "A number that may not be below 0."
+    value: int = 2
+    def __setattr__(self, name: str, value: int) -> None:
+        object.__setattr__(self, name, value + 1)
+    def __post_init__(self) -> None:
+        if self.value < 1:
+            raise TypeError("below 0")
+
 @dataclass(order=True, unsafe_hash=True)
 class Size(Count):
     "A size."
@@ -61,6 +72,12 @@ CASES = [
     "hash(Far('a', ())) == hash(Far('a', ()))",
     "hash(Place('a'))",
     "Place()",
+    "Place('a', name='b')",
+    "Place('a', [], '', 4)",
+    "Far('a', [], '', 4)",
+    "Count(3, value=4)",
+    "Checked(3).value, Checked().value",
+    "Checked(-1)",
     "Place('a', wrong=1)",
     "setattr(Place('a'), 'name', 'b')",
     "delattr(Far('a'), 'miles')",
@@ -106,19 +123,22 @@ def late(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_they_do_what_they_would_do(late: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     plain = module_of("made_at_once", monkeypatch)
     for case in CASES:
-        # Twice, for the first call is the one that compiles.
-        for _ in range(2):
+        # The first calls are done without a compiled method, one is the one that compiles.
+        for _ in range(FIRST_CALLS + 2):
             assert outcome(case, late) == outcome(case, plain), case
 
 
-def test_they_are_compiled_when_they_are_called(late: dict[str, Any]) -> None:
+def test_they_are_compiled_after_some_calls(late: dict[str, Any]) -> None:
     far = late["Far"]
     before = far.__init__
-    assert list(inspect.signature(before).parameters)[1:] == ["args", "fields"]
+    assert list(inspect.signature(before).parameters)[1:] == ["args", "given"]
+    for _ in range(FIRST_CALLS):
+        far("a")
+        assert far.__init__ is before
     far("a")
     assert list(inspect.signature(far).parameters) == ["name", "sizes", "note", "miles"]
     assert far.__init__.__qualname__ == "Far.__init__"
-    assert list(inspect.signature(late["Place"].__init__).parameters)[1:] == ["args", "fields"]
+    assert list(inspect.signature(late["Place"].__init__).parameters)[1:] == ["args", "given"]
 
 
 def test_other_modules_have_theirs_compiled_at_once(
@@ -132,3 +152,16 @@ def test_they_are_made_late_once(late: dict[str, Any]) -> None:
     before = dataclasses.__dict__["_create_fn"]
     compile_methods_late()
     assert dataclasses.__dict__["_create_fn"] is before
+
+
+def test_a_text_of_an_annotation_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vars(typing), "compile", compile)  # to have it put back
+    del vars(typing)["compile"]
+    compile_annotations_once()
+    first, second = typing.ForwardRef("list[int | str]"), typing.ForwardRef("list[int | str]")
+    assert first.__forward_code__ is second.__forward_code__
+    assert typing.get_type_hints(type("A", (), {"__annotations__": {"a": first}})) == {
+        "a": list[int | str]
+    }
+    with pytest.raises(SyntaxError, match="Forward reference"):
+        typing.ForwardRef("list[")
