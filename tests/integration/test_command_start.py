@@ -84,7 +84,7 @@ def test_forks_that_die_are_replaced(tmp_path: Path) -> None:
 def test_a_job_over_files_loads_what_it_needs(tmp_path: Path) -> None:
     unwanted = (
         *("boto3", "botocore", "fastapi", "obstore", "pyarrow", "ray", "rich", "yaml"),
-        *("http.client", "numpy.ma", "sqlite3", "ssl"),
+        *("email", "http.client", "importlib.metadata", "numpy.ma", "sqlite3", "ssl"),
         *("dsort.cli.serve", "dsort.containers.columnar", "dsort.containers.zip"),
         *("dsort.job.hooks", "dsort.keymap.fetch", "dsort.verification"),
     )
@@ -96,6 +96,23 @@ def test_a_job_over_files_loads_what_it_needs(tmp_path: Path) -> None:
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.splitlines()[-1] == "[]"
+
+
+def test_models_of_others_get_their_plugins(tmp_path: Path) -> None:
+    ended = run_script(
+        tmp_path,
+        "import os",
+        "from dsort.cli.own_process import own_process, without_plugins",
+        "own_process()",
+        "with without_plugins():",
+        "    from pydantic import TypeAdapter",
+        "    TypeAdapter(int)",
+        "    before = 'importlib.metadata' in sys.modules",
+        "TypeAdapter(str)",
+        "from pydantic.plugin._loader import get_plugins",
+        "print(before, get_plugins.__module__, os.environ.get('PYDANTIC_DISABLE_PLUGINS'))",
+    )
+    assert (ended.stdout, ended.stderr) == ("False pydantic.plugin._loader None\n", "")
 
 
 AT_ITS_END = (
