@@ -30,7 +30,7 @@ INPUTS_MAX: Final = 100
 """Each has a client of its store in every worker."""
 
 
-class InputFormat(Part):
+class InputFormat(Part, defer_build=False):
     """Which shards go in: at most one of these. None of them: every object of the bucket whose
     name ends in the input extension, in byte order of the names."""
 

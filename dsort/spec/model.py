@@ -65,7 +65,7 @@ _UNUSED_LEFT_OUT: Final = (
 )
 
 
-class JobSpec(SpecFields):
+class JobSpec(SpecFields, defer_build=False):
     """A dsort job: read shards from a bucket, order their records, write new shards."""
 
     def __repr_args__(self) -> list[tuple[str | None, Any]]:

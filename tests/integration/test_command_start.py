@@ -93,9 +93,16 @@ def test_a_job_over_files_loads_what_it_needs(tmp_path: Path) -> None:
         "from dsort.cli.main import main",
         "assert main() == 0",
         f"print([name for name in {unwanted} if name in sys.modules], file=sys.stderr)",
+        "from dsort.spec.algorithms import Part",
+        "parts = Part.__subclasses__()",
+        "for part in parts: parts += part.__subclasses__()",
+        "built = {part.__name__ for part in parts if part.__pydantic_complete__}",
+        "print(sorted(built), file=sys.stderr)",
     )
     assert ended.returncode == 0, ended.stderr
-    assert ended.stderr.splitlines()[-1] == "[]"
+    loaded, built = ended.stderr.splitlines()[-2:]
+    assert loaded == "[]"
+    assert built == "['Algorithm', 'InputFormat', 'JobSpec']"
 
 
 def test_models_of_others_get_their_plugins(tmp_path: Path) -> None:
