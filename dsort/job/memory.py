@@ -121,6 +121,7 @@ def choose_movement(
     workers: int,
     nodes: int = 1,
     upload_bytes: int = 0,
+    table_bytes: int = 0,
     short_records: bool = False,
     turns_a_buffer: int = PARTITIONS_A_BUFFER,
     forced: str = "auto",
@@ -132,24 +133,25 @@ def choose_movement(
     read by range, "" if they can. ``range_suits``: asked where that matters, why it is better to
     read by range than to spill, "" if it is not.
     ``memory_bytes`` is what the whole job may use on one node, and ``workers`` are spread over
-    ``nodes``. ``upload_bytes``: what each worker needs besides its buffer, for uploads.
+    ``nodes``. ``upload_bytes``, ``table_bytes``: what each worker needs besides its buffer, for
+    uploads, and for the table of an input shard.
     ``short_records``: records may be so short that their columns weigh as much.
     ``turns_a_buffer``: a partition is planned at one of so many parts of a buffer.
     """
-    fits = mappable and not encoded and input_bytes <= memory_bytes * MAP_SHARE
+    room_bytes = memory_bytes - -(-workers // nodes) * table_bytes
+    fits = mappable and not encoded and input_bytes <= room_bytes * MAP_SHARE
     suited = "" if fits or no_range or forced != "auto" else range_suits()
     kind = "map" if fits else "range" if suited else "spill"
     if forced != "auto":
         _refuse_forced(forced, mappable=mappable, encoded=encoded, no_range=no_range)
         kind = forced
-    a_node, buffer_bytes = _buffers(memory_bytes, -(-workers // nodes), upload_bytes)
+    more_bytes = upload_bytes + table_bytes
+    a_node, buffer_bytes = _buffers(memory_bytes, -(-workers // nodes), more_bytes)
     workers = min(workers, a_node * nodes)
-    size, memory = format_bytes(input_bytes), format_bytes(memory_bytes)
     reason = f"asked for: {forced}"
     if forced == "auto":
-        if encoded:
-            unmappable = f"the inputs are compressed: they are decoded once, to about {size}"
-        reason = _reason(kind, size, memory, suited, unmappable if encoded or not mappable else "")
+        why = "" if mappable and not encoded else unmappable
+        reason = _reason(kind, input_bytes, memory_bytes, suited, why, encoded=encoded)
     scratch_bytes = input_bytes // 20
     if kind == "spill":
         scratch_bytes += input_bytes
@@ -161,7 +163,7 @@ def choose_movement(
         # more as the data grows, so that a worker's memory does not.
         most_bytes = SHORT_PARTITION_BYTES if short_records else MAP_PARTITION_BYTES
         partitions = min(max(input_bytes // most_bytes, workers), PARTITIONS_MAX)
-    own_bytes = WORKER_BYTES + upload_bytes
+    own_bytes = WORKER_BYTES + more_bytes
     if kind != "map":
         own_bytes += int(min(buffer_bytes, max(input_bytes, BUFFER_BYTES_MIN)) / BUFFER_SHARE)
     needed_bytes = COORDINATOR_BYTES + -(-workers // nodes) * own_bytes
@@ -179,8 +181,13 @@ def choose_movement(
     )
 
 
-def _reason(kind: str, size: str, memory: str, suited: str, unmappable: str) -> str:
+def _reason(
+    kind: str, input_bytes: int, memory_bytes: int, suited: str, unmappable: str, *, encoded: bool
+) -> str:
     """Why payload moves so, in words."""
+    size, memory = format_bytes(input_bytes), format_bytes(memory_bytes)
+    if encoded:
+        unmappable = f"the inputs are compressed: they are decoded once, to about {size}"
     if kind == "map":
         return f"{size} of inputs fit twice in the {memory} that the job may use"
     too_large = f"{size} of inputs do not fit twice in the {memory} that the job may use"
@@ -212,7 +219,7 @@ def _refuse_forced(kind: str, *, mappable: bool, encoded: bool, no_range: str) -
 
 def least_memory_bytes(upload_bytes: int = 0) -> int:
     """What the smallest working set takes on a node: a coordinator, and a worker with the smallest
-    buffer. ``upload_bytes`` as in :func:`choose_movement`."""
+    buffer. ``upload_bytes``: what it needs besides, for uploads and tables."""
     return COORDINATOR_BYTES + _least_worker_bytes(upload_bytes)
 
 

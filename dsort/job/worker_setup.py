@@ -27,6 +27,7 @@ from dsort.job.memory import (
 from dsort.job.mix import bytes_to_move
 from dsort.job.resources import store_limits, with_part_sizes
 from dsort.job.schemas import input_schema
+from dsort.job.short_records import NO_TABLE, largest_table
 from dsort.loose_files.bucket import FilesBucket
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import ObjectInfo
@@ -96,7 +97,10 @@ def movement_for(job: Job) -> Movement:
     if job.spec.encodes:
         uploads += ENCODING_BYTES
     memory_bytes, forced = job.memory.wanted_bytes, job.options.move
-    least = least_memory_bytes(uploads)
+    short, table = any(each.has_short_records for each in job.spec.input_containers), NO_TABLE
+    if short:
+        table = job.stop.wait_for(lambda: largest_table(job, memory_bytes))
+    least = least_memory_bytes(uploads + table.size_bytes)
     if memory_bytes < least <= job.memory.most_bytes:
         # Of AIStore's users, "1KB" only means that records go through the disk.
         job.warn("max_mem_usage", _least_text(job.spec.max_mem_usage, least))
@@ -114,23 +118,20 @@ def movement_for(job: Job) -> Movement:
             nodes=job.runtime.nodes(),
             forced=forced,
             upload_bytes=uploads,
-            short_records=any(each.has_short_records for each in job.spec.input_containers),
+            table_bytes=table.size_bytes,
+            short_records=short,
             turns_a_buffer=TABLE_TURNS_A_BUFFER if is_table else PARTITIONS_A_BUFFER,
         )
-        partitions = _with_outputs(job.spec, chosen.partitions)
-        if job.spec.makes_records and job.spec.division is None:
-            in_one = chosen.payload_bytes * PARTITIONS_A_BUFFER <= chosen.buffer_bytes
-            hashed = job.spec.worker_algorithm.is_spread_evenly and job.keymap is None
-            # To order less than a buffer on one worker is nothing beside running code twice, once
-            # of it for a survey of where partitions begin.
-            partitions = 1 if in_one and not hashed else partitions
         hops = chosen.kind == "range" and _headers_are_far_apart(job)
+        partitions = _partitions(job, chosen)
         return replace(chosen, values_stay=values_stay, partitions=partitions, hops=hops)
     except TooLittleMemoryError as problem:
         hint = (
             "no way to move records takes less: give the job more (--memory-max, ulimit -v), or "
             "make room"
         )
+        if table.records:
+            hint = f"{table.why}; or give the job more memory (--memory-max)"
         raise SpecError([SpecProblem("max_mem_usage", str(problem), hint)]) from None
     except NotMappableError as problem:
         raise SpecError([SpecProblem("", str(problem), "use --move spill")]) from None
@@ -193,6 +194,18 @@ def _why_no_range(job: Job, *, encoded: bool) -> str:
     if encoded or spec.verify == "content" or spec.lineage or spec.compared_extensions is not None:
         return "the job reads all payload before it is written"
     return ""
+
+
+def _partitions(job: Job, chosen: Movement) -> int:
+    """How many there are for this job's outputs and steps."""
+    if job.spec.makes_records and job.spec.division is None:
+        in_one = chosen.payload_bytes * PARTITIONS_A_BUFFER <= chosen.buffer_bytes
+        hashed = job.spec.worker_algorithm.is_spread_evenly and job.keymap is None
+        # To order less than a buffer on one worker is nothing beside running code twice, once of it
+        # for a survey of where partitions begin.
+        if in_one and not hashed:
+            return 1
+    return _with_outputs(job.spec, chosen.partitions)
 
 
 def _with_outputs(spec: JobSpec, partitions: int) -> int:

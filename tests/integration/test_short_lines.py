@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -10,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from dsort.errors import DuplicateError
+from dsort.errors import DuplicateError, SpecError
 from dsort.scratch import columns
 from dsort.scratch.spill import SpillReader
 from dsort.workers import gathering, payload_spill
 from dsort.workers.tasks import DuplicatesTask
 from tests.support.datasets import files_of
-from tests.support.engine import count_of, spec_of
+from tests.support.engine import count_of, plan_local, refused, run_local, spec_of
 from tests.support.inline_runtime import InlineRuntime, Moved, run_inline
 
 LINES: dict[str, Any] = {
@@ -130,3 +131,39 @@ def test_positions_in_shards_of_one_name_are_found_to_be_duplicates(
     assert found
     with pytest.raises(DuplicateError, match="2 records have the key of an earlier record"):
         run_inline(spec | {"duplicate_keys": "abort", "output_bck": "x"}, tmp_path, Moved())
+
+
+def lines_in(directory: Path, name: str, data: bytes) -> None:
+    """A bucket of one file."""
+    directory.mkdir()
+    (directory / name).write_bytes(data)
+
+
+@pytest.mark.parametrize("name", ["s-0.txt", "s-0.txt.gz"])
+def test_a_shard_of_more_lines_than_memory_has_room_for_is_refused(
+    tmp_path: Path, name: str
+) -> None:
+    data = b"1\n" * 3_000_000
+    lines_in(tmp_path / "in", name, gzip.compress(data, 1) if name.endswith("gz") else data)
+    (tmp_path / "out").mkdir()
+    spec = spec_of(input_extension=name.removeprefix("s-0"))
+    words = ("128 MiB of memory are too little", f"the table of {name}, about 3,0", "smaller input")
+    with refused(tmp_path, SpecError, *words):
+        run_local(tmp_path, spec, memory_max_bytes=128 << 20)
+
+
+def test_where_tables_of_lines_take_much_there_are_fewer_workers(tmp_path: Path) -> None:
+    for line, workers in ((b"1", 1), (b"1" * 99, 2)):
+        root = tmp_path / str(workers)
+        root.mkdir()
+        lines_in(root / "in", "s-0.txt", (line + b"\n") * (800_000 // (len(line) + 1)))
+        spec = spec_of(input_extension=".txt", output_shard_records=100_000)
+        planned = plan_local(root, spec, workers=2, memory_max_bytes=200 << 20)
+        assert planned.workers == workers
+        assert planned.memory_bytes <= 200 << 20
+
+
+def test_more_memory_lets_as_many_workers_hold_tables_of_lines(tmp_path: Path) -> None:
+    lines_in(tmp_path / "in", "s-0.txt", b"1\n" * 400_000)
+    spec = spec_of(input_extension=".txt", output_shard_records=100_000)
+    assert plan_local(tmp_path, spec, workers=2, memory_max_bytes=400 << 20).workers == 2

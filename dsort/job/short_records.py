@@ -1,0 +1,132 @@
+"""What the table of one shard takes while it is extracted, where records may be short.
+
+A table is held whole: a million lines of 66 bytes take more than the bytes of their shard. How many
+there are is guessed from some of the largest shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dsort.containers.codecs.base import Codec
+from dsort.containers.codecs.decoding import Decoding
+from dsort.containers.registry import codec_of
+from dsort.errors import CorruptShardError
+from dsort.job.job import Job
+from dsort.naming.names import archive_extension
+from dsort.sizes import format_bytes
+from dsort.spec.model import JobSpec
+from dsort.storage.bucket import ReadObject
+from dsort.storage.several import input_of
+from dsort.workers.source import InputShard
+
+__all__ = ["NO_TABLE", "ShardTable", "largest_table", "row_bytes"]
+
+ROW_BYTES = 120
+"""The most that a line took at one time, of a million of 66 bytes: 111. With each of the next:"""
+SORTED_BYTES, CHECKED_BYTES, LINEAGE_BYTES, KEYED_BYTES = 88, 32, 48, 472
+"""196 with keys that are not spread evenly, 138 with checked content, 158 with lineage, 575 with
+keys of 55 bytes in the lines."""
+SAMPLE_BYTES = 64 << 10
+ENCODED_SAMPLE_BYTES = 256 << 10
+LEAST_LINE_BYTES = 2
+EXPANSION = 10
+SPARE_SHARE = 8
+"""A table that surely takes less than one part in so many of a worker's memory is not looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTable:
+    """The largest table of a job: about so many ``records`` of ``shard``."""
+
+    shard: str = ""
+    records: int = 0
+    size_bytes: int = 0
+
+    @property
+    def why(self) -> str:
+        """Why so much memory is needed, for people."""
+        return (
+            f"the table of {self.shard}, about {self.records:,} records, takes "
+            f"{format_bytes(self.size_bytes)} of that: smaller input shards take less"
+        )
+
+
+NO_TABLE = ShardTable()
+"""Nothing that needs room of its own."""
+
+
+def row_bytes(spec: JobSpec) -> int:
+    """What a line takes in the table of its shard."""
+    found = ROW_BYTES
+    if not spec.worker_algorithm.is_spread_evenly:
+        found += SORTED_BYTES
+    if spec.verify == "content":
+        found += CHECKED_BYTES
+    if spec.lineage:
+        found += LINEAGE_BYTES
+    return found + (KEYED_BYTES if spec.key_field else 0)
+
+
+def largest_table(job: Job, memory_bytes: int) -> ShardTable:
+    """The table that takes most room; ``NO_TABLE`` where records are not short, or tables are next
+    to nothing of ``memory_bytes``, what the job may use on a node. Reads some of one shard."""
+    shards = [each for each in job.inputs if _is_of_lines(job, each)]
+    if not shards or job.spec.ingest is not None:
+        return NO_TABLE
+    largest = max(shards, key=lambda each: each.size_bytes)
+    a_line = row_bytes(job.spec)
+    codec = _codec(job, largest)
+    workers = -(-job.runtime.workers_max() // job.runtime.nodes())
+    most_lines = largest.size_bytes * (EXPANSION if codec else 1) // LEAST_LINE_BYTES
+    if most_lines * a_line * SPARE_SHARE <= memory_bytes // workers:
+        return NO_TABLE
+    with job.inputs_bucket.open(largest.name) as source:
+        found, read = _decoded_sample(job, source, codec) if codec else _plain_sample(source)
+    lines = largest.size_bytes * (found + 1) // max(read, 1)
+    return ShardTable(largest.name, lines, lines * a_line)
+
+
+def _is_of_lines(job: Job, shard: InputShard) -> bool:
+    containers = job.spec.input_containers
+    names = [place.name for place in job.input_places]
+    at = names.index(input_of(shard.name, names)) if len(containers) > 1 else 0
+    return containers[at].has_short_records
+
+
+def _codec(job: Job, shard: InputShard) -> Codec | None:
+    return codec_of(shard.name) if archive_extension(shard.name) else job.spec.input_codec
+
+
+def _plain_sample(source: ReadObject) -> tuple[int, int]:
+    """(line feeds, bytes of the file) of its beginning, its middle and its end; of its beginning
+    where each is a request."""
+    size = source.info.size_bytes
+    length = min(size, SAMPLE_BYTES)
+    starts = (0, (size - length) // 2, size - length) if source.rereads_cheaply else (0,)
+    found = 0
+    for start in starts:
+        window = bytearray(length)
+        source.read_into(memoryview(window), start)
+        found += window.count(b"\n")
+    return found, length * len(starts)
+
+
+def _decoded_sample(job: Job, source: ReadObject, codec: Codec) -> tuple[int, int]:
+    """(line feeds, bytes of the file that they are in) of the beginning of a compressed file."""
+    read = min(source.info.size_bytes, ENCODED_SAMPLE_BYTES)
+    found = 0
+
+    def pieces() -> Iterator[bytes]:
+        data = bytearray(read)
+        source.read_into(memoryview(data), 0)
+        yield bytes(data)
+
+    limit = job.spec.max_expansion
+    try:
+        for piece in Decoding("", codec, pieces(), ENCODED_SAMPLE_BYTES, max_expansion=limit):
+            found += bytes(piece).count(b"\n")
+    except CorruptShardError:
+        pass  # the sample ends in the midst of a member; or the shard is reported when it is read
+    return found, read
