@@ -16,11 +16,10 @@ from httpx import Response
 from dsort.job.layout import manifest_name, report_name
 from dsort.service.jobs.submit import Asked
 from dsort.service.security.limits import RequestLimits
-from dsort.service.security.tokens import ADMIN, SUBMITTER, VIEWER, Identity, TokenStore
+from dsort.service.security.tokens import ADMIN, SUBMITTER, VIEWER, Identity
 from tests.support.access_matrix import BUCKETS, CALLERS, DECLINED, ROUTES, Row, routes_of
 from tests.support.service_here import SPEC, ServiceHere, service_here
 
-CHEAP_LOG2 = 4
 OWNER = "ann"
 ROLES = {"viewer": ("vera", VIEWER), "owner": (OWNER, SUBMITTER), "other": ("bob", SUBMITTER)}
 BUCKETS_OF = {
@@ -42,7 +41,6 @@ class Matrix:
         self.root = here.service.config.run.root
         for name in ("images", "shuffled", "hidden"):
             (self.root / name).mkdir()
-        self.service.tokens = TokenStore(self.service.database, cost_log2=CHEAP_LOG2)
         self.service.limits = RequestLimits(10**6, failures_per_minute_max=10**6)
         reads, writes = ([str(self.root / name)] for name in BUCKETS_OF["allowed"])
         self.tokens = {

@@ -14,7 +14,7 @@ import pytest
 from dsort.service.objects import listing
 from dsort.service.objects.listing import Listings, PageAsked
 from dsort.service.objects.msgpack import packed
-from dsort.service.security.tokens import ADMIN, SUBMITTER, VIEWER, TokenStore
+from dsort.service.security.tokens import ADMIN, SUBMITTER, VIEWER
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.service_here import SPEC, ServiceHere, service_here
 
@@ -140,7 +140,6 @@ def test_buckets_are_listed_as_far_as_tokens_go(tmp_path: Path) -> None:
     other = tmp_path / "other"
     allow = (f"file://{other}", "s3://data/train", "s3://team-*")
     with service_here(tmp_path, no_auth=False, allow=allow) as here:
-        here.service.tokens = TokenStore(here.service.database, cost_log2=4)
         root = root_of(here)
         for name in ("images", "secret"):
             (root / name).mkdir()
@@ -269,7 +268,6 @@ def test_what_is_no_list_is_an_error(here: ServiceHere, value: Any, status: int)
 
 def test_who_may_not_write_makes_and_removes_nothing(tmp_path: Path) -> None:
     with service_here(tmp_path, no_auth=False) as here:
-        here.service.tokens = TokenStore(here.service.database, cost_log2=4)
         root = root_of(here)
         for name, role, writes, statuses in (
             ("vera", VIEWER, [str(root / "vera")], (403, 403, 403)),

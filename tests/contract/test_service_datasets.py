@@ -17,7 +17,7 @@ import pytest
 
 from dsort.service.objects.previews import preview_of
 from dsort.service.security.limits import RequestLimits
-from dsort.service.security.tokens import VIEWER, TokenStore
+from dsort.service.security.tokens import VIEWER
 from tests.support.engine import run_local
 from tests.support.service_here import ServiceHere, service_here
 from tests.support.workers_here import WorkersHere
@@ -249,7 +249,6 @@ def test_only_who_may_read_a_bucket_looks_into_it(tmp_path: Path) -> None:
             (root / name).mkdir()
             (root / name / "s.tar").write_bytes(tar_of({"a.txt": b"x"}))
         (root / "images" / "link.tar").symlink_to(root / "secret" / "s.tar")
-        here.service.tokens = TokenStore(here.service.database, cost_log2=4)
         token = here.service.tokens.add("vera", VIEWER, [str(root / "images")], [])
         headers = {"Authorization": f"Bearer {token}"}
         for path in ("shards/secret", "records/secret/s.tar", "samples/secret/s.tar?number=0"):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dsort.service.security.tickets import TICKET_S, MemberTickets
-from dsort.service.security.tokens import VIEWER, TokenStore
+from dsort.service.security.tokens import VIEWER
 from tests.support.service_here import ServiceHere, service_here
 
 SOUND = b"RIFF\x24\0\0\0WAVEfmt " + bytes(range(256)) * 20_000  # 5 MB
@@ -38,7 +38,6 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceHere]:
             file.write(entry("0001.wav", LONG_BYTES).tobuf())
             file.write(SOUND)
             file.truncate(512 + LONG_BYTES + 1024)
-        opened.service.tokens = TokenStore(opened.service.database, cost_log2=4)
         token = opened.service.tokens.add("vera", VIEWER, [str(sounds)], [])
         opened.client.headers["Authorization"] = f"Bearer {token}"
         yield opened

@@ -13,7 +13,7 @@ import pytest
 
 from dsort.service.objects import inline, processes
 from dsort.service.objects.ranges import UnsatisfiableRangeError, parse_range
-from dsort.service.security.tokens import SUBMITTER, VIEWER, TokenStore
+from dsort.service.security.tokens import SUBMITTER, VIEWER
 from tests.support.datasets import Member, Shard, read_shard, write_shards
 from tests.support.service_here import ServiceHere, service_here
 from tests.support.service_process import await_that
@@ -218,7 +218,7 @@ def test_tokens_say_who_reads_and_who_transforms(tmp_path: Path) -> None:
         root = here.service.config.run.root
         for name in ("images", "hidden"):
             write_shards(root / name, {"s-0.tar": SHARD})
-        tokens = here.service.tokens = TokenStore(here.service.database, cost_log2=4)
+        tokens = here.service.tokens
         texts = {
             "vera": tokens.add("vera", VIEWER, [f"{root}/images"]),
             "ann": tokens.add("ann", SUBMITTER, [f"{root}/images"]),

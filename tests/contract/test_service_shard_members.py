@@ -17,7 +17,7 @@ import pytest
 
 from dsort.service.api import buckets
 from dsort.service.objects import shard_main
-from dsort.service.security.tokens import VIEWER, TokenStore
+from dsort.service.security.tokens import VIEWER
 from tests.support.service_here import ServiceHere, service_here
 
 FILES = {"k0.cls": b"0", "deep/k0.jpg": b"jpeg" * 1000, "k1.cls": b"", "ü \n.txt": b"odd"}
@@ -167,7 +167,6 @@ def test_what_a_shard_may_have_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_viewer_may_look_into_what_it_may_read(tmp_path: Path) -> None:
     with service_here(tmp_path, no_auth=False) as here:
-        here.service.tokens = TokenStore(here.service.database, cost_log2=4)
         root = here.service.config.run.root
         for name in ("images", "hidden"):
             (root / name).mkdir()

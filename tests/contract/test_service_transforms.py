@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dsort.service.security.tokens import ADMIN, SUBMITTER, VIEWER, TokenStore
+from dsort.service.security.tokens import ADMIN, SUBMITTER, VIEWER
 from tests.support.service_here import SPEC, ServiceHere, service_here
 
 HALF = {"steps": [{"sample": {"fraction": 0.5}}], "on_error": "skip"}
@@ -24,7 +24,6 @@ class Callers:
         self.here = here
         for bucket in ("images", "shuffled"):
             (here.service.config.run.root / bucket).mkdir()
-        here.service.tokens = TokenStore(here.service.database, cost_log2=4)
         roles = {"ada": ADMIN, "ann": SUBMITTER, "vera": VIEWER}
         self.tokens = {name: here.service.tokens.add(name, role) for name, role in roles.items()}
 
