@@ -52,7 +52,7 @@ WORKERS = [
 ]
 
 
-@pytest.mark.sample(keep=1)
+@pytest.mark.exhaustive  # of a worker on one node (``test_service_on_ray``), and of nodes
 @pytest.mark.parametrize(
     ("fault", "case"), WORKERS, ids=lambda each: each if isinstance(each, str) else each.point
 )

@@ -114,8 +114,10 @@ def whole_spec(bucket: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     return whole
 
 
-def run(root: Path, bucket: str, runtime: str, move: str, spec: Mapping[str, Any]) -> JobReport:
-    options = RunOptions(root=root, runtime=runtime, move=move, workers=2)
+def run(
+    root: Path, bucket: str, runtime: str, move: str, spec: Mapping[str, Any], workers: int = 2
+) -> JobReport:
+    options = RunOptions(root=root, runtime=runtime, move=move, workers=workers)
     return api.run(parse_spec(whole_spec(bucket, spec)).spec, options=options)
 
 
@@ -128,7 +130,7 @@ def outputs(root: Path, bucket: str, report: JobReport) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.sample(keep=1)
+@pytest.mark.exhaustive  # of a shuffle with code, and of tables that are spilled
 @pytest.mark.parametrize("name", JOBS)
 def test_ray_gives_the_bytes_that_processes_give(root: Path, ray: Any, name: str) -> None:
     move, spec = JOBS[name]
@@ -212,7 +214,7 @@ def test_programs_and_servers_are_asked_on_ray_as_in_processes(root: Path, ray: 
 
 def test_workers_on_ray_ask_for_the_gpus_that_steps_want(root: Path, ray: Any) -> None:
     spec = {**CODE, "transform": {"steps": [with_code("told", resources={"num_gpus": 1})]}}
-    run(root, "gpus", "ray", "auto", spec)
+    run(root, "gpus", "ray", "auto", spec, workers=1)
     told = {
         member.payload
         for data in files_of(root / "gpus").values()

@@ -86,7 +86,6 @@ def test_jobs_over_rest_run_on_a_ray_of_the_services_own(place: Place) -> None:
             assert [each.phase for each in known if isinstance(each, PhaseDone)] == PHASES
             assert_whole(place.root / "first", expected)
             assert struck(faults) == ["create:start"]  # a worker within Ray, made good there
-            join_from_another_service(place, expected)
             hold_next(faults)
             second = place.submit(client, "second").job_id
             held_workers(service)
@@ -107,8 +106,22 @@ def test_jobs_over_rest_run_on_a_ray_of_the_services_own(place: Place) -> None:
     assert not place.state_file.exists()
 
 
+@pytest.mark.exhaustive
+def test_a_service_that_is_told_where_a_ray_is_runs_its_jobs_there_and_leaves_it(
+    place: Place,
+) -> None:
+    expected = undisturbed("shuffle", place.root)
+    with running_service(place.root, *place.arguments, "--ray", mark=place.mark) as service:
+        with DsortClient(service.url) as client:
+            job = client.wait(place.submit(client, "first").job_id, timeout_s=END_S)
+            assert job.state == "finished"
+        join_from_another_service(place, expected)
+        assert service.stop() == 0
+    assert not place.state_file.exists()
+
+
 def join_from_another_service(place: Place, expected: Facts) -> None:
-    """A service that is told where a Ray is runs its jobs there, and leaves it there."""
+    """Another service runs a job on the Ray of the first."""
     known = json.loads(place.state_file.read_bytes())
     root = place.root / "elsewhere"
     prepare(root, CASES["shuffle"])

@@ -74,6 +74,7 @@ def ray_head(cpus: int) -> Iterator[RayHead]:
     process = subprocess.Popen(
         [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block",
          f"--port={port}", "--include-dashboard=false",
+         "--no-monitor", "--include-log-monitor=false",
          f"--num-cpus={cpus}", "--num-gpus=0", f"--object-store-memory={80 << 20}",
          f"--temp-dir={directory}", "--disable-usage-stats"],
         cwd=directory,

@@ -17,10 +17,12 @@ AGENT = "--dashboard_agent_command="
 
 @contextlib.contextmanager
 def bare_nodes() -> Iterator[None]:
-    """Meanwhile, nodes that this process begins have no agent of the dashboard."""
-    from ray._private import services
+    """Meanwhile, nodes that this process begins have no agent of the dashboard, and nobody who
+    looks after logs and sizes of clusters: each loads all of Ray, too."""
+    from ray._private import node, services
 
     begin = services.start_ray_process
+    monitors = {name: getattr(node.Node, name) for name in ("start_monitor", "start_log_monitor")}
 
     def start_ray_process(command: list[str], process_type: str, *args: Any, **named: Any) -> Any:
         if process_type == "raylet":
@@ -28,10 +30,14 @@ def bare_nodes() -> Iterator[None]:
         return begin(command, process_type, *args, **named)
 
     services.start_ray_process = start_ray_process
+    for name in monitors:
+        setattr(node.Node, name, lambda *given, **named: None)
     try:
         yield
     finally:
         services.start_ray_process = begin
+        for name, method in monitors.items():
+            setattr(node.Node, name, method)
 
 
 def _without_agent(argument: str) -> str:
