@@ -178,6 +178,7 @@ def test_records_that_get_one_key_are_duplicates(tmp_path: Path) -> None:
         run_local(tmp_path, spec)
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("output", [".tar", ".jsonl.gz"])
 def test_verify_runs_code_once_more_if_asked(
     output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

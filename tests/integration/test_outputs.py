@@ -524,7 +524,8 @@ def test_what_a_size_means_is_said_for_each_output(data: Path, encoded: bool) ->
     assert all(row["payload_bytes"] <= 12000 for row in rows["b"])
     assert max(row["file_bytes"] for row in rows["b"]) > 12000
     least = "file_bytes" if encoded else "payload_bytes"
-    assert all(2500 <= row[least] < 6000 for row in rows["c"][:-1])
+    # What so few records come to when they are compressed is an estimate.
+    assert all(2000 <= row[least] < 6000 for row in rows["c"][:-1])
     verified(data, report.job_id)
 
 

@@ -54,7 +54,7 @@ def test_its_row_points_at_its_targets_payload() -> None:
 
 
 def test_long_chains_of_links_cost_no_more_than_their_number() -> None:
-    count = 20_000  # pairwise this would be 2 * 10**8 steps
+    count = 5_000  # pairwise this would be 10**7 steps
     forward = b"".join(
         header(b"%d" % i, 0, b"1", link=b"%d" % (i + 1)) for i in range(count)
     ) + member(b"%d" % count, b"the end")
