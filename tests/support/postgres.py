@@ -151,6 +151,8 @@ def postgres_server(binaries: Path) -> Iterator[PostgresServer]:
 def _make_cluster(binaries: Path, directory: Path, password: str, someone: dict[str, Any]) -> None:
     secret = directory / "password"
     secret.write_text(password + "\n")
+    if someone:  # who may not read what the umask keeps to whoever wrote it
+        os.chown(secret, someone["user"], someone["group"])
     done = subprocess.run(
         [
             binaries / "initdb",
