@@ -60,17 +60,22 @@ def unsafe_links(links: Sequence[tuple[int, bytes, bytes]]) -> list[int]:
 
     Unsafe is a target that leads out as it is written, and one with a ``..`` behind another link of
     the archive, in its own directory's path or in the target: where ``..`` leads from there depends
-    on that link, and on when it is unpacked. All others stay inside, for each link that they pass
-    through does. Takes time as the names and targets are long.
+    on that link, and on when it is unpacked. If another link is in a directory that is a link, it
+    comes to stand under a name that the archive does not say, and any ``..`` may be behind that
+    one. All others stay inside, for each link that they pass through does. Takes time as the names
+    and targets are long.
     """
     places = {_places(_parts(name))[-1] for _, name, _ in links}
-    return sorted(
-        {
-            row
-            for row, name, target in links
-            if target_escapes(name, target) or _climbs_behind_a_link(name, target, places)
-        }
-    )
+    found, left = set(), []
+    for link in links:
+        row, name, target = link
+        if target_escapes(name, target) or _climbs_behind_a_link(name, target, places):
+            found.add(row)
+        else:
+            left.append(link)
+    if any(not places.isdisjoint(_places(_parts(name)[:-1])) for _, name, _ in left):
+        found |= {row for row, _, target in left if b".." in _parts(target)}
+    return sorted(found)
 
 
 def _parts(path: bytes) -> list[bytes]:

@@ -124,6 +124,10 @@ def test_a_link_is_followed_on_paper(name: bytes, target: bytes, escapes: bool) 
         ({b"d": b".", b"dd/x": b"../y", b"d2": b"dd/../d"}, []),
         ({b"a.jpg": b"dir/a.jpg", b"dir/b.jpg": b"../a.jpg", b"dir/c.jpg": b"b.jpg"}, []),
         ({b"x": b"../out", b"y": b"/abs"}, [b"x", b"y"]),
+        # b/c is c, and d/l is l.
+        ({b"b": b".", b"b/c": b".", b"a": b"c/../x", b"z": b"x"}, [b"a"]),
+        ({b"b": b".", b"b/d": b".", b"d/l": b"../x"}, [b"d/l"]),
+        ({b"d": b".", b"d/x": b"y", b"z": b"a..b/x"}, []),
     ],
 )
 def test_a_link_is_followed_through_others(links: dict[bytes, bytes], unsafe: list[bytes]) -> None:
