@@ -109,8 +109,7 @@ class Extractor:
 
     def extract(self, task: ExtractTask) -> ShardExtracted:
         """Do one task. ``InputError`` and its children name shard and record."""
-        # A pass that moves no payload looks at headers: to copy the rest into the buffer would cost
-        # more than to map it, and what the page cache has of it is wanted again.
+        # A pass that moves no payload maps: a copy would cost more, and it is looked at again.
         mapped = {"map": True, "range": task.hops, "spill": not task.spill}
         opened, buffer = self._ahead.opened(task)
         with opened as source:
@@ -128,6 +127,7 @@ class Extractor:
                 spool=None if self._setup.movement == "range" else self._store.scratch,
                 container=self._setup.container_of(task.name),
                 decoding=self._setup.decoding,
+                past_cache=self._ahead.past_cache(task),
             )
             try:
                 done = self._extract(task, shard)

@@ -14,6 +14,7 @@ from dsort.workers.decoded import DecodedFile
 __all__ = ["Chain", "PayloadBuffer", "Spool", "Tail"]
 
 GAP_BYTES = 1 << 20
+PAGE_BYTES = 4096
 
 
 class PayloadBuffer:
@@ -26,7 +27,9 @@ class PayloadBuffer:
     def view(self, size_bytes: int) -> memoryview:
         """The first ``size_bytes`` of the buffer, writable."""
         if self._array is None:
-            self._array = np.empty(self.size_bytes, np.uint8)
+            memory = np.empty(self.size_bytes + PAGE_BYTES, np.uint8)
+            skipped = -memory.ctypes.data % PAGE_BYTES  # direct reads begin where a page does
+            self._array = memory[skipped : skipped + self.size_bytes]
         return self._array.data[:size_bytes]
 
     @property

@@ -17,10 +17,14 @@ from dsort.storage.bucket import Bucket, ObjectInfo, RandomReads, ReadObject
 from dsort.storage.process_limits import is_no_thread
 from dsort.workers.header_reader import HeaderReader
 from dsort.workers.payload_files import PayloadBuffer
+from dsort.workers.range_queue import RangeQueue
 from dsort.workers.source import InputShard, open_input, read_inputs
 from dsort.workers.tasks import ExtractTask, WorkerSetup
 
 __all__ = ["ReadAhead"]
+
+READS_AT_ONCE = 2
+"""Threads that read a shard in sequence, where the kernel does not."""
 
 
 class _Fetched(ClosesOnExit):
@@ -60,11 +64,13 @@ class ReadAhead:
         self, setup: WorkerSetup, inputs: Bucket, store: IndexStore, buffer: PayloadBuffer
     ) -> None:
         self._headers = HeaderReader(setup, inputs, store)
+        self._setup = setup
         self._inputs = inputs
         self._store = store
         self._buffer = buffer
         self._shards: list[InputShard] = []
         self._thread: ThreadPoolExecutor | None = None
+        self._queue: RangeQueue | None = None
         self._begun: tuple[int, int, Future[_Fetched | None]] | None = None  # shard, half
 
     def opened(self, task: ExtractTask) -> tuple[ReadObject, PayloadBuffer]:
@@ -94,6 +100,15 @@ class ReadAhead:
             self._begin(task.next_shard, 1 - half)
         return source, self._halves[half]
 
+    def past_cache(self, task: ExtractTask) -> RangeQueue | None:
+        """What reads the shard of ``task`` without a copy in the page cache, where nobody reads it
+        in sequence again; else None."""
+        if self._setup.movement != "range" or task.hops:
+            return None
+        if self._queue is None:
+            self._queue = RangeQueue(READS_AT_ONCE, by_kernel=True)
+        return self._queue
+
     @cached_property
     def _halves(self) -> tuple[PayloadBuffer, PayloadBuffer]:
         return self._buffer.half(0), self._buffer.half(1)
@@ -106,6 +121,9 @@ class ReadAhead:
     def close(self) -> None:
         """End the threads."""
         self._headers.close()
+        if self._queue is not None:
+            self._queue.close()
+            self._queue = None
         self.settled()
         if self._thread is not None:
             self._thread.shutdown(wait=True)

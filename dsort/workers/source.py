@@ -30,10 +30,12 @@ from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
 from dsort.sizes import format_bytes
 from dsort.storage.bucket import Bucket, ReadObject
+from dsort.storage.directory.files import LocalReadObject
 from dsort.workers.decoded import DecodedFile, DecodingRules, decode, file_pieces
 from dsort.workers.gathering import gathered
 from dsort.workers.hopped import HOP_BYTES, HoppedShard
 from dsort.workers.payload_files import Chain, PayloadBuffer, Spool, Tail
+from dsort.workers.range_queue import RangeQueue, RangeRead
 
 __all__ = [
     "INPUTS_FILE",
@@ -51,6 +53,9 @@ __all__ = [
 ]
 
 WINDOW_ROWS_MAX = 65536
+PAGE_BYTES = 4096
+DIRECT_BYTES = 1 << 20
+"""Direct reads are so long, many at a time."""
 WINDOW_BYTES_MAX = 8 << 20
 """A shard larger than the buffer is read twice. Small windows leave memory to the page cache, so
 that the second time it is still there: under a limit both come out of one purse."""
@@ -80,9 +85,11 @@ class ShardBytes:
         spool: Scratch | None = None,
         container: Container | None = None,
         decoding: DecodingRules | None = None,
+        past_cache: RangeQueue | None = None,
     ) -> None:
         """``spool``: the directory for shards that do not fit and are not to be fetched twice.
-        ``container``: None for the one that ``name`` tells."""
+        ``container``: None for the one that ``name`` tells. ``past_cache``: what reads a file that
+        nobody else looks at, without a copy in the page cache."""
         self.name = name
         self.container = container or container_of(name)
         self.decoding = decoding or DecodingRules()
@@ -94,6 +101,7 @@ class ShardBytes:
         self._source: ReadObject | Spool | DecodedFile | Chain = source
         self._buffer = buffer
         self._spool = spool
+        self._past_cache = past_cache
         self._is_decoded = self.is_as_stored = self.codec is None
         self.is_mapped = False
         self._is_checked = False
@@ -109,7 +117,7 @@ class ShardBytes:
             return
         if self.whole is None and self.size_bytes <= buffer.size_bytes:
             self.whole = buffer.view(self.size_bytes)
-            source.read_into(self.whole, 0)
+            self._read_run(self.whole, 0)
             source.forget()  # it is in the buffer
         elif self.whole is None and spool is not None and not source.rereads_cheaply:
             self._source = Spool(source, spool)
@@ -138,15 +146,35 @@ class ShardBytes:
         scanner = container.scanner(self.name, total)
         while not scanner.done:
             offset, needed = scanner.next_offset, scanner.window_bytes_min
-            size = min(max(self._scan_bytes, needed), total - offset)
+            early = 0
+            if self._past_cache is not None and not begin:
+                early = offset % PAGE_BYTES
+                offset -= early
+            size = min(max(self._scan_bytes, needed + early), total - offset)
             if size <= 0:
                 break
             # Headers larger than the buffer (the format bounds them) get a window of their own.
             fits = size <= self._buffer.size_bytes
             window = self._buffer.view(size) if fits else memoryview(bytearray(size))
-            self._source.read_into(window, begin + offset)
+            self._read_run(window, begin + offset)
             scanner.feed(window, offset)
         return scanner.finish()
+
+    def _read_run(self, window: memoryview, offset: int) -> None:
+        """Fill ``window`` from byte ``offset``, where a page begins."""
+        done, source = 0, self._source
+        if self._past_cache is not None and isinstance(source, LocalReadObject):
+            reads = source.random_reads()
+            if reads is not None:
+                with reads:
+                    done = len(window) // PAGE_BYTES * PAGE_BYTES
+                    begins = range(0, done, DIRECT_BYTES)
+                    parts = [(at, window[at : min(at + DIRECT_BYTES, done)]) for at in begins]
+                    self._past_cache.begin(
+                        [RangeRead(reads, part, offset + at, len(part)) for at, part in parts]
+                    ).wait()
+        if done < len(window):
+            self._source.read_into(window[done:], offset + done)
 
     def file_pieces(self, start: int = 0) -> Iterator[bytes]:
         """The bytes of the shard as it is stored, encoded if it is, from ``start`` on."""

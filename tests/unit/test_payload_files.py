@@ -11,8 +11,9 @@ from dsort.containers.tar.container import TAR
 from dsort.scratch.directory import Scratch
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.workers.payload_files import PayloadBuffer
+from dsort.workers.range_queue import RangeQueue
 from dsort.workers.source import ShardBytes
-from tests.support.datasets import Shard
+from tests.support.datasets import Member, Shard
 from tests.support.engine import record
 
 
@@ -51,3 +52,26 @@ def test_a_shard_that_grows_is_read_wherever_its_parts_are(
             assert filled == data[start:stop]
         shard.close()
     assert [*scratch.names()] == []
+
+
+@pytest.mark.parametrize("payload_bytes", [700, 5_000, 70_000])
+@pytest.mark.parametrize("room", ["the shard", "a part of it"])
+def test_a_shard_that_is_read_past_the_page_cache_has_the_same_members(
+    payload_bytes: int, room: str, tmp_path: Path, rng: random.Random
+) -> None:
+    payloads = [rng.randbytes(payload_bytes + rng.randrange(2000)) for _ in range(60)]
+    members = tuple(Member(f"{key}.jpg", payload) for key, payload in enumerate(payloads))
+    data = Shard(members).data
+    (tmp_path / "a.tar").write_bytes(data)
+    size = len(data) if room == "the shard" else len(data) // 3
+    queue = RangeQueue(2, by_kernel=True)
+    with LocalBucket(tmp_path).open("a.tar") as source:
+        buffer = PayloadBuffer(size)
+        shard = ShardBytes("a.tar", source, buffer, mapped=False, past_cache=queue)
+        found, expected = shard.members(), TAR.scan("a.tar", data)
+        assert found.names.tolist() == expected.names.tolist()
+        assert found.payload_start.tolist() == expected.payload_start.tolist()
+        assert shard.whole is None or shard.whole == data
+        assert shard.content(found, 59) == payloads[59]
+        shard.close()
+    queue.close()
