@@ -164,7 +164,8 @@ class SpilledPayload:
     def _begin(self, extents: SpillExtents) -> None:
         """Map all of it, or begin to read it, if there is room for it."""
         if self._maps:
-            self._views, self._shift = self._reader.mapped()
+            views, self._shift = self._reader.mapped()
+            self._views = views or {0: memoryview(b"")}
         elif not self._begin_to_read(extents):
             return
         shards = self._rows.block_shard

@@ -171,6 +171,16 @@ def test_one_that_stays_in_the_page_cache_takes_no_room_in_the_buffer(node: Node
     assert room is not None
 
 
+def test_one_without_bytes_needs_no_room_either(node: Node) -> None:
+    _, rows = node.spill(0, [0], 3)
+    room = node.room.take(node.room.size_bytes)
+    payload = node.payload(0, rows, direct=False)
+    payload.load()
+    assert records_of(payload, 1) == b""
+    payload.close()
+    assert room is not None
+
+
 def test_a_file_that_is_too_short_to_map_is_named(node: Node) -> None:
     _, rows = node.spill(0, [PAGE] * 6, 5)
     node.nodes.store.scratch.write(spill_name(8, 0), bytes(5))
