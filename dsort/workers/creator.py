@@ -19,6 +19,7 @@ from dsort.containers.base import Container
 from dsort.data.columns import Int32s, Int64s
 from dsort.scratch.logs import CreatedLog
 from dsort.scratch.moved_blocks import ordered_rows
+from dsort.scratch.narrowing import narrowed
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.requests import OrderedRowsOf, StoredBytesOf
@@ -283,40 +284,40 @@ class Creator:
         """The payload of one partition after the other. While one is written, the next one's first
         blocks come from other nodes."""
         nodes = dict(task.nodes)
-        wanted, spans = [], {}
+        wanted: list[tuple[int, tuple[int, int]]] = []
         # Shards without records may stand between two of one partition, which is loaded once.
         stored = [piece for piece in task.pieces if piece.partition >= 0]
         for partition, pieces in groupby(stored, key=lambda piece: piece.partition):
             rows = [(piece.row_start, piece.row_stop) for piece in pieces]
-            wanted.append(partition)
-            spans[partition] = rows[0][0], rows[-1][1]
+            span = min(start for start, _ in rows), max(stop for _, stop in rows)
+            wanted.append((partition, span))
         if self._ranged:
-            yield from self._ranged_payloads(task, wanted, nodes)
+            yield from self._ranged_payloads(task, [partition for partition, _ in wanted], nodes)
             return
         ahead: SpilledPayload | None = None
         try:
-            for number, partition in enumerate(wanted):
+            for number, (partition, span) in enumerate(wanted):
                 if not self._spilled:
                     yield _MappedPayload(
                         self._scratch_nodes,
                         nodes[partition],
                         partition,
-                        spans[partition],
+                        span,
                         self._inputs,
                         self._container,
                         seals=self._seals,
                     )
                     continue
                 payload = ahead or self._spilled_payload(
-                    partition, nodes[partition], task.locations, spans[partition]
+                    partition, nodes[partition], task.locations, span
                 )
                 ahead = None
                 try:
                     payload.load()
                     if number + 1 < len(wanted):
-                        following = wanted[number + 1]
+                        following, its_span = wanted[number + 1]
                         ahead = self._spilled_payload(
-                            following, nodes[following], task.locations, spans[following]
+                            following, nodes[following], task.locations, its_span
                         )
                         ahead.ask_ahead()
                 except BaseException:
@@ -353,6 +354,10 @@ class Creator:
     ) -> SpilledPayload:
         where = self._scratch_nodes.locations(locations)
         rows = ordered_rows(self._scratch_nodes, node, partition, where)
+        # What is mapped is not read where nobody looks.
+        is_read = self._forgets or not self._scratch_nodes.alone
+        if is_read and int(rows.block_bytes.sum()) <= self._buffer.size_bytes:
+            rows = narrowed(rows, *rows.rows_of(*span))
         reader = SpillReader(self._scratch_nodes, where, partition, rows)
         if self._room is None:
             self._room = RangeBuffer(self._buffer, ALIGNMENT_BYTES)

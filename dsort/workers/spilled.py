@@ -132,6 +132,8 @@ class SpilledPayload:
     def slices(self, start: int, stop: int) -> Iterator[Sequence[memoryview]]:
         """The slices of records ``start:stop``, some rows at a time; valid until the next step."""
         start, stop = self._rows.rows_of(start, stop)
+        if start < stop and not self._span[0] <= start <= stop <= self._span[1]:
+            raise InvariantError(f"rows of partition {self.partition} are wanted that were not")
         if self._views:
             all_of_it = self._rows.segments.run(start, stop)
             step = rows_at_once(all_of_it) if are_short(all_of_it) else ROWS_AT_ONCE_MAX

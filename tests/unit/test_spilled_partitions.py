@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from dsort.data.index import Segments
-from dsort.errors import ScratchLostError, StorageError
+from dsort.errors import InvariantError, ScratchLostError, StorageError
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
+from dsort.scratch.narrowing import narrowed
 from dsort.scratch.nodes import ScratchNodes, ShardLocations
 from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.spill import SpillReader, spill_name
@@ -75,7 +76,14 @@ class Node:
         )
         return [blocks[at] for at in order], rows
 
-    def payload(self, partition: int, rows: OrderedRows, *, direct: bool) -> SpilledPayload:
+    def payload(
+        self,
+        partition: int,
+        rows: OrderedRows,
+        *,
+        direct: bool,
+        span: tuple[int, int] | None = None,
+    ) -> SpilledPayload:
         count = len(rows.stored_bytes)
         locations = ShardLocations(
             (NODE,), np.zeros(count, np.int32), np.arange(count, dtype=np.int32)
@@ -84,7 +92,7 @@ class Node:
         return SpilledPayload(
             partition,
             rows,
-            (0, count),
+            span or (0, count),
             reader,
             self.buffer,
             self.room,
@@ -214,6 +222,31 @@ def test_a_file_that_was_cut_is_named(node: Node, direct: bool) -> None:
         file.read(room, 0, PAGE + 5)
         with pytest.raises(StorageError, match="spill-3-0 in scratch ends at byte 4,101"):
             file.read(room, 0, PAGE + 6)
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_who_shares_a_partition_reads_his_own_long_records_and_no_others(
+    node: Node, direct: bool
+) -> None:
+    sizes = [random.Random(at).randint(12 * PAGE, 12 * PAGE + 999) for at in range(5)]
+    blocks, rows = node.spill(0, [*sizes[:3], 0, *sizes[3:]], 6)
+    for span in ((0, 3), (3, 6), (5, 5)):
+        own = narrowed(rows, *span)
+        assert int(own.block_bytes.sum()) == sum(map(len, blocks[slice(*span)]))
+        payload = node.payload(0, own, direct=direct, span=span)
+        payload.load()
+        found = b"".join(bytes(each) for some in payload.slices(*span) for each in some)
+        assert found == b"".join(blocks[slice(*span)])
+        with pytest.raises(InvariantError, match="rows of partition 0 are wanted that were not"):
+            next(payload.slices(0, 6))
+        payload.close()
+
+
+def test_short_records_are_read_with_all_that_lies_between_them(node: Node) -> None:
+    _, short = node.spill(0, [PAGE] * 6, 1)
+    assert narrowed(short, 0, 2) is short
+    _, long = node.spill(1, [9 * PAGE] * 6, 1)
+    assert narrowed(long, 0, 6) is long
 
 
 def test_blocks_of_one_worker_that_lie_side_by_side_are_one_read() -> None:
