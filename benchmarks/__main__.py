@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import signal
 import sys
@@ -141,6 +142,8 @@ def main(arguments: list[str] | None = None) -> int:
         if parsed.require_quiet:
             return 3
     settings.directory.mkdir(parents=True, exist_ok=True)
+    # As pip does. Under PYTHONDONTWRITEBYTECODE each run would compile them anew.
+    compileall.compile_dir(REPOSITORY / "dsort", quiet=2)
     header = machine.describe(settings.directory) | {"busy cores before": f"{busy_cores:.2f}"}
     header["date"] = time.strftime("%Y-%m-%d")
     cp = tuple(machine.cp_command(settings.directory))
