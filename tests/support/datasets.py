@@ -126,7 +126,7 @@ def read_shard(data: bytes) -> list[Stored]:
             assert info.offset == at, f"{at - info.offset} bytes before {info.name}"
             size = info.size if info.isreg() else 0
             at = info.offset_data + size + (-size % 512)
-            payload = data[info.offset_data :][:size]
+            payload = data[info.offset_data : info.offset_data + size]
             found.append(Stored(info.name, payload, kinds[info.type], data[info.offset : at]))
     assert data[at:] == END
     return found
