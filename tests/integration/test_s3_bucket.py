@@ -55,6 +55,13 @@ def test_a_bucket_that_is_not_there_is_not_found(
         act(bucket)
 
 
+def test_a_bucket_that_was_seen_is_not_looked_for_again_to_be_made(bucket: S3Bucket) -> None:
+    made = count_requests(bucket)
+    assert bucket.exists()
+    bucket.create()
+    assert made == ["HeadBucket"]
+
+
 def test_who_may_read_only_is_refused_with_the_reason(
     bucket: S3Bucket, s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

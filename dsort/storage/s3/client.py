@@ -79,6 +79,7 @@ class S3Client:
         self.uri = ref.uri
         self.bucket, _, prefix = ref.path.partition("/")
         self._keys = KeyPrefix(prefix)
+        self._was_seen = False
         with S3Errors(f"open bucket {self.uri}"):
             self._made = make_api(ref, limits)
         self.api: Any = self._made.client
@@ -110,11 +111,12 @@ class S3Client:
                 self.api.head_bucket(Bucket=self.bucket)
         except ObjectNotFoundError:
             return False
+        self._was_seen = True
         return True
 
     def create(self) -> None:
-        """Make the bucket if there is none."""
-        if self.exists():
+        """Make the bucket if there is none. One that was seen is not looked for again."""
+        if self._was_seen or self.exists():
             return
         where: dict[str, Any] = {}
         if self.region != DEFAULT_REGION:  # which is the one that must not be named
