@@ -333,7 +333,8 @@ class SpillReader:
         sizes = np.diff(self._offsets)
         views = {}
         with self._there(self._scratch_nodes.node):
-            for worker in np.unique(self._worker[sizes > 0]).tolist():
+            # Not `np.unique`, which loads `numpy.ma` in each worker.
+            for worker in sorted(set(self._worker[sizes > 0].tolist())):
                 blocks = (self._worker == worker) & (sizes > 0)
                 begin, end = self._start[blocks].min(), (self._start + sizes)[blocks].max()
                 views[worker] = self._files.mapping(worker, int(begin), int(end))

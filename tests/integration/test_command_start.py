@@ -105,6 +105,17 @@ def test_a_job_over_files_loads_what_it_needs(tmp_path: Path) -> None:
     assert built == "['Algorithm', 'InputFormat', 'JobSpec']"
 
 
+def test_workers_that_spill_do_without_masked_arrays(tmp_path: Path) -> None:
+    ended = run_script(
+        tmp_path,
+        "sys.modules['numpy.ma'] = None",  # also of those that are forked
+        "sys.argv += ['--move', 'spill']",
+        "from dsort.cli.main import main",
+        "sys.exit(main())",
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
 def test_models_of_others_get_their_plugins(tmp_path: Path) -> None:
     ended = run_script(
         tmp_path,
