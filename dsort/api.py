@@ -54,8 +54,7 @@ from dsort.spec.model import JobSpec
 from dsort.spec.parts import Hook
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
-from dsort.storage.open import open_bucket, open_inputs, parse_address
-from dsort.storage.output_buckets import open_outputs
+from dsort.storage.open import open_both, open_bucket, parse_address
 from dsort.storage.process_limits import explain_limits
 from dsort.storage.ref import BucketRef
 from dsort.storage.several import BucketPlace
@@ -563,7 +562,7 @@ def _open_all(
     def opened(place: BucketPlace) -> Bucket:
         return _open(place.ref, options, stop)
 
-    return open_inputs(sources, opened), open_outputs(targets, opened)
+    return open_both(sources, targets, opened)
 
 
 def _open(ref: BucketRef, options: RunOptions, stop: StopFlag | None) -> Bucket:

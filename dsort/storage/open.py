@@ -18,11 +18,12 @@ from dsort.storage.output_buckets import open_outputs
 from dsort.storage.ref import AIS_ENDPOINT_HINT, BucketRef, BucketTextError, refuse_internal
 from dsort.storage.registry import misspelt_uri, open_object_bucket, parse_store_uri, split_scheme
 from dsort.storage.several import BucketPlace, SeveralBuckets
+from dsort.storage.together import opened_together
 
 if TYPE_CHECKING:
     from dsort.storage.limit import StoreLimiter
 
-__all__ = ["open_bucket", "open_inputs", "open_pair", "parse_address"]
+__all__ = ["open_both", "open_bucket", "open_inputs", "open_pair", "parse_address"]
 
 _FORMS_HINT = (
     "write file:///absolute/path, s3://bucket/prefix, or the name of a directory under the data "
@@ -87,7 +88,17 @@ def open_pair(
     def opened(place: BucketPlace) -> Bucket:
         return open_bucket(place.ref, root=root, limits=place.limits, limiter=limiter)
 
-    return open_inputs(sources, opened), open_outputs(targets, opened)
+    return open_both(sources, targets, opened)
+
+
+def open_both(
+    sources: Sequence[BucketPlace],
+    targets: Sequence[BucketPlace],
+    opened: Callable[[BucketPlace], Bucket],
+) -> tuple[Bucket, Bucket]:
+    """(what is read, what is written), each as ``opened`` opens it: together."""
+    with opened_together():
+        return open_inputs(sources, opened), open_outputs(targets, opened)
 
 
 def open_inputs(places: Sequence[BucketPlace], opened: Callable[[BucketPlace], Bucket]) -> Bucket:

@@ -20,6 +20,7 @@ from dsort.storage.ref import BucketRef
 from dsort.storage.registry import open_object_bucket
 from dsort.storage.s3.bucket import S3Bucket
 from dsort.storage.s3.session import _service_models
+from dsort.storage.together import opened_together
 from tests.support.commands import ROOT
 
 LIMITS = StoreLimits()
@@ -117,6 +118,18 @@ assert in_a_fork(lambda: opened() is not kept)  # it may be locked there for eve
 ended.set()
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_buckets_that_are_opened_together_share_a_client() -> None:
+    def opened(name: str, **fields: str) -> object:
+        return S3Bucket(BucketRef("s3", name, **fields), StoreLimits())._client.api
+
+    with opened_together():
+        first = opened("images")
+        assert opened("shuffled/train") is first
+        assert opened("shuffled", region="eu-west-1") is not first
+    with opened_together():
+        assert opened("images") is not first  # credentials are found anew
 
 
 def test_a_profile_that_there_is_not_is_an_access_error() -> None:

@@ -1,7 +1,7 @@
 """A client of botocore for S3, made quickly.
 
-A process makes a client for each bucket, and its forks use that: to make one is most of what a
-worker does before its first task.
+A process makes a client for each bucket, or one for those that it opens together, and its forks
+use that: to make one is most of what a worker does before its first task.
 
 A session of botocore finds credentials, region and profile, as boto3's would: boto3's adds nothing
 to it that is used here, and loading it costs 0.1 s of processor time. What botocore knows about
@@ -28,6 +28,7 @@ from pydantic_core import from_json
 from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
 from dsort.storage.s3.replies import check_replies, read_listings_quickly
+from dsort.storage.together import made_once
 
 __all__ = ["DEFAULT_REGION", "S3Api", "make_api"]
 
@@ -79,7 +80,7 @@ class _Inherited:
         key = *reached, _connections_max(limits), variables
         if time.monotonic() > self._until_s:
             self._before.clear()
-        api = self._before.get(key) or _make_api(ref, limits)
+        api = self._before.get(key) or made_once(key, lambda: _make_api(ref, limits))
         self._here[key] = api
         return api
 
@@ -88,8 +89,9 @@ _inherited = _Inherited()
 
 
 def make_api(ref: BucketRef, limits: StoreLimits) -> S3Api:
-    """A client for the bucket ``ref``. Credentials are found anew, unless this process is a new
-    fork of one that found them. Raises botocore's errors."""
+    """A client for the bucket ``ref``. Credentials are found anew, unless they were for a bucket
+    that is opened together with it, or by the process that this is a new fork of. Raises
+    botocore's errors."""
     return _inherited.api(ref, limits)
 
 

@@ -1,0 +1,37 @@
+"""Buckets that are opened together, for one job: what one has made to reach its store, the others
+use, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+__all__ = ["made_once", "opened_together"]
+
+Made = TypeVar("Made")
+
+_made: ContextVar[dict[Hashable, Any] | None] = ContextVar("_made", default=None)
+
+
+@contextmanager
+def opened_together() -> Iterator[None]:
+    """Buckets that are opened in this block, by this thread, are."""
+    before = _made.set({})
+    try:
+        yield
+    finally:
+        _made.reset(before)
+
+
+def made_once(key: Hashable, make: Callable[[], Made]) -> Made:
+    """What ``make`` returns; for buckets that are opened together, what it returned for the first
+    of them with this key."""
+    made = _made.get()
+    if made is None:
+        return make()
+    if key not in made:
+        made[key] = make()
+    found: Made = made[key]
+    return found
