@@ -17,6 +17,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,9 @@ BOOTSTRAP = (
 )
 """A worker imports what its coordinator would import, from wherever that was started."""
 
+AHEAD_A_WORKER = 4
+"""Tasks that are made before a worker is free for them: more would take memory, and keep workers
+waiting until all are made."""
 WORKERS_LOST_MAX = 16
 """Workers that may be lost in one job before it is given up."""
 
@@ -145,17 +149,22 @@ class LocalRuntime:
         self, tasks: Iterable[Task], *, workers_max: int | None = None
     ) -> Iterator[tuple[Task, TaskDone]]:
         """See :class:`~dsort.runtime.base.Runtime`."""
-        waiting = deque(self._ticket(task, 1) for task in tasks)
-        running = 0
+        rest, waiting = iter(tasks), deque[_Ticket]()
+        most, running = AHEAD_A_WORKER * len(self._hosts), 0
         with selectors.DefaultSelector() as selector:
             selector.register(self._stop, selectors.EVENT_READ)
             for at, host in enumerate(self._hosts):
                 selector.register(host.link, selectors.EVENT_READ, at)
-            while waiting or running:
+            while True:
+                waiting.extend(self._tickets_of(rest, most - len(waiting)))
+                if not (waiting or running):
+                    return
                 for at, host in enumerate(self._hosts[:workers_max]):
                     if host.task is None and waiting:
                         self._give(selector, at, waiting)
                         running += 1
+                # Now, while all are busy: tasks of thousands of small shards take a while to make.
+                waiting.extend(self._tickets_of(rest, most - len(waiting)))
                 for key, _ in selector.select():
                     self._stop.raise_if_requested()
                     host = self._hosts[key.data]
@@ -186,6 +195,9 @@ class LocalRuntime:
     def _ticket(self, task: Task, tries: int) -> _Ticket:
         self._tickets += 1
         return _Ticket(self._tickets, task, tries)
+
+    def _tickets_of(self, tasks: Iterator[Task], count_max: int) -> list[_Ticket]:
+        return [self._ticket(task, 1) for task in islice(tasks, max(count_max, 0))]
 
     def _launch(self) -> _Host:
         ours, theirs = socket.socketpair()

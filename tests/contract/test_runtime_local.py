@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from dsort.runtime.base import Runtime
-from dsort.runtime.local import LocalRuntime
+from dsort.runtime.local import AHEAD_A_WORKER, LocalRuntime
 from dsort.stop_flag import StopFlag
+from dsort.workers.tasks import ExtractTask
 from tests.contract.runtime_suite import OneRuntimeSuite, RuntimeSuite
 from tests.support.forked_workers import fresh_workers
-from tests.support.runtime_work import Work, lasting_runtime
+from tests.support.runtime_work import SHARDS, Work, done_shards, lasting_runtime
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,6 +34,20 @@ class TestLocalRuntime(RuntimeSuite):
     @pytest.fixture
     def make_runtime(self, stop: StopFlag) -> Callable[[], LocalRuntime]:
         return lambda: LocalRuntime(2, stop)
+
+    def test_tasks_are_made_while_others_are_done(self, lasting: tuple[Runtime, Work]) -> None:
+        runtime, work = lasting
+        made: list[int] = []
+
+        def tasks() -> Iterator[ExtractTask]:
+            for task in work.tasks() * 4:
+                made.append(task.shard)
+                yield task
+
+        answers = runtime.run(tasks())
+        first = next(answers)
+        assert len(made) <= 2 + 2 * AHEAD_A_WORKER
+        assert done_shards([first, *answers]) == sorted([*range(SHARDS)] * 4)
 
 
 class TestOneLocalRuntime(OneRuntimeSuite):
