@@ -28,7 +28,7 @@ from benchmarks.seaweedfs import S3Server
 __all__ = ["missing_radosgw", "radosgw"]
 
 PROGRAMS = ("ceph", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin")
-DATA_BYTES_MAX = 8 << 30  # objects that were removed stay for a while
+DATA_BYTES_MAX = 8 << 30
 COMMAND_SECONDS_MAX = 60
 START_SECONDS_MAX = 60
 POLL_SECONDS = 0.2
@@ -66,6 +66,10 @@ osd_max_object_name_len = 256
 osd_max_object_namespace_len = 64
 [client.rgw]
 rgw_data = {directory}/rgw
+# Objects that were removed stay for two hours, else: three rounds of 1.1 GB fill the memory.
+rgw_gc_obj_min_wait = 1
+rgw_gc_processor_period = 2
+rgw_gc_processor_max_time = 2
 # Without tcp_nodelay each small GET takes 44 ms.
 rgw_frontends = beast endpoint=127.0.0.1:{port} tcp_nodelay=1
 """
