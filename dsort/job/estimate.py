@@ -20,6 +20,7 @@ from dsort.job.plan import Plan
 from dsort.job.resources import cores
 from dsort.job.speed_probe import Speeds
 from dsort.job.worker_setup import output_limits, spills_to_disk
+from dsort.scratch.narrowing import RECORD_BYTES_MIN as READ_ALONE_BYTES_MIN
 from dsort.storage.bucket import Bucket
 from dsort.storage.output_buckets import bucket_for, place_of, placed_at
 from dsort.storage.request_counts import (
@@ -151,10 +152,12 @@ def _add_spill(job: Job, plan: Plan, moved: _Moved) -> None:
     if nodes > 1:  # each has but its own part of a partition
         moved.exchanged += plan.stored_bytes * (nodes - 1) // nodes
     if spills_to_disk(job):
-        runs = min(job.movement.workers * RUNS_A_WORKER, len(plan.shards))
-        twice = min(max(runs - 1, 0) / job.movement.partitions, 1.0)  # lie across two runs
         moved.disk_written += plan.stored_bytes
-        moved.disk_read += int(plan.stored_bytes * (1 + twice))
+        moved.disk_read += plan.stored_bytes
+        if plan.stored_bytes < READ_ALONE_BYTES_MIN * plan.records:
+            runs = min(job.movement.workers * RUNS_A_WORKER, len(plan.shards))
+            twice = min(max(runs - 1, 0) / job.movement.partitions, 1.0)  # lie across two runs
+            moved.disk_read += int(plan.stored_bytes * twice)
 
 
 def _add_outputs(job: Job, plan: Plan, moved: _Moved) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from dsort.scratch.ordered import OrderedRows
 
-__all__ = ["narrowed"]
+__all__ = ["RECORD_BYTES_MIN", "narrowed"]
 
 RECORD_BYTES_MIN = 32 << 10
 """Shorter records are read in less time with all that lies between them."""

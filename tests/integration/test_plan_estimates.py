@@ -15,6 +15,7 @@ from dsort.cli import summary
 from dsort.job import speed_probe, worker_setup
 from dsort.job.events import PlanEstimate
 from dsort.settings.values import Settings, StoreSettings
+from dsort.storage.directory.kernel_reads import KernelReads
 from dsort.storage.ref import BucketRef
 from dsort.storage.s3.bucket import S3Bucket
 from dsort.storage.s3.client import S3Client
@@ -53,11 +54,22 @@ def io_of_this_process() -> Counter[str]:
 
 
 def bytes_of(run: Callable[[], object]) -> Counter[str]:
-    """What this process read and wrote meanwhile, by calls and from disks."""
-    before = io_of_this_process()
-    run()
+    """What this process read and wrote meanwhile, by calls and from disks. Asynchronous reads are
+    calls, too, but the kernel does not count them among those of a process."""
+    before, ended = io_of_this_process(), KernelReads.ended
+    asynchronous: list[int] = []
+
+    def watched(self: KernelReads, least: int) -> list[tuple[int, int]]:
+        found = ended(self, least)
+        asynchronous.extend(result for _, result in found)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KernelReads, "ended", watched)
+        run()
     now = io_of_this_process()
-    return Counter({name: now[name] - before[name] for name in now})
+    found = Counter({name: now[name] - before[name] for name in now})
+    return found + Counter(rchar=sum(asynchronous))
 
 
 def forget_pages(directory: Path) -> None:
@@ -74,16 +86,21 @@ def estimate(spec: dict[str, Any], root: Path, moved: Moved) -> PlanEstimate:
     return found
 
 
+SPILL = Moved("spill", partitions=3, buffer_bytes=8 << 20)
+
+
 @pytest.mark.parametrize(
-    "moved",
-    [Moved("range"), Moved("spill", partitions=3, buffer_bytes=8 << 20)],
-    ids=["range", "spill"],
+    ("moved", "payload_bytes"),
+    [(Moved("range"), 100 * KIB), (SPILL, 100 * KIB), (SPILL, 20 * KIB)],
+    ids=["range", "spill", "spill of small records"],
 )
 def test_bytes_of_files_are_those_that_a_job_then_reads_and_writes(
-    moved: Moved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    moved: Moved, payload_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_setup, "SCRATCH_SHARE", 1 << 40)  # none of it stays in memory
-    make_inputs(tmp_path, shards=3, records=20, payload_bytes=100 * KIB)
+    make_inputs(
+        tmp_path, shards=3, records=2000 * KIB // payload_bytes, payload_bytes=payload_bytes
+    )
     spec = spec_of(algorithm=SHUFFLE)
     planned = estimate(spec, tmp_path, moved)
     found = bytes_of(lambda: run_inline(spec, tmp_path, moved))
@@ -141,7 +158,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         def before_send(event_name: str, **_: object) -> None:
             made[KINDS[event_name.rpartition(".")[2]]] += 1
 
-        self.api.meta.events.register("before-send.s3", before_send)
+        # Buckets that are opened together share what is registered with.
+        self.api.meta.events.register("before-send.s3", before_send, unique_id="asked")
 
     monkeypatch.setattr(S3Client, "__init__", watched)
     return made
