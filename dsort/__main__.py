@@ -33,13 +33,15 @@ def main() -> int:
 
 def _may_end() -> bool:
     others = [each for each in threading.enumerate() if each is not threading.main_thread()]
-    return all(each.daemon for each in others) and not (sys.getprofile() or sys.gettrace())
+    are_ours = all(each.daemon or each.name.startswith("dsort-") for each in others)
+    return are_ours and not (sys.getprofile() or sys.gettrace())
 
 
 def _end(code: int) -> None:
     """End the process, with all that is to be done at its end, but without freeing each object of
     700 modules: that takes a quarter of a small job's time. Returns if output cannot be written,
     which the interpreter is to tell."""
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for pools, as the interpreter does
     atexit._run_exitfuncs()
     try:
         for stream in (sys.stdout, sys.stderr):

@@ -141,6 +141,12 @@ AT_ITS_END = (
     "from dsort.__main__ import main",
 )
 IDLE = ("go_on = threading.Event()", "threading.Thread(target=go_on.wait, daemon=DAEMON).start()")
+POOL = (
+    "from concurrent.futures import ThreadPoolExecutor",
+    "pool, ends = ThreadPoolExecutor(1, thread_name_prefix='dsort-upload'), threading.Event()",
+    "threading._register_atexit(ends.set)",  # before pools are waited for, and not earlier
+    "pool.submit(lambda: (ends.wait(), print('uploaded')))",
+)
 
 
 @pytest.mark.parametrize(
@@ -149,9 +155,10 @@ IDLE = ("go_on = threading.Event()", "threading.Thread(target=go_on.wait, daemon
         ((), False),
         (tuple(each.replace("DAEMON", "True") for each in IDLE), False),
         (tuple(each.replace("DAEMON", "False") for each in IDLE), True),
+        (POOL, False),
         (("sys.setprofile(lambda *what: None)",), True),
     ],
-    ids=["alone", "beside a daemon", "beside a thread", "profiled"],
+    ids=["alone", "beside a daemon", "beside a thread", "beside threads of its own", "profiled"],
 )
 def test_a_process_ends_with_its_command_unless_others_use_it(
     before: tuple[str, ...], comes_back: bool, tmp_path: Path
@@ -161,5 +168,5 @@ def test_a_process_ends_with_its_command_unless_others_use_it(
     assert (ended.returncode, ended.stderr) == (0, "")
     version, *told = ended.stdout.splitlines()
     assert version.startswith("dsort ")
-    assert told == ["came back 0"] * comes_back + ["at the end"]
+    assert told == ["came back 0"] * comes_back + ["uploaded"] * (before is POOL) + ["at the end"]
     assert [each.name for each in tmp_path.iterdir()] == ["in"]  # no temporary directory
