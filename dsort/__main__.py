@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 
 from dsort.late_methods import load_quickly
 
@@ -41,7 +42,8 @@ def _end(code: int) -> None:
     """End the process, with all that is to be done at its end, but without freeing each object of
     700 modules: that takes a quarter of a small job's time. Returns if output cannot be written,
     which the interpreter is to tell."""
-    threading._shutdown()  # type: ignore[attr-defined]  # waits for pools, as the interpreter does
+    with suppress(KeyboardInterrupt):  # the command is over: whoever cannot wait need not
+        threading._shutdown()  # type: ignore[attr-defined]  # for pools, as the interpreter does
     atexit._run_exitfuncs()
     try:
         for stream in (sys.stdout, sys.stderr):

@@ -147,6 +147,16 @@ POOL = (
     "threading._register_atexit(ends.set)",  # before pools are waited for, and not earlier
     "pool.submit(lambda: (ends.wait(), print('uploaded')))",
 )
+STUCK = (
+    *POOL[:-1],
+    "import os, signal",
+    "def stick():",
+    "    ends.wait()",
+    "    print('uploading')",
+    "    os.kill(os.getpid(), signal.SIGINT)",
+    "    threading.Event().wait()",
+    "pool.submit(stick)",
+)
 
 
 @pytest.mark.parametrize(
@@ -155,10 +165,9 @@ POOL = (
         ((), False),
         (tuple(each.replace("DAEMON", "True") for each in IDLE), False),
         (tuple(each.replace("DAEMON", "False") for each in IDLE), True),
-        (POOL, False),
         (("sys.setprofile(lambda *what: None)",), True),
     ],
-    ids=["alone", "beside a daemon", "beside a thread", "beside threads of its own", "profiled"],
+    ids=["alone", "beside a daemon", "beside a thread", "profiled"],
 )
 def test_a_process_ends_with_its_command_unless_others_use_it(
     before: tuple[str, ...], comes_back: bool, tmp_path: Path
@@ -168,5 +177,18 @@ def test_a_process_ends_with_its_command_unless_others_use_it(
     assert (ended.returncode, ended.stderr) == (0, "")
     version, *told = ended.stdout.splitlines()
     assert version.startswith("dsort ")
-    assert told == ["came back 0"] * comes_back + ["uploaded"] * (before is POOL) + ["at the end"]
+    assert told == ["came back 0"] * comes_back + ["at the end"]
     assert [each.name for each in tmp_path.iterdir()] == ["in"]  # no temporary directory
+
+
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [(POOL, "uploaded"), (STUCK, "uploading")],
+    ids=["until they are done", "until Ctrl-C"],
+)
+def test_a_command_waits_for_threads_of_its_own(
+    before: tuple[str, ...], told: str, tmp_path: Path
+) -> None:
+    ended = run_script(tmp_path, *AT_ITS_END, *before, "main()", "print('came back')")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.splitlines()[1:] == [told, "at the end"]
