@@ -45,7 +45,8 @@ __all__ = [
 
 FLUSH_BYTES = 1 << 20
 """Dirty pages are sent on their way in such pieces: under a memory limit they would otherwise fill
-it, and everybody waits."""
+it, and everybody waits. What the cache has no use for it gives back a piece later, so that the next
+ones come into pages that were used already: fresh memory costs more than the copy."""
 
 
 def spill_name(worker: int, partition: int) -> str:
@@ -62,9 +63,19 @@ def remove_spill(scratch: Scratch, partition: int, workers: Iterable[int]) -> No
 class SpillWriter:
     """Appends to the spill files of one worker; knows how long each of them is."""
 
-    def __init__(self, scratch: Scratch, worker: int, partitions: int, *, to_disk: bool) -> None:
-        """``to_disk``: have the disk take it on the way, not when memory is full."""
+    def __init__(
+        self,
+        scratch: Scratch,
+        worker: int,
+        partitions: int,
+        *,
+        to_disk: bool,
+        past_cache: bool = False,
+    ) -> None:
+        """``to_disk``: have the disk take it on the way, not when memory is full. ``past_cache``:
+        it is read past the page cache, which has no use for it then."""
         self._to_disk = to_disk
+        self._past_cache = past_cache
         self._scratch = scratch
         self._worker = worker
         self._files: dict[int, LocalStagedObject] = {}
@@ -85,7 +96,10 @@ class SpillWriter:
         self._lengths[partition] += size_bytes
         unsynced = int(self._lengths[partition] - self._started[partition])
         if self._to_disk and unsynced >= FLUSH_BYTES:
-            file.start_sync(int(self._started[partition]), unsynced)
+            begun = int(self._started[partition])
+            file.start_sync(begun, unsynced)
+            if begun and self._past_cache:  # most of that is on the disk by now
+                file.forget(0, begun)
             self._started[partition] = self._lengths[partition]
 
     def close(self) -> None:

@@ -54,6 +54,7 @@ class PayloadSpill:
                 self._worker,
                 self._setup.partitions,
                 to_disk=self._setup.spill_to_disk,
+                past_cache=self._setup.spill_past_cache,
             )
         return self._writer
 

@@ -4,16 +4,13 @@ and a shard that cannot be read ahead holds nobody up."""
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import mmap
 import os
 import random
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dsort.containers.tar.container import TAR
@@ -26,11 +23,11 @@ from dsort.workers.header_reader import HeaderReader, header_hops
 from dsort.workers.source import INPUTS_FILE, InputShard, inputs_bytes
 from dsort.workers.tasks import ExtractTask
 from tests.support.datasets import Member, Shard, write_shards
+from tests.support.page_cache import cached_pages, forget
 from tests.support.runtime_work import make_work
 
 SHARDS, RECORDS = 5, 6
 PAYLOAD_BYTES = 300_000
-FORGET_S_MAX = 5
 
 
 @pytest.fixture
@@ -79,32 +76,9 @@ def reading(tmp_path: Path, shards: list[InputShard]) -> Iterator[HeaderReader]:
             reader.close()
 
 
-def forget(path: Path) -> None:
-    """Let the page cache have nothing of a file: it may take several times, right after it came."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        until_s = time.monotonic() + FORGET_S_MAX
-        while time.monotonic() < until_s:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            if not any(cached_pages(path)):
-                return
-    pytest.skip("this file system keeps what nobody asks for")
-
-
 def task_of(shards: list[InputShard], number: int) -> ExtractTask:
     name, size_bytes = shards[number].name, shards[number].size_bytes
     return ExtractTask(number, name, size_bytes, "", "index", False, 1, hops=True)
-
-
-def cached_pages(path: Path) -> list[bool]:
-    """Which pages of a file the page cache has: to read them would fetch them."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
-        view = np.frombuffer(mapped, np.uint8)
-        pages = (ctypes.c_ubyte * -(-len(view) // mmap.PAGESIZE))()
-        begin, length = ctypes.c_void_p(view.ctypes.data), ctypes.c_size_t(len(view))
-        assert ctypes.CDLL(None).mincore(begin, length, pages) == 0
-        del view
-        return [bool(page & 1) for page in pages]
 
 
 @pytest.mark.parametrize("part_bytes", [8 << 20, 500_000])

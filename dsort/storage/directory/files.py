@@ -484,6 +484,10 @@ class LocalStagedObject(_OpenFile):
         """Begin to write a range to the disk, without waiting for it."""
         start_writeback(self._fd, offset, size_bytes)
 
+    def forget(self, offset: int, size_bytes: int) -> None:
+        """Have the page cache keep nothing of a range that is on the disk."""
+        os.posix_fadvise(self._fd, offset, size_bytes, os.POSIX_FADV_DONTNEED)
+
     def sync(self) -> None:
         """Return once what was written survives a power cut."""
         with self._doing("write to disk"):
