@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import resource
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -25,8 +24,6 @@ from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import ScratchNodes, ShardLocations
 from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.spill_extents import SpillExtents, SpillFile, spill_extents
-from dsort.storage.bucket import Buffer
-from dsort.storage.directory.files import LocalStagedObject
 from dsort.storage.directory.os_errors import StorageErrors
 
 __all__ = [
@@ -37,16 +34,10 @@ __all__ = [
     "SpillBlock",
     "SpillFiles",
     "SpillReader",
-    "SpillWriter",
     "read_spill",
     "remove_spill",
     "spill_name",
 ]
-
-FLUSH_BYTES = 1 << 20
-"""Dirty pages are sent on their way in such pieces: under a memory limit they would otherwise fill
-it, and everybody waits. What the cache has no use for it gives back a piece later, so that the next
-ones come into pages that were used already: fresh memory costs more than the copy."""
 
 
 def spill_name(worker: int, partition: int) -> str:
@@ -58,60 +49,6 @@ def remove_spill(scratch: Scratch, partition: int, workers: Iterable[int]) -> No
     """Free the room of a partition whose records are written."""
     for worker in workers:
         scratch.unlink(spill_name(worker, partition))
-
-
-class SpillWriter:
-    """Appends to the spill files of one worker; knows how long each of them is."""
-
-    def __init__(
-        self,
-        scratch: Scratch,
-        worker: int,
-        partitions: int,
-        *,
-        to_disk: bool,
-        past_cache: bool = False,
-    ) -> None:
-        """``to_disk``: have the disk take it on the way, not when memory is full. ``past_cache``:
-        it is read past the page cache, which has no use for it then."""
-        self._to_disk = to_disk
-        self._past_cache = past_cache
-        self._scratch = scratch
-        self._worker = worker
-        self._files: dict[int, LocalStagedObject] = {}
-        self._lengths = np.zeros(partitions, np.int64)
-        self._started = np.zeros(partitions, np.int64)  # so much is on its way to the disk
-        _allow_open_files(partitions + 64)
-
-    def lengths(self) -> Int64s:
-        """The length of each partition's file, shape ``(partitions,)``."""
-        return self._lengths.copy()
-
-    def append(self, partition: int, slices: Sequence[Buffer], size_bytes: int) -> None:
-        """Append ``slices``, ``size_bytes`` in all, to a partition."""
-        file = self._files.get(partition)
-        if file is None:
-            file = self._files[partition] = self._create(partition)
-        file.write_at(int(self._lengths[partition]), slices)
-        self._lengths[partition] += size_bytes
-        unsynced = int(self._lengths[partition] - self._started[partition])
-        if self._to_disk and unsynced >= FLUSH_BYTES:
-            begun = int(self._started[partition])
-            file.start_sync(begun, unsynced)
-            if begun and self._past_cache:  # most of that is on the disk by now
-                file.forget(0, begun)
-            self._started[partition] = self._lengths[partition]
-
-    def close(self) -> None:
-        """Close all files."""
-        for file in self._files.values():
-            file.close()
-        self._files.clear()
-
-    def _create(self, partition: int) -> LocalStagedObject:
-        name = spill_name(self._worker, partition)
-        fd = self._scratch.open_to_write(name, os.O_WRONLY | os.O_TRUNC)
-        return LocalStagedObject(fd, name, str(self._scratch))
 
 
 def read_spill(
@@ -188,14 +125,6 @@ def _fill(file: int, name: str, start: int, buffer: memoryview) -> None:
         if got == 0:
             raise StorageError(f"{name} in scratch ends at byte {start + done:,}")
         done += got
-
-
-def _allow_open_files(wanted: int) -> None:
-    """Raise this process's own limit of open files as far as it may."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < wanted:
-        room = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, room), hard))
 
 
 BLOCKS_IN_FLIGHT_MAX = 2

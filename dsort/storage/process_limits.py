@@ -1,5 +1,5 @@
-"""What else may be scarce: address space (``ulimit -v``), and processes and threads (``ulimit -u``,
-the ``pids`` control group)."""
+"""What else may be scarce: address space (``ulimit -v``), open files (``ulimit -n``), and processes
+and threads (``ulimit -u``, the ``pids`` control group)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ __all__ = [
     "PROCESSES_HINT",
     "address_space_bytes",
     "explain_limits",
+    "files_that_fit",
     "free_processes",
     "is_no_thread",
 ]
@@ -23,12 +24,23 @@ PROCESSES_HINT = "raise what limits processes and threads (ulimit -u, pids.max),
 _OWN_ADDRESSES_BYTES = 240 << 20
 """Of libraries, stacks and what else a worker has mapped before it holds any data (measured: 205
 MB with NumPy and no store)."""
+_SPARE_FILES = 128  # of what else a process has open
 
 
 def address_space_bytes() -> int | None:
     """How much a process may map besides what it is made of; None without a limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else max(soft - _OWN_ADDRESSES_BYTES, 0)
+
+
+def files_that_fit(wanted: int) -> int:
+    """How many of ``wanted`` files may be open at a time; the soft limit is raised for them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted + _SPARE_FILES:
+        most = wanted + _SPARE_FILES
+        soft = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(min(wanted, soft - _SPARE_FILES), 1)
 
 
 def free_processes(

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dsort.errors import StorageError
 from dsort.scratch.index import IndexStore
 from dsort.storage.bucket import Bucket
-from dsort.workers.source import InputShard, files_that_fit, open_input, read_inputs
+from dsort.storage.process_limits import files_that_fit
+from dsort.workers.source import InputShard, open_input, read_inputs
 
 __all__ = ["MappedInputs"]
 

@@ -12,7 +12,7 @@ from dsort.data.columns import Int32s, Int64s
 from dsort.data.index import RecordIndex, Segments
 from dsort.errors import InvariantError
 from dsort.scratch.directory import Scratch
-from dsort.scratch.spill import SpillWriter
+from dsort.scratch.spill_writer import SpillWriter
 from dsort.workers.gathering import (
     ROWS_AT_ONCE,
     Gatherer,
@@ -80,25 +80,29 @@ class PayloadSpill:
         planned, found = int(index.stored_bytes.sum()), int(index.segments.length.sum())
         if planned != found:
             raise InvariantError(f"{planned} bytes of records were planned, {found} are in ranges")
-        starts = self.writer.lengths()
         partitions = np.zeros(len(index), np.int32) if partition is None else partition
-        for window in shard.windows(index.segments):
-            if window.stop == window.row:
-                row = window.row
-                for piece in shard.stream(index.segments, row):
-                    self.writer.append(int(partitions[row]), [piece], len(piece))
-                continue
-            ordered = partitions[window.row : window.stop]
-            segments = index.segments.run(window.row, window.stop)
-            if bool((ordered[1:] < ordered[:-1]).any()):
-                rows = small_argsort(ordered)
-                ordered, segments = ordered[rows], segments.take(rows)
-            gatherer = Gatherer()
-            step = rows_at_once(segments) if are_short(segments) else ROWS_AT_ONCE
-            for at in range(0, len(ordered), step):
-                part = ordered[at : at + step]
-                self._append(window, gatherer, segments.run(at, at + len(part)), part)
+        with self.writer.appending() as starts:
+            for window in shard.windows(index.segments):
+                if window.stop == window.row:
+                    row = window.row
+                    for piece in shard.stream(index.segments, row):
+                        self.writer.append(int(partitions[row]), [piece], len(piece))
+                else:
+                    self._move_window(window, index.segments, partitions)
         return starts
+
+    def _move_window(self, window: Window, segments: Segments, partitions: Int32s) -> None:
+        """Append the records of a window. ``partitions``: of all rows of ``segments``."""
+        ordered = partitions[window.row : window.stop]
+        segments = segments.run(window.row, window.stop)
+        if bool((ordered[1:] < ordered[:-1]).any()):
+            rows = small_argsort(ordered)
+            ordered, segments = ordered[rows], segments.take(rows)
+        gatherer = Gatherer()
+        step = rows_at_once(segments) if are_short(segments) else ROWS_AT_ONCE
+        for at in range(0, len(ordered), step):
+            part = ordered[at : at + step]
+            self._append(window, gatherer, segments.run(at, at + len(part)), part)
 
     def _append(
         self, window: Window, gatherer: Gatherer, segments: Segments, partitions: Int32s

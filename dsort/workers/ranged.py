@@ -30,10 +30,11 @@ from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.requests import OrderedRowsOf
 from dsort.storage.bucket import Bucket, ObjectInfo, RandomReads, ReadObject
+from dsort.storage.process_limits import files_that_fit
 from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.range_buffer import RangeBuffer
 from dsort.workers.range_queue import RangeBatch, RangeQueue, RangeRead
-from dsort.workers.source import InputShard, files_that_fit, open_input, read_inputs
+from dsort.workers.source import InputShard, open_input, read_inputs
 from dsort.workers.tasks import OutputPiece
 
 __all__ = ["ALIGNMENT_BYTES", "FAR_READ_BYTES_MAX", "RangedInputs", "RangedRecords"]

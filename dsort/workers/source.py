@@ -7,7 +7,6 @@ handed on as slices of these views, which the kernel gathers: nothing is assembl
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -42,7 +41,6 @@ __all__ = [
     "InputShard",
     "ShardBytes",
     "Window",
-    "files_that_fit",
     "hash_records",
     "inputs_bytes",
     "open_input",
@@ -500,19 +498,6 @@ def open_input(bucket: Bucket, name: str, size_bytes: int, etag: str) -> ReadObj
         f"{size_bytes:,} bytes",
         hint="look at the store, and at proxies on the way to it",
     )
-
-
-SPARE_FILES = 128
-
-
-def files_that_fit(wanted: int) -> int:
-    """How many of ``wanted`` files may be open at a time; the soft limit is raised for them."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < wanted + SPARE_FILES:
-        most = wanted + SPARE_FILES
-        soft = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return max(min(wanted, soft - SPARE_FILES), 1)
 
 
 def slices_of(view: memoryview, segments: Segments, base: int = 0) -> list[memoryview]:

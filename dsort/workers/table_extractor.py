@@ -438,12 +438,12 @@ class TableExtractor(Extractor):
     ) -> None:
         """Append the rows of each partition to its spill, in input order."""
         spill = self.spill.writer
-        starts = spill.lengths()
         by_place = self._setup.values_stay
-        for block in deal_out(batches, partition, plain, by_place=by_place):
-            start = int(starts[block.partition])
-            blocks.add(block.partition, start, block.size_bytes, block.rows)
-            spill.append(block.partition, block.pieces, block.size_bytes)
+        with spill.appending() as starts:
+            for block in deal_out(batches, partition, plain, by_place=by_place):
+                start = int(starts[block.partition])
+                blocks.add(block.partition, start, block.size_bytes, block.rows)
+                spill.append(block.partition, block.pieces, block.size_bytes)
 
     def _put_down(
         self,

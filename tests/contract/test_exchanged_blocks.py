@@ -23,7 +23,8 @@ from dsort.runtime.ray.block_server import BlockPlace, BlockServer, Part
 from dsort.runtime.ray.block_stream import BATCH_BYTES, FAILURE, LENGTH, NoBlocksError
 from dsort.runtime.ray.block_tickets import BlockKey, ForgedTicketError, TicketError
 from dsort.scratch.directory import Scratch
-from dsort.scratch.spill import BLOCK_BYTES, Payload, SpillBlock, SpillWriter
+from dsort.scratch.spill import BLOCK_BYTES, Payload, SpillBlock
+from dsort.scratch.spill_writer import SpillWriter
 from tests.support.certificates import make_certificate
 from tests.support.ports import free_port
 from tests.support.service_process import await_that

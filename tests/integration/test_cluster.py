@@ -24,7 +24,8 @@ from dsort.runtime.ray.block_server import BlockPlace
 from dsort.runtime.ray.block_tickets import BlockKey
 from dsort.scratch.directory import Scratch
 from dsort.scratch.requests import Indexed
-from dsort.scratch.spill import Payload, SpillBlock, SpillWriter
+from dsort.scratch.spill import Payload, SpillBlock
+from dsort.scratch.spill_writer import SpillWriter
 from dsort.settings import Settings
 from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag

@@ -17,7 +17,8 @@ from dsort.runtime.ray.block_client import BlockClient, BlockError
 from dsort.runtime.ray.block_server import BlockPlace, BlockServer
 from dsort.runtime.ray.block_tickets import BlockKey
 from dsort.scratch.directory import Scratch
-from dsort.scratch.spill import SpillBlock, SpillWriter
+from dsort.scratch.spill import SpillBlock
+from dsort.scratch.spill_writer import SpillWriter
 
 pytestmark = pytest.mark.exhaustive
 

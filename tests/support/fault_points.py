@@ -76,7 +76,7 @@ def _own_name(opened: Any) -> str:
 
 IN_WORKERS = {
     "extract:start": Point("dsort.workers.extractor", "Extractor.extract", "before"),
-    "spill:append": Point("dsort.scratch.spill", "SpillWriter.append", "after"),
+    "spill:append": Point("dsort.scratch.spill_writer", "SpillWriter.append", "after"),
     "index:write": Point("dsort.scratch.index", "IndexStore.write_shard", "before", _second),
     "extract:end": Point("dsort.workers.extractor", "Extractor.extract", "after"),
     "duplicates:end": Point("dsort.workers.orderer", "Orderer.duplicates", "after"),

@@ -47,6 +47,12 @@ class DirectWrites(ClosesOnExit):
                 return first
         return len(slices)
 
+    def fill_block(self) -> bool:
+        """Fill up with zeros what does not fill a block, and write that. False: it is not taken,
+        and ``kept`` is a whole block."""
+        self._keep(memoryview(bytes(ALIGNMENT_BYTES - self._kept_bytes)))
+        return self._write_some(())
+
     def _write_some(self, slices: Sequence[memoryview]) -> bool:
         total = self._kept_bytes + sum(map(len, slices))
         rest = total % ALIGNMENT_BYTES

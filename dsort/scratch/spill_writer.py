@@ -1,0 +1,159 @@
+"""Spill files of one worker while it appends to them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from dsort.closing import ClosesOnExit
+from dsort.data.columns import Int64s
+from dsort.scratch.directory import Scratch
+from dsort.scratch.spill import spill_name
+from dsort.storage.bucket import Buffer
+from dsort.storage.directory.direct_writes import DirectWrites, direct_writes
+from dsort.storage.directory.files import LocalStagedObject
+from dsort.storage.directory.random_reads import ALIGNMENT_BYTES
+from dsort.storage.process_limits import files_that_fit
+
+__all__ = ["DIRECT_BYTES_MIN", "FLUSH_BYTES", "SpillWriter"]
+
+FLUSH_BYTES = 1 << 20
+"""Dirty pages are sent on their way in such pieces: under a memory limit they would otherwise fill
+it, and everybody waits. What the cache has no use for it gives back a piece later, so that the next
+ones come into pages that were used already: fresh memory costs more than the copy."""
+
+DIRECT_BYTES_MIN = 256 << 10
+"""Less at once goes through the page cache: a write past it is waited for, and what fills its last
+block up is at most 2 % of so much."""
+
+
+class SpillWriter:
+    """Appends to the spill files of one worker."""
+
+    def __init__(
+        self,
+        scratch: Scratch,
+        worker: int,
+        partitions: int,
+        *,
+        to_disk: bool,
+        past_cache: bool = False,
+    ) -> None:
+        """``to_disk``: have the disk take it on the way, not when memory is full. ``past_cache``:
+        it is read past the page cache, which has no use for it then."""
+        self._to_disk = to_disk
+        self._past_cache = past_cache
+        self._scratch = scratch
+        self._worker = worker
+        self._partitions = partitions
+        self._files: dict[int, _AppendedFile] = {}
+        wanted = partitions * (2 if past_cache else 1)
+        has_room = files_that_fit(wanted) == wanted
+        self._is_direct = past_cache and has_room
+
+    @contextlib.contextmanager
+    def appending(self) -> Iterator[Int64s]:
+        """Where each partition's part of what is appended meanwhile begins, shape
+        ``(partitions,)``. It can be read when this has ended."""
+        starts = np.zeros(self._partitions, np.int64)
+        for partition, file in self._files.items():
+            starts[partition] = file.begin_part()
+        yield starts
+        for file in self._files.values():
+            file.end_part()
+
+    def append(self, partition: int, slices: Sequence[Buffer], size_bytes: int) -> None:
+        """Append ``slices``, ``size_bytes`` in all, to a partition."""
+        file = self._files.get(partition)
+        if file is None:
+            file = self._files[partition] = self._create(partition)
+        file.append(slices, size_bytes)
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def _create(self, partition: int) -> _AppendedFile:
+        name = spill_name(self._worker, partition)
+        fd = self._scratch.open_to_write(name, os.O_WRONLY | os.O_TRUNC)
+        file = LocalStagedObject(fd, name, str(self._scratch))
+        direct = direct_writes(file) if self._is_direct else None
+        return _AppendedFile(file, direct, to_disk=self._to_disk, past_cache=self._past_cache)
+
+
+class _AppendedFile(ClosesOnExit):
+    """One partition's file. Parts of it are appended one after the other, each by some calls.
+
+    Past the page cache, whole blocks are written; so each part ends with one.
+    """
+
+    def __init__(
+        self,
+        file: LocalStagedObject,
+        direct: DirectWrites | None,
+        *,
+        to_disk: bool,
+        past_cache: bool,
+    ) -> None:
+        """``direct``: what writes it past the page cache; closed with it."""
+        self._file = file
+        self._direct = direct
+        self._to_disk = to_disk
+        self._past_cache = past_cache
+        self._size_bytes = 0
+        self._part_begin = 0
+        self._started_bytes = 0  # so much is on its way to the disk
+
+    def begin_part(self) -> int:
+        """Where it begins."""
+        self._part_begin = self._size_bytes
+        return self._part_begin
+
+    def append(self, slices: Sequence[Buffer], size_bytes: int) -> None:
+        direct = self._direct
+        if direct is None:
+            self._append_to_cache(slices, size_bytes)
+            return
+        views = [memoryview(each).cast("B") for each in slices]
+        is_small = self._size_bytes == self._part_begin and size_bytes < DIRECT_BYTES_MIN
+        taken = 0 if is_small else direct.write(views)
+        self._size_bytes += size_bytes
+        if taken < len(views):
+            self._leave_direct(direct, views[taken:])
+
+    def end_part(self) -> None:
+        direct = self._direct
+        if direct is not None and direct.kept:
+            self._size_bytes += ALIGNMENT_BYTES - len(direct.kept)
+            if not direct.fill_block():
+                self._leave_direct(direct)
+
+    def close(self) -> None:
+        """Release it. Closing again is harmless."""
+        if self._direct is not None:
+            self._direct.close()
+        self._file.close()
+
+    def _append_to_cache(self, slices: Sequence[Buffer], size_bytes: int) -> None:
+        self._file.write_at(self._size_bytes, slices)
+        self._size_bytes += size_bytes
+        unsynced = self._size_bytes - self._started_bytes
+        if self._to_disk and unsynced >= FLUSH_BYTES:
+            begun = self._started_bytes
+            self._file.start_sync(begun, unsynced)
+            if begun and self._past_cache:  # most of that is on the disk by now
+                self._file.forget(0, begun)
+            self._started_bytes = self._size_bytes
+
+    def _leave_direct(self, direct: DirectWrites, slices: Sequence[memoryview] = ()) -> None:
+        """Write what is left through the page cache, and all that comes later: this is small, or
+        the file system, or the disk, does not take it otherwise."""
+        self._direct = None
+        with direct:
+            self._file.write_at(direct.written_bytes, [direct.kept, *slices])
+            self._started_bytes = direct.written_bytes
