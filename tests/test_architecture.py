@@ -46,7 +46,7 @@ ROOMS = (
     {"data"},
     {"stop_flag"},
     {"html_tables"},
-    {"closing", "installation", "late_methods", "retry", "sizes", "tracebacks"},
+    {"closing", "installation", "late_methods", "process_end", "retry", "sizes", "tracebacks"},
     {"errors", "version"},
 )
 """From the top down. A room (a folder, or a module right under ``dsort``) imports lower rooms and

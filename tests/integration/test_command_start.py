@@ -1,4 +1,5 @@
-"""What a command loads and starts: no more than its job needs, and workers that are forks of it."""
+"""What a command loads and starts, no more than its job needs; workers that are forks of it; how it
+ends."""
 
 from __future__ import annotations
 
@@ -192,3 +193,11 @@ def test_a_command_waits_for_threads_of_its_own(
     ended = run_script(tmp_path, *AT_ITS_END, *before, "main()", "print('came back')")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.splitlines()[1:] == [told, "at the end"]
+
+
+def test_the_process_of_a_services_job_ends_with_the_job(tmp_path: Path) -> None:
+    job = ("import types", "job = types.ModuleType('dsort.service.hosting.job_main')")
+    job += ("job.main = lambda arguments: 7", "sys.modules[job.__name__] = job")
+    start = "from dsort.service.hosting.job_start import main"
+    ended = run_script(tmp_path, *AT_ITS_END, *job, start, "main()", "print('came back')")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (7, "at the end\n", "")

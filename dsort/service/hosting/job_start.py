@@ -5,16 +5,20 @@ from __future__ import annotations
 import sys
 
 from dsort.late_methods import load_quickly
+from dsort.process_end import end_process
 
 __all__ = ["main"]
 
 
 def main() -> int:
-    """Load what does jobs, then do the attempt that the command line names; the exit code."""
+    """Load what does jobs, then do the attempt that the command line names, and end the process.
+    Returns the exit code if that has to be left to the interpreter."""
     load_quickly()
     from dsort.service.hosting.job_main import main as run
 
-    return run(sys.argv[1:])
+    code = run(sys.argv[1:])
+    end_process(code)
+    return code
 
 
 if __name__ == "__main__":

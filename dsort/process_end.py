@@ -1,0 +1,34 @@
+"""The end of a process that has done what it was for."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from contextlib import suppress
+
+__all__ = ["end_process"]
+
+
+def end_process(code: int) -> None:
+    """End the process with ``code`` and with all that is to be done at its end, but without freeing
+    each object of 700 modules: that takes a quarter of a small job's time.
+
+    Returns where others have something to do in this process (a thread of theirs runs, or a
+    profiler), and if output cannot be written, which the interpreter is to tell.
+    """
+    others = [each for each in threading.enumerate() if each is not threading.main_thread()]
+    are_ours = all(each.daemon or each.name.startswith("dsort-") for each in others)
+    if not are_ours or sys.getprofile() or sys.gettrace():
+        return
+    with suppress(KeyboardInterrupt):  # it is over: whoever cannot wait need not
+        threading._shutdown()  # type: ignore[attr-defined]  # for pools, as the interpreter does
+    atexit._run_exitfuncs()
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    except (OSError, ValueError):
+        return
+    os._exit(code)
