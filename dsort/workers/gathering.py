@@ -78,9 +78,12 @@ class Gatherer:
         each view begins at byte ``base``."""
         lengths, starts = segments.length, segments.start - base
         ends = np.cumsum(lengths)
-        total, width = int(ends[-1]), int(lengths.max())
+        total, longest = int(ends[-1]), int(lengths.max())
         if not total:
             return memoryview(b"")
+        width = longest
+        if width * len(lengths) > _SPARE_SHARE * total:
+            width = min(width, total // len(lengths) + _PIECE_BYTES)
         if total + width > len(self._out.data):
             self._out = _Rows(np.empty(total + width + total // 8, np.uint8))
         of_segment = None
@@ -89,8 +92,7 @@ class Gatherer:
             if len(source) != len(lengths):
                 of_segment = np.repeat(source, np.diff(segments.offsets))
         wanted = _Wanted(starts, lengths, ends - lengths, of_segment)
-        if width * len(lengths) > _SPARE_SHARE * total:
-            width = total // len(lengths) + _PIECE_BYTES
+        if width < longest:
             wanted = wanted.in_pieces(width)
         late = self._put_overlapping(views, wanted, width)
         if len(late.starts):

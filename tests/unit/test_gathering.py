@@ -67,6 +67,19 @@ def test_records_are_whole_whatever_lies_behind_them_in_the_view_and_before_them
     assert bytes(gathered(views, np.zeros(2, np.int32), none)) == b""
 
 
+@pytest.mark.parametrize("longest", [1, 9, 63, 64, 65, 99])
+@pytest.mark.parametrize("empty", [4, 40])
+def test_a_few_bytes_among_empty_records_are_gathered(
+    longest: int, empty: int, rng: random.Random
+) -> None:
+    view = memoryview(rng.randbytes(150))
+    lengths = [0] * empty + [longest] + [0] * empty
+    segments = segments_of([[(rng.randrange(150 - size), size)] for size in lengths])
+    start = int(segments.start[empty])
+    found = bytes(gathered({0: view}, np.zeros(len(lengths), np.int32), segments))
+    assert found == view[start : start + longest]
+
+
 def test_long_records_and_those_with_literals_are_not_gathered() -> None:
     assert not are_short(segments_of([[(0, SHORT_BYTES_MAX + 1)]] * 5))
     assert are_short(segments_of([[(0, SHORT_BYTES_MAX)]] * 5))
