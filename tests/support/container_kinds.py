@@ -109,10 +109,17 @@ def decoders() -> dict[str, Callable[[bytes], bytes]]:
     return {
         ".gz": gzip.decompress,
         ".bz2": bz2.decompress,
-        ".xz": lzma.decompress,
+        ".xz": _all_xz_streams,
         ".lz4": _all_lz4_frames,
         ".zst": _all_zstd_frames,
     }
+
+
+def _all_xz_streams(data: bytes) -> bytes:
+    """As `xz` has it: fours of zeros may stand behind the last stream. Python takes 8 of them for
+    a stream that was cut off."""
+    zeros = len(data) - len(data.rstrip(b"\0"))
+    return lzma.decompress(data[: len(data) - zeros // 4 * 4])
 
 
 def _all_lz4_frames(data: bytes) -> bytes:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import random
+import shutil
 import struct
+import subprocess
 import zlib
 
 import pytest
@@ -96,6 +98,19 @@ def test_zeros_behind_a_gzip_file_are_padding_unless_they_are_many() -> None:
     assert decoded(".gz", whole + bytes(511) + whole) == TEXT * 2
     assert "not written to its end" in refused(".gz", whole + bytes(PADDING_MAX + 1)).reason
     assert refused(".zst", made_elsewhere(".zst", TEXT) + bytes(512)).reason
+
+
+@pytest.mark.parametrize("zeros", range(1, 10))
+def test_zeros_behind_an_xz_stream_are_padding_by_fours_as_xz_has_it(zeros: int) -> None:
+    whole = made_elsewhere(".xz", TEXT)
+    for padded, text in ((whole + bytes(zeros), TEXT), (whole + bytes(zeros) + whole, 2 * TEXT)):
+        if shutil.which("xz"):
+            judged = subprocess.run(["xz", "-dc"], input=padded, capture_output=True, check=False)
+            assert (judged.returncode == 0) is (zeros % 4 == 0)
+        if zeros % 4 == 0:
+            assert decoded(".xz", padded) == text
+        else:
+            assert f"{zeros} zeros follow" in refused(".xz", padded).reason
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -103,6 +103,10 @@ class Codec(ABC):
         """How many zeros may follow the last member."""
         return 0
 
+    def padding_unit(self) -> int:
+        """They are so many, or a multiple of it."""
+        return 1
+
     # -- writing ---------------------------------------------------------------------------------
 
     @property

@@ -171,7 +171,11 @@ class Decoding:
                     f"{self._what}: the file was not written to its end",
                 )
             if rest:
-                return
+                break
+        zeros, unit = source.at - begin, self._codec.padding_unit()
+        if zeros % unit:
+            reason = f"{zeros:,} zeros follow its {self._what}: padding is a multiple of {unit}"
+            raise self._corrupt(begin, reason)
 
     def _member(self, begin: int) -> Iterator[bytes]:
         source = self._input

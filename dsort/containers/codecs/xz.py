@@ -30,7 +30,7 @@ class Bzip2(Codec):
 
 
 class Xz(Codec):
-    """xz files. Zeros may stand between streams and behind the last one."""
+    """xz files. Fours of zeros may stand between streams and behind the last one."""
 
     name = "xz"
     suffixes = (".xz",)
@@ -47,3 +47,6 @@ class Xz(Codec):
 
     def padding_max(self) -> int:
         return PADDING_MAX
+
+    def padding_unit(self) -> int:
+        return 4
