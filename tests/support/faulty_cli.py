@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -33,5 +34,6 @@ def become_faulty(
     descriptors: list[int], parent: int, fault: str, arguments: list[str]
 ) -> NoReturn:
     """Be ``dsort``; its workers are forks of it, so they have the fault."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever the tests run under: `nohup`, say
     faults.install(fault)
     become_dsort(descriptors, parent, arguments)
