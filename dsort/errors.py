@@ -293,13 +293,15 @@ class JobConflictError(DsortError):
 
 
 class JobStoppedError(DsortError):
-    """The user stopped the job. ``signal_number`` decides the exit code (128 + signal)."""
+    """The user stopped the job. ``signal_number`` decides the exit code (128 + signal);
+    ``resumable_job`` is its id once it has left what ``dsort resume`` begins it again from."""
 
     exit_code = 130
     http_status = 409
 
     def __init__(self, message: str, *, signal_number: int = 2, hint: str = "") -> None:
         self.signal_number = signal_number
+        self.resumable_job = ""
         super().__init__(message, hint=hint)
 
 

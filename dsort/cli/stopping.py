@@ -52,8 +52,9 @@ def stoppable(reporter: Reporter, *, resume: Sequence[str] | None = None) -> Ite
             yield flag
         except JobStoppedError as stopped:
             # Only a job that has begun has left anything from which it can be begun again.
-            if resume is not None and reporter.job_id and not stopped.hint:
-                command = shlex.join(["dsort", "resume", reporter.job_id, *resume])
+            job_id = stopped.resumable_job or reporter.job_id
+            if resume is not None and job_id and not stopped.hint:
+                command = shlex.join(["dsort", "resume", job_id, *resume])
                 stopped.hint = f"`{command}` begins it again, with its seed and its inputs"
             raise
         finally:

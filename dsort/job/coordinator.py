@@ -250,6 +250,8 @@ def _abort(job: Job, error: BaseException | None) -> None:
     report = replace(_report(job, None, state="aborted", manifest=None), error=reason)
     with contextlib.suppress(StorageError):
         job.outputs_bucket.write(report_name(job.job_id), report_bytes(job, report))
+        if isinstance(error, JobStoppedError):
+            error.resumable_job = job.job_id
 
 
 def _tell_put_back(job: Job, error: BaseException | None, done: PutBack) -> None:

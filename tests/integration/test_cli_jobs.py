@@ -6,6 +6,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+import shlex
 import signal
 import tarfile
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import InvariantError
+from dsort.job import resolve
 from dsort.job.events import (
     JobReport,
     JobStarted,
@@ -23,9 +26,11 @@ from dsort.job.events import (
     Progress,
     ReactionCount,
 )
+from dsort.job.job import Job
 from dsort.options import RunOptions
 from dsort.stop_flag import StopFlag
 from tests.support.commands import SPEC, CommandLine, answering
+from tests.support.datasets import small_dataset, write_shards
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -328,6 +333,25 @@ def test_signals_stop_the_job(
         f"error: the job was stopped by {number.name}",
     ]
     assert signal.getsignal(number) is before
+
+
+def test_a_job_that_is_stopped_while_its_workers_start_says_how_to_begin_it_again(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_shards(tmp_path / "images", small_dataset("stopped early"))
+
+    def stopped(job: Job, *, dry: bool) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        job.stop.raise_if_requested()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(resolve, "start_workers", stopped)
+        ended = cli("start", "-f", json.dumps(SPEC))
+    *_, error, hint = ended.err.splitlines()
+    assert (ended.code, error) == (143, "error: the job was stopped by SIGTERM")
+    said = re.fullmatch("hint: `dsort (resume .*)` begins it again, with its seed .*", hint)
+    assert said is not None
+    assert cli(*shlex.split(said[1])).code == 0
 
 
 @pytest.mark.parametrize(
