@@ -268,6 +268,13 @@ def _spills_past_cache(job: Job) -> bool:
     return job.movement.scratch_bytes > room * PAST_CACHE_FACTOR
 
 
+def _scratch_before(job: Job) -> tuple[str, ...]:
+    """The scratch nodes on which an earlier attempt extracted."""
+    if job.before is None:
+        return ()
+    return tuple(sorted({facts.node for facts in job.before.extracted.values()}))
+
+
 def start_workers(job: Job, *, dry: bool) -> None:
     """Start the job's workers, for the movement that was chosen."""
     movement = job.movement
@@ -305,6 +312,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
         buffer_bytes=movement.buffer_bytes,
         spill_to_disk=spills_to_disk(job),
         spill_past_cache=_spills_past_cache(job),
+        scratch_before=_scratch_before(job),
         verify_content=job.spec.verify == "content",
         decoding=DecodingRules(job.spec.max_expansion, job.spec.input_codec),
         codecs=tuple((target.codec, target.codec_level) for target in job.spec.targets),

@@ -132,6 +132,7 @@ class WorkerSetup:
     division: Division | None = None
     transform: TransformRules = field(default_factory=TransformRules)
     wants_lineage: bool = False
+    scratch_before: tuple[str, ...] = ()  # scratch nodes with shards that are extracted already
     spill_past_cache: bool = False  # too much for the page cache to have any of it left
     reads_files: bool = False  # loose ones, of the listing that is shared
     input_containers: tuple[Container, ...] = ()  # of each of ``inputs``, where they differ

@@ -76,8 +76,8 @@ def test_a_worker_that_dies_changes_nothing(
 
 
 DRIVERS = [
-    (PointFault("plan:start"), "renamed", "local"),
     (PointFault("journal:append", 3, about="ShardCreated"), "spilled", "ray"),
+    (PointFault("plan:start"), "renamed", "local"),
 ]
 
 

@@ -50,6 +50,8 @@ from dsort.runtime.ray.scratch_nodes import (
     NAMESPACE,
     RayScratchNodes,
     agent_name,
+    node_of,
+    node_slot_of,
     remove_scratch,
 )
 from dsort.runtime.ray.workers import Done, RayWorkers, WorkerLocation
@@ -198,6 +200,10 @@ class RayRuntime:
             if len(nodes) <= workers:  # each will have one: its scratch node is made meanwhile
                 for node in nodes:
                     self._scratch_nodes.scratch_ref(node["NodeID"])
+            # Workers may be on other nodes now than those that extracted for an earlier attempt.
+            held = {node_of(node_slot_of(each)) for each in setup.scratch_before}
+            for node_id in sorted(held & {node["NodeID"] for node in nodes}):
+                self._scratch_nodes.scratch_ref(node_id)
             for _ in range(workers):
                 self._crew.launch()
             self._scratch_nodes.wait()
