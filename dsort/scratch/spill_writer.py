@@ -154,6 +154,5 @@ class _AppendedFile(ClosesOnExit):
         """Write what is left through the page cache, and all that comes later: this is small, or
         the file system, or the disk, does not take it otherwise."""
         self._direct = None
-        with direct:
-            self._file.write_at(direct.written_bytes, [direct.kept, *slices])
-            self._started_bytes = direct.written_bytes
+        self._started_bytes = direct.written_bytes
+        direct.leave(self._file, slices)

@@ -167,11 +167,8 @@ class StagedFile:
         direct, self._direct = self._direct, None
         if direct is None:
             return
-        with direct:
-            self._flushed = direct.written_bytes
-            left = [direct.kept, *slices]
-            if any(map(len, left)):
-                self._staged.write_at(self._flushed, left)
+        self._flushed = direct.written_bytes
+        direct.leave(self._staged, slices)
 
     def _hash(self, slices: Sequence[Buffer]) -> None:
         update = self._xxh3.update

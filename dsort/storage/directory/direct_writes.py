@@ -1,9 +1,9 @@
 """Writes of one file from its first byte to its last, past the page cache.
 
-What is written once and not read again needs no pages: to take them, to copy into them and to give
-them back costs more than the write. ``O_DIRECT`` wants whole blocks of the file and, of memory,
-whole sectors: headers and payloads of a tar are that, wherever they lie in blocks that were read
-directly. So what does not fill the last block is kept for the next write.
+What is written once and not read through the page cache needs no pages: to take them, to copy into
+them and to give them back costs more than the write. ``O_DIRECT`` wants whole blocks of the file
+and, of memory, whole sectors: headers and payloads of a tar are that, wherever they lie in blocks
+that were read directly. So what does not fill the last block is kept for the next write.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 from collections.abc import Sequence
 
 from dsort.closing import ClosesOnExit
+from dsort.storage.bucket import StagedObject
 from dsort.storage.directory.files import LocalStagedObject
 from dsort.storage.directory.random_reads import ALIGNMENT_BYTES
 
@@ -52,6 +53,13 @@ class DirectWrites(ClosesOnExit):
         and ``kept`` is a whole block."""
         self._keep(memoryview(bytes(ALIGNMENT_BYTES - self._kept_bytes)))
         return self._write_some(())
+
+    def leave(self, file: StagedObject, slices: Sequence[memoryview] = ()) -> None:
+        """Close it. What is kept, and ``slices`` behind that, goes to ``file`` as usual."""
+        with self:
+            left = [self.kept, *slices]
+            if any(map(len, left)):
+                file.write_at(self.written_bytes, left)
 
     def _write_some(self, slices: Sequence[memoryview]) -> bool:
         total = self._kept_bytes + sum(map(len, slices))
