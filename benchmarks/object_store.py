@@ -69,9 +69,13 @@ class Store:
         return self._filled[key]
 
     def new_bucket(self) -> str:
-        """A fresh bucket."""
+        """A fresh bucket that has been written to: SeaweedFS takes a second for the first object,
+        which would be on the account of whoever puts it there."""
         name = str(self.server.new_bucket_name())
-        self.server.client().create_bucket(Bucket=name)
+        client = self.server.client()
+        client.create_bucket(Bucket=name)
+        client.put_object(Bucket=name, Key="first", Body=b"first")
+        client.delete_object(Bucket=name, Key="first")
         return name
 
     def sizes(self, bucket: str) -> dict[str, int]:

@@ -50,10 +50,6 @@ _here: list[Copier] = []
 """The copier of this process, once it is a worker."""
 
 
-def _begin(source: str, target: str) -> None:
-    _here.append(Copier(_open(source), _open(target)))
-
-
 def _copy(name: str) -> int:
     return _here[0].copy(name)
 
@@ -71,13 +67,10 @@ def main() -> None:
     parser.add_argument("shards", nargs="+")
     arguments = parser.parse_args()
     began = time.perf_counter()
-    # Fresh interpreters, as dsort's workers are.
-    with ProcessPoolExecutor(
-        arguments.workers,
-        multiprocessing.get_context("spawn"),
-        _begin,
-        (arguments.input, arguments.output),
-    ) as pool:
+    # Forks that share the clients of the process which began them, as dsort's workers do.
+    _here.append(Copier(_open(arguments.input), _open(arguments.output)))
+    forks = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(arguments.workers, forks) as pool:
         copied = sum(pool.map(_copy, arguments.shards))
     print(json.dumps({"work_seconds": time.perf_counter() - began, "bytes": copied}))
 
