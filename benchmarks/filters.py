@@ -107,8 +107,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--move", default="map")
     parser.add_argument("--only", default="", help="those whose names have this in them")
+    parser.add_argument("--directory", type=Path, help="where data is made for the time")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="dsort-filters-") as directory:
+    with tempfile.TemporaryDirectory(prefix="dsort-filters-", dir=given.directory) as directory:
         root = Path(directory)
         make_shards(root / "in", given.shards, given.image_bytes)
         found: dict[str, float] = {}
@@ -127,7 +128,8 @@ def main() -> None:
         }
         for name, seconds in found.items()
     }
-    print(json.dumps({"records": records, "move": given.move, "jobs": figures}, indent=2))
+    told = {"records": records, "move": given.move, "rounds": given.rounds, "jobs": figures}
+    print(json.dumps(told, indent=2))
 
 
 if __name__ == "__main__":

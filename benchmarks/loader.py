@@ -2,9 +2,10 @@
 
     python -m benchmarks.loader --directory DIR [--megabytes 512] [--only bytes|jpeg|resume]
 
-Each contender reads the same tars in a process of its own, once to warm the page cache and then
-``--rounds`` times; what is printed is the best round by wall clock, and the processor seconds of
-it. With PyTorch installed, webdataset's ``WebLoader`` takes part with two workers, too.
+Each contender reads the same tars, which were just written or read, ``--rounds`` times in a process
+of its own; what counts is the best round by wall clock, and the processor seconds of it. Lines go
+to stderr, and one JSON object to stdout. With PyTorch installed, webdataset's ``WebLoader`` takes
+part with two workers, too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import queue
 import random
 import resource
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -171,8 +173,10 @@ def _cpu_s() -> float:
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
-def measure(directory: Path, name: str, decode: str | None, rounds: int) -> None:
-    """Print a line for each contender."""
+def measure(directory: Path, name: str, decode: str | None, rounds: int) -> dict[str, Any]:
+    """The best round of each contender, or why it was not run, by contender; a line is told for
+    each."""
+    told: dict[str, Any] = {}
     for contender in CONTENDERS:
         command = [sys.executable, "-m", "benchmarks.loader", "--directory", str(directory / name)]
         command += ["--contender", contender, "--decode", decode or ""]
@@ -180,27 +184,34 @@ def measure(directory: Path, name: str, decode: str | None, rounds: int) -> None
         for _ in range(rounds):
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
-                print(f"{name:6} {contender:22} not run: {done.stderr.strip().splitlines()[-1]}")
+                reason = done.stderr.strip().splitlines()[-1].replace(str(directory), "DIR")
+                _tell(f"{name:6} {contender:22} not run: {reason}")
+                told[contender] = {"not_run": reason}
                 break
             found = json.loads(done.stdout.splitlines()[-1])
             if not best or found["wall_s"] < best["wall_s"]:
-                best = found
-        if best:
-            print(
+                best = told[contender] = found
+        else:
+            _tell(
                 f"{name:6} {contender:22} {best['samples'] / best['wall_s']:9,.0f} samples/s  "
                 f"{best['cpu_s'] / best['samples'] * 1e6:7.1f} CPU µs a sample  "
-                f"first batch {best['first_s']:.3f} s",
-                flush=True,
+                f"first batch {best['first_s']:.3f} s"
             )
+    return told
 
 
-def measure_resume(directory: Path, records: int = 10_000_000) -> None:
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def measure_resume(directory: Path, records: int = 10_000_000) -> dict[str, Any]:
     """Go on in the middle of an epoch of ``records``, by a manifest of 1,000 shards that are all
-    one file."""
+    one file. Seconds to open a loader, and to its first batch, by order."""
     from dsort.loader import Loader
 
     where, shards = directory / "resume", 1000
-    if not where.exists():
+    if not (where / MANIFEST).exists():
+        shutil.rmtree(where, ignore_errors=True)
         write_tars(where, noise(100), "bin", records // shards * 100)
         write_manifest(where)
         (found,) = _manifest_rows(where)
@@ -208,6 +219,7 @@ def measure_resume(directory: Path, records: int = 10_000_000) -> None:
         for name in names:
             (where / name).symlink_to(found.name)
         write_manifest(where, [replace(found, name=name) for name in names])
+    orders: dict[str, dict[str, float]] = {}
     for order in ("shards", "window(8)"):
 
         def opened(order: str = order) -> Any:
@@ -220,7 +232,9 @@ def measure_resume(directory: Path, records: int = 10_000_000) -> None:
         made_s = time.perf_counter() - begun
         next(iter(loader))
         took_s = time.perf_counter() - begun
-        print(f"resume {order:22} {took_s:.3f} s to the first batch, {made_s:.3f} s of it to open")
+        _tell(f"resume {order:22} {took_s:.3f} s to the first batch, {made_s:.3f} s of it to open")
+        orders[order] = {"first_s": took_s, "open_s": made_s}
+    return {"records": records, "shards": shards, "orders": orders}
 
 
 def write_manifest(where: Path, rows: list[Any] | None = None) -> None:
@@ -275,20 +289,31 @@ def main() -> None:
     if given.contender:
         print(json.dumps(run_one(given.contender, given.directory, given.decode or None)))
         return
-    total = given.megabytes << 20
-    if given.only in (None, "bytes"):
+    print(json.dumps(measured(given.directory, given.megabytes, given.rounds, given.only)))
+
+
+def measured(directory: Path, megabytes: int, rounds: int, only: str | None) -> dict[str, Any]:
+    """All that is measured; what is not there yet is written before."""
+    told: dict[str, Any] = {"megabytes": megabytes, "threads": THREADS, "rounds": rounds}
+    total = megabytes << 20
+    rates = told["rates"] = {}
+    if only in (None, "bytes"):
         for name, size in PROFILES.items():
-            if not (given.directory / name).exists():
-                write_tars(given.directory / name, noise(size), "bin", total)
-                write_manifest(given.directory / name)
-            measure(given.directory, name, None, given.rounds)
-    if given.only in (None, "jpeg"):
-        if not (given.directory / "jpeg").exists():
-            write_tars(given.directory / "jpeg", pictures(), "jpg", total // 8)
-            write_manifest(given.directory / "jpeg")
-        measure(given.directory, "jpeg", "rgb8", given.rounds)
-    if given.only in (None, "resume"):
-        measure_resume(given.directory)
+            _made(directory / name, noise(size), "bin", total)
+            rates[name] = measure(directory, name, None, rounds)
+    if only in (None, "jpeg"):
+        _made(directory / "jpeg", pictures(), "jpg", total // 8)
+        rates["jpeg"] = measure(directory, "jpeg", "rgb8", rounds)
+    if only in (None, "resume"):
+        told["resume"] = measure_resume(directory)
+    return told
+
+
+def _made(where: Path, payloads: Iterator[bytes], extension: str, total: int) -> None:
+    if not (where / MANIFEST).exists():
+        shutil.rmtree(where, ignore_errors=True)
+        write_tars(where, payloads, extension, total)
+        write_manifest(where)
 
 
 if __name__ == "__main__":
