@@ -186,7 +186,7 @@ def compare(
         (each.contender, settings.slow_rounds if each.contender.is_slow else settings.rounds)
         for each in able
     ]
-    return Measured(list(round_robin(turns, one)), skips)
+    return Measured(list(round_robin(turns, one, until_s=settings.until_s)), skips)
 
 
 def _data(settings: Settings, entry: Entry) -> ContainerData:

@@ -120,7 +120,7 @@ def ingest(bench: Bench, settings: Settings) -> Measured:
         return replace(run, profile=data.profile)
 
     turns = [(each, settings.slow_rounds if each.is_slow else settings.rounds) for each in able]
-    return Measured(list(round_robin(turns, one)), skips)
+    return Measured(list(round_robin(turns, one, until_s=settings.until_s)), skips)
 
 
 def ingest_targets(runs: list[Run]) -> list[Target]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -31,6 +34,11 @@ SMALL_BYTES, SMALL_SHARDS = 10_000_000, 2
 MEMORY_BYTES_MAX = 512 << 20
 """What workers may have while it is measured whether that depends on the data."""
 GIB = 1 << 30
+FLAT_BYTES = (GIB, 8 * GIB)
+FLAT_ROOM_FACTOR = 3.3
+"""What the server keeps of inputs and of outputs, what is spilled, and a little."""
+S3_ROUNDS = (3, 5)
+"""At least, and where there is time: a server's noise is that of its rates."""
 NODE_COUNTS = (1, 3)
 NODE_MEMORY_BYTES_MAX = 1 << 30
 CONTROL_SHARDS = 100_000
@@ -43,7 +51,7 @@ def _shards_of(total_bytes: int) -> int:
 
 def s3(bench: Bench, settings: Settings) -> Measured:
     """dsort between two buckets of a real server, in turn with the floor beneath it."""
-    return _s3(bench, settings, "s3", "seaweedfs")
+    return _s3(bench, settings, "s3", "seaweedfs", min(S3_ROUNDS[0], settings.rounds))
 
 
 def s3_radosgw(bench: Bench, settings: Settings) -> Measured:
@@ -52,10 +60,12 @@ def s3_radosgw(bench: Bench, settings: Settings) -> Measured:
 
     if reason := missing() or missing_radosgw():
         return Measured([], [Skip("s3-radosgw", "all", reason)])
-    return _s3(bench, settings, "s3-radosgw", "radosgw")
+    return _s3(bench, settings, "s3-radosgw", "radosgw", 1)
 
 
-def _s3(bench: Bench, settings: Settings, suite_name: str, server_name: str) -> Measured:
+def _s3(
+    bench: Bench, settings: Settings, suite_name: str, server_name: str, rounds_min: int
+) -> Measured:
     if reason := missing():
         return Measured([], [Skip(suite_name, "all", reason)])
     data = data_of(settings, PROFILE, settings.total_bytes, _shards_of(settings.total_bytes))
@@ -65,9 +75,15 @@ def _s3(bench: Bench, settings: Settings, suite_name: str, server_name: str) -> 
     small = data_of(settings, PROFILE, SMALL_BYTES, SMALL_SHARDS)
     with open_store(settings.directory, server_name) as store:
         failed: set[str] = set()
-        sizes = ((f"{suite_name}-start", small, 2), (suite_name, data, settings.rounds))
-        for suite, of, rounds in sizes:
-            for number, contender in turns(rounds):
+        # Who asks for less than is usual gets less.
+        usual = settings.rounds >= S3_ROUNDS[0] and not settings.is_quick
+        rounds = max(settings.rounds, S3_ROUNDS[1]) if usual else settings.rounds
+        sizes = (
+            (f"{suite_name}-start", small, 2, 2),
+            (suite_name, data, rounds, rounds_min),
+        )
+        for suite, of, most, least in sizes:
+            for number, contender in turns(most, least, settings.until_s):
                 if contender.name in failed:
                     continue
                 run = run_on_store(
@@ -86,11 +102,16 @@ def _s3(bench: Bench, settings: Settings, suite_name: str, server_name: str) -> 
     return measured
 
 
-def turns(rounds: int) -> Iterator[tuple[int, StoreContender]]:
+def turns(
+    rounds: int, rounds_min: int = 1, until_s: float = math.inf
+) -> Iterator[tuple[int, StoreContender]]:
     """Round after round, each time in the other order: whoever comes first finds a server that had
-    time to put its house in order."""
+    time to put its house in order. After ``rounds_min``, no round begins after ``until_s`` of
+    ``time.monotonic``."""
     contenders = list(STORE_CONTENDERS.values())
     for number in range(rounds):
+        if number >= rounds_min and time.monotonic() > until_s:
+            return
         for contender in contenders if number % 2 == 0 else reversed(contenders):
             yield number, contender
 
@@ -102,13 +123,15 @@ def s3_flat(bench: Bench, settings: Settings) -> Measured:
     if settings.is_quick:
         return Measured([], [Skip("s3-flat", "all", "left out of --quick")])
     measured = Measured([], [])
-    sizes = (
-        (GIB, 8 * GIB) if settings.is_full else (settings.total_bytes // 4, settings.total_bytes)
-    )
-    require_room(settings.directory, int(2 * ROOM_FACTOR * max(sizes)))
+    is_toy = settings.total_bytes < GIB  # toy data stays toy data
+    sizes = (settings.total_bytes // 4, settings.total_bytes) if is_toy else FLAT_BYTES
+    require_room(settings.directory, int(FLAT_ROOM_FACTOR * max(sizes)))
     with open_store(settings.directory) as store:
         for total_bytes in sizes:
             data = data_of(settings, PROFILE, total_bytes, _shards_of(total_bytes))
+            store.fill(data)
+            if total_bytes != settings.total_bytes:  # no other suite reads it
+                shutil.rmtree(data.root)
             run = run_on_store(
                 store,
                 STORE_CONTENDERS["dsort"],
@@ -138,6 +161,8 @@ def nodes(bench: Bench, settings: Settings) -> Measured:
     measured = Measured([], [])
     with open_store(settings.directory) as store:
         for number in range(settings.slow_rounds):
+            if number and time.monotonic() > settings.until_s:
+                break
             for count in NODE_COUNTS:
                 run = run_on_store(
                     store,
@@ -177,7 +202,7 @@ def nodes_files(bench: Bench, settings: Settings) -> Measured:
         return replace(run, profile=PROFILE)
 
     turns = [(_on_nodes(count), settings.slow_rounds) for count in NODE_COUNTS]
-    return Measured(list(round_robin(turns, one)), [])
+    return Measured(list(round_robin(turns, one, until_s=settings.until_s)), [])
 
 
 def _on_nodes(count: int) -> Contender:

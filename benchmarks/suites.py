@@ -5,17 +5,26 @@ Each suite gives a list of runs, and of what had to be left out.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
+from benchmarks.alone_suites import (
+    exchange,
+    filters,
+    loader,
+    node_death,
+    planning,
+    service,
+    short_lines,
+    small_shards,
+    user_code,
+)
 from benchmarks.container_suites import codecs, containers, tables, tables_limited
-from benchmarks.contenders import CONTENDERS, Contender, read_report
+from benchmarks.contenders import CONTENDERS, Contender
 from benchmarks.data import DataSet
 from benchmarks.ingest import ingest
-from benchmarks.measure import REPOSITORY, Bench, round_robin
+from benchmarks.measure import Bench, round_robin
 from benchmarks.memory import LimitedSampler, MemoryLimit, NotPermittedError, TreeSampler
-from benchmarks.process import run_tree
 from benchmarks.results import Run, Skip
 from benchmarks.settings import Measured, Settings, data_of
 from benchmarks.step_suites import steps
@@ -29,7 +38,6 @@ SAMPLE_SECONDS = 0.1
 FLATNESS_SCALES = (1, 4)
 FLATNESS_MEMORY_BYTES_MAX = 512 * 1024**2
 SLOW = tuple(name for name, contender in CONTENDERS.items() if contender.is_slow)
-SHORT_LINES_SECONDS_MAX = 3600.0
 SMALL_BYTES, SMALL_SHARDS = 10_000_000, 4
 
 
@@ -210,84 +218,40 @@ def small(bench: Bench, settings: Settings) -> Measured:
     return Measured(list(round_robin(able, one, until_s=settings.until_s)), skips)
 
 
-def planning(bench: Bench, settings: Settings) -> Measured:
-    """Planning alone, in a process of its own, on synthetic index rows."""
-    rows = settings.planning_rows
-    command = ["benchmarks.planning", "--rows", str(rows)]
-    return Measured([_alone(settings, "planning", f"{rows / 1e6:g} M rows", command)], [])
-
-
-def service(bench: Bench, settings: Settings) -> Measured:
-    """The job service under load: submissions, lists, event streams."""
-    submissions = 1500 if settings.is_quick else 5000
-    command = ["benchmarks.service", "--submissions", str(submissions)]
-    return Measured([_alone(settings, "service", f"{submissions:,} jobs", command)], [])
-
-
-def short_lines(bench: Bench, settings: Settings) -> Measured:
-    """Lines of 66 bytes, mapped and spilled; with ``--full`` 10^8 of them in 2 GB of memory."""
-    lines = 10**8 if settings.is_full else 5 * 10**6 if settings.is_quick else 10**7
-    directory = settings.directory / f"short-lines-{lines}"
-    directory.mkdir(parents=True, exist_ok=True)
-    command = ["benchmarks.short_lines", "--lines", str(lines), "--data", str(directory)]
-    patient = settings
-    if settings.is_full:
-        command += ["--limit", "2GB"]
-        patient = replace(settings, timeout_seconds=SHORT_LINES_SECONDS_MAX)
-    return Measured([_alone(patient, "short-lines", f"{lines:,} lines", command)], [])
-
-
-def _alone(settings: Settings, suite: str, profile: str, command: Sequence[str]) -> Run:
-    """The run of a module that measures by itself, and prints one JSON object."""
-    finished = run_tree(
-        [sys.executable, "-m", *command],
-        cwd=REPOSITORY,
-        timeout_seconds=settings.timeout_seconds,
-    )
-    if finished.exit_code != 0:
-        last = " ".join(finished.stderr.strip().splitlines()[-1:])
-        return Run(suite, profile, "dsort", 0, 0, failure=last)
-    report = read_report(finished.stdout)
-    return Run(
-        suite,
-        profile,
-        "dsort",
-        0,
-        0,
-        float(report.get("plan_seconds", 0.0)),
-        finished.wall_seconds,
-        cpu_seconds=finished.cpu_seconds,
-        other_cpu_seconds=finished.other_cpu_seconds,
-        details=report,
-    )
-
-
-SUITES: dict[str, Callable[[Bench, Settings], Measured]] = {
+MAIN: dict[str, Callable[[Bench, Settings], Measured]] = {
     "warm": warm,
     "limited": limited,
-    "limited-tenth": limited_tenth,
     "small": small,
     "planning": planning,
-    "flatness": flatness,
-    "s3": s3,
-    "s3-flat": s3_flat,
-    "s3-radosgw": s3_radosgw,
-    "nodes": nodes,
-    "nodes-files": nodes_files,
-    "control": control,
-    "service": service,
-    "containers": containers,
-    "codecs": codecs,
+    "limited-tenth": limited_tenth,
     "tables": tables,
     "tables-limited": tables_limited,
+    "s3": s3,
+    "control": control,
+    "ingest": ingest,
+    "codecs": codecs,
+    "nodes-files": nodes_files,
+    "nodes": nodes,
+    "s3-radosgw": s3_radosgw,
+    "filters": filters,
+    "exchange": exchange,
+    "node-death": node_death,
+    "loader": loader,
+    "user-code": user_code,
+    "s3-flat": s3_flat,
+    "small-shards": small_shards,
+}
+"""In their order. What has more rounds where there is time comes before what measures alone, and
+what takes much room comes last."""
+
+SUITES = MAIN | {
+    "flatness": flatness,
+    "service": service,
+    "containers": containers,
     "short-lines": short_lines,
     "steps": steps,
-    "ingest": ingest,
 }
 
 QUICK_SUITES = ("warm", "limited", "small", "control")
-MAIN_SUITES = (
-    *("warm", "limited", "small", "limited-tenth"),
-    *("tables", "tables-limited", "s3", "control"),
-)
-"""What is measured where nobody says what: beside others, in memory and beyond it."""
+MAIN_SUITES = tuple(MAIN)
+"""What is measured where nobody says what: all that pages quote."""

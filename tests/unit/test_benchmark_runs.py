@@ -13,7 +13,7 @@ import pytest
 from benchmarks import machine, process
 from benchmarks.__main__ import main, settings_of, size_bytes
 from benchmarks.contenders import CONTENDERS, Contender
-from benchmarks.data import PROFILES, Request, make_data
+from benchmarks.data import PROFILES, NoRoomError, Request, make_data
 from benchmarks.measure import Bench, round_robin
 from benchmarks.memory import (
     LimitedSampler,
@@ -25,11 +25,13 @@ from benchmarks.memory import (
 from benchmarks.planning import make_index, plan_index
 from benchmarks.process import run_tree
 from benchmarks.results import Run
-from benchmarks.suites import warm_entries
+from benchmarks.settings import Measured, Settings
+from benchmarks.suites import SUITES, warm_entries
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
 
 SMALL = Request("100k", 2_000_000, 2)
+RUN = Run("small", "100k", "dsort", 0, 10**7, 0.25, 0.5)
 
 
 @pytest.mark.parametrize("name", ["cp", "tarfile", "webdataset"])
@@ -104,6 +106,38 @@ def test_the_command_line_measures_and_writes_json(
     of_one = json.loads((tmp_path / "results" / "small.json").read_text())
     assert [run["suite"] for run in of_one["runs"]] == ["small", "small"]
     assert str(tmp_path) not in result.read_text()
+
+
+def test_what_was_measured_is_kept_when_a_later_suite_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(bench: Bench, settings: Settings) -> Measured:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(SUITES, "small", lambda *_: Measured([RUN], []))
+    monkeypatch.setitem(SUITES, "control", stopped)
+    line = f"--data {tmp_path}/data --results {tmp_path}/results --suites small,control"
+    assert main(line.split()) == 130
+    (path,) = (tmp_path / "results").iterdir()
+    assert path.name == "small.json"
+    assert [run["work_seconds"] for run in json.loads(path.read_text())["runs"]] == [0.25]
+
+
+def test_a_suite_without_room_is_left_out_and_the_others_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(bench: Bench, settings: Settings) -> Measured:
+        raise NoRoomError(f"{settings.directory} has no room")
+
+    monkeypatch.setitem(SUITES, "s3-flat", full)
+    monkeypatch.setitem(SUITES, "small", lambda *_: Measured([RUN], []))
+    line = f"--data {tmp_path}/data --results {tmp_path}/results --suites s3-flat,small"
+    assert main(line.split()) == 2
+    assert "small job" in capsys.readouterr().out
+    results = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("results/*")}
+    skipped = {"suite": "s3-flat", "what": "all", "reason": "DATA has no room"}
+    assert results["s3-flat"]["skipped"] == [skipped]
+    assert (results["s3-flat"]["runs"], len(results["small"]["runs"])) == ([], 1)
 
 
 def test_only_the_rows_asked_for_are_measured(tmp_path: Path) -> None:
