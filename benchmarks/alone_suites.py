@@ -100,7 +100,7 @@ def small_shards(bench: Bench, settings: Settings) -> Measured:
 
 def loader(bench: Bench, settings: Settings) -> Measured:
     """``dsort.loader`` beside webdataset, and where it goes on."""
-    megabytes = 8 if settings.is_quick else 128
+    megabytes = 16 if settings.is_quick else 128
     directory = settings.directory / f"loader-{megabytes}"
     command = ["benchmarks.loader", "--directory", str(directory), "--megabytes", str(megabytes)]
     if settings.is_quick:

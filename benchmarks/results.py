@@ -18,6 +18,7 @@ __all__ = [
     "good_runs",
     "growth_of",
     "ratio_of",
+    "ratios_of",
     "summarise",
     "to_json",
 ]
@@ -143,7 +144,15 @@ def _moved(runs: Sequence[Run], what: str) -> float | None:
 def ratio_of(
     runs: Iterable[Run], suite: str, profile: str, contender: str, base: str
 ) -> float | None:
-    """How many times as fast as ``base`` a contender is: the median over the rounds of both.
+    """How many times as fast as ``base`` a contender is: the median of `ratios_of`, if any."""
+    ratios = ratios_of(runs, suite, profile, contender, base)
+    return median(ratios) if ratios else None
+
+
+def ratios_of(
+    runs: Iterable[Run], suite: str, profile: str, contender: str, base: str
+) -> list[float]:
+    """How many times as fast as ``base`` a contender was, in each of the rounds of both.
 
     Rates are paired by round, so that a machine that slows down on the way slows both.
     """
@@ -152,8 +161,7 @@ def ratio_of(
         if (run.suite, run.profile) == (suite, profile) and run.megabytes_per_second:
             rates.setdefault(run.contender, {})[run.round] = run.megabytes_per_second
     ours, theirs = rates.get(contender, {}), rates.get(base, {})
-    ratios = [ours[number] / theirs[number] for number in ours if number in theirs]
-    return median(ratios) if ratios else None
+    return [ours[number] / theirs[number] for number in ours if number in theirs]
 
 
 Outcome = Literal["pass", "short", "not measured"]
@@ -214,7 +222,7 @@ def cpu_per_gib(
     found = [
         (run.cpu_seconds - seconds) / (run.input_bytes - size_bytes) * GIB
         for run in good_runs(runs, suite, contender)
-        if not profile or run.profile == profile
+        if (not profile or run.profile == profile) and run.input_bytes > size_bytes
     ]
     return median(found) if found else None
 

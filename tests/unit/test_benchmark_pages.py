@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from benchmarks.measure import REPOSITORY
-from benchmarks.pages import BLOCKS, PAGES, RESULTS, read_results, updated
+from benchmarks.page_blocks import BLOCKS
+from benchmarks.pages import BLOCK, PAGES, RESULTS, read_results, updated
 from benchmarks.results import Run, to_json
 
 MACHINE = {
@@ -27,6 +29,78 @@ def result_of(*runs: Run) -> dict[str, object]:
 def run_of(suite: str, profile: str, contender: str, seconds: float, **details: object) -> Run:
     kept = {"read_bytes": 10**8, "written_bytes": 2 * 10**8, "peak_bytes": 10**8, **details}
     return Run(suite, profile, contender, 0, 10**8, seconds, cpu_seconds=0.2, details=kept)
+
+
+FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+FIGURE = re.compile(
+    r"""\d\**\s*(?:
+        (?:[KMG]i?B|bytes)/s | CPU\s+s\b | s/GiB | s\s+a\s+GiB | µs | ×\s+`cp`
+        | times\s+(?:the\s+speed|as\s+(?:fast|slow|long)|faster|slower)
+        | (?:m?s|seconds)\s+of\s+(?:a\s+processor|processor\s+time|one\s+core)
+        | processor\s+seconds
+        | (?:samples|records|rows|pictures|jobs|submissions)\s+a\s+second
+    )|\bfactor\s+of\s+\d""",
+    re.VERBOSE,
+)
+"""What a measured figure looks like. A page may say what it is allowed, and how much there was."""
+NOT_MEASURED = {
+    "docs/operations/deploy.md": (
+        "25 Gbit/s (3 GB/s each way) and disks of 4 GB/s",
+        "at 2.5 s a GiB, an assumption",
+    )
+}
+"""Assumptions of an arithmetic, named as such."""
+SIZES = {"1.1 GB", "3.3 GB"}
+"""Of the data, on the page that has little but figures."""
+WRITTEN = [
+    REPOSITORY / "README.md",
+    *(
+        path
+        for path in sorted((REPOSITORY / "docs").rglob("*.md"))
+        if path.relative_to(REPOSITORY).parts[1] not in ("reference", "man")
+    ),
+]
+
+
+def by_hand(text: str) -> str:
+    """A page without what is measured, and without code."""
+    return BLOCK.sub("", FENCE.sub("", text))
+
+
+@pytest.mark.parametrize(
+    "path", WRITTEN, ids=[str(path.relative_to(REPOSITORY)) for path in WRITTEN]
+)
+def test_no_figure_is_written_by_hand(path: Path) -> None:
+    text = by_hand(path.read_text())
+    for allowed in NOT_MEASURED.get(str(path.relative_to(REPOSITORY)), ()):
+        assert allowed in text
+        text = text.replace(allowed, "")
+    found = [text[max(0, each.start() - 30) : each.end()] for each in FIGURE.finditer(text)]
+    assert found == [], "figures come from benchmarks/results: see benchmarks/page_blocks.py"
+
+
+def test_the_page_of_figures_has_no_decimal_by_hand() -> None:
+    text = by_hand((REPOSITORY / "docs" / "performance.md").read_text())
+    assert {*re.findall(r"\d[\d,]*\.\d+\s?\w*", text)} <= SIZES
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "it reaches 119 MB/s",
+        "**2.4** s a GiB",
+        "takes 3.6 µs",
+        "runs at 0.8\ntimes the speed of `cp`",
+        "0.9 × `cp`",
+        "70 s of processor time",
+        "163,800 samples a second",
+        "costs a factor of 30",
+    ],
+)
+def test_a_figure_by_hand_is_found(text: str) -> None:
+    assert FIGURE.search(by_hand(text))
+    measured = f"<!-- measured: stores -->{text}<!-- end of stores -->"
+    assert not FIGURE.search(by_hand(f"{measured}\n```\n{text}\n```\n"))
 
 
 @pytest.mark.parametrize("name", PAGES)
