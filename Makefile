@@ -28,7 +28,7 @@ help:
 	@echo "make docs      write the reference pages again, build the site in site/"
 	@echo "make man       write the man pages in docs/man again"
 	@echo "make wheels    build the wheels of dsort-shards and dsort-client in dist/"
-	@echo "make bench     measure dsort against others (in bench-data/)"
+	@echo "make bench     measure dsort against others, an hour (in bench-data/)"
 	@echo "make lock      choose new versions of what development needs (takes uv)"
 	@echo "make clean     remove all that these commands made, $(VENV) too"
 
@@ -75,9 +75,8 @@ wheels: $(INSTALLED)
 	cd packages/dsort-client && $(CURDIR)/$(BIN)/python -m hatchling build -t wheel -d $(CURDIR)/dist
 
 bench: $(BENCH_INSTALLED)
-	$(BIN)/python -m benchmarks --results benchmarks/results $(BENCH)
-	$(BIN)/python -m benchmarks.plots
-	$(BIN)/python -m benchmarks.pages
+	code=0; $(BIN)/python -m benchmarks --results benchmarks/results $(BENCH) || code=$$?; \
+	    $(BIN)/python -m benchmarks.plots && $(BIN)/python -m benchmarks.pages && exit $$code
 
 lock:
 	uv pip compile --upgrade --generate-hashes --universal --python-version 3.11 \
