@@ -247,6 +247,7 @@ def run_on_store(
                 memory_bytes_max,
             )
             server_seconds = store.cpu_seconds()
+            network_bytes = _loopback_bytes()
             finished = run_tree(
                 contender.command(task),
                 cwd=REPOSITORY,
@@ -256,6 +257,8 @@ def run_on_store(
             )
         details, failure = account_of(contender, finished, data, store.sizes(output))
         details["server_cpu_seconds"] = store.cpu_seconds() - server_seconds
+        details["network_bytes"] = _loopback_bytes() - network_bytes
+        details |= {} if finished.disk is None else asdict(finished.disk)
         details["worker"] = asdict(sampler.worker)
         details["worker_own_bytes"] = sorted(peak.own_bytes for peak in sampler.workers)
         details["coordinator"] = asdict(sampler.first)
@@ -276,6 +279,12 @@ def run_on_store(
         details,
         failure,
     )
+
+
+def _loopback_bytes() -> int:
+    """Bytes that went over the loopback interface so far, whoever sent them: the client and the
+    server are all that is there."""
+    return int(psutil.net_io_counters(pernic=True)["lo"].bytes_sent)
 
 
 def account_of(
