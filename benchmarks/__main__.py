@@ -8,6 +8,7 @@ import json
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from fnmatch import fnmatchcase
@@ -31,6 +32,8 @@ FULL = {"total": 1_100_000_000, "shards": 16, "rounds": 3, "slow_rounds": 2, "ti
 QUICK = {"total": 300_000_000, "shards": 6, "rounds": 3, "slow_rounds": 1, "timeout": 120.0}
 FULL_MINUTES, QUICK_MINUTES = 40.0, 2.5
 """First rounds, and what is measured alone, come on top."""
+SUITE_ERRORS = (OSError, RuntimeError, ValueError, KeyError)
+"""What ends a suite that cannot go on, such as a server that does not start."""
 
 
 def size_bytes(text: str) -> int:
@@ -165,6 +168,10 @@ def main(arguments: list[str] | None = None) -> int:
                 lacks_room = True
                 reason = str(error).replace(str(settings.directory), "DATA")
                 measured = Measured([], [Skip(suite, "all", reason)])
+            except SUITE_ERRORS as error:  # the others are measured all the same
+                traceback.print_exc()
+                reason = f"failed: {type(error).__name__}"
+                measured = Measured([Run(suite, "all", "dsort", 0, 0, failure=reason)], [])
             runs += measured.runs
             skips += measured.skips
             if parsed.results is not None:  # now: what follows may take an hour, or be stopped

@@ -174,9 +174,9 @@ def _cpu_s() -> float:
 
 
 def measure(directory: Path, name: str, decode: str | None, rounds: int) -> dict[str, Any]:
-    """The best round of each contender, or why it was not run, by contender; a line is told for
+    """The best round of each contender, or why it was not run, by contender; a line is printed for
     each."""
-    told: dict[str, Any] = {}
+    best_of: dict[str, Any] = {}
     for contender in CONTENDERS:
         command = [sys.executable, "-m", "benchmarks.loader", "--directory", str(directory / name)]
         command += ["--contender", contender, "--decode", decode or ""]
@@ -186,18 +186,18 @@ def measure(directory: Path, name: str, decode: str | None, rounds: int) -> dict
             if done.returncode:
                 reason = done.stderr.strip().splitlines()[-1].replace(str(directory), "DIR")
                 _tell(f"{name:6} {contender:22} not run: {reason}")
-                told[contender] = {"not_run": reason}
+                best_of[contender] = {"not_run": reason}
                 break
             found = json.loads(done.stdout.splitlines()[-1])
             if not best or found["wall_s"] < best["wall_s"]:
-                best = told[contender] = found
+                best = best_of[contender] = found
         else:
             _tell(
                 f"{name:6} {contender:22} {best['samples'] / best['wall_s']:9,.0f} samples/s  "
                 f"{best['cpu_s'] / best['samples'] * 1e6:7.1f} CPU µs a sample  "
                 f"first batch {best['first_s']:.3f} s"
             )
-    return told
+    return best_of
 
 
 def _tell(line: str) -> None:
@@ -294,9 +294,9 @@ def main() -> None:
 
 def measured(directory: Path, megabytes: int, rounds: int, only: str | None) -> dict[str, Any]:
     """All that is measured; what is not there yet is written before."""
-    told: dict[str, Any] = {"megabytes": megabytes, "threads": THREADS, "rounds": rounds}
+    report: dict[str, Any] = {"megabytes": megabytes, "threads": THREADS, "rounds": rounds}
     total = megabytes << 20
-    rates = told["rates"] = {}
+    rates = report["rates"] = {}
     if only in (None, "bytes"):
         for name, size in PROFILES.items():
             _made(directory / name, noise(size), "bin", total)
@@ -305,8 +305,8 @@ def measured(directory: Path, megabytes: int, rounds: int, only: str | None) -> 
         _made(directory / "jpeg", pictures(), "jpg", total // 8)
         rates["jpeg"] = measure(directory, "jpeg", "rgb8", rounds)
     if only in (None, "resume"):
-        told["resume"] = measure_resume(directory)
-    return told
+        report["resume"] = measure_resume(directory)
+    return report
 
 
 def _made(where: Path, payloads: Iterator[bytes], extension: str, total: int) -> None:

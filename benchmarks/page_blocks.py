@@ -8,7 +8,7 @@ alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -19,6 +19,7 @@ from benchmarks.page_parts import (
     Results,
     Row,
     framed,
+    from_report,
     good,
     is_compared,
     least_of,
@@ -27,7 +28,6 @@ from benchmarks.page_parts import (
     rows_of,
     runs_of,
     spread,
-    told_by,
 )
 from benchmarks.plots import SUITES
 from benchmarks.results import GIB, Run, cpu_per_gib, ratios_of
@@ -62,7 +62,7 @@ RESIZERS = {
     "pillow": "a bare loop over Pillow, which writes nothing",
     "resize": "**dsort: `map` with `decode: {jpg: pil}`, shuffle, new shards**",
 }
-WAYS = {
+TRANSPORTS = {
     "direct": "**straight from agent to worker**",
     "ray": "by Ray's object store",
     "socket": "a bare socket and `sendfile`",
@@ -152,17 +152,17 @@ def _small_job(results: Results) -> str | None:
 def _planning(results: Results) -> str | None:
     """Seconds and memory of planning alone."""
 
-    def tell(found: Mapping[str, Any]) -> str:
+    def words_of(found: Mapping[str, Any]) -> str:
         seconds, peak_bytes = found["plan_seconds"], found["peak_bytes"]
         return f"{found['rows']:,} records takes {seconds:.1f} s and {peak_bytes / 1e9:.1f} GB"
 
-    return told_by(results, "planning", tell)
+    return from_report(results, "planning", words_of)
 
 
 def _small_shards(results: Results) -> str | None:
     """Many small shards, in and out."""
 
-    def tell(found: Mapping[str, Any]) -> str:
+    def words_of(found: Mapping[str, Any]) -> str:
         jobs = found["jobs"]
         ours, cp, many = (jobs.get(name) for name in ("small", "cp", "outputs"))
         words = (
@@ -177,7 +177,7 @@ def _small_shards(results: Results) -> str | None:
             )
         return words
 
-    return told_by(results, "small-shards", tell)
+    return from_report(results, "small-shards", words_of)
 
 
 def _stores(results: Results) -> str | None:
@@ -189,24 +189,38 @@ def _stores(results: Results) -> str | None:
             name = row["contender"]
             first = f"{name_of(row)}, {server}"
             if not row["rounds"]:
-                lines.append([first, FAILED, *[NONE] * 4])
+                lines.append([first, FAILED, *[NONE] * 5])
                 continue
             ratios = ratios_of(runs, suite, row["profile"], name, "floor")
             without = cpu_per_gib(runs, name, suite=suite, less_start=True)
-            served = [
-                run.details["server_cpu_seconds"] / run.input_bytes * GIB
-                for run in good(runs)
-                if (run.suite, run.contender) == (suite, name)
-            ]
+            done = [run for run in good(runs) if (run.suite, run.contender) == (suite, name)]
+            served = [run.details["server_cpu_seconds"] / run.input_bytes * GIB for run in done]
             lines.append(
                 [
                     *(first, rate_of(row), "" if name == "floor" else spread(ratios)),
                     *(f"{row['cpu_per_gib']:.1f}", NONE if without is None else f"{without:.1f}"),
-                    f"{median(served):.1f}",
+                    *(f"{median(served):.1f}", _moved(row, done)),
                 ]
             )
-    head = ("", "MB/s", "of the floor", "CPU s/GiB", "without its start", "of the server")
+    cpu = ("CPU s/GiB", "without its start", "of the server")
+    head = ("", "MB/s", "of the floor", *cpu, "disk + network")
     return framed(head, lines, results.get("s3") or results.get("s3-radosgw"))
+
+
+def _moved(row: Row, runs: Sequence[Run]) -> str:
+    """Bytes of the client's disks, and of the network, over those of the data."""
+    disk = [row[f"{what}_ratio"] for what in ("read", "written")]
+    network = [
+        run.details["network_bytes"] / run.input_bytes
+        for run in runs
+        if "network_bytes" in run.details
+    ]
+    return " + ".join(
+        (
+            NONE if None in disk else f"{sum(disk):.1f}",
+            f"{median(network):.1f}" if network else NONE,
+        )
+    )
 
 
 def _of_dsort(results: Results, suite: str) -> list[Run]:
@@ -268,35 +282,36 @@ def _nodes(results: Results) -> str | None:
 
 
 def _exchange(results: Results) -> str | None:
-    """What passes between nodes, by each way."""
+    """What passes between nodes, by each transport."""
 
-    def tell(found: Mapping[str, Any]) -> str | None:
+    def words_of(found: Mapping[str, Any]) -> str | None:
         rows = [
-            [WAYS[name], f"{each['mb_per_s']:.0f}", f"{each['cpu_s_per_gib']:.2f}"]
+            [TRANSPORTS[name], f"{each['mb_per_s']:.0f}", f"{each['cpu_s_per_gib']:.2f}"]
             for name, each in found["medians"].items()
-            if name in WAYS
+            if name in TRANSPORTS
         ]
         how = f"medians, rounds: {max(map(len, found['rounds'].values()))}"
         return framed(("", "MB/s", "CPU s/GiB"), rows, results["exchange"], how)
 
-    return told_by(results, "exchange", tell)
+    return from_report(results, "exchange", words_of)
 
 
 def _exchange_share(results: Results) -> str | None:
     """Processor time of blocks that go straight, over that of Ray's object store."""
 
-    def tell(found: Mapping[str, Any]) -> str | None:
-        ways = found["medians"]
-        if "ray" not in ways:
+    def words_of(found: Mapping[str, Any]) -> str | None:
+        medians = found["medians"]
+        if "ray" not in medians:
             return None
-        return f"{ways['direct']['cpu_s_per_gib'] / ways['ray']['cpu_s_per_gib']:.2f}"
+        ours, ray = (medians[name]["cpu_s_per_gib"] for name in ("direct", "ray"))
+        return f"{ours / ray:.2f}"
 
-    return told_by(results, "exchange", tell)
+    return from_report(results, "exchange", words_of)
 
 
 def _node_death(results: Results) -> str | None:
     """Time of a job of which a node dies, over that of one undisturbed."""
-    return told_by(results, "node-death", lambda found: f"{found['ratio']:.2f}")
+    return from_report(results, "node-death", lambda found: f"{found['ratio']:.2f}")
 
 
 def _codecs(results: Results) -> str | None:
@@ -342,7 +357,7 @@ def _ingest(results: Results) -> str | None:
 def _filters(results: Results) -> str | None:
     """What filters and outputs take more than the plain shuffle."""
 
-    def tell(found: Mapping[str, Any]) -> str | None:
+    def words_of(found: Mapping[str, Any]) -> str | None:
         rows = [
             [FILTERS.get(name, name), f"{each['us_a_record']:.1f}", f"{each['of_plain']:.2f}"]
             for name, each in found["jobs"].items()
@@ -351,7 +366,7 @@ def _filters(results: Results) -> str | None:
         head = ("", "µs a record more", "of the plain shuffle's speed")
         return framed(head, rows, results["filters"], least_of(found["rounds"]))
 
-    return told_by(results, "filters", tell)
+    return from_report(results, "filters", words_of)
 
 
 def _user_code(results: Results) -> str | None:
@@ -367,7 +382,7 @@ def _resizing(results: Results) -> str | None:
 def _commands(results: Results, title: str, names: Mapping[str, str]) -> str | None:
     """Commands of ``user-code``."""
 
-    def tell(found: Mapping[str, Any]) -> str | None:
+    def words_of(found: Mapping[str, Any]) -> str | None:
         rows = [
             [words, f"{found['cpu_s'][name]:.1f}", f"{found['work_s'][name]:.1f}"]
             for name, words in names.items()
@@ -377,13 +392,13 @@ def _commands(results: Results, title: str, names: Mapping[str, str]) -> str | N
         how = least_of(found["rounds"])
         return framed(head, rows, results["user-code"], how)
 
-    return told_by(results, "user-code", tell)
+    return from_report(results, "user-code", words_of)
 
 
 def _loader(results: Results) -> str | None:
     """Samples a second of ``dsort.loader`` and of others, and what one takes."""
 
-    def tell(found: Mapping[str, Any]) -> str | None:
+    def words_of(found: Mapping[str, Any]) -> str | None:
         rates = found["rates"]
         known = [
             name
@@ -397,7 +412,7 @@ def _loader(results: Results) -> str | None:
         head = ("", *(LOADERS[name] for name in known))
         return framed(head, rows, results["loader"], least_of(found["rounds"]))
 
-    return told_by(results, "loader", tell)
+    return from_report(results, "loader", words_of)
 
 
 def _samples(best: Mapping[str, Any]) -> str:
@@ -410,7 +425,7 @@ def _samples(best: Mapping[str, Any]) -> str:
 def _loader_first(results: Results) -> str | None:
     """Seconds to the first batch."""
 
-    def tell(found: Mapping[str, Any]) -> str | None:
+    def words_of(found: Mapping[str, Any]) -> str | None:
         words = []
         for whose, said in (("dsort", ""), ("webdataset", "webdataset's ")):
             seconds = [
@@ -423,13 +438,13 @@ def _loader_first(results: Results) -> str | None:
                 words.append(f"{said}{min(seconds):.2f} to {max(seconds):.2f} s")
         return ", ".join(words) or FAILED
 
-    return told_by(results, "loader", tell)
+    return from_report(results, "loader", words_of)
 
 
 def _loader_resume(results: Results) -> str | None:
     """Seconds to go on in the middle of an epoch."""
 
-    def tell(found: Mapping[str, Any]) -> str | None:
+    def words_of(found: Mapping[str, Any]) -> str | None:
         if (resume := found.get("resume")) is None:
             return None
         orders = resume["orders"].items()
@@ -439,16 +454,16 @@ def _loader_resume(results: Results) -> str | None:
         what = f"{resume['records']:,} records ({resume['shards']:,} shards, no index kept)"
         return f"{what} took {took}"
 
-    return told_by(results, "loader", tell)
+    return from_report(results, "loader", words_of)
 
 
 def _coordinator(results: Results) -> str | None:
     """The coordinator of as many output shards as there are inputs, in a few words."""
 
-    def tell(found: Mapping[str, Any]) -> str:
+    def words_of(found: Mapping[str, Any]) -> str:
         return f"{found['seconds']:.0f} s of one core and {found['peak_bytes'] / 1e9:.2f} GB"
 
-    return told_by(results, "control", tell)
+    return from_report(results, "control", words_of)
 
 
 def _control(results: Results) -> str | None:

@@ -15,6 +15,7 @@ __all__ = [
     "Results",
     "Row",
     "framed",
+    "from_report",
     "good",
     "is_compared",
     "least_of",
@@ -23,7 +24,6 @@ __all__ = [
     "rows_of",
     "runs_of",
     "spread",
-    "told_by",
 ]
 
 FAILED = "failed"
@@ -68,14 +68,14 @@ def good(runs: Iterable[Run]) -> list[Run]:
     return [run for run in runs if not run.failure]
 
 
-def told_by(
-    results: Results, suite: str, tell: Callable[[Mapping[str, Any]], str | None]
+def from_report(
+    results: Results, suite: str, words_of: Callable[[Mapping[str, Any]], str | None]
 ) -> str | None:
-    """What ``tell`` makes of the first good run of a suite that measures by itself."""
+    """What ``words_of`` makes of the first good run of a suite that measures by itself."""
     if not (runs := runs_of(results, suite)):
         return None
     done = good(runs)
-    return tell(done[0].details) if done else FAILED
+    return words_of(done[0].details) if done else FAILED
 
 
 def spread(values: Sequence[float], unit: str = "", *, digits: int = 2) -> str:

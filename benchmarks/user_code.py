@@ -167,7 +167,7 @@ def main() -> None:
             for name, cost in contenders_of(root).items():
                 found[name] = cost().least(found.get(name))
     records = given.shards * given.records
-    told = {
+    report = {
         "records": records,
         "images": given.shards * given.images,
         "rounds": given.rounds,
@@ -177,8 +177,8 @@ def main() -> None:
         "resize": _times(found["pillow"], found["resize"]),
     }
     others = (name for name in MODULES if name in found)
-    told |= {name: _times(found[name], found["map"]) for name in others}
-    print(json.dumps(told, indent=2))
+    report |= {name: _times(found[name], found["map"]) for name in others}
+    print(json.dumps(report, indent=2))
 
 
 def _times(other: Cost, ours: Cost) -> dict[str, float]:

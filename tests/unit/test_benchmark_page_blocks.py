@@ -23,7 +23,12 @@ def alone(suite: str, details: dict[str, Any]) -> dict[str, Any]:
 
 def store_run(suite: str, contender: str, number: int, seconds: float, cpu_s: float) -> Run:
     input_bytes = GIB // 100 if suite.endswith("-start") else GIB
-    details = {"server_cpu_seconds": 9.0, "worker_own_bytes": [6_000_000, 150_000_000]}
+    details = {
+        "server_cpu_seconds": 9.0,
+        "worker_own_bytes": [6_000_000, 150_000_000],
+        "network_bytes": 4 * input_bytes,
+        **({} if contender == "floor" else {"read_bytes": 0, "written_bytes": GIB // 2}),
+    }
     return Run(
         *(suite, "100k", contender, number, input_bytes, seconds, seconds, 0.0),
         cpu_seconds=cpu_s,
@@ -78,9 +83,11 @@ def test_small_shards_with_and_without_many_outputs() -> None:
 def test_stores_have_ratios_by_round_and_costs_of_client_and_server() -> None:
     head, _, floor, ours, *others, _, said = lines_of("stores", stores("s3") | stores("s3-radosgw"))
     assert head.startswith("|  | MB/s | of the floor | CPU s/GiB |")
-    assert floor == "| fetch and store every shard, no more, SeaweedFS | 134 |  | 3.0 | 2.0 | 9.0 |"
+    name = "fetch and store every shard, no more, SeaweedFS"
+    assert floor == f"| {name} | 134 |  | 3.0 | 2.0 | 9.0 | – + 4.0 |"
     ratio = "0.80 (rounds: 0.50 to 1.00)"
-    assert ours == f"| **dsort**, choosing by itself, SeaweedFS | 107 | {ratio} | 4.0 | 3.0 | 9.0 |"
+    name = "**dsort**, choosing by itself, SeaweedFS"
+    assert ours == f"| {name} | 107 | {ratio} | 4.0 | 3.0 | 9.0 | 0.5 + 4.0 |"
     assert [line.split("|")[1].strip()[-7:] for line in others] == ["radosgw", "radosgw"]
     assert "medians, rounds: 3;" in said
     assert BLOCKS["store-ratio"](stores("s3")) == ratio
@@ -89,7 +96,7 @@ def test_stores_have_ratios_by_round_and_costs_of_client_and_server() -> None:
     assert BLOCKS["store-worker"](stores("s3")) == "150 MB (rounds: 150 to 150)"
 
 
-def test_memory_between_stores_is_told_by_size() -> None:
+def test_memory_between_stores_is_given_by_size() -> None:
     runs = [
         Run(
             *("s3-flat", "100k", "dsort", 0, size, 9.0, 9.0),
@@ -105,7 +112,7 @@ def test_memory_between_stores_is_told_by_size() -> None:
     assert BLOCKS["store-memory"]({"s3-flat": result_of(lost)}) == "failed at 1.1 GB of data"
 
 
-def test_nodes_are_told_when_both_were_measured() -> None:
+def test_nodes_are_shown_when_both_were_measured() -> None:
     def nodes(suite: str, *seconds: float) -> dict[str, Any]:
         runs = [Run(suite, "100k", "nodes-1", n, GIB, 8.0) for n in range(len(seconds))]
         runs += [Run(suite, "100k", "nodes-3", n, GIB, each) for n, each in enumerate(seconds)]
@@ -120,11 +127,15 @@ def test_nodes_are_told_when_both_were_measured() -> None:
     assert text == f"failed from file to file and {one}"
 
 
-def test_ways_between_nodes() -> None:
-    def way(rate: float, cpu_s: float) -> dict[str, float]:
+def test_transports_between_nodes() -> None:
+    def figures(rate: float, cpu_s: float) -> dict[str, float]:
         return {"mb_per_s": rate, "cpu_s_per_gib": cpu_s}
 
-    medians = {"socket": way(1670, 0.5), "direct": way(1500, 0.75), "ray": way(190, 3.0)}
+    medians = {
+        "socket": figures(1670, 0.5),
+        "direct": figures(1500, 0.75),
+        "ray": figures(190, 3.0),
+    }
     details = {"medians": medians, "rounds": {"socket": [{}] * 3}}
     lines = lines_of("exchange", alone("exchange", details))
     assert "| **straight from agent to worker** | 1500 | 0.75 |" in lines
@@ -139,7 +150,7 @@ def codec_run(profile: str, contender: str, cpu_s: float, failure: str = "") -> 
     return Run(*("codecs", profile, contender, 0, GIB, 9.0), cpu_seconds=cpu_s, failure=failure)
 
 
-def test_codecs_are_told_with_their_parts() -> None:
+def test_codecs_are_shown_with_their_parts() -> None:
     parts = {"dsort": 9.9, "encode": 4.2, "decode": 3.0, "move": 4.8, "webdataset": 41.2}
     runs = [codec_run("tgz", name, cpu_s) for name, cpu_s in parts.items()]
     runs += [codec_run("tar.zst", "dsort", 8.6), codec_run("tar.zst", "encode", 1, failure="no")]
@@ -233,7 +244,7 @@ SUITE_OF = {
 
 
 @pytest.mark.parametrize("name", SUITE_OF)
-def test_what_failed_is_told(name: str) -> None:
+def test_what_failed_is_said(name: str) -> None:
     suite = SUITE_OF[name]
     failed = {suite: result_of(Run(suite, "100k", "dsort", 0, 1, failure="no"))}
     assert BLOCKS[name](failed) == "failed"

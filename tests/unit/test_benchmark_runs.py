@@ -140,6 +140,21 @@ def test_a_suite_without_room_is_left_out_and_the_others_are_measured(
     assert (results["s3-flat"]["runs"], len(results["small"]["runs"])) == ([], 1)
 
 
+def test_a_suite_that_cannot_go_on_is_said_and_the_others_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(bench: Bench, settings: Settings) -> Measured:
+        raise RuntimeError("the server did not start")
+
+    monkeypatch.setitem(SUITES, "s3-flat", broken)
+    monkeypatch.setitem(SUITES, "small", lambda *_: Measured([RUN], []))
+    line = f"--data {tmp_path}/data --results {tmp_path}/results --suites s3-flat,small"
+    assert main(line.split()) == 1
+    results = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("results/*")}
+    assert [run["failure"] for run in results["s3-flat"]["runs"]] == ["failed: RuntimeError"]
+    assert len(results["small"]["runs"]) == 1
+
+
 def test_only_the_rows_asked_for_are_measured(tmp_path: Path) -> None:
     rows = "warm/100k/cp,warm/1k,small"
     settings, suites, _ = settings_of(["--data", str(tmp_path), "--only", rows])
