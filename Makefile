@@ -28,7 +28,7 @@ help:
 	@echo "make docs      write the reference pages again, build the site in site/"
 	@echo "make man       write the man pages in docs/man again"
 	@echo "make wheels    build the wheels of dsort-shards and dsort-client in dist/"
-	@echo "make bench     measure dsort against others, an hour (in bench-data/)"
+	@echo "make bench     measure dsort against others, 45 minutes (in bench-data/)"
 	@echo "make lock      choose new versions of what development needs (takes uv)"
 	@echo "make clean     remove all that these commands made, $(VENV) too"
 
