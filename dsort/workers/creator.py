@@ -147,7 +147,9 @@ class Creator:
                         want_md5=task.want_md5,
                         seals_on_finish=bucket_for(self._outputs, piece.name).seals_on_finish,
                         past_cache=self._goes_past_cache(piece, staged),
-                        joined=self._joined,
+                        # What is spilled is read meanwhile: a write that is waited for would
+                        # keep the disk from it.
+                        joined=None if self._spilled else self._joined,
                     )
                     out = self._writer(task, piece, file, container)
                 if piece.partition >= 0 and (

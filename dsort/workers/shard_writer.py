@@ -167,10 +167,11 @@ class StagedFile:
         past_cache: bool = False,
         joined: JoinBuffer | None = None,
     ) -> None:
-        """``past_cache``: it goes straight to the disk, if it can, short slices by ``joined``."""
+        """``past_cache``: it goes straight to the disk, if it can: as slices that are whole sectors
+        of memory, others by ``joined``, and without that through the cache."""
         self.written_bytes = 0
         self._direct = direct_writes(staged) if past_cache else None
-        self._joined = joined or JoinBuffer()
+        self._joined = joined
         self._joins = False  # long slices, too
         self._staged = staged
         self._writeback = writeback
@@ -192,6 +193,8 @@ class StagedFile:
     def write(self, slices: Sequence[memoryview]) -> int:
         """Write on; how many bytes."""
         size_bytes = sum(map(len, slices))
+        if self._direct is not None and self._joined is None and _are_short(slices, size_bytes):
+            self._end_direct()
         if self._direct is not None:
             self._write_directly(self._direct, slices, size_bytes)
             return size_bytes
@@ -202,7 +205,8 @@ class StagedFile:
     def _write_directly(
         self, direct: DirectWrites, slices: Sequence[memoryview], size_bytes: int
     ) -> None:
-        is_joined = self._joins or _are_short(slices, size_bytes)
+        joined = self._joined
+        is_joined = joined is not None and (self._joins or _are_short(slices, size_bytes))
         if not is_joined:
             self._hash(slices)
             taken = direct.write(slices)
@@ -212,7 +216,11 @@ class StagedFile:
             # Most likely they are no whole sectors of memory, nor are those that follow.
             self._joins, slices = True, slices[taken:]
             size_bytes = sum(map(len, slices))
-        for piece in self._joined.pieces(slices, size_bytes):
+        if joined is None:
+            self._end_direct(slices)
+            self.written_bytes += size_bytes
+            return
+        for piece in joined.pieces(slices, size_bytes):
             if is_joined:
                 self._hash(piece)
             self._write_joined(piece)

@@ -74,8 +74,7 @@ def takes_direct_writes(directory: Path) -> bool:
     return True
 
 
-@pytest.mark.parametrize("kind", RECORDS)
-@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize(("move", "kind"), [("map", "short"), ("map", "long"), ("spill", "long")])
 def test_the_bytes_are_those_that_go_through_the_cache_and_the_cache_has_none_of_them(
     move: str, kind: str, tmp_path: Path, calls: DirectCalls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +111,18 @@ def test_a_disk_that_takes_no_more_gets_the_rest_through_the_cache(
     calls.fails_after = fails_after
     run_inline(spec, tmp_path, MOVES["map"], overwrite=True)
     assert calls.failed, "the fault struck"
+    assert files_of(tmp_path / "out") == found
+
+
+def test_short_records_that_were_spilled_go_through_the_cache(
+    tmp_path: Path, calls: DirectCalls
+) -> None:
+    spec = job_of("short", tmp_path)
+    run_inline(spec, tmp_path, MOVES["map"])
+    found = files_of(tmp_path / "out")
+    calls.written_bytes.clear()
+    run_inline(spec, tmp_path, MOVES["spill"], overwrite=True)
+    assert not calls.written_bytes
     assert files_of(tmp_path / "out") == found
 
 
