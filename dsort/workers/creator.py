@@ -25,8 +25,7 @@ from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.requests import OrderedRowsOf, StoredBytesOf
 from dsort.scratch.spill import SpillReader
 from dsort.sidecars.shard_index import lines_sidecar
-from dsort.storage.bucket import Bucket, StagedObject
-from dsort.storage.directory.direct_writes import takes_any_memory
+from dsort.storage.bucket import Bucket
 from dsort.storage.output_buckets import bucket_for
 from dsort.workers.encoded import ENCODING_BYTES, EncoderThreads, ShardEncoder
 from dsort.workers.gathering import Gatherer, are_short, rows_at_once
@@ -43,7 +42,6 @@ from dsort.workers.renaming import renamed_slices
 from dsort.workers.shard_writer import (
     ContentCheck,
     FinishedShard,
-    JoinBuffer,
     ShardWriter,
     StagedFile,
     Writeback,
@@ -105,7 +103,6 @@ class Creator:
         self._scratch_nodes = nodes
         self._log = CreatedLog(nodes.store.scratch, worker)
         self._writeback = Writeback()
-        self._joined = JoinBuffer()
         self._encoders = [
             None if codec is None else EncoderThreads(codec, level) for codec, level in setup.codecs
         ]
@@ -146,10 +143,7 @@ class Creator:
                         self._writeback,
                         want_md5=task.want_md5,
                         seals_on_finish=bucket_for(self._outputs, piece.name).seals_on_finish,
-                        past_cache=self._goes_past_cache(piece, staged),
-                        # What is spilled is read meanwhile: a write that is waited for would
-                        # keep the disk from it.
-                        joined=None if self._spilled else self._joined,
+                        past_cache=self._ranged and piece.shard_bytes >= PAST_CACHE_BYTES_MIN,
                     )
                     out = self._writer(task, piece, file, container)
                 if piece.partition >= 0 and (
@@ -179,18 +173,6 @@ class Creator:
             records=sum(piece.row_stop - piece.row_start for piece in task.pieces),
             bytes_written=sum(piece.stored_bytes for piece in task.pieces),
         )
-
-    def _goes_past_cache(self, piece: OutputPiece, staged: StagedObject) -> bool:
-        """Whether a shard is written past the page cache, as its disk takes it anyway before the
-        job ends: pages that it would fill cost more than the write."""
-        if piece.shard_bytes < PAST_CACHE_BYTES_MIN:
-            return False
-        if self._ranged:
-            return True
-        # What encodes or converts gives little at a time, and each write is waited for.
-        is_plain = self._encoders[piece.output] is None
-        is_plain = is_plain and self._setup.late_containers[piece.output] is None
-        return is_plain and takes_any_memory(staged)
 
     def _writer(
         self, task: CreateTask, piece: OutputPiece, file: StagedFile, container: Container

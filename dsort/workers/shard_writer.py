@@ -7,7 +7,6 @@ dirty pages to the disk blocks the caller as soon as the disk's queue is full.
 from __future__ import annotations
 
 import hashlib
-import mmap
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -32,7 +31,6 @@ from dsort.workers.tasks import OutputPiece
 __all__ = [
     "ContentCheck",
     "FinishedShard",
-    "JoinBuffer",
     "ShardWriter",
     "Slices",
     "StagedFile",
@@ -49,10 +47,6 @@ mapped inputs that the hash has touched are mapped when the kernel copies them. 
 twice the time of all of it, whatever the size of records."""
 JOINED_BYTES_MAX = 16 << 10
 """Shorter slices are joined before that: a slice costs the hash and the kernel 0.3 µs each."""
-
-
-JOIN_BYTES = 4 << 20
-"""So much of joined slices is written past the page cache at a time: a write is waited for."""
 
 
 _NO_ENTRIES = PlacedEntries.of(())
@@ -103,56 +97,6 @@ class ContentCheck:
         self._state.reset()
 
 
-class JoinBuffer:
-    """Where short slices are joined on their way past the page cache, which takes whole sectors of
-    memory. One is enough for all files that a thread writes."""
-
-    def __init__(self) -> None:
-        self._memory: memoryview | None = None
-
-    def pieces(
-        self, slices: Sequence[memoryview], size_bytes: int
-    ) -> Iterator[Sequence[memoryview]]:
-        """``slices``, ``size_bytes`` in all, joined. Each piece is good until the next one."""
-        if self._memory is None:
-            self._memory = memoryview(mmap.mmap(-1, JOIN_BYTES))  # begins where a page does
-        filled = 0
-        for batch, batch_bytes in _batches(slices, size_bytes):
-            if filled + batch_bytes > JOIN_BYTES:
-                yield [self._memory[:filled]]
-                filled = 0
-            joined = batch[0] if len(batch) == 1 else b"".join(batch)
-            self._memory[filled : filled + batch_bytes] = joined
-            filled += batch_bytes
-        if filled:
-            yield [self._memory[:filled]]
-
-
-def _are_short(slices: Sequence[Buffer], size_bytes: int) -> bool:
-    return size_bytes < JOINED_BYTES_MAX * len(slices) and len(slices) > 1
-
-
-def _batches(
-    slices: Sequence[memoryview], size_bytes: int
-) -> Iterator[tuple[Sequence[memoryview], int]]:
-    """``slices``, ``size_bytes`` in all, with about ``PIECE_BYTES`` in each batch and never more
-    than twice that, and the bytes of each."""
-    if size_bytes <= PIECE_BYTES:
-        yield slices, size_bytes
-        return
-    step = max(len(slices) * PIECE_BYTES // size_bytes, 1)
-    for at in range(0, len(slices), step):
-        some = slices[at : at + step]
-        count = sum(map(len, some))
-        if count <= 2 * PIECE_BYTES:
-            yield some, count
-            continue
-        for each in some:
-            for start in range(0, len(each), PIECE_BYTES):
-                part = each[start : start + PIECE_BYTES]
-                yield [part], len(part)
-
-
 class StagedFile:
     """The file of one output shard while it is written, from its first byte to its last: hashed,
     and handed to the disk on the way."""
@@ -165,14 +109,10 @@ class StagedFile:
         want_md5: bool,
         seals_on_finish: bool,
         past_cache: bool = False,
-        joined: JoinBuffer | None = None,
     ) -> None:
-        """``past_cache``: it goes straight to the disk, if it can: as slices that are whole sectors
-        of memory, others by ``joined``, and without that through the cache."""
+        """``past_cache``: nobody reads it soon, so it goes straight to the disk, if it can."""
         self.written_bytes = 0
         self._direct = direct_writes(staged) if past_cache else None
-        self._joined = joined
-        self._joins = False  # long slices, too
         self._staged = staged
         self._writeback = writeback
         self._finish = writeback.finish if seals_on_finish else writeback.finish_now
@@ -193,44 +133,33 @@ class StagedFile:
     def write(self, slices: Sequence[memoryview]) -> int:
         """Write on; how many bytes."""
         size_bytes = sum(map(len, slices))
-        if self._direct is not None and self._joined is None and _are_short(slices, size_bytes):
-            self._end_direct()
         if self._direct is not None:
             self._write_directly(self._direct, slices, size_bytes)
             return size_bytes
-        for batch, batch_bytes in _batches(slices, size_bytes):
-            self._write_piece(batch, batch_bytes)
+        if size_bytes <= PIECE_BYTES:
+            self._write_piece(slices, size_bytes)
+            return size_bytes
+        step = max(len(slices) * PIECE_BYTES // size_bytes, 1)
+        for at in range(0, len(slices), step):
+            some = slices[at : at + step]
+            count = sum(map(len, some))
+            if count <= 2 * PIECE_BYTES:
+                self._write_piece(some, count)
+                continue
+            for each in some:
+                for start in range(0, len(each), PIECE_BYTES):
+                    part = each[start : start + PIECE_BYTES]
+                    self._write_piece([part], len(part))
         return size_bytes
 
     def _write_directly(
         self, direct: DirectWrites, slices: Sequence[memoryview], size_bytes: int
     ) -> None:
-        joined = self._joined
-        is_joined = joined is not None and (self._joins or _are_short(slices, size_bytes))
-        if not is_joined:
-            self._hash(slices)
-            taken = direct.write(slices)
-            self.written_bytes += sum(map(len, slices[:taken]))
-            if taken == len(slices):
-                return
-            # Most likely they are no whole sectors of memory, nor are those that follow.
-            self._joins, slices = True, slices[taken:]
-            size_bytes = sum(map(len, slices))
-        if joined is None:
-            self._end_direct(slices)
-            self.written_bytes += size_bytes
-            return
-        for piece in joined.pieces(slices, size_bytes):
-            if is_joined:
-                self._hash(piece)
-            self._write_joined(piece)
-
-    def _write_joined(self, piece: Sequence[memoryview]) -> None:
-        if self._direct is None:
-            self._staged.write_at(self.written_bytes, piece)
-        elif self._direct.write(piece) < len(piece):
-            self._end_direct(piece)
-        self.written_bytes += sum(map(len, piece))
+        self._hash(slices)
+        taken = direct.write(slices)
+        self.written_bytes += size_bytes
+        if taken < len(slices):
+            self._end_direct(slices[taken:])
 
     def _end_direct(self, slices: Sequence[memoryview] = ()) -> None:
         """Write what is left of a file that was written directly through the page cache, with
@@ -250,7 +179,7 @@ class StagedFile:
                 self._md5.update(piece)
 
     def _write_piece(self, slices: Sequence[Buffer], size_bytes: int) -> None:
-        if _are_short(slices, size_bytes):
+        if size_bytes < JOINED_BYTES_MAX * len(slices) and len(slices) > 1:
             slices = [b"".join(slices)]
         # First: whoever reads mapped pages has them mapped by the batch, and near by.
         self._hash(slices)

@@ -15,13 +15,12 @@ import xxhash
 from dsort.errors import StorageFullError
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.directory.direct_writes import direct_writes
-from dsort.workers.shard_writer import PIECE_BYTES, JoinBuffer, StagedFile, Writeback
+from dsort.workers.shard_writer import PIECE_BYTES, StagedFile, Writeback
 
 MIB = 1 << 20
 SECTOR_BYTES = 512
 
 
-@pytest.mark.parametrize("joins", [False, True])
 @pytest.mark.parametrize("past_cache", [False, True])
 @pytest.mark.parametrize(
     "lengths",
@@ -40,7 +39,7 @@ SECTOR_BYTES = 512
     ids=lambda lengths: f"{len(lengths)}-slices-{sum(lengths)}-bytes",
 )
 def test_a_shard_has_the_bytes_and_checksums_of_its_slices(
-    tmp_path: Path, lengths: list[int], past_cache: bool, joins: bool
+    tmp_path: Path, lengths: list[int], past_cache: bool
 ) -> None:
     data = random.Random(2).randbytes(sum(lengths))
     slices, at = [], 0
@@ -51,12 +50,7 @@ def test_a_shard_has_the_bytes_and_checksums_of_its_slices(
     writeback = Writeback()
     staged = bucket.stage(".dsort/job/staged/0")
     file = StagedFile(
-        staged,
-        writeback,
-        want_md5=True,
-        seals_on_finish=False,
-        past_cache=past_cache,
-        joined=JoinBuffer() if joins else None,
+        staged, writeback, want_md5=True, seals_on_finish=False, past_cache=past_cache
     )
 
     assert file.write(slices) == len(data)

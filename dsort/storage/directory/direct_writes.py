@@ -18,11 +18,8 @@ from dsort.storage.bucket import StagedObject
 from dsort.storage.directory.files import LocalStagedObject
 from dsort.storage.directory.random_reads import ALIGNMENT_BYTES
 
-__all__ = ["DirectWrites", "direct_writes", "takes_any_memory"]
+__all__ = ["DirectWrites", "direct_writes"]
 
-_TAKING_ANY_MEMORY = frozenset({0xEF53, 0x58465342})
-"""ext2 to ext4, XFS. Btrfs keeps checksums of what is written, and cannot read a block again that
-changed under way, as a mapped file may; over a network, each write would be waited for."""
 _SLICES_PER_CALL_MAX = 1023  # IOV_MAX of Linux, and one for what was kept
 
 
@@ -108,15 +105,6 @@ def _parted(slices: Sequence[memoryview], rest: int) -> tuple[list[memoryview], 
         ends.append(last)
         rest -= len(last)
     return whole, ends[::-1]
-
-
-def takes_any_memory(staged: object) -> bool:
-    """Whether a staged file is on a disk of this machine, and on a file system that writes past the
-    page cache what is in anybody's memory, such as a mapped file."""
-    if isinstance(staged, LocalStagedObject):
-        with contextlib.suppress(OSError):
-            return staged.file_system() in _TAKING_ANY_MEMORY
-    return False
 
 
 def direct_writes(staged: object) -> DirectWrites | None:

@@ -480,10 +480,6 @@ class LocalStagedObject(_OpenFile):
         where there is no ``/proc`` or the file system knows no such ``flags``."""
         return os.open(f"/proc/self/fd/{self._fd}", flags | os.O_CLOEXEC)
 
-    def file_system(self) -> int:
-        """The number of the kind of file system that it is on, as ``statfs`` tells it."""
-        return _kind(self._fd)
-
     def start_sync(self, offset: int, size_bytes: int) -> None:
         """Begin to write a range to the disk, without waiting for it."""
         start_writeback(self._fd, offset, size_bytes)
