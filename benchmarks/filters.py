@@ -128,8 +128,8 @@ def main() -> None:
         }
         for name, seconds in found.items()
     }
-    told = {"records": records, "move": given.move, "rounds": given.rounds, "jobs": figures}
-    print(json.dumps(told, indent=2))
+    report = {"records": records, "move": given.move, "rounds": given.rounds, "jobs": figures}
+    print(json.dumps(report, indent=2))
 
 
 if __name__ == "__main__":

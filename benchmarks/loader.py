@@ -289,30 +289,31 @@ def main() -> None:
     if given.contender:
         print(json.dumps(run_one(given.contender, given.directory, given.decode or None)))
         return
-    print(json.dumps(measured(given.directory, given.megabytes, given.rounds, given.only)))
+    print(json.dumps(measure_all(given.directory, given.megabytes, given.rounds, given.only)))
 
 
-def measured(directory: Path, megabytes: int, rounds: int, only: str | None) -> dict[str, Any]:
+def measure_all(directory: Path, megabytes: int, rounds: int, only: str | None) -> dict[str, Any]:
     """All that is measured; what is not there yet is written before."""
     report: dict[str, Any] = {"megabytes": megabytes, "threads": THREADS, "rounds": rounds}
-    total = megabytes << 20
+    total_bytes = megabytes << 20
     rates = report["rates"] = {}
     if only in (None, "bytes"):
         for name, size in PROFILES.items():
-            _made(directory / name, noise(size), "bin", total)
+            _make_shards(directory / name, noise(size), "bin", total_bytes)
             rates[name] = measure(directory, name, None, rounds)
     if only in (None, "jpeg"):
-        _made(directory / "jpeg", pictures(), "jpg", total // 8)
+        _make_shards(directory / "jpeg", pictures(), "jpg", total_bytes // 8)
         rates["jpeg"] = measure(directory, "jpeg", "rgb8", rounds)
     if only in (None, "resume"):
         report["resume"] = measure_resume(directory)
     return report
 
 
-def _made(where: Path, payloads: Iterator[bytes], extension: str, total: int) -> None:
+def _make_shards(where: Path, payloads: Iterator[bytes], extension: str, total_bytes: int) -> None:
+    """Tars and their manifest, unless they are there."""
     if not (where / MANIFEST).exists():
         shutil.rmtree(where, ignore_errors=True)
-        write_tars(where, payloads, extension, total)
+        write_tars(where, payloads, extension, total_bytes)
         write_manifest(where)
 
 
