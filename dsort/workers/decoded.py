@@ -30,10 +30,12 @@ READ_BYTES = 256 << 10
 @dataclass(frozen=True, slots=True)
 class DecodingRules:
     """What a job says of how inputs are decoded. ``max_expansion``: a shard may decode to so many
-    times its length. ``codec``: of shards whose names do not say."""
+    times its length. ``codec``: of shards whose names do not say. ``window_bytes``: what a decoder
+    may hold of the content to refer back to, if the buffer is no larger than that."""
 
     max_expansion: float = EXPANSION_MAX_DEFAULT
     codec: Codec | None = None
+    window_bytes: int = 0
 
 
 class DecodedFile:
@@ -96,7 +98,7 @@ def decode(
         file_pieces(source, watch=watch),
         source.info.size_bytes,
         max_expansion=rules.max_expansion,
-        window_bytes_max=len(view),
+        window_bytes_max=max(len(view), rules.window_bytes),
     )
     at, file = 0, None
     try:

@@ -41,7 +41,7 @@ def extensions_by_output(schema: str) -> list[list[str]]:
     ``StorageError``."""
     try:
         found = json.loads(schema or "[]")
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     lists = isinstance(found, list) and all(isinstance(each, list) for each in found)
     if not lists or not all(isinstance(name, str) for each in found for name in each):

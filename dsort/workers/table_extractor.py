@@ -34,6 +34,7 @@ from dsort.data.index import Origins, RecordIndex, Segments, SortKeys
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.repeats import HashesSeen
+from dsort.data.tally import FLOW_DROPPED, FLOW_READ
 from dsort.errors import CorruptShardError
 from dsort.order.partitions import Partitioning
 from dsort.order.table import RecordTable
@@ -130,6 +131,8 @@ class _Rows:
     lots: list[UInt64s] = field(default_factory=list)
     columns: int = 0
     left_out: Counter[str] = field(default_factory=Counter)  # by steps, of each kind
+    dropped: Counter[str] = field(default_factory=Counter)  # by each step, and for want of a place
+    read: int = 0
     counts: tuple[int, ...] = ()  # how many came to each step that asks for positions
     sort_keys: ShardSortKeys | None = None
     hashes_seen: HashesSeen = field(default_factory=HashesSeen)
@@ -235,6 +238,10 @@ class TableExtractor(Extractor):
         self._check_counts(task, rows.counts)
         for kind, count in rows.left_out.items():
             log.add("left_out_by_steps", count, [f"{kind} in {task.name}"])
+        for what, count in rows.dropped.items():
+            log.add(f"{FLOW_DROPPED}{what}", count)
+        if rows.read != sum(map(len, rows.keys)):
+            log.add(FLOW_READ, rows.read)
         return self._put_down(task, rows, blocks, log)
 
     def _read(
@@ -270,6 +277,7 @@ class TableExtractor(Extractor):
                 if not self._setup.values_stay:
                     opened.forget(end_in_shard)
             first += len(partition)
+        rows.read = first
         return rows, blocks
 
     def _store_records(
@@ -410,6 +418,7 @@ class TableExtractor(Extractor):
             placed = self._placer.settled(task, placed, first + left)
         kept = placed.kept()
         if kept is not None:
+            rows.dropped["no place in an output"] += len(left) - len(kept)
             stays = np.isin(np.arange(len(left)), kept)
             left, table, placed = left[kept], table.keeping(stays), placed.take(kept)
         if rows.sort_keys is None:
@@ -519,6 +528,7 @@ def _left_rows(
     )
     rows.counts = tuple(map(sum, zip(rows.counts, applied.counts, strict=True)))
     rows.left_out.update(applied.left_out)
+    rows.dropped.update(applied.dropped)
     stays, left = np.zeros(len(table), np.bool_), applied.records.records
     rows_left = left.stored_bytes
     if changes_rows(steps):  # then sizes are made anew; members are, as they were numbered

@@ -15,9 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from dsort.containers.columnar.cells import cells_of_shard
-from dsort.containers.columnar.footers import Chunk, chunks_of
+from dsort.containers.columnar.footers import Chunk, chunks_of, schema_elements
+from dsort.containers.columnar.parquet_types import with_types_of
 from dsort.containers.columnar.thrift import BINARY, I32, I64, LIST, STRUCT, read_struct, written
-from dsort.errors import CorruptShardError
+from dsort.containers.columnar.writer import check_types
+from dsort.errors import CorruptShardError, InputError, UnsupportedShardError
 from tests.support.tables import long_table, many_types, mixed_table
 
 CODECS = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "BROTLI": 4, "ZSTD": 6, "LZ4": 7}
@@ -83,7 +85,7 @@ def _negative(chunk: Any) -> None:
     chunk[3][1][9] = (I64, -5)
 
 
-@pytest.mark.parametrize("change", [_longer_histogram, _encrypted, _other_codec, _negative])
+@pytest.mark.parametrize("change", [_longer_histogram, _negative])
 def test_a_chunk_at_which_pyarrow_would_end_the_process_is_corrupt(
     change: Callable[[Any], None],
 ) -> None:
@@ -92,13 +94,37 @@ def test_a_chunk_at_which_pyarrow_would_end_the_process_is_corrupt(
         cells_of_shard("s", memoryview(data), "", 1 << 30)
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [(_encrypted, "column id is encrypted"), (_other_codec, "column id has the codec 99")],
+)
+def test_a_chunk_that_pyarrow_does_not_read_is_no_corrupt_one(
+    change: Callable[[Any], None], words: str
+) -> None:
+    data = with_footer(shard_of(long_table(40, seed=1)), change)
+    with pytest.raises(UnsupportedShardError, match=words):
+        cells_of_shard("s", memoryview(data), "", 1 << 30)
+
+
+def test_pages_of_an_unknown_encoding_are_no_corrupt_ones() -> None:
+    table = pa.table({"n": list(range(40))})
+    data = shard_of(table, compression="none", use_dictionary=False)
+    start = chunks_of(footer_of(data))[0][0].start
+    header, end = read_struct(memoryview(data), start)
+    header[5][1][2] = (I32, 30)
+    assert len(written(header)) == end - start
+    other = data[:start] + written(header) + data[end:]
+    with pytest.raises(UnsupportedShardError, match="encoding"):
+        cells_of_shard("s", memoryview(other), "", 1 << 30)
+
+
 def test_footers_may_say_anything(rng: random.Random) -> None:
     whole = footer_of(shard_of(mixed_table(40, seed=1)))
     for _ in range(MUTATIONS):
         data = bytearray(whole)
         for at in rng.sample(range(len(data)), rng.choice([1, 2, 8])):
             data[at] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, NotImplementedError):
             chunks_of(bytes(data[: rng.choice([len(data), rng.randrange(len(data))])]))
 
 
@@ -107,3 +133,51 @@ def test_a_field_that_comes_twice_is_refused() -> None:
     assert footer.endswith(b"\0")
     with pytest.raises(ValueError, match="twice"):
         chunks_of(footer[:-1] + b"\x09\x08\x0c" + b"\0")
+
+
+def elements_of(*columns: Any) -> list[Any]:
+    return [{4: (BINARY, b"root"), 5: (I32, len(columns))}, *columns]
+
+
+INTERVAL = {1: (I32, 7), 2: (I32, 12), 3: (I32, 1), 4: (BINARY, b"v"), 6: (I32, 21)}
+
+
+def test_a_type_within_a_list_of_an_old_layout_is_refused_by_column() -> None:
+    """Lists of two levels, as old writers have them: pyarrow writes three."""
+    items = {4: (BINARY, b"v"), 5: (I32, 1), 6: (I32, 3)}
+    schema = pa.schema([("v", pa.list_(pa.binary(12)))])
+    typed = with_types_of(schema, elements_of(items, INTERVAL | {3: (I32, 2)}))
+    with pytest.raises(InputError, match=r"column v .* old layout"):
+        check_types(".parquet", typed)
+    times = pa.schema([("v", pa.list_(pa.timestamp("ms", "UTC")))])
+    time = {1: (I32, 2), 3: (I32, 2), 4: (BINARY, b"v"), 6: (I32, 9)}
+    check_types(".parquet", with_types_of(times, elements_of(items, time)))  # Arrow has this type
+    inner = {3: (I32, 2), 4: (BINARY, b"list"), 5: (I32, 1)}
+    check_types(".parquet", with_types_of(schema, elements_of(items, inner, INTERVAL)))
+
+
+def test_elements_that_are_no_columns_are_refused() -> None:
+    schema = pa.schema([("v", pa.binary(12))])
+    for elements in ([*elements_of(INTERVAL), INTERVAL], [INTERVAL, INTERVAL]):
+        with pytest.raises(ValueError, match="no tree"):
+            with_types_of(schema, elements)
+    with pytest.raises(ValueError, match="more columns"):
+        with_types_of(schema, elements_of(INTERVAL, INTERVAL))
+
+
+def test_elements_may_say_anything(rng: random.Random) -> None:
+    """What is read of them is clear, and is written again or refused."""
+    kind = {10: (STRUCT, {16: (STRUCT, {1: (I32, 1)})})}
+    schema = pa.schema([("v", pa.binary(12)), ("w", pa.binary())])
+    one = {1: (I32, 6), 3: (I32, 1), 4: (BINARY, b"w")} | kind
+    elements = elements_of(INTERVAL, one)
+    whole = written({1: (I32, 2), 2: (LIST, (STRUCT, elements))})
+    for _ in range(MUTATIONS):
+        data = bytearray(whole)
+        for at in rng.sample(range(len(data)), rng.choice([1, 2, 8])):
+            data[at] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+        with contextlib.suppress(ValueError, InputError):
+            typed = with_types_of(schema, schema_elements(bytes(data)))
+            with contextlib.suppress(InputError):
+                check_types(".arrow", typed)
+            check_types(".parquet", typed)

@@ -6,6 +6,7 @@ import contextlib
 import io
 import itertools
 import random
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from dsort.containers.columnar.reader import light_batches, open_table, plain_ba
 from dsort.containers.columnar.schema import plain_schema, row_bytes
 from dsort.containers.columnar.thrift import I32, read_struct
 from dsort.containers.columnar.thrift import written as written_struct
-from dsort.errors import CorruptShardError, InputError
+from dsort.errors import CorruptShardError, InputError, UnsupportedShardError
 from tests.support.tables import SUFFIXES, long_table, mixed_table, write_plain, write_table
 
 MUTATIONS = 120
@@ -333,6 +334,25 @@ def test_what_a_dictionary_repeats_is_decoded_as_many_rows_at_a_time_as_fit(
         assert (pool.max_memory() or 0) < 64 << 20
 
 
+@pytest.mark.parametrize("suffix", [".arrow", ".arrows"])
+def test_what_views_show_again_and_again_is_decoded_as_many_rows_at_a_time_as_fit(
+    suffix: str,
+) -> None:
+    rows, value = 50_000, b"x" * 100_000
+    view = struct.pack("<i4sii", len(value), value[:4], 0, 0)
+    buffers = [None, pa.py_buffer(view * rows), pa.py_buffer(value)]
+    column = pa.Array.from_buffers(pa.binary_view(), rows, buffers)
+    file = io.BytesIO()
+    opened = pa.ipc.new_file if suffix == ".arrow" else pa.ipc.new_stream
+    table = pa.table({"id": range(rows), "value": column})
+    with opened(file, table.schema) as writer:
+        writer.write_table(table)
+    found = batches_of(file.getvalue(), 8 << 20)
+    some = list(itertools.islice(found, 3))
+    assert max(batch.nbytes for batch in some) <= 8 << 20
+    assert {len(each) for batch in some for each in batch["value"].to_pylist()} == {len(value)}
+
+
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_list_that_repeats_a_value_beyond_the_bound_is_refused_before_it_is_decoded(
     source: Callable[[bytes], MemorySource],
@@ -380,8 +400,34 @@ def test_a_codec_that_nobody_knows_is_refused(tmp_path: Path) -> None:
     data = data[: -8 - size] + end + len(end).to_bytes(4, "little") + b"PAR1"
     for read in (plain_batches, light_batches):
         table = open_table("s", MemorySource(memoryview(data)), inflated_max=1 << 30)
-        with pytest.raises(CorruptShardError):
+        with pytest.raises(UnsupportedShardError, match="column id has the codec 99"):
             list(read("s", table, plain_schema("s", table.schema), 1 << 20))
+
+
+class FullSource(MemorySource):
+    """A shard whose machine has no memory left for more than a few bytes."""
+
+    def whole(self) -> memoryview | None:
+        return None
+
+    def held(self, offset: int, length: int) -> memoryview | None:
+        return None
+
+    def read(self, offset: int, length: int) -> bytes:
+        if length > 70_000:
+            raise MemoryError("malloc failed")
+        return super().read(offset, length)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_shard_for_which_there_is_no_memory_is_no_corrupt_one(
+    tmp_path: Path, suffix: str
+) -> None:
+    values = [random.Random(at).randbytes(300_000) for at in range(20)]
+    data = written(tmp_path, suffix, pa.table({"id": range(20), "value": values}))
+    with pytest.raises(UnsupportedShardError) as refused:
+        list(batches_of(data, source=lambda data: FullSource(memoryview(data))))
+    assert "memory" in refused.value.hint
 
 
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])

@@ -102,7 +102,7 @@ def typed_value(shard: str, name: bytes, content: bytes, kind: Any) -> Any:
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             return text
         return pa.scalar(text).cast(kind)
-    except (ValueError, pa.ArrowException):
+    except (ValueError, RecursionError, pa.ArrowException):
         raise ConversionError(
             f"{readable(name)} of shard {shard} is no value of type {kind}",
             hint="columns: of the step says which types the columns have that it makes",

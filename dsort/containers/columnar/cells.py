@@ -29,7 +29,9 @@ from dsort.errors import ConversionError, CorruptShardError, InputError
 from dsort.naming.names import position_key, shortened
 
 __all__ = [
+    "BATCH_BYTES",
     "KEY_COLUMN",
+    "ROW_BYTES_MIN",
     "MemorySource",
     "cell_contents",
     "cells_of_rows",

@@ -8,6 +8,7 @@ chunk, and the rest is skipped.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
@@ -22,11 +23,16 @@ from dsort.containers.columnar.thrift import (
     MAP,
     SET,
     STRUCT,
+    Struct,
+    read_struct,
 )
+from dsort.naming.names import shortened
 
-__all__ = ["Chunk", "chunks_of"]
+__all__ = ["Chunk", "chunks_of", "schema_elements"]
 
+_SCHEMA = 2  # of a footer
 _GROUPS, _COLUMNS, _METADATA, _ENCRYPTED = 4, 1, 3, 8  # of a footer, a row group, a chunk
+_OWN_KEY = 2  # of ColumnCryptoMetaData
 _CODEC, _VALUES, _INFLATED, _STORED, _PAGE, _DICTIONARY = 4, 5, 6, 7, 9, 11
 _FIELDS = 16
 _NUMBER_MAX = (1 << 15) - 1
@@ -65,11 +71,33 @@ class Chunk(NamedTuple):
 
 def chunks_of(footer: bytes, groups_max: int = sys.maxsize) -> list[list[Chunk]]:
     """The chunks of each row group, or of the first of them. ``ValueError`` for what is no footer,
-    or has what dsort does not read."""
+    ``NotImplementedError`` if a column is encrypted."""
     try:
         return _listed(footer, 0, _GROUPS, _group, groups_max)[0]
     except IndexError:
         raise ValueError("the footer is cut off") from None
+
+
+def schema_elements(footer: bytes) -> list[Struct]:
+    """The elements of the schema of a file, as they are. ``ValueError`` for what is no footer."""
+    at = number = 0
+    try:
+        while head := footer[at]:
+            number, at = _number(footer, at, number)
+            if number != _SCHEMA or head & 15 != LIST:
+                at = _skipped(footer, at, head & 15, 0)
+                continue
+            count, inner, at = _list_head(footer, at)
+            if inner != STRUCT:
+                raise ValueError("a footer lists no structs")
+            found, view = list[Struct](), memoryview(footer)
+            for _ in range(count):
+                element, at = read_struct(view, at)
+                found.append(element)
+            return found
+    except IndexError:
+        raise ValueError("the footer is cut off") from None
+    return []
 
 
 def _listed(
@@ -110,8 +138,8 @@ def _chunk(data: bytes, at: int) -> tuple[Chunk, int]:
     while head := data[at]:
         number, at = (number + (head >> 4), at + 1) if head > 15 else _number(data, at, number)
         seen, kind = _noted(seen, number), head & 15
-        if number == _ENCRYPTED:
-            raise ValueError("a column is encrypted, which dsort does not read")
+        if number == _ENCRYPTED and kind == STRUCT:
+            raise _encrypted(data, at)
         if number == _METADATA and kind == STRUCT:
             found, at = _numbers(data, at)
         elif BYTE < kind <= I64:
@@ -130,6 +158,17 @@ def _chunk(data: bytes, at: int) -> tuple[Chunk, int]:
         found[_PAGE],
         found[_DICTIONARY],
     ), at + 1
+
+
+def _encrypted(data: bytes, at: int) -> NotImplementedError:
+    """What says that the column is encrypted whose ``ColumnCryptoMetaData`` is at byte ``at``. It
+    names a column that has a key of its own."""
+    keys, _ = read_struct(memoryview(data), at)
+    path = ""
+    with contextlib.suppress(KeyError, TypeError, AttributeError):
+        path = ".".join(name.decode(errors="replace") for name in keys[_OWN_KEY][1][1][1][1])
+    text = f"column {shortened(path)} is encrypted" if path else "its columns are encrypted"
+    return NotImplementedError(text)
 
 
 def _number(data: bytes, at: int, before: int) -> tuple[int, int]:

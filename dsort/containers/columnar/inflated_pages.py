@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from dsort.containers.columnar.footers import Chunk
+from dsort.containers.columnar.page_checksums import is_intact
 from dsort.containers.columnar.plain_pages import (
     HEADER_BYTES_MAX,
     LENGTH,
@@ -124,6 +125,8 @@ class InflatedColumn:
             while True:
                 page = self._pages[self._next]
                 self._next += 1
+                if not is_intact(page.header, self._shard[page.start : page.stop]):
+                    raise ValueError("a page has not its CRC-32")
                 if page.kind != _DICTIONARY_PAGE:
                     return self._opened(page)
                 data = self._inflated(page, page.start)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dsort.containers.columnar.page_checksums import is_intact
 from dsort.containers.columnar.thrift import Struct, read_struct
 from dsort.data.columns import Int64s, UInt8s
 
@@ -79,7 +80,7 @@ class PlacedPages:
         while left:
             header, body = read_struct(shard[: min(stop, at + HEADER_BYTES_MAX)], at)
             end = body + number_of(header, 3)
-            if not body <= end <= stop:
+            if not body <= end <= stop or not is_intact(header, shard[body:end]):
                 return False
             page = _page(header, shard, body, end, left, self._level_max)
             if page is None:

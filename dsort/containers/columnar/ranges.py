@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection
-from typing import Protocol
+from typing import Any, Protocol
 
 from dsort.containers.columnar.declared import HEADER_BYTES_MAX, Headers, message_bytes
 from dsort.containers.columnar.thrift import Struct, read_struct
 
-__all__ = ["MessageFile", "Source", "SourceFile", "ranged_headers"]
+__all__ = ["MessageFile", "Source", "SourceFile", "arrow_file", "ranged_headers"]
 
 HEADERS_BYTES = 64 << 10
 """What is fetched at once to find headers of pages. A page has 1 MiB for the most part."""
@@ -90,6 +90,16 @@ class SourceFile:
 
     def close(self) -> None:
         """The source is its opener's."""
+
+
+def arrow_file(source: Source, file: SourceFile) -> Any:
+    """A shard as pyarrow reads it. ``file``: what reads its bytes if they are not in memory."""
+    import pyarrow as pa
+
+    whole = source.whole()
+    if whole is not None:
+        return pa.BufferReader(pa.py_buffer(whole))
+    return pa.PythonFile(file, mode="r")
 
 
 class MessageFile(SourceFile):

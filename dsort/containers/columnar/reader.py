@@ -1,39 +1,35 @@
 """Reads columnar shards: their schema, and their rows in record batches of bounded size.
 
-What pyarrow makes of bytes that are not as their format says comes out as ``CorruptShardError``.
-Batches of Arrow IPC are checked before anybody looks into them, for their offsets are used as they
-are stored.
+What pyarrow makes of bytes that are not as their format says comes out as ``CorruptShardError``,
+and what pyarrow or dsort cannot read as ``UnsupportedShardError``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
-from dsort.containers.columnar.declared import (
-    Headers,
-    file_messages,
-    headers_in,
-    inflated_bytes,
-    inflated_pages,
-    message_places,
-    refuse_larger,
-)
-from dsort.containers.columnar.footers import Chunk, chunks_of
+from dsort.containers.columnar.arrow_ipc import STREAM_MARK, ArrowFile, ArrowStream
+from dsort.containers.columnar.declared import Headers, headers_in, inflated_pages, refuse_larger
+from dsort.containers.columnar.footers import Chunk, chunks_of, schema_elements
 from dsort.containers.columnar.inflated_pages import (
     INFLATED_CODECS,
     InflatedColumn,
     IrregularPageError,
 )
+from dsort.containers.columnar.old_timestamps import int96_columns, refuse_wrapped
+from dsort.containers.columnar.page_checksums import torn_page
+from dsort.containers.columnar.parquet_types import with_types_of
 from dsort.containers.columnar.placed_rows import PlacedLeaf, with_placed
 from dsort.containers.columnar.plain_pages import PlacedPages, PlacedValues
-from dsort.containers.columnar.ranges import MessageFile, Source, SourceFile, ranged_headers
+from dsort.containers.columnar.ranges import Source, SourceFile, arrow_file, ranged_headers
 from dsort.containers.columnar.repeated import ColumnKind, column_kinds, decoded_columns
 from dsort.containers.columnar.row_group_runs import ROWS_A_BATCH_MAX, RowGroupRun
 from dsort.containers.columnar.schema import decoded
+from dsort.containers.columnar.table_errors import arrow_errors, refuse_unread
 from dsort.containers.columnar.values import IN_SHARD_SHARE, LONG_BYTES, Leaf, LightRows, leaves_of
 from dsort.errors import CorruptShardError
 from dsort.naming.names import shortened
@@ -41,7 +37,6 @@ from dsort.naming.names import shortened
 __all__ = [
     "ROWS_A_BATCH_MAX",
     "TableShard",
-    "arrow_errors",
     "light_batches",
     "open_table",
     "plain_batches",
@@ -55,15 +50,12 @@ READ_AHEAD_BYTES = 4 << 20
 SECOND_BYTES_MAX = 16 << 20
 """What is read of a column at once, where the shard is not in memory."""
 PARQUET_MAGIC = b"PAR1"
+KNOWN_CODECS = frozenset({0, 1, 2, 4, 5, 6, 7})
+"""What pages may be compressed by, as footers number it; 3 is LZO."""
+FOOTER_BYTES = 64 << 10
+"""So much is fetched at once to find a footer: most have less."""
 PARQUET_END_BYTES = 8  # the length of the footer, the magic
 ARROW_MAGIC = b"ARROW1"
-ARROW_HEAD_BYTES = 8  # the magic, padded
-ARROW_END_BYTES = 10  # the length of the footer, the magic
-ARROW_PADDING_BYTES = 64
-"""Whoever aligns a footer puts less than this before it."""
-STREAM_MARK = b"\xff\xff\xff\xff"
-"""What a stream begins with since Arrow 0.15; older ones are not read."""
-END_MARK = STREAM_MARK + bytes(4)
 
 
 class TableShard(Protocol):
@@ -75,6 +67,15 @@ class TableShard(Protocol):
     def batches(self, bytes_max: int) -> Iterator[Any]:
         """All rows in order, in record batches of about ``bytes_max`` at most, or of one row."""
 
+    def batches_from(
+        self, first: int, bytes_max: int, column: str | None = None
+    ) -> Iterator[tuple[int, Any]]:
+        """(its first row, record batch) from the batch on that has row ``first``, or from an
+        earlier one, if there is no way to begin there. Of ``column`` alone, unless that is None."""
+
+    def count_rows(self) -> int:
+        """How many rows there are."""
+
     def memory_bytes(self) -> int:
         """About how much its rows take in memory."""
 
@@ -82,30 +83,20 @@ class TableShard(Protocol):
         """Columns of long texts or binaries, as far as it says so before they are read."""
 
 
-@contextmanager
-def arrow_errors(shard: str) -> Iterator[None]:
-    """The body reads bytes of ``shard``: what it finds wrong with them is ``CorruptShardError``."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError, OverflowError) as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise CorruptShardError(shard, 0, lines[0][:300]) from None
-
-
 def open_table(shard: str, source: Source, *, inflated_max: float = math.inf) -> TableShard:
-    """Open a shard by its first bytes. ``CorruptShardError`` if it is no columnar shard.
+    """Open a shard by its first bytes. ``CorruptShardError`` if it is no columnar shard,
+    ``UnsupportedShardError`` if it is encrypted or has what pyarrow cannot read.
 
     ``inflated_max``: how many bytes the pages or buffers that are inflated together may have, which
     is asked before that."""
     head = source.read(0, min(len(ARROW_MAGIC), source.size_bytes))
-    kind: type[_Parquet | _ArrowFile | _ArrowStream] = _ArrowStream
+    kind: type[_Parquet | ArrowFile | ArrowStream] = ArrowStream
     if head[:4] == PARQUET_MAGIC:
         kind = _Parquet
     elif head == ARROW_MAGIC:
-        kind = _ArrowFile
+        kind = ArrowFile
     elif head[:4] != STREAM_MARK:
+        refuse_unread(shard, head[:4])
         raise CorruptShardError(shard, 0, "it is neither Parquet nor Arrow IPC")
     with arrow_errors(shard):
         opened = kind(shard, source, inflated_max)
@@ -133,16 +124,6 @@ def light_batches(
         yield LightRows(batch)
 
 
-def _arrow_file(source: Source, file: SourceFile) -> Any:
-    """``file``: what reads the bytes of ``source`` if they are not in memory."""
-    import pyarrow as pa
-
-    whole = source.whole()
-    if whole is not None:
-        return pa.BufferReader(pa.py_buffer(whole))
-    return pa.PythonFile(file, mode="r")
-
-
 class _Parquet:
     """A Parquet file, row group by row group."""
 
@@ -155,7 +136,10 @@ class _Parquet:
         self._whole = source.whole()
         self._bytes = SourceFile(source)
         self._file = self._opened()
-        self.schema = self._file.schema_arrow
+        self._footer = self._read_footer()
+        elements = schema_elements(self._footer)
+        self._int96 = int96_columns(elements)
+        self.schema = with_types_of(self._file.schema_arrow, elements)
         metadata = self._file.metadata
         rows = sum(metadata.row_group(at).num_rows for at in range(metadata.num_row_groups))
         if rows != metadata.num_rows:
@@ -166,23 +150,41 @@ class _Parquet:
         import pyarrow.parquet as pq
 
         buffer_bytes = 0 if self._whole is not None else READ_AHEAD_BYTES
-        file = _arrow_file(self._source, self._bytes)
-        return pq.ParquetFile(file, buffer_size=buffer_bytes, pre_buffer=False, **options)
+        file = arrow_file(self._source, self._bytes)
+        options |= {"buffer_size": buffer_bytes, "page_checksum_verification": True}
+        return pq.ParquetFile(file, pre_buffer=False, **options)
+
+    def _read_footer(self) -> bytes:
+        end = self._source.size_bytes - PARQUET_END_BYTES
+        at = max(end - FOOTER_BYTES, 0)
+        data = self._source.read(at, end + 4 - at)
+        footer_bytes = int.from_bytes(data[-4:], "little")
+        if footer_bytes > end - at:
+            return self._source.read(max(end - footer_bytes, 0), min(footer_bytes, end))
+        return data[end - at - footer_bytes : -4]
 
     def _chunks(self) -> list[list[Chunk]]:
         """The chunks of all row groups. ``CorruptShardError`` if the footer contradicts itself."""
         if self._known_chunks is None:
             with arrow_errors(self._shard):
-                at = self._source.size_bytes - PARQUET_END_BYTES
-                footer_bytes = int.from_bytes(self._source.read(at, 4), "little")
-                footer = self._source.read(max(at - footer_bytes, 0), footer_bytes)
-                found, metadata = chunks_of(footer), self._file.metadata
+                found, metadata = chunks_of(self._footer), self._file.metadata
                 columns = len(self._file.schema)
                 if [len(each) for each in found] != [columns] * metadata.num_row_groups:
                     raise ValueError("a row group has not the columns of its shard")
+                self._refuse_codecs(found)
                 self._refuse_second(found)
             self._known_chunks = found
         return self._known_chunks
+
+    def _refuse_codecs(self, groups: Iterable[Sequence[Chunk]]) -> None:
+        """``NotImplementedError`` for a column that is compressed by what pyarrow does not know."""
+        for group in groups:
+            for at, chunk in enumerate(group):
+                if chunk.codec not in KNOWN_CODECS:
+                    path = shortened(self._file.schema.column(at).path)
+                    raise NotImplementedError(
+                        f"column {path} has the codec {chunk.codec} of Parquet"
+                    )
 
     def _refuse_second(self, groups: Sequence[Sequence[Chunk]]) -> None:
         """``ValueError`` for two files one behind the other: readers see the rows of one."""
@@ -201,10 +203,7 @@ class _Parquet:
     def long_columns(self) -> list[str]:
         found = []
         with arrow_errors(self._shard):
-            at = self._source.size_bytes - PARQUET_END_BYTES
-            footer_bytes = int.from_bytes(self._source.read(at, 4), "little")
-            footer = self._source.read(max(at - footer_bytes, 0), footer_bytes)
-            groups, schema = chunks_of(footer, LOOKED_INTO_GROUPS), self._file.schema
+            groups, schema = chunks_of(self._footer, LOOKED_INTO_GROUPS), self._file.schema
             for number, name in enumerate(schema.names):
                 column = schema.column(number)
                 if column.physical_type != "BYTE_ARRAY" or column.path != name or "." in name:
@@ -216,8 +215,31 @@ class _Parquet:
         return found
 
     def batches(self, bytes_max: int) -> Iterator[Any]:
-        for run in self._runs(bytes_max, {}):
-            yield from self._batches_of(run, None)
+        return (batch for _, batch in self.batches_from(0, bytes_max))
+
+    def count_rows(self) -> int:
+        return int(self._file.metadata.num_rows)
+
+    def batches_from(
+        self, first: int, bytes_max: int, column: str | None = None
+    ) -> Iterator[tuple[int, Any]]:
+        metadata, begin, at = self._file.metadata, 0, 0
+        while begin < metadata.num_row_groups:
+            rows = metadata.row_group(begin).num_rows
+            if at + rows > first:
+                break
+            begin, at = begin + 1, at + rows
+        columns = None if column is None else self._columns_of(column)
+        for run in self._runs(bytes_max, {}, range(begin, metadata.num_row_groups)):
+            for batch in self._batches_of(run, columns):
+                yield at, batch
+                at += batch.num_rows
+
+    def _columns_of(self, name: str) -> list[int]:
+        """The numbers of the columns that the column ``name`` of the schema is stored as."""
+        schema = self._file.schema
+        paths = [schema.column(at).path for at in range(len(schema))]
+        return [at for at, path in enumerate(paths) if path.split(".")[0] == name.split(".")[0]]
 
     def light_batches(
         self, plain: Any, bytes_max: int, kept: Container[str]
@@ -356,13 +378,43 @@ class _Parquet:
         return is_long and chunk.codec in INFLATED_CODECS
 
     def _batches_of(self, run: RowGroupRun, columns: Sequence[int] | None) -> Iterator[Any]:
-        """The rows of a run: of ``columns``, or of all."""
+        """The rows of a run: of ``columns``, or of all. ``CorruptShardError`` names a page that has
+        not its CRC-32."""
+        try:
+            yield from self._checked_batches_of(run, columns)
+        except CorruptShardError as error:
+            raise self._torn(run, columns) or error from None
+
+    def _torn(self, run: RowGroupRun, columns: Sequence[int] | None) -> CorruptShardError | None:
+        """What is wrong with the first page of a run that has not its CRC-32."""
+        schema, source = self._file.schema, self._source
+        read = source.read if self._whole is None else self._mapped
+        with contextlib.suppress(ValueError, TypeError, CorruptShardError):
+            headers = self._headers(run)
+            for group in run.groups:
+                for at in range(len(schema)) if columns is None else columns:
+                    chunk = self._chunks()[group][at]
+                    torn = torn_page(headers, read, chunk, source.size_bytes)
+                    if torn is not None:
+                        path = shortened(schema.column(at).path)
+                        text = f"page {torn[0]} of column {path} in row group {group} has not its "
+                        return CorruptShardError(self._shard, torn[1], text + "CRC-32")
+        return None
+
+    def _mapped(self, offset: int, length: int) -> memoryview:
+        assert self._whole is not None
+        return self._whole[offset : offset + length]
+
+    def _checked_batches_of(self, run: RowGroupRun, columns: Sequence[int] | None) -> Iterator[Any]:
         schema = self._file.schema
         with arrow_errors(self._shard):
             paths = None if columns is None else [schema.column(at).path for at in columns]
             columns = range(len(schema)) if columns is None else columns
         some = min(run.rows_at_once, self._check_pages(run, columns))
         with arrow_errors(self._shard):
+            opened = partial(self._opened, metadata=self._file.metadata)
+            for at in self._int96.intersection(columns):
+                refuse_wrapped(opened, schema.column(at).path, run.groups, some)
             found = self._file.iter_batches(
                 some, row_groups=run.groups, columns=paths, use_threads=False
             )
@@ -453,147 +505,3 @@ class _Parquet:
             widest = max(widest, more // max(count, 1), 1)
         if groups:
             yield RowGroupRun(groups, *kinds, widest, rows, bytes_max)
-
-
-class _Arrow:
-    """Record batches of Arrow IPC."""
-
-    schema: Any
-
-    def __init__(self, shard: str, source: Source, inflated_max: float) -> None:
-        self._shard = shard
-        self._size_bytes = source.size_bytes
-        self._source = source
-        self._inflated_max = inflated_max
-
-    def memory_bytes(self) -> int:
-        return self._size_bytes
-
-    def long_columns(self) -> list[str]:
-        return []
-
-    def _stored(self) -> Iterator[Any]:
-        raise NotImplementedError
-
-    def _messages(self, whole: memoryview) -> Iterator[Any]:
-        raise NotImplementedError
-
-    def _check(self, metadata: memoryview, body: memoryview) -> None:
-        """``CorruptShardError`` if the buffers of a message take too much, inflated."""
-        size_bytes = inflated_bytes(metadata, body)
-        refuse_larger(self._shard, "the buffers of a batch", size_bytes, self._inflated_max)
-
-    def _check_all(self) -> None:
-        """Check all messages of a shard that is in memory; of others, each when it is read."""
-        whole = self._source.whole()
-        if whole is not None and not math.isinf(self._inflated_max):
-            for each in self._messages(whole):
-                body = b"" if each.body is None else each.body
-                self._check(memoryview(each.metadata), memoryview(body))
-
-    def batches(self, bytes_max: int) -> Iterator[Any]:
-        with arrow_errors(self._shard):
-            self._check_all()
-        stored = self._stored()
-        while True:
-            with arrow_errors(self._shard):
-                batch = next(stored, None)
-                if batch is None:
-                    return
-                batch.validate(full=True)
-                rows = batch.num_rows
-                size_bytes = _decoded_bytes(batch)
-            step = max(rows * bytes_max // max(size_bytes, bytes_max), 1)
-            for at in range(0, rows, min(step, ROWS_A_BATCH_MAX)):
-                yield batch.slice(at, min(step, ROWS_A_BATCH_MAX))
-
-
-def _decoded_bytes(batch: Any) -> int:
-    """What a batch takes at most once its dictionaries are decoded."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    size_bytes = int(batch.nbytes)
-    for column in batch.columns:
-        if pa.types.is_dictionary(column.type):
-            words = column.dictionary
-            width = max(words.nbytes // max(len(words), 1), 1)
-            if words.type in (pa.binary(), pa.string(), pa.large_binary(), pa.large_string()):
-                width = pc.max(pc.binary_length(words)).as_py() or 0
-            size_bytes += width * len(column)
-    return size_bytes
-
-
-class _ArrowFile(_Arrow):
-    def __init__(self, shard: str, source: Source, inflated_max: float) -> None:
-        import pyarrow as pa
-
-        super().__init__(shard, source, inflated_max)
-        self._end = source.size_bytes - ARROW_END_BYTES
-        footer_bytes = int.from_bytes(source.read(max(self._end, 0), 4), "little", signed=True)
-        self._end -= footer_bytes
-        if footer_bytes < 0 or self._end < 0:
-            raise ValueError("the footer is longer than its shard")
-        self._places = message_places(memoryview(source.read(self._end, footer_bytes)))
-        begins = {start for start, _ in self._places}
-        file = MessageFile(source, self._check, begins)
-        self._reader = pa.ipc.open_file(_arrow_file(source, file))
-        self.schema = self._reader.schema
-        self._refuse_second(source)
-
-    def _refuse_second(self, source: Source) -> None:
-        """``ValueError`` for two files one behind the other: readers see the rows of one. The
-        footer follows the end mark of the batches; whoever writes no mark is believed."""
-        import pyarrow as pa
-
-        last = max((stop for _, stop in self._places), default=0)
-        if 0 <= self._end - last < ARROW_PADDING_BYTES:
-            return
-        file = _arrow_file(source, SourceFile(source))
-        file.seek(ARROW_HEAD_BYTES)
-        messages = pa.ipc.MessageReader.open_stream(file)
-        try:
-            while True:
-                messages.read_next_message()
-        except StopIteration:
-            between = self._end - int(file.tell())
-        except (OSError, ValueError):
-            return
-        if between >= ARROW_PADDING_BYTES:
-            raise ValueError("another Arrow file follows it: put its rows into one file")
-
-    def _messages(self, whole: memoryview) -> Iterator[Any]:
-        return file_messages(whole, self._places)
-
-    def _stored(self) -> Iterator[Any]:
-        for at in range(self._reader.num_record_batches):
-            yield self._reader.get_batch(at)
-
-
-class _ArrowStream(_Arrow):
-    """A stream; the end-of-stream mark is there, or the shard may have been cut off."""
-
-    def __init__(self, shard: str, source: Source, inflated_max: float) -> None:
-        import pyarrow as pa
-
-        super().__init__(shard, source, inflated_max)
-        self.schema = pa.ipc.open_stream(self._opened()).schema
-
-    def _opened(self) -> Any:
-        return _arrow_file(self._source, MessageFile(self._source, self._check))
-
-    def _messages(self, whole: memoryview) -> Iterator[Any]:
-        import pyarrow as pa
-
-        return iter(pa.ipc.MessageReader.open_stream(pa.py_buffer(whole)))
-
-    def _stored(self) -> Iterator[Any]:
-        import pyarrow as pa
-
-        file = self._opened()
-        yield from pa.ipc.open_stream(file)
-        end = file.tell()
-        if self._source.read(max(end - 8, 0), min(8, end)) != END_MARK:
-            raise ValueError("the stream ends without its end mark: it may be cut off")
-        if end != self._source.size_bytes:
-            raise ValueError(f"the stream ends at byte {end:,}, and something follows")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dsort.containers.columnar.parquet_types import check_same_types
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.errors import InputError
 from dsort.naming.names import shortened
@@ -27,6 +28,7 @@ __all__ = [
     "is_binary",
     "is_media",
     "is_varying",
+    "is_view",
     "list_values",
     "nulls_of",
     "plain_schema",
@@ -92,8 +94,25 @@ def decoded(batch: Any, plain: Any) -> Any:
         column = batch.column(batch.schema.get_field_index(field.name))
         if pa.types.is_null(column.type) and column.type != field.type:
             column = pa.nulls(len(column), field.type)
-        columns.append(column if column.type == field.type else column.cast(field.type))
+        try:
+            columns.append(_cast(column, field.type))
+        except NotImplementedError as error:
+            text = f"column {shortened(field.name)} is {shortened(str(column.type))}: {error}"
+            raise NotImplementedError(text) from None
     return pa.RecordBatch.from_arrays(columns, schema=plain)
+
+
+def _cast(array: Any, kind: Any) -> Any:
+    """``array`` as ``kind``, with the same values. pyarrow casts no dictionary from views or to
+    views, so the values of a dictionary are cast alone."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(array.type):
+        wanted = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if array.type.value_type != wanted:
+            values, ordered = array.dictionary.cast(wanted), array.type.ordered
+            array = pa.DictionaryArray.from_arrays(array.indices, values, ordered=ordered)
+    return array if array.type == kind else array.cast(kind)
 
 
 def encoded(batch: Any, schema: Any) -> Any:
@@ -104,7 +123,7 @@ def encoded(batch: Any, schema: Any) -> Any:
     for column, field in zip(batch.columns, schema, strict=True):
         if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
-        columns.append(column if column.type == field.type else column.cast(field.type))
+        columns.append(_cast(column, field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -131,6 +150,8 @@ def check_same(shard: str, schema: Any, wanted: Any) -> bool:
                 f"first input it is {_text(field)}",
                 hint="cast the column to one type in all inputs",
             )
+        if not is_null:
+            check_same_types(shard, other, field)
     alike = schema_of(schema_bytes(schema))  # some names within types do not survive that
     return bool(alike.equals(wanted, check_metadata=True))
 
@@ -272,6 +293,11 @@ def is_varying(kind: Any) -> bool:
 
     tests = ("is_string", "is_large_string", "is_binary", "is_large_binary")
     return any(getattr(pa.types, test)(kind) for test in tests)
+
+
+def is_view(kind: Any) -> bool:
+    """Whether values are views of texts or binaries."""
+    return str(kind) in ("string_view", "binary_view")
 
 
 def is_binary(kind: Any) -> bool:

@@ -14,6 +14,12 @@ import numpy as np
 
 from dsort.containers.base import ContainerOptions
 from dsort.containers.columnar.blocks import GroupRows
+from dsort.containers.columnar.parquet_types import (
+    has_types,
+    refuse_types,
+    with_types,
+    without_types,
+)
 from dsort.containers.columnar.plain_chunks import CODECS, PlainColumn
 from dsort.containers.columnar.schema import (
     encoded,
@@ -27,7 +33,7 @@ from dsort.containers.columnar.thrift import Struct
 from dsort.containers.columnar.values import Leaf, leaves_of
 from dsort.data.columns import Int64s
 
-__all__ = ["GroupLimits", "TableWriter", "open_writer"]
+__all__ = ["GroupLimits", "TableWriter", "check_types", "open_writer"]
 
 MEDIA_ROWS = 100
 MEDIA_BYTES = 8 << 20
@@ -71,6 +77,14 @@ def open_writer(
     if suffix == ".parquet":
         return _ParquetWriter(schema, options, write, long)
     return _ArrowWriter(schema, options, write, is_stream=suffix == ".arrows")
+
+
+def check_types(suffix: str, schema: Any) -> None:
+    """``InputError`` for a column whose type no shard with the suffix ``suffix`` can have."""
+    if suffix != ".parquet":
+        refuse_types(schema, suffix)
+    elif has_types(schema):
+        _Described.of(schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +170,14 @@ class _ParquetWriter:
         import pyarrow.parquet as pq
 
         described = _Described.of(schema)
+        has_own_types, schema = has_types(schema), without_types(schema)
         codec = options.compression or "snappy"
         self._plain = plain_schema("of the job", schema)
         self.columns = tuple(_plain_columns(schema, codec, long))
         self._numbers = [described.paths.index(".".join(each.path)) for each in self.columns]
         self._away = tuple(each.leaf for each in self.columns)
         self._whole = described.footer
+        self._is_stitched = bool(self._away) or has_own_types
         self._schema = _without(schema, self._away)
         self._write_on, self._at, self._own_at = write, 0, 0
         self._groups: list[GroupWritten] = []
@@ -174,6 +190,7 @@ class _ParquetWriter:
         own = [".".join(each.path) for each in self.columns]
         paths = [path for path in described.paths if path not in own]
         encoded_paths = [path for path in paths if path not in described.binary]
+        ordered_paths = [path for path in encoded_paths if path not in described.unordered]
         has_files = any(path in described.media for path in paths) and not own
         self._out = _sink(self._take)
         self._writer = pq.ParquetWriter(
@@ -181,7 +198,7 @@ class _ParquetWriter:
             self._schema,
             compression={path: "none" if path in described.media else codec for path in paths},
             use_dictionary=encoded_paths,
-            write_statistics=encoded_paths or False,
+            write_statistics=ordered_paths or False,
             write_page_index=True,
             write_batch_size=MEDIA_VALUES_A_BATCH if has_files else None,
         )
@@ -206,11 +223,11 @@ class _ParquetWriter:
 
     def close(self) -> None:
         if self._writer is not None:
-            if self._away:
+            if self._is_stitched:
                 self._end = bytearray()
             self._writer.close()
             self._flush()
-        if self._away:
+        if self._is_stitched:
             end = stitched_end(
                 None if self._end is None else memoryview(self._end),
                 self._own_at - len(self._end or b""),
@@ -288,12 +305,13 @@ def _without_leaves(batch: Any, leaves: Sequence[Leaf], schema: Any) -> Any:
 @dataclass(frozen=True, slots=True)
 class _Described:
     """What Parquet makes of a schema: the paths of all columns, those of media, those of binaries,
-    and the footer of a file without rows."""
+    the footer of a file without rows, and the paths of columns without an order."""
 
     paths: list[str]
     media: set[str]
     binary: set[str]
     footer: Struct
+    unordered: set[str]
 
     @classmethod
     def of(cls, schema: Any) -> _Described:
@@ -301,10 +319,13 @@ class _Described:
         import pyarrow.parquet as pq
 
         buffer = pa.BufferOutputStream()
-        pq.ParquetWriter(buffer, schema).close()  # a table without rows would load pandas
+        pq.ParquetWriter(
+            buffer, without_types(schema)
+        ).close()  # a table without rows would load pandas
         file = buffer.getvalue()
         columns = pq.ParquetFile(pa.BufferReader(file)).schema
-        found = cls([], set(), set(), footer_of(memoryview(file).cast("B")))
+        footer = footer_of(memoryview(file).cast("B"))
+        found = cls([], set(), set(), footer, with_types(footer, schema))
         media_names = {field.name for field in schema if is_media(field.type)}
         for at in range(len(columns)):
             column = columns.column(at)
@@ -338,6 +359,7 @@ class _ArrowWriter:
         wanted = pa.ipc.IpcWriteOptions(
             compression=codec, use_threads=False, emit_dictionary_deltas=not is_stream
         )
+        schema = without_types(schema)
         self._schema = schema
         self._known: dict[str, Any] | None = None if is_stream else {}
         opened = pa.ipc.new_stream if is_stream else pa.ipc.new_file
