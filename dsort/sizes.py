@@ -16,7 +16,7 @@ SIZE_BYTES_MAX = 2**63 - 1
 _TEXT_MAX = 40  # characters; no sensible size is longer
 
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*(?:([KMGT])I?)?B?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(?:([KMGT])I?)?B?", re.IGNORECASE)
 _PERCENT = re.compile(r"([0-9]+)%")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 

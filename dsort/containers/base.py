@@ -275,7 +275,7 @@ class Container(ABC):
 
     def within(self, decoded_max: float) -> Container:
         """The same container, whose ``scanner`` refuses a shard that takes more than so many bytes
-        once it is decoded. Asked of shards that are decoded while they are scanned."""
+        once it is decoded while it is scanned, or once its hard links are copies."""
         return self
 
     def with_codec(self, suffix: str) -> Container:

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Final, overload
+
+import numpy as np
 
 from dsort.containers.base import Container, oddities_in
-from dsort.data.members import MemberKind, MemberTable, ScanNotes
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s
+from dsort.data.members import MemberKind, MemberTable
+from dsort.data.numbered import NumberedColumn, are_positions
 from dsort.data.records import FormedRecords, form_records, split_name
-from dsort.naming.safe_names import new_safe_names, unsafe_links, unsafe_rows
+from dsort.data.repeated_names import first_equals
+from dsort.naming.safe_names import UNSAFE_NAMES, new_safe_names, unsafe_links, unsafe_rows
 
-__all__ = ["Oddity", "RecordSummary", "ShardSummary", "summarise"]
+__all__ = [
+    "DUPLICATE_KEYS",
+    "SAMPLES_MAX",
+    "Oddity",
+    "RecordSummaries",
+    "RecordSummary",
+    "ShardSummary",
+    "extension_of",
+    "repeated_keys",
+    "summarise",
+]
 
 SAMPLES_MAX = 5
+AT_ONCE: Final = 1 << 14
+DUPLICATE_KEYS: Final = "records with the key of an earlier record"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +43,14 @@ class RecordSummary:
     key: str
     extensions: tuple[str, ...]
     payload_bytes: int
+
+    def to_dict(self) -> dict[str, object]:
+        """The record in JSON types."""
+        return {
+            "key": self.key,
+            "extensions": list(self.extensions),
+            "payload_bytes": self.payload_bytes,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +64,65 @@ class Oddity:
     samples: tuple[str, ...] = ()
 
 
+class RecordSummaries(Sequence[RecordSummary], ABC):
+    """The records of a shard in order, each summarised when it is asked for: of millions, objects
+    would take gigabytes."""
+
+    @abstractmethod
+    def some(self, first: int, stop: int) -> Iterator[RecordSummary]:
+        """Records ``first`` to ``stop``."""
+
+    @overload
+    def __getitem__(self, at: int) -> RecordSummary: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> tuple[RecordSummary, ...]: ...
+
+    def __getitem__(self, at: int | slice) -> RecordSummary | tuple[RecordSummary, ...]:
+        if isinstance(at, int):
+            number = range(len(self))[at]
+            return next(self.some(number, number + 1))
+        first, stop, step = at.indices(len(self))
+        if step == 1:
+            return tuple(self.some(first, stop))
+        return tuple(self[number] for number in range(first, stop, step))
+
+    def __iter__(self) -> Iterator[RecordSummary]:
+        return self.some(0, len(self))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(map(RecordSummary.__eq__, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 @dataclass(frozen=True, slots=True)
 class ShardSummary:
-    """One shard. Names that are not UTF-8 carry surrogate escapes."""
+    """One shard. Names that are not UTF-8 carry surrogate escapes. ``record_bytes``: the payload of
+    the smallest record, of the largest, and of all."""
 
     shard: str
     file_bytes: int
     members: int
     payload_bytes: int
-    records: tuple[RecordSummary, ...]
+    records: Sequence[RecordSummary]
+    record_bytes: tuple[int, int, int]
     extensions: dict[str, int]  # how many members have each; "" are those without one
     oddities: tuple[Oddity, ...]
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self, *, with_records: bool = True) -> dict[str, object]:
         """The summary in JSON types."""
-        return asdict(self)
+        return {
+            "shard": self.shard,
+            "file_bytes": self.file_bytes,
+            "members": self.members,
+            "payload_bytes": self.payload_bytes,
+            "records": [each.to_dict() for each in self.records] if with_records else [],
+            "extensions": self.extensions,
+            "oddities": [asdict(each) for each in self.oddities],
+        }
 
 
 def summarise(
@@ -63,45 +135,76 @@ def summarise(
     """Summarise a shard whose members are known, and the ``targets`` of its symbolic links by row.
     Directories and devices are no records."""
     formed = form_records(members, "keep")
-    names = [_text(name) for name in members.names.tolist()]
-    extensions = [_extension(name) for name in names]
-    strays = set(formed.strays)
-    rows = formed.member_rows.tolist()
-    bounds = formed.member_offsets.tolist()
-    sizes = formed.payload_bytes.tolist()
-    records = tuple(
-        RecordSummary(
-            _text(key),
-            tuple("" if row in strays else extensions[row] for row in rows[first:last]),
-            payload,
-        )
-        for key, first, last, payload in zip(
-            formed.keys.tolist(), bounds, bounds[1:], sizes, strict=False
-        )
-    )
+    is_stray = np.zeros(len(members), np.bool_)
+    is_stray[list(formed.strays)] = True
+    sizes = formed.payload_bytes
+    ends = (int(sizes.min()), int(sizes.max())) if len(sizes) else (0, 0)
     return ShardSummary(
         shard=shard,
         file_bytes=file_bytes,
         members=len(members),
         payload_bytes=int(members.payload_bytes.sum()),
-        records=records,
-        extensions=dict(
-            Counter("" if row in strays else extensions[row] for row in range(len(members)))
-        ),
+        records=_MemberRecords(formed, members.names, is_stray),
+        record_bytes=(*ends, int(sizes.sum())),
+        extensions=_extension_counts(members.names, is_stray),
         oddities=(
-            *_container_oddities(container, members.notes, names),
-            *_kind_oddities(members, names),
-            *_unsafe_oddities(members, names, targets),
-            *_record_oddities(formed, members, names),
+            *_container_oddities(container, members),
+            *_kind_oddities(members),
+            *_unsafe_oddities(members, targets),
+            *_record_oddities(formed, members),
         ),
     )
 
 
-def _container_oddities(
-    container: Container, notes: ScanNotes, names: list[str]
-) -> Iterable[Oddity]:
+class _MemberRecords(RecordSummaries):
+    """Those that were formed of members called ``names``."""
+
+    def __init__(self, formed: FormedRecords, names: BytesColumn, is_stray: Bools) -> None:
+        self._formed = formed
+        self._names = names
+        self._is_stray = is_stray
+
+    def __len__(self) -> int:
+        return len(self._formed)
+
+    def some(self, first: int, stop: int) -> Iterator[RecordSummary]:
+        """See :class:`RecordSummaries`."""
+        for begin in range(first, stop, AT_ONCE):
+            yield from self._few(begin, min(begin + AT_ONCE, stop))
+
+    def _few(self, first: int, stop: int) -> Iterator[RecordSummary]:
+        formed = self._formed
+        bounds = formed.member_offsets[first : stop + 1]
+        rows = formed.member_rows[bounds[0] : bounds[-1]]
+        named = zip(self._names.take(rows).tolist(), self._is_stray[rows].tolist(), strict=True)
+        extensions = ["" if is_stray else extension_of(name) for name, is_stray in named]
+        keys = formed.keys.run(first, stop).tolist()
+        sizes = formed.payload_bytes[first:stop].tolist()
+        ends = (bounds - bounds[0]).tolist()
+        for key, size_bytes, begin, end in zip(keys, sizes, ends, ends[1:], strict=False):
+            yield RecordSummary(_text(key), tuple(extensions[begin:end]), size_bytes)
+
+
+def _extension_counts(names: BytesColumn, is_stray: Bools) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    if isinstance(names, NumberedColumn) and len(names):
+        strays = int(np.count_nonzero(is_stray))
+        found[extension_of(names[0])] += len(names) - strays
+        found[""] += strays
+        return {extension: count for extension, count in found.items() if count}
+    for first in range(0, len(names), AT_ONCE):
+        some = names.run(first, min(first + AT_ONCE, len(names))).tolist()
+        strays_of = is_stray[first : first + AT_ONCE].tolist()
+        found.update(
+            "" if stray else extension_of(name) for name, stray in zip(some, strays_of, strict=True)
+        )
+    return dict(found)
+
+
+def _container_oddities(container: Container, members: MemberTable) -> Iterable[Oddity]:
     """What the container has noted, as one oddity for each thing that has a name of its own."""
     found: dict[str, Oddity] = {}
+    notes = members.notes
     for oddity, count in oddities_in(container.oddities, notes):
         if oddity.inspected:
             before = found.get(oddity.inspected)
@@ -110,73 +213,73 @@ def _container_oddities(
                 oddity.inspected,
                 count + (before.count if before else 0),
                 oddity.text,
-                _samples(names, rows) if isinstance(rows, tuple) else (),
+                _samples(members, rows) if isinstance(rows, tuple) else (),
             )
     return found.values()
 
 
-def _kind_oddities(members: MemberTable, names: list[str]) -> Iterable[Oddity]:
+def _kind_oddities(members: MemberTable) -> Iterable[Oddity]:
     texts = {
         MemberKind.SYMLINK: ("symlinks", "symbolic links"),
         MemberKind.DIRECTORY: ("directories", "directories"),
         MemberKind.DEVICE: ("devices", "devices or fifos"),
         MemberKind.HARDLINK: ("broken_hard_links", "hard links to members that are not here"),
     }
-    kinds = members.kind.tolist()
     for kind, (label, text) in texts.items():
-        rows = [row for row, value in enumerate(kinds) if value == kind]
+        rows = np.flatnonzero(members.kind == kind).tolist()
         if rows:
-            yield Oddity(label, len(rows), text, _samples(names, rows))
+            yield Oddity(label, len(rows), text, _samples(members, rows))
 
 
-def _unsafe_oddities(
-    members: MemberTable, names: list[str], targets: Mapping[int, bytes]
-) -> Iterable[Oddity]:
-    unsafe = unsafe_rows(members.names)
+def _unsafe_oddities(members: MemberTable, targets: Mapping[int, bytes]) -> Iterable[Oddity]:
+    numbered = isinstance(members.names, NumberedColumn)  # then one name tells all
+    unsafe = unsafe_rows(members.names.run(0, 1) if numbered else members.names)
+    if numbered and unsafe:
+        unsafe = [*range(len(members))]
     if unsafe:
-        text = "members with absolute names, or '..' in them"
-        yield Oddity("unsafe_names", len(unsafe), text, _samples(names, unsafe))
+        yield Oddity("unsafe_names", len(unsafe), UNSAFE_NAMES, _samples(members, unsafe))
     safe = new_safe_names(members.names, unsafe) if targets else {}
     escaping = unsafe_links(
         [(row, safe.get(row, members.names[row]), target) for row, target in targets.items()]
     )
     if escaping:
         text = "symbolic links that lead out of the archive"
-        yield Oddity("unsafe_links", len(escaping), text, _samples(names, escaping))
+        yield Oddity("unsafe_links", len(escaping), text, _samples(members, escaping))
 
 
-def _record_oddities(
-    formed: FormedRecords, members: MemberTable, names: list[str]
-) -> Iterable[Oddity]:
+def _record_oddities(formed: FormedRecords, members: MemberTable) -> Iterable[Oddity]:
     kinds = members.kind
     rows = [row for row in formed.strays if kinds[row] in (MemberKind.FILE, MemberKind.SYMLINK)]
     if rows:
         text = "members that are no part of a record (no extension, or a hidden file)"
-        yield Oddity("stray_members", len(rows), text, _samples(names, rows))
+        yield Oddity("stray_members", len(rows), text, _samples(members, rows))
     if formed.repeated:
-        text = "members that a later one of the same record and name replaces"
-        samples = _samples(names, formed.repeated)
+        text = "members whose name comes again in the run of their key, where a record begins"
+        samples = _samples(members, formed.repeated)
         yield Oddity("duplicated_records", len(formed.repeated), text, samples)
-    seen: set[tuple[int, bytes]] = set()
-    again = []
-    for identity in zip(formed.key_hash.tolist(), formed.keys.tolist(), strict=True):
-        if identity in seen:
-            again.append(_text(identity[1]))
-        seen.add(identity)
-    if again:
-        text = "records with the key of an earlier record, from which they lie apart"
-        yield Oddity("duplicate_keys", len(again), text, tuple(again[:SAMPLES_MAX]))
+    again = repeated_keys(formed.keys, formed.key_hash)
+    if len(again):
+        samples = tuple(_text(formed.keys[row]) for row in again[:SAMPLES_MAX].tolist())
+        yield Oddity("duplicate_keys", len(again), DUPLICATE_KEYS, samples)
     if formed.non_adjacent:
         text = "pieces of records that are apart from the rest of their record"
         yield Oddity("non_adjacent", formed.non_adjacent, text)
 
 
-def _samples(names: list[str], rows: Iterable[int]) -> tuple[str, ...]:
-    return tuple(names[row] for row, _ in zip(rows, range(SAMPLES_MAX), strict=False))
+def repeated_keys(keys: BytesColumn, hashes: UInt64s) -> Int64s:
+    """The records whose key an earlier record has, ascending."""
+    if are_positions(keys):
+        return np.zeros(0, np.int64)
+    return np.flatnonzero(first_equals(keys, hashes) != np.arange(len(keys)))
 
 
-def _extension(name: str) -> str:
-    extension = split_name(name.encode(errors="surrogateescape"))[1]
+def _samples(members: MemberTable, rows: Iterable[int]) -> tuple[str, ...]:
+    return tuple(_text(members.names[row]) for row in islice(rows, SAMPLES_MAX))
+
+
+def extension_of(name: bytes) -> str:
+    """The extension of a member, with its dot; "" if it has none."""
+    extension = split_name(name)[1]
     return "." + _text(extension) if extension else ""
 
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsort.data.columns import Int64s
+from dsort.data.columns import Int64s, are_all_rows, row_numbers
 from dsort.data.members import MemberKind, MemberTable
-from dsort.data.records import repeated_names, split_names, starts_record
+from dsort.data.records import split_names, starts_record
+from dsort.data.repeated_names import names_come_again, repeated_names
 
 __all__ = ["AdjacentRecords", "adjacent_records"]
 
@@ -32,6 +33,14 @@ class AdjacentRecords:
 def adjacent_records(members: MemberTable) -> AdjacentRecords:
     """The records of ``members``. Directories, links and devices have no content and are left out;
     a file without an extension is a record of its own."""
+    count, of_each = len(members), members.record_of
+    is_each_one = of_each is not None and are_all_rows(of_each, count)  # as of lines
+    if (
+        is_each_one
+        and members.key_bytes is not None
+        and bool((members.kind == MemberKind.FILE).all())
+    ):
+        return AdjacentRecords(row_numbers(count), row_numbers(count + 1), members.key_bytes)
     rows = np.flatnonzero(members.kind == MemberKind.FILE)
     if members.key_bytes is not None and members.record_of is not None:
         key_bytes, record_of = members.key_bytes[rows], members.record_of[rows]
@@ -44,13 +53,7 @@ def adjacent_records(members: MemberTable) -> AdjacentRecords:
         starts = starts_record(names, every, key_bytes, split.stray)
         record_of = np.cumsum(starts) - 1
         repeated = repeated_names(names, every, record_of, key_bytes)
-        for record in np.unique(record_of[repeated]).tolist():  # hardly any shard has one
-            seen: set[bytes] = set()
-            first_row, stop = np.searchsorted(record_of, [record, record + 1]).tolist()
-            for row in range(first_row, stop):
-                if (name := names[row]) in seen:
-                    starts[row] = True
-                    seen.clear()
-                seen.add(name)
+        if len(repeated):
+            starts[names_come_again(names, every, record_of, repeated)] = True
     first = np.flatnonzero(starts)
     return AdjacentRecords(rows, np.append(first, len(rows)).astype(np.int64), key_bytes[first])

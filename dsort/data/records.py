@@ -9,8 +9,10 @@ A *group* is a run of members with one key, strays between them passed over; to 
 is a sample. The groups of one key are brought together to one record, in the place of the first,
 where no two of them have an extension in common. Where two have, all of them stay records of their
 own: which of them belong together would be a guess. So ``a.jpg b.jpg a.cls`` has one record ``a``,
-and ``a.jpg a.cls b.jpg a.jpg a.cls`` has two. An extension that one group has twice is a repeated
-name: the last one is kept.
+and ``a.jpg a.cls b.jpg a.jpg a.cls`` has two. A name that comes again within one group begins
+another group, as it begins another record for a reader of the shard (``adjacent``): records of one
+key that a job wrote side by side are still apart. ``keep_last`` keeps the last of such names
+instead, in one record.
 
 One pass of vectorised steps over a shard's :class:`~dsort.data.members.MemberTable`. What is odd
 (strays, repeated names, members that are not adjacent) is settled here by the spec's reactions and
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,15 +46,16 @@ from dsort.data.members import MemberKind, MemberTable
 from dsort.data.new_names import NewNames
 from dsort.data.numbered import DIGITS, NumberedColumn, hash_column
 from dsort.data.record_segments import segments_of
+from dsort.data.repeated_names import first_equals, last_true, names_come_again, repeated_names
 from dsort.data.row_bytes import column_of
-from dsort.data.text_rows import marks_stand_alike, rows_equal_earlier
+from dsort.data.text_rows import as_table, marks_stand_alike, rows_equal_earlier
 
 __all__ = [
+    "LAST_IS_KEPT",
     "STRAY_SALT",
     "FormedRecords",
     "form_records",
     "form_run",
-    "repeated_names",
     "split_name",
     "split_names",
     "starts_record",
@@ -109,6 +113,9 @@ def _of_each(number: int, count: int) -> Int64s:
     return np.broadcast_to(np.int64(number), (count,))
 
 
+LAST_IS_KEPT: Final = ("ignore", "warn")
+"""The reactions ``duplicated_records`` under which :func:`form_records` keeps the last member."""
+
 STRAY_SALT = np.uint64(0x5BD1E9955BD1E995)
 """Sets the identity of a stray ``a`` apart from that of a record with key ``a``."""
 
@@ -131,7 +138,7 @@ class FormedRecords:
     non_adjacent: int = 0  # pieces of records that were brought together
     strays: tuple[int, ...] = ()  # member table rows that are strays by kind or name
     dropped: tuple[int, ...] = ()  # those of them that were left out
-    repeated: tuple[int, ...] = ()  # rows left out because a later one in the group has their name
+    repeated: tuple[int, ...] = ()  # rows whose name a later one of the run of their key has
     new_names: NewNames | None = None  # in the place of those in the headers of their members
 
     def __len__(self) -> int:
@@ -238,8 +245,11 @@ class FormedRecords:
         return segments if self.new_names is None else replace(segments, names=self.new_names)
 
 
-def form_records(members: MemberTable, stray_members: str) -> FormedRecords:
-    """Group the members of one shard into records.
+def form_records(
+    members: MemberTable, stray_members: str, *, keep_last: bool = False
+) -> FormedRecords:
+    """Group the members of one shard into records. ``keep_last``: of members of one name in one
+    group, the last one is kept and the others are left out (``repeated``).
 
     ``stray_members``, for members that are no part of a record: ``keep`` keeps files and symlinks,
     as records of their own where they have no extension, and leaves out directories and devices;
@@ -250,49 +260,76 @@ def form_records(members: MemberTable, stray_members: str) -> FormedRecords:
         return _records_of_container(members, members.record_of)
     split = split_names(members.names)
     stray, kept = _sort_out_strays(members, split.stray, stray_members)
-    rows, has_strays = np.flatnonzero(kept), bool(stray.any())
-    key_bytes = split.key_bytes
-    if has_strays:
+    rows, key_bytes = np.flatnonzero(kept), split.key_bytes
+    if stray.any():
         key_bytes = np.where(stray, members.names.lengths, key_bytes)
-    starts = starts_record(members.names, rows, key_bytes, stray)
-    record_of = np.cumsum(starts) - 1
-    first_rows = rows[starts]
-    keys = _key_column(members.names, first_rows, key_bytes)
-    key_hash = hash_column(keys)
-    if has_strays:
-        key_hash = np.where(stray[first_rows], key_hash ^ STRAY_SALT, key_hash)
-
-    non_adjacent = 0
-    if any_twice(key_hash):
-        members_of = np.append(np.flatnonzero(starts), len(rows))
-        merged = _merge_by_key(members.names, rows, members_of, stray[first_rows], keys, key_hash)
-        non_adjacent = len(keys) - len(merged.first)
-        record_of = merged.record_of[record_of]
-        by_record = np.argsort(record_of, kind="stable")
-        rows, record_of = rows[by_record], record_of[by_record]
-        keys, key_hash = keys.take(merged.first), key_hash[merged.first]
-
+    grouped = _grouped(members.names, rows, key_bytes, stray, np.zeros(0, np.int64))
+    rows, record_of = grouped.rows, grouped.record_of
     repeated = repeated_names(members.names, rows, record_of, key_bytes)
-    if len(repeated):
+    repeated_rows = rows[repeated]
+    if len(repeated) and keep_last:
         keep = np.ones(len(rows), np.bool_)
         keep[repeated] = False
-        repeated_rows = rows[repeated]
         rows, record_of = rows[keep], record_of[keep]
-    else:
-        repeated_rows = repeated
+    elif len(repeated):
+        cuts = rows[names_come_again(members.names, rows, record_of, repeated)]
+        grouped = _grouped(members.names, np.flatnonzero(kept), key_bytes, stray, cuts)
+        rows, record_of = grouped.rows, grouped.record_of
     offsets = np.append(np.flatnonzero(np.diff(record_of, prepend=-1)), len(rows))
     return FormedRecords(
-        keys=keys,
-        key_hash=key_hash,
+        keys=grouped.keys,
+        key_hash=grouped.key_hash,
         member_offsets=offsets,
         member_rows=rows,
         key_bytes=key_bytes,
         payload_bytes=run_sums(members.payload_bytes[rows], offsets),
         stored_bytes=run_sums(stored_bytes_of(members, rows), offsets),
-        non_adjacent=non_adjacent,
+        non_adjacent=grouped.non_adjacent,
         strays=tuple(np.flatnonzero(stray | ~kept).tolist()),
         dropped=tuple(np.flatnonzero(~kept).tolist()),
         repeated=tuple(repeated_rows.tolist()),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Grouped:
+    """Records ``(n,)``, and the member rows ``(m,)`` in them, by record."""
+
+    rows: Int64s
+    record_of: Int64s
+    keys: BytesColumn
+    key_hash: UInt64s
+    non_adjacent: int
+
+
+def _grouped(
+    names: BytesColumn, rows: Int64s, key_bytes: Int64s, stray: Bools, cuts: Int64s
+) -> _Grouped:
+    """The members ``rows`` by record; each of the rows ``cuts`` begins another group."""
+    starts = starts_record(names, rows, key_bytes, stray)
+    cut = np.isin(rows, cuts) if len(cuts) else None
+    if cut is not None:
+        starts |= cut
+    record_of = np.cumsum(starts) - 1
+    first_rows = rows[starts]
+    is_stray = stray[first_rows]
+    keys = _key_column(names, first_rows, key_bytes)
+    key_hash = hash_column(keys)
+    if is_stray.any():
+        key_hash = np.where(is_stray, key_hash ^ STRAY_SALT, key_hash)
+    if not any_twice(key_hash):
+        return _Grouped(rows, record_of, keys, key_hash, 0)
+    bounds = np.append(np.flatnonzero(starts), len(rows))
+    begins = np.zeros(len(keys), np.bool_) if cut is None else cut[starts]
+    merged = _merge_by_key(names, rows, bounds, is_stray, begins, keys, key_hash)
+    record_of = merged.record_of[record_of]
+    by_record = np.argsort(record_of, kind="stable")
+    return _Grouped(
+        rows[by_record],
+        record_of[by_record],
+        keys.take(merged.first),
+        key_hash[merged.first],
+        len(keys) - len(merged.first),
     )
 
 
@@ -371,7 +408,7 @@ def starts_record(names: BytesColumn, rows: Int64s, key_bytes: Int64s, stray: Bo
     starts = np.ones(len(rows), np.bool_)
     if len(rows) < 2:
         return starts
-    table = _as_table(names, rows, key_bytes)
+    table = as_table(names, rows, key_bytes)
     if table is not None and not stray.any():
         same_keys = rows_equal_earlier(names, table.width, 0, table.key_bytes, 1)
         if same_keys is not None:
@@ -384,25 +421,6 @@ def starts_record(names: BytesColumn, rows: Int64s, key_bytes: Int64s, stray: Bo
     same[pairs] = equal_ranges(names.blob, begin[pairs], begin[pairs + 1], lengths[pairs])
     starts[1:] = ~same
     return starts
-
-
-@dataclass(frozen=True, slots=True)
-class _NameTable:
-    """Names of ``width`` bytes, of which the first ``key_bytes`` are the key."""
-
-    width: int
-    key_bytes: int
-
-
-def _as_table(names: BytesColumn, rows: Int64s, key_bytes: Int64s) -> _NameTable | None:
-    """What all names have in common, if they are as long, and their keys are, and ``rows`` are all
-    of them."""
-    width = names.width
-    if width is None or not len(rows) or not are_all_rows(rows, len(names)):
-        return None
-    key = int(key_bytes[0])
-    are_alike = key_bytes.strides == (0,) or bool((key_bytes == key).all())
-    return _NameTable(width, key) if are_alike else None
 
 
 def _key_column(names: BytesColumn, rows: Int64s, key_bytes: Int64s) -> BytesColumn:
@@ -433,23 +451,26 @@ def _merge_by_key(
     rows: Int64s,
     bounds: Int64s,
     stray: Bools,
+    begins: Bools,
     keys: BytesColumn,
     key_hash: UInt64s,
 ) -> _Merged:
     """Bring together the pieces of one key, as far as that is no guess (see above).
 
     Piece ``i`` has the members ``rows[bounds[i]:bounds[i + 1]]``; strays are pieces of one member.
+    ``begins``: of each piece, whether it begins a group whatever lies before it.
     """
     count = len(keys)
-    same_key = _first_equals(keys, key_hash)
+    same_key = first_equals(keys, key_hash)
     order = np.argsort(same_key, kind="stable")  # by key, pieces in shard order
     again = np.zeros(count, np.bool_)
     again[1:] = same_key[order[1:]] == same_key[order[:-1]]
     rank = np.where(stray, np.arange(count), np.cumsum(~stray))
-    adjacent = again.copy()  # nothing but strays lie between the piece and the one before it
+    # Nothing but strays lie between the piece and the one before it.
+    adjacent = again & ~begins[order]
     adjacent[1:] &= rank[order[1:]] == rank[order[:-1]] + 1
     group = np.empty(count, np.int64)
-    group[order] = order[_last_true(~adjacent)]
+    group[order] = order[last_true(~adjacent)]
     apart = _share_a_name(names, rows, bounds, same_key, group, np.unique(order[again & ~adjacent]))
     record = np.where(apart[same_key], group, same_key)
     first, record_of = np.unique(record, return_inverse=True)
@@ -476,78 +497,13 @@ def _share_a_name(
     own_rows = rows[own + np.repeat(bounds[pieces] - (ends - widths), widths)]
     piece = np.repeat(pieces, widths)
     taken = names.take(own_rows)
-    same_name = _first_equals(taken, hash_keys(taken.tolist(), len(taken)))
+    same_name = first_equals(taken, hash_keys(taken.tolist(), len(taken)))
     # A name tells the key, but for directories and devices, which are strays whatever their name.
     shared = (group[piece[same_name]] != group[piece]) & (
         same_key[piece[same_name]] == same_key[piece]
     )
     apart[same_key[piece[shared]]] = True
     return apart
-
-
-def _first_equals(values: BytesColumn, hashes: UInt64s) -> Int64s:
-    """For each row the first row that equals it. Exact: equal hashes are compared by value."""
-    count = len(values)
-    order = np.argsort(hashes, kind="stable")
-    same = np.zeros(count, np.bool_)
-    same[1:] = hashes[order[1:]] == hashes[order[:-1]]
-    pairs = np.flatnonzero(same)
-    here, before = order[pairs], order[pairs - 1]
-    lengths, starts = values.lengths, values.offsets[:-1]
-    equal = lengths[here] == lengths[before]
-    equal[equal] = equal_ranges(
-        values.blob, starts[here[equal]], starts[before[equal]], lengths[here[equal]]
-    )
-    if not equal.all():  # two values have one hash
-        seen: dict[tuple[int, bytes], int] = {}
-        each = enumerate(zip(hashes.tolist(), values.tolist(), strict=True))
-        return np.array([seen.setdefault(identity, row) for row, identity in each], np.int64)
-    first = np.empty(count, np.int64)
-    first[order] = order[_last_true(~same)]
-    return first
-
-
-def _last_true(begins: Bools) -> Int64s:
-    """For each position the last one up to it where ``begins`` holds; it does at the first."""
-    return np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
-
-
-def repeated_names(
-    names: BytesColumn, rows: Int64s, record_of: Int64s, key_bytes: Int64s
-) -> Int64s:
-    """Positions in ``rows`` whose extension comes again later in the same record."""
-    ext_length = names.lengths[rows] - key_bytes[rows]
-    ext_start = names.offsets[:-1][rows] + key_bytes[rows]
-    table = _as_table(names, rows, key_bytes)
-    repeated: list[NDArray[np.intp]] = []
-    for lag in range(1, len(rows)):
-        together = record_of[lag:] == record_of[:-lag]
-        if not together.any():
-            break
-        if lag > 16:  # a record of very many members: a set is quicker than pairs
-            repeated.append(_repeated_in_large(names, rows, record_of))
-            break
-        if table is not None:
-            same = rows_equal_earlier(names, table.width, table.key_bytes, table.width, lag)
-            together &= True if same is None else same
-        near = np.flatnonzero(together)
-        near = near[ext_length[near] == ext_length[near + lag]]
-        same = equal_ranges(names.blob, ext_start[near], ext_start[near + lag], ext_length[near])
-        near = near[same]
-        repeated.append(near)
-    found = np.concatenate([np.zeros(0, np.intp), *repeated])
-    return np.unique(found) if len(found) else found
-
-
-def _repeated_in_large(names: BytesColumn, rows: Int64s, record_of: Int64s) -> NDArray[np.intp]:
-    later: set[tuple[int, bytes]] = set()
-    repeated = []
-    for position in range(len(rows) - 1, -1, -1):
-        identity = (int(record_of[position]), names[int(rows[position])])
-        if identity in later:
-            repeated.append(position)
-        later.add(identity)
-    return np.array(repeated, np.intp)
 
 
 def stored_bytes_of(members: MemberTable, rows: Int64s) -> Int64s:

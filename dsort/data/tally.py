@@ -6,11 +6,27 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["FITS", "SAMPLES_MAX", "Tally", "parse_names", "parse_tally", "tally_of", "tally_rows"]
+__all__ = [
+    "FITS",
+    "FLOW",
+    "FLOW_ADDED",
+    "FLOW_DROPPED",
+    "FLOW_READ",
+    "SAMPLES_MAX",
+    "Tally",
+    "parse_names",
+    "parse_tally",
+    "tally_of",
+    "tally_rows",
+]
 
 SAMPLES_MAX = 10
 FITS = "fits "
 """What kinds begin with that are no reactions: what options list fits something of a shard."""
+FLOW = "flow "
+"""What kinds begin with that are no reactions either: how many records were read from a shard of
+which others came out, and what dropped and added some."""
+FLOW_READ, FLOW_DROPPED, FLOW_ADDED = f"{FLOW}read", f"{FLOW}dropped ", f"{FLOW}added "
 
 
 @dataclass(slots=True)
@@ -40,12 +56,14 @@ class Tally:
         for kind, count in other.counts.items():
             self.add(kind, count, other.samples.get(kind, ()))
 
-    def without_fits(self) -> tuple[Tally, set[str]]:
-        """(the same without such kinds, what fits)."""
-        fits = {kind for kind in self.counts if kind.startswith(FITS)}
-        counts = {kind: count for kind, count in self.counts.items() if kind not in fits}
-        samples = {kind: names for kind, names in self.samples.items() if kind not in fits}
-        return Tally(counts, samples, self.named), {kind.removeprefix(FITS) for kind in fits}
+    def without(self, prefix: str) -> tuple[Tally, dict[str, int]]:
+        """(the same without the kinds that begin with ``prefix``, the counts of these by the rest
+        of their names)."""
+        own = {kind for kind in self.counts if kind.startswith(prefix)}
+        counts = {kind: count for kind, count in self.counts.items() if kind not in own}
+        samples = {kind: names for kind, names in self.samples.items() if kind not in own}
+        taken = {kind.removeprefix(prefix): self.counts[kind] for kind in own}
+        return Tally(counts, samples, self.named), taken
 
     def __iter__(self) -> Iterator[tuple[str, int, tuple[str, ...]]]:
         for kind in sorted(self.counts):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from dsort.data.columns import Bools, BytesColumn, UInt64s
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, are_all_rows
 
-__all__ = ["marks_stand_alike", "rows_equal_earlier"]
+__all__ = ["NameTable", "as_table", "marks_stand_alike", "rows_equal_earlier"]
 
 _WORD = 8
 
@@ -39,3 +41,22 @@ def rows_equal_earlier(
         differing |= (rows[lag:] ^ rows[:-lag]) & np.uint64(wanted)
     equal: Bools = differing == 0
     return equal
+
+
+@dataclass(frozen=True, slots=True)
+class NameTable:
+    """Names of ``width`` bytes, of which the first ``key_bytes`` are the key."""
+
+    width: int
+    key_bytes: int
+
+
+def as_table(names: BytesColumn, rows: Int64s, key_bytes: Int64s) -> NameTable | None:
+    """What all names have in common, if they are as long, and their keys are, and ``rows`` are all
+    of them."""
+    width = names.width
+    if width is None or not len(rows) or not are_all_rows(rows, len(names)):
+        return None
+    key = int(key_bytes[0])
+    are_alike = key_bytes.strides == (0,) or bool((key_bytes == key).all())
+    return NameTable(width, key) if are_alike else None

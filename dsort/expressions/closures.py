@@ -25,12 +25,16 @@ from dsort.expressions.nodes import (
     Operation,
     Quantified,
     Select,
+    nodes_of,
 )
 from dsort.expressions.patterns import compiled
 from dsort.expressions.semantics import (
+    BUDGETED_OPERATORS,
     FUNCTIONS,
     LIST_MAX,
+    LONG_TEXT_CHARS,
     OPERATORS,
+    Budget,
     EvaluationError,
     kind_of,
     not_a,
@@ -40,7 +44,8 @@ from dsort.naming.names import shortened
 __all__ = ["Closure", "Problem", "closure_of"]
 
 Closure = Callable[[list[Any]], Any]
-"""From the values of one record, by place, to the value of an expression. ``EvaluationError``."""
+"""From the values of one record, by place, to the value of an expression. The first value is the
+record's ``Budget``. ``EvaluationError``, ``SpentError``."""
 
 _COMPARISONS: Final = {
     "<": lambda constant: constant.__gt__,
@@ -48,6 +53,9 @@ _COMPARISONS: Final = {
     ">": lambda constant: constant.__lt__,
     ">=": lambda constant: constant.__le__,
 }
+
+
+_OF_WHOLE_TEXTS: Final = ("contains", "startsWith", "endsWith", "lowerAscii", "upperAscii")
 
 
 class Problem:
@@ -62,7 +70,8 @@ class Problem:
 
 
 def closure_of(node: Node, places: Mapping[Leaf | str, int]) -> Closure:
-    """What computes ``node``. ``places``: where values of leaves, and of variables by name, are."""
+    """What computes ``node``. ``places``: where values of leaves, and of variables by name, are;
+    these places are 1, 2, ..."""
     match node:
         case Constant(value):
             return lambda values: value
@@ -148,14 +157,30 @@ def _call(name: str, arguments: Sequence[Node], places: Mapping[Leaf | str, int]
             text = first(values)
             if type(text) is not str:
                 raise not_a("a text", text)
+            if len(text) > LONG_TEXT_CHARS:
+                values[0].spend_on(text)
             return search(text)
 
         return matches
     _, function = FUNCTIONS[name]
+    if name in _OF_WHOLE_TEXTS:
+        first = _counted(first)
     if len(arguments) == 1:
         return lambda values: function(first(values))
     second = closure_of(arguments[1], places)
     return lambda values: function(first(values), second(values))
+
+
+def _counted(operand: Closure) -> Closure:
+    """``operand``, whose characters take steps if it is a long text."""
+
+    def counted(values: list[Any]) -> Any:
+        found = operand(values)
+        if type(found) is str and len(found) > LONG_TEXT_CHARS:
+            values[0].spend_on(found)
+        return found
+
+    return counted
 
 
 def _operation(
@@ -165,12 +190,20 @@ def _operation(
         shortcut = _compared(operator, closure_of(operands[0], places), operands[1].value)
         if shortcut is not None:
             return shortcut
+    if operator in ("==", "!=") and isinstance(operands[1], Constant):
+        constant = operands[1].value
+        if type(constant) in (bool, int, float, str):
+            return _equalled(operator == "==", closure_of(operands[0], places), constant)
     made = [closure_of(each, places) for each in operands]
     if operator in ("&&", "||"):
         return _joined(made, decisive=operator == "||")
     if operator == "?:":
         condition, then, otherwise = made
         return lambda values: (then if _bool(condition(values)) else otherwise)(values)
+    if operator in BUDGETED_OPERATORS:
+        left, right = made
+        spending = BUDGETED_OPERATORS[operator]
+        return lambda values: spending(values[0], left(values), right(values))
     function = OPERATORS[operator]
     if len(made) == 1:
         (only,) = made
@@ -191,6 +224,18 @@ def _compared(operator: str, operand: Closure, constant: object) -> Closure | No
         return compare(value) if type(value) is own else function(value, constant)
 
     return compared
+
+
+def _equalled(wanted: bool, operand: Closure, constant: object) -> Closure:
+    """``==`` (``wanted`` is true) or ``!=`` with a constant that is no list: no steps are taken,
+    for the constant is short."""
+    kinds = (int, float) if type(constant) in (int, float) else (type(constant),)
+
+    def equalled(values: list[Any]) -> bool:
+        found = operand(values)
+        return (type(found) in kinds and found == constant) is wanted
+
+    return equalled
 
 
 def _bool(value: object) -> bool:
@@ -220,7 +265,7 @@ def _joined(parts: Sequence[Closure], *, decisive: bool) -> Closure:
 
 def _quantified(node: Quantified, places: Mapping[Leaf | str, int]) -> Closure:
     target = closure_of(node.target, places)
-    place = len(places)
+    place, steps = 1 + len(places), 1 + sum(1 for _ in nodes_of(node.body))
     body = closure_of(node.body, {**places, node.variable: place})
     kind = node.kind
 
@@ -235,7 +280,9 @@ def _quantified(node: Quantified, places: Mapping[Leaf | str, int]) -> Closure:
 
     def any_or_all(values: list[Any]) -> bool:
         decisive, problem = kind == "exists", None
+        budget: Budget = values[0]
         for item in items_of(values):
+            budget.spend(steps)
             try:
                 if _bool(body([*values, item])) is decisive:
                     return decisive
@@ -246,6 +293,8 @@ def _quantified(node: Quantified, places: Mapping[Leaf | str, int]) -> Closure:
         return not decisive
 
     def exactly_one(values: list[Any]) -> bool:
-        return sum(_bool(body([*values, item])) for item in items_of(values)) == 1
+        items = items_of(values)
+        values[0].spend(steps * len(items))
+        return sum(_bool(body([*values, item])) for item in items) == 1
 
     return exactly_one if kind == "exists_one" else any_or_all

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from dsort.errors import TransformError
@@ -16,7 +17,7 @@ from dsort.expressions.columns import bools_of
 from dsort.expressions.names import resolve
 from dsort.expressions.nodes import Call, ExpressionError, Leaf, Node, Operation, nodes_of
 from dsort.expressions.parser import parse
-from dsort.expressions.semantics import EvaluationError, not_a
+from dsort.expressions.semantics import STEPS_MAX, Budget, EvaluationError, SpentError, not_a
 from dsort.naming.names import readable, shortened
 
 if TYPE_CHECKING:
@@ -123,10 +124,11 @@ class Expression:
         return found
 
     def _refuse(self, records: RecordTable, row: int, problem: str, owner: str) -> None:
+        hint = _OF_ANOTHER_TYPE if problem.endswith("cannot be compared") else _MISSING
         raise TransformError(
             f"{owner} {shortened(self.text)}: record {readable(records.keys[row])} of shard "
             f"{records.shard}: {problem}",
-            hint=_OF_ANOTHER_TYPE if problem.endswith("cannot be compared") else _MISSING,
+            hint=_FEWER_STEPS if problem == str(SpentError()) else hint,
         )
 
 
@@ -134,6 +136,7 @@ _MISSING = (
     'has("json") and has(ext("json").score) ask what a record has, as in '
     '\'has(ext("json").score) && ext("json").score > 0.5\''
 )
+_FEWER_STEPS = "lists that are gone through and texts that are searched have to be shorter"
 _OF_ANOTHER_TYPE = "double(...), int(...) and string(...) convert; has(...) asks what a record has"
 
 
@@ -148,6 +151,7 @@ class _Run:
         self._columns: dict[int, tuple[Bools, Bools] | None] = {}
         self.reading = Reading(records, expression._leaves)
         self.problems: dict[int, str] = {}
+        self._spent: dict[int, int] = {}  # steps by record, of the parts so far
 
     def truth(self, node: Node, rows: Int64s) -> UInt8s:
         """False, true or wrong for each of the records ``rows``."""
@@ -212,14 +216,22 @@ class _Run:
         leaves = tuple(dict.fromkeys(each for each in nodes_of(node) if isinstance(each, Leaf)))
         closure = self._expression._closures.get(id(node))
         if closure is None:
-            closure = closure_of(node, {leaf: place for place, leaf in enumerate(leaves)})
+            closure = closure_of(node, {leaf: place for place, leaf in enumerate(leaves, 1)})
             self._expression._closures[id(node)] = closure
+        budget, spent = Budget(), self._spent
         columns = [self.reading.values(leaf, rows) for leaf in leaves]
-        for values in zip(*columns, strict=True) if columns else ((),) * len(rows):
+        for at, values in enumerate(zip(repeat(budget, len(rows)), *columns, strict=True)):
+            if spent:
+                budget.left -= spent.get(rows[at], 0)
             try:
                 yield closure(values)  # type: ignore[arg-type]
             except EvaluationError as error:
                 yield error
+            except SpentError as error:
+                yield EvaluationError(str(error))
+            if budget.left != STEPS_MAX:
+                spent[rows[at]] = STEPS_MAX - budget.left
+                budget.left = STEPS_MAX
 
 
 def _reads_members(node: Node) -> bool:

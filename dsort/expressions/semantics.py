@@ -14,10 +14,15 @@ from typing import Any, Final
 from dsort.naming.names import shortened
 
 __all__ = [
+    "BUDGETED_OPERATORS",
     "FUNCTIONS",
     "LIST_MAX",
+    "LONG_TEXT_CHARS",
     "OPERATORS",
+    "STEPS_MAX",
+    "Budget",
     "EvaluationError",
+    "SpentError",
     "contains",
     "equal",
     "kind_of",
@@ -28,6 +33,11 @@ LIST_MAX: Final = 10_000
 """Items of a list that is searched or gone through, for each record."""
 TEXT_MAX: Final = 1 << 20
 """Characters that a text has which was put together."""
+STEPS_MAX: Final = 1_000_000
+"""Steps of an expression for one record, about 0.1 µs each. A step is one part of the body of a
+quantifier for one item, one item that is compared, or 32 characters of a long text."""
+LONG_TEXT_CHARS: Final = 1024
+_CHARS_EACH_STEP: Final = 32
 _NESTED_MAX: Final = 32
 
 _NUMBERS: Final = (int, float)
@@ -41,6 +51,33 @@ class EvaluationError(ValueError):
     """An expression cannot be computed for a record; the text says why."""
 
 
+class SpentError(Exception):
+    """An expression takes more steps for a record than there are."""
+
+    def __init__(self) -> None:
+        super().__init__(f"it takes more than {STEPS_MAX:,} steps for one record")
+
+
+class Budget:
+    """The steps that are ``left`` to an expression for one record."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = STEPS_MAX
+
+    def spend(self, steps: int) -> None:
+        """Take ``steps``. ``SpentError`` if there are fewer."""
+        self.left -= steps
+        if self.left < 0:
+            raise SpentError
+
+    def spend_on(self, text: str) -> None:
+        """Take the steps for going through ``text``. Short ones are counted with their part."""
+        if len(text) > LONG_TEXT_CHARS:
+            self.spend(len(text) // _CHARS_EACH_STEP)
+
+
 def kind_of(value: object) -> str:
     """What a value is called: a number and not a text."""
     if value is None:
@@ -51,26 +88,33 @@ def kind_of(value: object) -> str:
 
 def not_a(wanted: str, value: object) -> EvaluationError:
     """``value`` is something else than ``wanted``."""
+    value = value[:LONG_TEXT_CHARS] if isinstance(value, str) else value
     shown = f" ({shortened(repr(value))})" if type(value) in (bool, int, float, str) else ""
     return EvaluationError(f"{kind_of(value)}{shown} is not {wanted}")
 
 
-def equal(a: object, b: object, depth: int = 0) -> bool:
+def equal(budget: Budget, a: object, b: object, depth: int = 0) -> bool:
     """``a == b``: values of two kinds are never equal, and lists and objects are by their parts."""
     first, second = type(a), type(b)
     if first in _NUMBERS and second in _NUMBERS:
         return a == b
     if first is not second:
         return False
+    if isinstance(a, str):
+        budget.spend_on(a)
     if not isinstance(a, (list, dict)):
         return a == b
     if depth > _NESTED_MAX:
         raise EvaluationError(f"it compares what is more than {_NESTED_MAX} deep")
+    assert isinstance(b, (list, dict))
+    if len(a) != len(b):
+        return False
+    budget.spend(len(a))
     if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(equal(x, y, depth + 1) for x, y in zip(a, b, strict=True))
+        return all(equal(budget, x, y, depth + 1) for x, y in zip(a, b, strict=True))
     assert isinstance(a, dict)
     assert isinstance(b, dict)
-    return a.keys() == b.keys() and all(equal(a[name], b[name], depth + 1) for name in a)
+    return a.keys() == b.keys() and all(equal(budget, a[name], b[name], depth + 1) for name in a)
 
 
 def _order(sign: str, compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
@@ -83,14 +127,19 @@ def _order(sign: str, compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any
     return compared
 
 
-def contains(item: object, container: object) -> bool:
+def contains(budget: Budget, item: object, container: object) -> bool:
     """``item in container``: an item of a list, a name of an object."""
     if isinstance(container, dict):
         return type(item) is str and item in container
     if not isinstance(container, list):
         raise not_a("a list", container)
     _check_length(container)
-    return any(equal(item, each) for each in container)
+    for at, each in enumerate(container):
+        if equal(budget, item, each):
+            budget.spend(at)
+            return True
+    budget.spend(len(container))
+    return False
 
 
 def _check_length(items: list[Any]) -> None:
@@ -112,10 +161,11 @@ def _numbers(a: object, b: object, sign: str) -> bool:
     return first is int and second is int
 
 
-def _sum(a: Any, b: Any) -> Any:
+def _sum(budget: Budget, a: Any, b: Any) -> Any:
     if type(a) is type(b) and isinstance(a, (str, list)):
         if len(a) + len(b) > (TEXT_MAX if isinstance(a, str) else LIST_MAX):
             raise EvaluationError("a sum of texts or lists is too long")
+        budget.spend((len(a) + len(b)) // _CHARS_EACH_STEP)
         return a + b
     return _integer(a + b) if _numbers(a, b, "+") else float(a) + float(b)
 
@@ -179,15 +229,18 @@ def _item(container: Any, index: Any) -> Any:
     return container[index]
 
 
-OPERATORS: Final[dict[str, Callable[..., Any]]] = {
+BUDGETED_OPERATORS: Final[dict[str, Callable[[Budget, Any, Any], Any]]] = {
     "==": equal,
-    "!=": lambda a, b: not equal(a, b),
+    "!=": lambda budget, a, b: not equal(budget, a, b),
+    "in": contains,
+    "+": _sum,
+}
+"""Those whose operands may be long: they take steps of the budget for that."""
+OPERATORS: Final[dict[str, Callable[..., Any]]] = {
     "<": _order("<", lambda a, b: a < b),
     "<=": _order("<=", lambda a, b: a <= b),
     ">": _order(">", lambda a, b: a > b),
     ">=": _order(">=", lambda a, b: a >= b),
-    "in": contains,
-    "+": _sum,
     "-": _difference,
     "*": _product,
     "/": _quotient,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from dsort.containers.base import refusal
+from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES, EXPANSION_MAX_DEFAULT
 from dsort.containers.tar.container import TAR
 from dsort.data.members import MemberKind, MemberTable
 from dsort.errors import ShardEndError
@@ -63,7 +64,8 @@ def _members(
 
 
 def _scanned(name: str, base: int, size_bytes: int, source: Readable) -> MemberTable:
-    scanner = TAR.scanner(name, size_bytes)
+    limit = EXPANSION_MAX_DEFAULT * size_bytes + EXPANSION_FLOOR_BYTES
+    scanner = TAR.within(limit).scanner(name, size_bytes)
     while not scanner.done:
         offset = scanner.next_offset
         size = min(max(WINDOW_BYTES, scanner.window_bytes_min), size_bytes - offset)

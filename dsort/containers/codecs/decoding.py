@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
 
 from dsort.containers.codecs.base import Codec, MemberDecoder
 from dsort.errors import CorruptShardError
@@ -12,6 +13,8 @@ from dsort.sizes import format_bytes
 __all__ = [
     "EXPANSION_FLOOR_BYTES",
     "EXPANSION_MAX_DEFAULT",
+    "PARTS_MIN",
+    "PART_BYTES_MIN",
     "WINDOW_BYTES_MAX",
     "WINDOW_BYTES_MIN",
     "Decoding",
@@ -20,6 +23,13 @@ __all__ = [
 
 STEP_BYTES = 1 << 20
 INPUT_BYTES = 256 << 10
+FIRST_INPUT_BYTES = 1 << 10
+"""Of each member. What is behind a short one is copied, and comes again."""
+PADDING_BYTES = 4 << 10
+PARTS_MIN = 1 << 15
+PART_BYTES_MIN = 32
+"""Beyond ``PARTS_MIN`` parts of a file, they have so many bytes on average, those of the file and
+those that they decode to."""
 EXPANSION_MAX_DEFAULT = 200
 EXPANSION_FLOOR_BYTES = 16 << 20
 """A file may decode to so much, however small it is."""
@@ -54,32 +64,41 @@ def format_of(head: bytes) -> tuple[str, str]:
 
 @dataclass(slots=True)
 class _Input:
-    """The file, as far as it has come. ``at``: the offset of the first byte of ``data``."""
+    """The file, as far as it has come. ``at``: the offset in the file of the next byte, which is
+    ``data[first]``."""
 
     pieces: Iterator[bytes]
     data: bytes = b""
+    first: int = 0
     at: int = 0
 
     def fill(self, size: int) -> bool:
-        """Have at least ``size`` bytes in ``data``; False if the file ends before."""
-        while len(self.data) < size:
+        """Have at least ``size`` bytes; False if the file ends before."""
+        while len(self.data) - self.first < size:
             piece = next(self.pieces, b"")
             if not piece:
                 return False
-            self.data += piece
+            self.data, self.first = self.data[self.first :] + piece, 0
         return True
 
-    def take_all(self) -> bytes:
-        """All that is in ``data``, or else the next piece; b"" at the end of the file."""
-        data = self.data or next(self.pieces, b"")
-        self.data = b""
+    def head(self, size: int) -> bytes:
+        """The next ``size`` bytes, or as many as there are; they stay."""
+        self.fill(size)
+        return self.data[self.first : self.first + size]
+
+    def take(self, size: int) -> bytes:
+        """Some of the next bytes, up to ``size``; b"" at the end of the file."""
+        if not self.fill(1):
+            return b""
+        data = self.data[self.first : self.first + size]
+        self.first += len(data)
         self.at += len(data)
         return data
 
-    def put_back(self, data: bytes) -> None:
-        """The last bytes that were taken."""
-        self.data = data
-        self.at -= len(data)
+    def put_back(self, size: int) -> None:
+        """The last ``size`` bytes of those that ``take`` gave last."""
+        self.first -= size
+        self.at -= size
 
 
 def _bounded(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
@@ -117,11 +136,14 @@ class Decoding:
 
     def __iter__(self) -> Iterator[bytes]:
         source, members = self._input, 0
-        while source.fill(1):
+        for parts in count(1):
+            if not source.fill(1):
+                break
+            self._check_parts(parts)
             if self._skip():
                 continue
             begin = source.at
-            if members and source.data[:1] == b"\0" and self._codec.padding_max():
+            if members and source.head(1) == b"\0" and self._codec.padding_max():
                 self._pass_padding()
                 continue
             if not self._begins_member():
@@ -137,33 +159,40 @@ class Decoding:
 
     def _begins_member(self) -> bool:
         longest = max(map(len, self._codec.magics))
-        self._input.fill(longest)
-        head = self._input.data[:longest]
+        head = self._input.head(longest)
         # A head that is cut off is a member that is: its decoder says so.
         return any(magic.startswith(head) or head.startswith(magic) for magic in self._codec.magics)
 
     def _skip(self) -> bool:
         """Pass over what is no content; whether there was any."""
         source = self._input
-        source.fill(_HEAD_BYTES)
-        length, begin = self._codec.skipped_bytes(source.data[:_HEAD_BYTES]), source.at
+        length, begin = self._codec.skipped_bytes(source.head(_HEAD_BYTES)), source.at
         left = length
         while left:
-            data = source.take_all()
+            data = source.take(left)
             if not data:
                 reason = f"the file ends in a skippable frame that begins at byte {begin:,}"
                 raise self._corrupt(source.at, reason)
-            if len(data) > left:
-                source.put_back(data[left:])
-            left -= min(left, len(data))
+            left -= len(data)
         return length > 0
+
+    def _check_parts(self, parts: int) -> None:
+        """Refuse a file of very many parts (members, skippable frames, padding) of a few bytes
+        each, which would take a hundred times as long as others of its length."""
+        size_bytes = self._input.at + self.decoded_bytes
+        if parts > PARTS_MIN and size_bytes < PART_BYTES_MIN * (parts - PARTS_MIN):
+            raise self._corrupt(
+                self._input.at,
+                f"it has more than {PARTS_MIN:,} {self._codec.member_word}s, most of them empty "
+                "or of a few bytes",
+                hint="decode and encode it anew, which makes it one",
+            )
 
     def _pass_padding(self) -> None:
         source, begin = self._input, self._input.at
-        while data := source.take_all():
+        while data := source.take(PADDING_BYTES):
             rest = data.lstrip(b"\0")
-            if rest:
-                source.put_back(rest)
+            source.put_back(len(rest))
             if source.at - begin > self._codec.padding_max():
                 raise self._corrupt(
                     begin,
@@ -180,10 +209,12 @@ class Decoding:
     def _member(self, begin: int) -> Iterator[bytes]:
         source = self._input
         decoder = self._codec.decoder(self._window)
+        size = FIRST_INPUT_BYTES
         while True:
             data = b""
             if decoder.needs_input:
-                data = source.take_all()
+                data = source.take(size)
+                size = INPUT_BYTES
                 if not data:
                     reason = f"the file ends in the {self._what} that begins at byte {begin:,}"
                     raise self._corrupt(source.at, reason)
@@ -192,7 +223,7 @@ class Decoding:
             if decoded:
                 yield decoded
             if decoder.eof:
-                source.put_back(bytes(decoder.unused_data or b""))
+                source.put_back(len(decoder.unused_data or b""))
                 return
 
     def _decoded(self, decoder: MemberDecoder, data: bytes, begin: int) -> bytes:
@@ -219,8 +250,7 @@ class Decoding:
         source = self._input
         if not is_first:
             return self._garbage(source.at)
-        source.fill(_TAR_MAGIC.stop)
-        found, suffix = format_of(source.data[: _TAR_MAGIC.stop])
+        found, suffix = format_of(source.head(_TAR_MAGIC.stop))
         if not found:
             return self._corrupt(source.at, f"the file does not begin with a {self._what}")
         return self._corrupt(

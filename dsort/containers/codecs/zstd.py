@@ -19,6 +19,7 @@ else:
     from backports import zstd
 
 from dsort.containers.codecs.base import Codec, EncodedPiece, MemberDecoder, PieceEncoder
+from dsort.containers.codecs.decoding import WINDOW_BYTES_MAX
 from dsort.sizes import format_bytes
 
 __all__ = ["Zstd"]
@@ -32,6 +33,7 @@ BLOCK_BYTES_MAX = 128 << 10
 BLOCKS_AT_ONCE = 8
 CHECKSUM_BYTES = 4
 RAW, RLE, COMPRESSED, RESERVED = range(4)
+_WINDOW_LOG_BOUNDS = zstd.DecompressionParameter.window_log_max.bounds()
 _CONTENT_SIZE_BYTES = (0, 2, 4, 8)
 _DICTIONARY_ID_BYTES = (0, 1, 2, 4)
 
@@ -81,7 +83,7 @@ class _FrameDecoder:
     def __init__(self, window_bytes_max: int) -> None:
         self._window_bytes_max = window_bytes_max
         # The next power of two; what is between is refused by the frame's header.
-        least, most = zstd.DecompressionParameter.window_log_max.bounds()
+        least, most = _WINDOW_LOG_BOUNDS
         log = min(max((window_bytes_max - 1).bit_length(), least), most)
         self._stream = zstd.ZstdDecompressor(
             options={zstd.DecompressionParameter.window_log_max: log}
@@ -162,10 +164,12 @@ class _FrameDecoder:
             base = 1 << (10 + (self._data[5] >> 3))
             window = base + (base >> 3) * (self._data[5] & 7)
         if window > self._window_bytes_max:
+            more = "give more by --memory-max or memory_max_bytes, or "
             raise _FrameError(
                 f"it refers back over {format_bytes(window)}, and there are "
-                f"{format_bytes(self._window_bytes_max)} of memory for that (give the job more, up "
-                "to 128 MiB for each worker's buffer, or encode it anew with a smaller window)"
+                f"{format_bytes(self._window_bytes_max)} of memory for that "
+                f"({more if window <= WINDOW_BYTES_MAX else ''}encode it anew with a smaller "
+                "window)"
             )
         self._has_checksum = bool(flags >> 2 & 1)
         return size

@@ -116,13 +116,17 @@ class LineScanner:
 
     def finish(self) -> MemberTable:
         """All lines that are not empty, a row each."""
+        # A line may be two bytes: what is no longer needed is let go before more is made.
         starts = np.concatenate([np.zeros(0, np.int64), *self._starts])
-        ends = np.concatenate([np.zeros(0, np.int64), *self._ends])
-        lengths = ends - starts
+        self._starts.clear()
+        lengths = np.concatenate([np.zeros(0, np.int64), *self._ends])
+        self._ends.clear()
+        unended = self._unended and len(starts) and int(lengths[-1]) == self._size_bytes
+        lengths -= starts
         payload = lengths - 1  # all before its line feed
-        unended = self._unended and len(starts) and int(ends[-1]) == self._size_bytes
         if unended:
             payload[-1] += 1
+        numbers = row_numbers(len(starts) + 1)  # which readers want, too
         if self._pointer is None:
             names, key_bytes = position_names(self._shard, len(starts), self._extension)
         else:
@@ -142,7 +146,7 @@ class LineScanner:
                 shortfall=self._shortfall,
             ),
             key_bytes=key_bytes,
-            record_of=row_numbers(len(starts)),
+            record_of=numbers[: len(starts)],
         )
 
     def _look_at_head(self, head: bytes) -> bool:

@@ -15,9 +15,17 @@ from typing import Final
 import numpy as np
 
 from dsort.containers.base import Container, ContainerOptions, Payloads
-from dsort.containers.objects.headers import Kind, ReadHeader, cbor_header, msgpack_header
+from dsort.containers.objects.headers import (
+    CBOR_SIZES,
+    MSGPACK_SIZES,
+    ItemSizes,
+    Kind,
+    ReadHeader,
+    cbor_header,
+    msgpack_header,
+)
 from dsort.containers.objects.scan import KEY_FIELD, ObjectScanner
-from dsort.containers.objects.walk import Field, ObjectWalk, WalkError
+from dsort.containers.objects.walk import FIELDS_MAX, Field, ObjectWalk, WalkError
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.entries import PlacedEntries
 from dsort.data.json_pointer import JsonPointer
@@ -55,6 +63,11 @@ class Objects(Container):
         """What reads the header of an item."""
         raise NotImplementedError
 
+    @property
+    def item_sizes(self) -> ItemSizes:
+        """What first bytes of items tell."""
+        raise NotImplementedError
+
     def scanner(self, shard: str, size_bytes: int) -> ObjectScanner:
         parts = JsonPointer.parse(self.key_field).parts
         if len(parts) > 1:
@@ -65,7 +78,9 @@ class Objects(Container):
                 hint="name a field of the objects themselves",
             )
         name = parts[0].encode("utf-8", "surrogateescape") if parts else b""
-        return ObjectScanner(shard, size_bytes, self.read_header, self.member_extension, name)
+        return ObjectScanner(
+            shard, size_bytes, self.read_header, self.item_sizes, self.member_extension, name
+        )
 
     def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
         """A row for each field of each object, but for the one that holds its key."""
@@ -73,12 +88,12 @@ class Objects(Container):
         rows: list[tuple[int, int, int]] = []  # the record, where its payload is, its size
         names: list[bytes] = []
         literals: dict[int, bytes] = {}
-        starts, sizes = members.payload_start.tolist(), members.payload_bytes.tolist()
-        key_bytes = members.key_bytes.tolist()
-        for record, name in enumerate(members.names.tolist()):
-            key = name[: key_bytes[record]]
-            for each in self._fields(key, read(starts[record], sizes[record])):
-                start, size_bytes = starts[record] + each.start, each.size_bytes
+        for record in range(len(members)):  # columns as lists would take 200 bytes of each
+            key = members.names[record][: int(members.key_bytes[record])]
+            object_start = int(members.payload_start[record])
+            document = read(object_start, int(members.payload_bytes[record]))
+            for each in self._fields(key, document):
+                start, size_bytes = object_start + each.start, each.size_bytes
                 if each.kind == Kind.INTEGER:
                     literals[len(rows)] = b"%d" % each.number
                     start, size_bytes = -1, len(literals[len(rows)])
@@ -100,11 +115,17 @@ class Objects(Container):
 
     def _fields(self, key: bytes, document: bytes) -> list[Field]:
         """The fields of an object that become members. ``ConversionError``."""
-        walk = ObjectWalk(self.read_header, len(document), keeps_all=True)
+        walk = ObjectWalk(self.read_header, self.item_sizes, len(document), keeps_all=True)
+        kind, _, pairs = self.read_header(memoryview(document), 0)
+        if kind != Kind.MAP:
+            raise _refused(key, "is no map of names to values")
         try:
-            walk.next_end(memoryview(document), 0)
+            if pairs <= FIELDS_MAX:
+                walk.next_end(memoryview(document), 0)
         except WalkError as error:
             raise CorruptShardError(readable(key), error.offset, error.reason) from None
+        if len(walk.fields) > FIELDS_MAX or pairs > FIELDS_MAX:
+            raise _refused(key, f"has more than {FIELDS_MAX:,} fields")
         if not walk.is_map:
             raise _refused(key, "is no map of names to values")
         names = [each.name for each in walk.fields]
@@ -203,6 +224,10 @@ class MsgPack(Objects):
     def read_header(self) -> ReadHeader:
         return msgpack_header
 
+    @property
+    def item_sizes(self) -> ItemSizes:
+        return MSGPACK_SIZES
+
     def with_options(self, options: ContainerOptions) -> MsgPack:
         return replace(self, key_field=options.key_field)
 
@@ -249,6 +274,10 @@ class Cbor(Objects):
     @property
     def read_header(self) -> ReadHeader:
         return cbor_header
+
+    @property
+    def item_sizes(self) -> ItemSizes:
+        return CBOR_SIZES
 
     def with_options(self, options: ContainerOptions) -> Cbor:
         return replace(self, key_field=options.key_field)

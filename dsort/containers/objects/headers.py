@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["HEADER_BYTES_MAX", "Header", "Kind", "ReadHeader", "cbor_header", "msgpack_header"]
+__all__ = [
+    "CBOR_SIZES",
+    "HEADER_BYTES_MAX",
+    "MSGPACK_SIZES",
+    "Header",
+    "ItemSizes",
+    "Kind",
+    "ReadHeader",
+    "cbor_header",
+    "msgpack_header",
+]
 
 HEADER_BYTES_MAX: Final = 9
 
@@ -82,6 +92,31 @@ def msgpack_header(view: memoryview, at: int) -> Header:
     return kind, 1 + length_bytes, length + more_bytes
 
 
+ItemSizes = tuple[tuple[int, ...], tuple[int, ...]]
+"""What the first byte of an item tells, by its value. First, how many bytes a scalar, a string or
+an empty list or map has, 0 if more has to be read. Second, how many items are in a list or map
+whose header is that byte alone; 0 for all others."""
+
+
+def _msgpack_sizes() -> ItemSizes:
+    sizes, items = [0] * 256, [0] * 256
+    for first in range(256):
+        if first < 0x80 or first >= 0xE0:
+            sizes[first] = 1
+        elif first < 0xA0:
+            items[first] = (first & 0x0F) * (2 if first < 0x90 else 1)
+            sizes[first] = int(not items[first])
+        elif first < 0xC0:
+            sizes[first] = 1 + (first & 0x1F)
+        elif 0xCC <= first <= 0xD3:
+            sizes[first] = 1 + (1 << (first & 3))
+        elif first in _MSGPACK and not _MSGPACK[first][1] and _MSGPACK[first][0] == Kind.SCALAR:
+            sizes[first] = 1 + _MSGPACK[first][2]
+    return tuple(sizes), tuple(items)
+
+
+MSGPACK_SIZES: Final = _msgpack_sizes()
+
 _CBOR_KINDS: Final = (
     Kind.INTEGER, Kind.INTEGER, Kind.BYTES, Kind.TEXT, Kind.LIST, Kind.MAP, Kind.TAG, Kind.SCALAR,
 )  # fmt: skip
@@ -114,3 +149,21 @@ def cbor_header(view: memoryview, at: int) -> Header:
     elif major == 1:
         argument = -1 - argument
     return kind, 1 + length_bytes, argument
+
+
+def _cbor_sizes() -> ItemSizes:
+    sizes, items = [0] * 256, [0] * 256
+    for first in range(256):
+        major, short = divmod(first, 32)
+        if major in (4, 5) and short < 24:
+            items[first] = short * (2 if major == 5 else 1)
+            sizes[first] = int(not short)
+        elif major in (2, 3) and short < 24:
+            sizes[first] = 1 + short
+        elif major in (0, 1, 7) and short < 28:
+            sizes[first] = 1 if short < 24 else 1 + (1 << (short - 24))
+    sizes[0xF8] = 0  # not every simple value of two bytes is one
+    return tuple(sizes), tuple(items)
+
+
+CBOR_SIZES: Final = _cbor_sizes()

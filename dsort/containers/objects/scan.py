@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Final
 
 import numpy as np
 
-from dsort.containers.objects.headers import Kind, ReadHeader
+from dsort.containers.objects.headers import ItemSizes, Kind, ReadHeader
 from dsort.containers.objects.walk import FIELD_BYTES_MAX, Field, ObjectWalk, WalkError
-from dsort.containers.positions import joined_names
-from dsort.data.columns import UInt8s
+from dsort.containers.positions import joined_names, position_names
+from dsort.data.columns import BytesColumn, Int64s, UInt8s
 from dsort.data.members import MemberTable
+from dsort.data.numbered import DIGITS
 from dsort.errors import ContentKeyError, CorruptShardError
 from dsort.naming.names import position_key
 
@@ -29,15 +31,16 @@ class ObjectScanner:
         shard: str,
         size_bytes: int,
         read_header: ReadHeader,
+        sizes: ItemSizes,
         extension: bytes,
         key_field: bytes,
     ) -> None:
         self._shard = shard
         self._extension = extension
         self._is_required = bool(key_field)
-        self._walk = ObjectWalk(read_header, size_bytes, wanted=key_field or KEY_FIELD)
-        self._keys: list[bytes] = []
-        self._ends: list[int] = []
+        self._walk = ObjectWalk(read_header, sizes, size_bytes, wanted=key_field or KEY_FIELD)
+        self._keys: dict[int, bytes] = {}  # of the objects that hold one, by number
+        self._ends = array("q")
 
     @property
     def done(self) -> bool:
@@ -60,7 +63,9 @@ class ObjectScanner:
                 end = walk.next_end(view, offset)
                 if end is None:
                     break
-                self._keys.append(self._key())
+                key = self._key()
+                if key is not None:
+                    self._keys[len(self._ends)] = key
                 self._ends.append(end)
                 walk.begin()
             if walk.at >= walk.size_bytes and not self.done:
@@ -73,7 +78,7 @@ class ObjectScanner:
         ends = np.array(self._ends, np.int64)
         starts = np.zeros(len(ends), np.int64)
         starts[1:] = ends[:-1]
-        names, key_bytes = joined_names(self._keys, self._extension)
+        names, key_bytes = self._names()
         return MemberTable(
             names=names,
             kind=np.zeros(len(ends), np.uint8),
@@ -85,12 +90,21 @@ class ObjectScanner:
             record_of=np.arange(len(ends)),
         )
 
-    def _key(self) -> bytes:
-        number = len(self._ends)
+    def _names(self) -> tuple[BytesColumn, Int64s]:
+        """(names, how much of each is the key) of all objects."""
+        count = len(self._ends)
+        if not self._keys:
+            return position_names(self._shard, count, self._extension)
+        prefix = position_key(self._shard, 0)[:-DIGITS]
+        keys = [self._keys.get(n) or prefix + b"%0*d" % (DIGITS, n) for n in range(count)]
+        return joined_names(keys, self._extension)
+
+    def _key(self) -> bytes | None:
+        """The key that the object holds; None if it has its position for one."""
         if not self._walk.fields:
             if self._is_required:
                 raise self._no_key("has no field")
-            return position_key(self._shard, number)
+            return None
         key = key_in(self._walk.fields[-1])
         if key is None:
             raise self._no_key("has no text, bytes or integer of 1 to 4,096 bytes in its field")

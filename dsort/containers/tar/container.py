@@ -5,9 +5,10 @@ The end of a tar is two zero blocks, which list nothing: members have no entries
 
 from __future__ import annotations
 
+import math
 import tarfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from dsort.containers.base import Container, Hop, Payloads
@@ -43,6 +44,7 @@ class Tar(Container):
 
     written_as: TarFormat = "pax"
     modified_at_s: float = 0
+    _payload_max: float = field(default=math.inf, compare=False)
 
     suffixes = (".tar",)
     oddities = ODDITIES
@@ -52,10 +54,14 @@ class Tar(Container):
     hop_bytes = BLOCK_BYTES
 
     def scanner(self, shard: str, size_bytes: int) -> TarScanner:
-        return TarScanner(shard, size_bytes)
+        return TarScanner(shard, size_bytes, self._payload_max)
 
     def scan(self, shard: str, data: memoryview | bytes | UInt8s) -> MemberTable:
-        return scan(shard, data)
+        return scan(shard, data, self._payload_max)
+
+    def within(self, decoded_max: float) -> Tar:
+        """Hard links are: each has a copy of a payload."""
+        return replace(self, _payload_max=decoded_max)
 
     def hop(self, header: bytes, at: int) -> Hop | None:
         return hop(header, at)

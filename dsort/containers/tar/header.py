@@ -62,6 +62,9 @@ _PREFIX = slice(345, 500)
 _PREFIXLESS = b"LKS"  # for tarfile, too: names of names, and sparse maps
 _OCTAL_DIGITS = b"01234567"
 _SHOWN_MAX = 300
+_RECORDS_MAX = 1 << 18
+"""Most records of one pax header: a record of 5 bytes takes 150 bytes of memory. The most that
+writers have is two for each hole of a sparse file."""
 _COMPRESSIONS = (
     (b"\x1f\x8b", "gzip"),
     (b"\x28\xb5\x2f\xfd", "zstd"),
@@ -212,6 +215,8 @@ def parse_pax(payload: bytes) -> PaxRecords:
         if end > len(payload) or payload[end - 1 : end] != b"\n" or not equals or not keyword:
             raise ValueError("a broken record")
         records.append((keyword, value))
+        if len(records) > _RECORDS_MAX:
+            raise ValueError(f"more than {_RECORDS_MAX} records")
         at = end
     return records
 
@@ -319,7 +324,7 @@ class _Headers:
             header = parse_header("", at, blocks[at : at + BLOCK_BYTES])
             if header.typeflag not in (b"x", b"X", b"L", b"K"):
                 break
-            payload = blocks[at + BLOCK_BYTES :][: header.size_bytes]
+            payload = blocks[at + BLOCK_BYTES : at + BLOCK_BYTES + header.size_bytes]
             if header.typeflag in (b"x", b"X"):
                 self.pax_block, self.records = header.block, parse_pax(payload)
             elif header.typeflag == b"L":

@@ -111,6 +111,10 @@ FOLDED_BYTES_MAX = 256 << 20
 with every member, so that a hostile shard could ask for far more than its own size."""
 
 _KEYWORDS_MAX = 256  # for the same reason: every member looks at all of them
+_GLOBAL_BYTES_MAX = 1 << 20  # and at their values
+_GLOBAL_SPARSE_BYTES_MAX = 1 << 10  # and reads the numbers of sparse maps; no writer puts any there
+
+_SPARSE = b"GNU.sparse."
 
 _MATTERS_NOT = frozenset({b"comment", b"GNU.volume.label"})
 
@@ -149,6 +153,15 @@ class GlobalRecords:
                 self._records.pop(keyword, None)
         if len(self._records) > _KEYWORDS_MAX:
             reason = f"global pax headers with more than {_KEYWORDS_MAX} keywords"
+            raise CorruptShardError(self._shard, at, reason)
+        sizes = [(len(value), key.startswith(_SPARSE)) for key, value in self._records.items()]
+        if sum(size for size, _ in sizes) > _GLOBAL_BYTES_MAX:
+            reason = f"global pax headers with more than {_GLOBAL_BYTES_MAX >> 20} MiB of values"
+            raise CorruptShardError(self._shard, at, reason)
+        if sum(size for size, is_sparse in sizes if is_sparse) > _GLOBAL_SPARSE_BYTES_MAX:
+            reason = (
+                f"global pax headers with a sparse map of over {_GLOBAL_SPARSE_BYTES_MAX} bytes"
+            )
             raise CorruptShardError(self._shard, at, reason)
 
     def forget(self) -> None:
@@ -248,7 +261,8 @@ def _fail(shard: str, names: Sequence[bytes], link: int, links: HardLinks, why: 
 
 
 EXTENSION_BYTES_MAX = 64 << 20
-"""Most bytes of one pax or long-name header; a name or an attribute is never near it."""
+"""Most bytes of a member's pax and long-name headers and of its sparse maps, all together; names
+and attributes are never near it."""
 
 _DIGITS_MAX = 20  # of a size; more are hostile
 
@@ -312,10 +326,10 @@ def read_member(window: Window, at: int, block: bytes, governing: GlobalRecords)
     header = parse_header(window.shard, at, block)
     odd = odd_numbers(block)
     if header.typeflag in _PLAIN_FILES and not (governing or odd or unsafe_prefix(block)):
-        return _file(window, at, header, header.name, header.size_bytes)
+        return _file(window, at, header, header.name, header.size_bytes, at)
     extensions, cursor = _Extensions([], odd_numbers=odd), at
     while header.typeflag in _EXTENSIONS:
-        cursor = _read_extension(window, cursor, header, extensions)
+        cursor = _read_extension(window, at, cursor, header, extensions)
         block = window.header_block(cursor)
         if not any(block):
             raise CorruptShardError(window.shard, cursor, "a pax or long-name header has no member")
@@ -329,7 +343,7 @@ def read_member(window: Window, at: int, block: bytes, governing: GlobalRecords)
     if governing:
         but = frozenset() if extensions.long_name is None else frozenset({b"path"})
         records = governing.fold(records, but=but)
-    member = _assemble(window, cursor, header, extensions, dict(records))
+    member = _assemble(window, at, cursor, header, extensions, dict(records))
     member.range_start = at
     member.unsafe_prefix = member.name == header.name and unsafe_prefix(block)
     if len(records) != len(extensions.records):
@@ -342,8 +356,9 @@ def read_member(window: Window, at: int, block: bytes, governing: GlobalRecords)
     return member
 
 
-def extension_payload(window: Window, at: int, header: Header) -> bytes:
-    """The payload of the pax or long-name header ``header`` at byte ``at``."""
+def extension_payload(window: Window, at: int, header: Header, first: int) -> bytes:
+    """The payload of the pax or long-name header ``header`` at byte ``at``; the headers of its
+    member begin at byte ``first``."""
     size_bytes, shard = header.size_bytes, window.shard
     if size_bytes > EXTENSION_BYTES_MAX:
         limit = EXTENSION_BYTES_MAX >> 20
@@ -352,25 +367,37 @@ def extension_payload(window: Window, at: int, header: Header) -> bytes:
     end = at + BLOCK_BYTES + padded_bytes(size_bytes)
     if end > window.size_bytes:
         raise CorruptShardError(shard, at, "the shard ends inside a pax or long-name header")
+    _check_headers(shard, first, end - BLOCK_BYTES)
     window.need(min(end + BLOCK_BYTES, window.size_bytes))  # with the header that comes next
-    blocks = window.take(at + BLOCK_BYTES, padded_bytes(size_bytes))
-    payload, next_byte = blocks[:size_bytes], blocks[size_bytes : size_bytes + 1]
+    payload = window.take(at + BLOCK_BYTES, size_bytes)
+    next_byte = window.take(at + BLOCK_BYTES + size_bytes, min(-size_bytes % BLOCK_BYTES, 1))
     if next_byte not in b"\0" and payload[-1:] != b"\0":
         # GNU tar reads as much as the header says, tarfile to the first NUL.
         raise CorruptShardError(shard, at, "a pax or long-name header goes on after its end")
     return payload
 
 
-def read_records(window: Window, at: int, header: Header) -> PaxRecords:
-    """The records of the pax header ``header`` at byte ``at``."""
+def _check_headers(shard: str, first: int, end: int) -> None:
+    """Refuse a member whose headers begin at byte ``first`` and go on after byte ``end``, if they
+    are too long."""
+    if end - first > EXTENSION_BYTES_MAX:
+        limit = EXTENSION_BYTES_MAX >> 20
+        reason = f"the headers of one member take more than {limit} MiB, which is the limit"
+        raise CorruptShardError(shard, first, reason)
+
+
+def read_records(window: Window, at: int, header: Header, first: int) -> PaxRecords:
+    """The records of the pax header ``header`` at byte ``at``; the headers of its member begin at
+    byte ``first``."""
     try:
-        return parse_pax(extension_payload(window, at, header))
+        return parse_pax(extension_payload(window, at, header, first))
     except ValueError as problem:
         raise CorruptShardError(window.shard, at, f"a pax header has {problem}") from None
 
 
-def _read_extension(window: Window, at: int, header: Header, into: _Extensions) -> int:
-    """Read one header that belongs to the next member; the byte after it is returned.
+def _read_extension(window: Window, first: int, at: int, header: Header, into: _Extensions) -> int:
+    """Read the header at byte ``at``, which belongs to the next member, whose headers begin at byte
+    ``first``; the byte after it is returned.
 
     A pax header may stand there once: readers disagree on which of two would count. Of long names
     the last one counts, as for GNU tar and Go: Toybox's tar leaves those of files that it then
@@ -380,9 +407,9 @@ def _read_extension(window: Window, at: int, header: Header, into: _Extensions) 
     if header.typeflag in _PAX:
         if into.pax_span:
             raise CorruptShardError(window.shard, at, "two pax headers for one member")
-        into.records, into.pax_span = read_records(window, at, header), (at, end)
+        into.records, into.pax_span = read_records(window, at, header, first), (at, end)
         return end
-    text = until_nul(extension_payload(window, at, header))
+    text = until_nul(extension_payload(window, at, header, first))
     if not text:
         raise CorruptShardError(window.shard, at, "an empty long name")
     known = into.long_name if header.typeflag == b"L" else into.long_target
@@ -395,11 +422,17 @@ def _read_extension(window: Window, at: int, header: Header, into: _Extensions) 
 
 
 def _assemble(
-    window: Window, at: int, header: Header, extensions: _Extensions, said: dict[bytes, bytes]
+    window: Window,
+    first: int,
+    at: int,
+    header: Header,
+    extensions: _Extensions,
+    said: dict[bytes, bytes],
 ) -> TarMember:
-    """The member of the main header at byte ``at``, of which its pax records say ``said``."""
+    """The member of the main header at byte ``at``, of which its pax records say ``said``. Its
+    headers begin at byte ``first``."""
     name = _one_text(window, at, extensions.long_name, said.get(b"path"), header.name)
-    sparse = any(keyword.startswith(b"GNU.sparse.") for keyword in said)
+    sparse = any(keyword.startswith(_SPARSE) for keyword in said)
     kind = _BODILESS.get(header.typeflag)
     if sparse:
         name = _one_text(window, at, None, said.get(b"GNU.sparse.name"), name)
@@ -420,16 +453,19 @@ def _assemble(
         if not pax_size.isdigit() or len(pax_size) > _DIGITS_MAX:
             raise CorruptShardError(window.shard, at, "the size in a pax header is unreadable")
         size_bytes = int(pax_size)
-    member = _file(window, at, header, name, size_bytes)
+    member = _file(window, at, header, name, size_bytes, first)
     member.sparse = sparse or header.typeflag == b"S"
     return member
 
 
-def _file(window: Window, at: int, header: Header, name: bytes, size_bytes: int) -> TarMember:
-    """The member ``name`` with a payload, whose main header is at byte ``at``."""
+def _file(
+    window: Window, at: int, header: Header, name: bytes, size_bytes: int, first: int
+) -> TarMember:
+    """The member ``name`` with a payload, whose main header is at byte ``at``, and whose headers
+    begin at byte ``first``."""
     typeflag, payload_start, kind = header.typeflag, at + BLOCK_BYTES, MemberKind.FILE
     if typeflag == b"S":
-        payload_start = _skip_sparse_maps(window, at)
+        payload_start = _skip_sparse_maps(window, at, first)
     end = payload_start + padded_bytes(size_bytes)
     if end > window.size_bytes:
         reason = _past_the_end(window, name, payload_start, size_bytes)
@@ -462,13 +498,13 @@ def _one_text(
     return gnu or pax or short
 
 
-def _skip_sparse_maps(window: Window, at: int) -> int:
+def _skip_sparse_maps(window: Window, at: int, first: int) -> int:
     """Where the payload of the old GNU sparse member at ``at`` begins: after its map blocks."""
     block = window.take(at, BLOCK_BYTES)
     _check_sparse_map(window, at, block[386:482] + block[483:495])
     more, cursor = block[482], at + BLOCK_BYTES
     while more:
-        if cursor - at > EXTENSION_BYTES_MAX:
+        if cursor - first > EXTENSION_BYTES_MAX:
             raise CorruptShardError(window.shard, at, "the map of a sparse member has no end")
         block = window.header_block(cursor)
         _check_sparse_map(window, at, block[:504])
@@ -493,7 +529,7 @@ def _check_sparse_records(
         reason = f"{shown(name)} has a sparse map, but no data of its own"
         raise CorruptShardError(window.shard, at, reason)
     for keyword, value in said.items():
-        if not keyword.startswith(b"GNU.sparse.") or keyword == b"GNU.sparse.name":
+        if not keyword.startswith(_SPARSE) or keyword == b"GNU.sparse.name":
             continue
         numbers = value.split(b",") if keyword == b"GNU.sparse.map" and value else [value]
         if not all(number.isdigit() and len(number) <= _DIGITS_MAX for number in numbers):

@@ -17,6 +17,7 @@ a padded tar are what a shorter tar would have there as well: nothing in the byt
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -30,6 +31,7 @@ from dsort.containers.tar.header import (
 )
 from dsort.containers.tar.hop import plain_payload
 from dsort.containers.tar.member import (
+    EXTENSION_BYTES_MAX,
     GlobalRecords,
     TarMember,
     Window,
@@ -49,6 +51,7 @@ from dsort.containers.tar.vector import (
 from dsort.data.columns import BytesColumn, Int64s, UInt8s, UInt64s
 from dsort.data.members import MemberKind, MemberTable, ScanNotes
 from dsort.errors import CorruptShardError
+from dsort.sizes import format_bytes
 
 __all__ = [
     "END_OF_ARCHIVE",
@@ -193,10 +196,11 @@ class RowGatherer:
         self._append(names, kind, numbers)
         self.count += count
 
-    def links_resolved(self, shard: str) -> int:
+    def links_resolved(self, shard: str, payload_max: float) -> int:
         """Turn hard links into the files that they mean; how many there were.
 
-        Raises ``CorruptShardError`` for one whose data is not in the shard.
+        Raises ``CorruptShardError`` for one whose data is not in the shard, or with which payloads
+        have more than ``payload_max`` bytes.
         """
         self._join()
         if not self._links:
@@ -210,6 +214,7 @@ class RowGatherer:
         unfit.update(dict.fromkeys(self._sparse, "is a sparse file"))
         links = {row: (link.link_target, link.range_start) for row, link in self._links.items()}
         meant = resolve_links(shard, self._names[0].tolist(), links, unfit)
+        self._check_payload(shard, meant, payload_max)
         for row, link in self._links.items():
             target = meant[row]
             start, size_bytes = int(payload_start[target]), int(payload_bytes[target])
@@ -219,6 +224,16 @@ class RowGatherer:
             range_end[row] = start + padded_bytes(size_bytes)
             payload_bytes[row] = size_bytes
         return len(self._links)
+
+    def _check_payload(self, shard: str, meant: dict[int, int], payload_max: float) -> None:
+        sizes = self._numbers[0][_NUMBERS - 1].tolist()
+        total = sum(sizes)
+        for row, link in self._links.items():
+            total += sizes[meant[row]]
+            if total > payload_max:
+                what = f"its hard links ask for copies of over {format_bytes(int(payload_max))}"
+                hint = "a bomb does; if this is data, set a larger max_expansion"
+                raise CorruptShardError(shard, link.range_start, what, hint=hint)
 
     def table(self, notes: ScanNotes) -> MemberTable:
         """All rows as a table."""
@@ -314,11 +329,13 @@ class TarScanner:
     then has to begin where they begin; payload is passed over, so that ``next_offset`` may lie
     beyond the window. Nothing of a window is kept.
 
-    ``shard`` names it in errors; ``size_bytes`` is its whole length.
+    ``shard`` names it in errors; ``size_bytes`` is its whole length. Where hard links copy
+    payloads, all payloads have ``payload_max`` bytes at most.
     """
 
-    def __init__(self, shard: str, size_bytes: int) -> None:
+    def __init__(self, shard: str, size_bytes: int, payload_max: float = math.inf) -> None:
         self._shard = shard
+        self._payload_max = payload_max
         self._size_bytes = size_bytes
         self._at = 0
         self._rows = RowGatherer()
@@ -326,6 +343,7 @@ class TarScanner:
         self._governing = GlobalRecords(shard)
         self._ended = False
         self._window_bytes_min = min(2 * BLOCK_BYTES, size_bytes)
+        self._short_at = -1  # the offset at which the last window that was too short had to begin
         self._run_headers = _RUN_HEADERS_MIN
         self._blocks_each = float(_SMALL_BLOCKS_MAX + 1)  # a guess until members have been seen
         self._hops_due = 0
@@ -345,8 +363,9 @@ class TarScanner:
         """How many bytes from ``next_offset`` on the next window must hold for the scan to go on.
 
         1 KiB, or less at the end of the shard, unless a member's headers have turned out to be
-        longer: then it is what is known so far (a header tells of the next), at most a little over
-        64 MiB a header, which is the most that is accepted.
+        longer: then it is what is known so far (a header tells of the next), and from the third
+        window on twice what the last one held of them. It is at most a little over 64 MiB, the
+        most that the headers of a member may take.
         """
         return min(self._window_bytes_min, self._size_bytes - self._at)
 
@@ -370,6 +389,10 @@ class TarScanner:
             self._read(held)
         except WindowEndError as short:
             self._window_bytes_min = short.bytes_end - self._at
+            if self._at == self._short_at:  # else each header of a chain would be one more window
+                twice = min(2 * (held.end - self._at), EXTENSION_BYTES_MAX)
+                self._window_bytes_min = max(self._window_bytes_min, twice)
+            self._short_at = self._at
         finally:
             held.release()
 
@@ -392,7 +415,7 @@ class TarScanner:
             reason = f"the shard's bytes end here; it should have {self._size_bytes}"
             raise CorruptShardError(self._shard, self._at, reason)
         self._ends.finish()
-        resolved = self._rows.links_resolved(self._shard)
+        resolved = self._rows.links_resolved(self._shard, self._payload_max)
         notes = ScanNotes(
             missing_end=self._ends.missing_end,
             trailing_bytes=self._ends.trailing_bytes,
@@ -512,7 +535,7 @@ class TarScanner:
         header = parse_header(self._shard, at, block)
         end = at + BLOCK_BYTES + padded_bytes(header.size_bytes)
         if header.typeflag == b"g":
-            self._governing.update(at, read_records(window, at, header))
+            self._governing.update(at, read_records(window, at, header, at))
         elif end > self._size_bytes:
             raise CorruptShardError(self._shard, at, "the shard ends inside a volume label")
         else:
@@ -562,12 +585,15 @@ class TarScanner:
         return True
 
 
-def scan(shard: str, data: memoryview | bytes | UInt8s) -> MemberTable:
+def scan(
+    shard: str, data: memoryview | bytes | UInt8s, payload_max: float = math.inf
+) -> MemberTable:
     """The members of a whole shard, ``data`` (bytes, or a view on a mapped file).
 
-    ``shard`` names it in errors. Raises ``CorruptShardError``. About 0.25 µs a member of 1 KB.
+    ``shard`` and ``payload_max``: as for ``TarScanner``. Raises ``CorruptShardError``. About 0.25
+    µs a member of 1 KB.
     """
-    scanner = TarScanner(shard, len(data))
+    scanner = TarScanner(shard, len(data), payload_max)
     if not scanner.done:
         scanner.feed(data, 0)
     return scanner.finish()

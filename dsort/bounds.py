@@ -1,0 +1,35 @@
+"""What reading a shard that an attacker made may cost: the law of every reader of shards.
+
+A reader is what looks into one shard: a scan, ``dsort.open``, ``dsort.read_shards``, ``dsort
+inspect``, ``dsort cat``, the loader, and the looks of the service. ``tests/support/bounds.py``
+measures readers by this law.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["memory_max_bytes", "processor_max_s", "produced_max_bytes"]
+
+MEMORY_BYTES: Final = 64 << 20
+MEMORY_BUFFERS: Final = 4
+PROCESSOR_S: Final = 1.0
+PROCESSOR_S_PER_BYTE: Final = 0.5e-6
+PRODUCED_BYTES: Final = 16 << 20
+
+
+def memory_max_bytes(buffer_bytes: int) -> int:
+    """The peak of a reader's memory, above that of its process when idle. ``buffer_bytes``: the
+    limit of the reader's buffer."""
+    return MEMORY_BYTES + MEMORY_BUFFERS * buffer_bytes
+
+
+def processor_max_s(read_bytes: int, produced_bytes: int) -> float:
+    """The processor time of a reader, in seconds."""
+    return PROCESSOR_S + PROCESSOR_S_PER_BYTE * (read_bytes + produced_bytes)
+
+
+def produced_max_bytes(read_bytes: int, max_expansion: float) -> float:
+    """How many bytes a reader may give back of a shard, once it is decoded. ``read_bytes``: of the
+    shard as it is stored."""
+    return PRODUCED_BYTES + max_expansion * read_bytes

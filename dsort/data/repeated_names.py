@@ -1,0 +1,101 @@
+"""Values that come again in a column: the first of each, and names that a record has twice."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, equal_ranges
+from dsort.data.numbered import hash_column
+from dsort.data.text_rows import as_table, rows_equal_earlier
+
+__all__ = ["first_equals", "last_true", "names_come_again", "repeated_names"]
+
+
+def first_equals(values: BytesColumn, hashes: UInt64s) -> Int64s:
+    """For each row the first row that equals it. Exact: equal hashes are compared by value."""
+    count = len(values)
+    order = np.argsort(hashes, kind="stable")
+    same = np.zeros(count, np.bool_)
+    same[1:] = hashes[order[1:]] == hashes[order[:-1]]
+    pairs = np.flatnonzero(same)
+    here, before = order[pairs], order[pairs - 1]
+    lengths, starts = values.lengths, values.offsets[:-1]
+    equal = lengths[here] == lengths[before]
+    equal[equal] = equal_ranges(
+        values.blob, starts[here[equal]], starts[before[equal]], lengths[here[equal]]
+    )
+    if not equal.all():  # two values have one hash
+        seen: dict[tuple[int, bytes], int] = {}
+        each = enumerate(zip(hashes.tolist(), values.tolist(), strict=True))
+        return np.array([seen.setdefault(identity, row) for row, identity in each], np.int64)
+    first = np.empty(count, np.int64)
+    first[order] = order[last_true(~same)]
+    return first
+
+
+def last_true(begins: Bools) -> Int64s:
+    """For each position the last one up to it where ``begins`` holds; it does at the first."""
+    return np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
+
+
+def repeated_names(
+    names: BytesColumn, rows: Int64s, record_of: Int64s, key_bytes: Int64s
+) -> Int64s:
+    """Positions in ``rows`` whose extension comes again later in the same record."""
+    ext_length = names.lengths[rows] - key_bytes[rows]
+    ext_start = names.offsets[:-1][rows] + key_bytes[rows]
+    table = as_table(names, rows, key_bytes)
+    repeated: list[NDArray[np.intp]] = []
+    for lag in range(1, len(rows)):
+        together = record_of[lag:] == record_of[:-lag]
+        if not together.any():
+            break
+        if lag > 16:  # a record of very many members: a set is quicker than pairs
+            repeated.append(_repeated_in_large(names, rows, record_of))
+            break
+        if table is not None:
+            same = rows_equal_earlier(names, table.width, table.key_bytes, table.width, lag)
+            together &= True if same is None else same
+        near = np.flatnonzero(together)
+        near = near[ext_length[near] == ext_length[near + lag]]
+        same = equal_ranges(names.blob, ext_start[near], ext_start[near + lag], ext_length[near])
+        near = near[same]
+        repeated.append(near)
+    found = np.concatenate([np.zeros(0, np.intp), *repeated])
+    return np.unique(found) if len(found) else found
+
+
+def _repeated_in_large(names: BytesColumn, rows: Int64s, record_of: Int64s) -> NDArray[np.intp]:
+    later: set[tuple[int, bytes]] = set()
+    repeated = []
+    for position in range(len(rows) - 1, -1, -1):
+        identity = (int(record_of[position]), names[int(rows[position])])
+        if identity in later:
+            repeated.append(position)
+        later.add(identity)
+    return np.array(repeated, np.intp)
+
+
+def names_come_again(
+    names: BytesColumn, rows: Int64s, record_of: Int64s, repeated: Int64s
+) -> Int64s:
+    """Positions in ``rows`` whose name has come since their record began, which it does anew at
+    each of these. ``repeated``: what :func:`repeated_names` has found."""
+    asked = np.flatnonzero(np.isin(record_of, record_of[repeated]))
+    own = names.take(rows[asked])
+    same_name = first_equals(own, hash_column(own))
+    order = np.argsort(same_name, kind="stable")
+    again = np.zeros(len(asked), np.bool_)
+    again[1:] = (same_name[order[1:]] == same_name[order[:-1]]) & (
+        record_of[asked[order[1:]]] == record_of[asked[order[:-1]]]
+    )
+    pairs = np.flatnonzero(again)
+    here, before = asked[order[pairs]], asked[order[pairs - 1]]
+    by_place = np.argsort(here)
+    cuts, begin = [], 0
+    for at, last in zip(here[by_place].tolist(), before[by_place].tolist(), strict=True):
+        if last >= begin:
+            begin = at
+            cuts.append(at)
+    return np.array(cuts, np.int64)
