@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import random
 import tarfile
 import zipfile
 from collections import Counter
@@ -15,16 +16,20 @@ from typing import Any
 
 import pytest
 import webdataset
+import xxhash
+import zstandard
 
 import dsort
 from dsort import api
 from dsort.errors import CorruptShardError, SpecError
+from dsort.loader import Loader
 from dsort.options import RunOptions
 from dsort.shard_contents import inspect_object
 from dsort.storage.directory.bucket import LocalBucket
+from tests.support.commands import CommandLine
 from tests.support.datasets import END, Member, Shard, small_dataset, tree_of
 from tests.support.encoded_files import SUFFIXES, WRITTEN, decoded, encoded, judged, made_elsewhere
-from tests.support.engine import count_of, plan_local, refused, spec_of
+from tests.support.engine import count_of, plan_local, refused, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.store_like import StoreLikeBucket
 
@@ -343,6 +348,47 @@ def test_verify_reads_what_the_job_read_unless_it_is_to_read_less(tmp_path: Path
     found = {each.shard for each in report.problems if each.kind == "corrupt_shard"}
     assert found == {"one", "two", "out-0.tar.zst"}
     assert "decodes to more" in report.problems[0].text
+
+
+def long_frame(tar: bytes) -> bytes:
+    """As ``zstd --long=27`` has it: what comes may be a reference to 128 MiB before."""
+    chosen = zstandard.ZstdCompressionParameters(window_log=27, enable_ldm=True)
+    stream = zstandard.ZstdCompressor(compression_params=chosen).compressobj()
+    data = stream.compress(tar) + stream.flush()
+    assert zstandard.get_frame_parameters(data).window_size == 128 << 20
+    return data
+
+
+def test_frames_that_refer_back_far_are_read_with_memory_for_that(
+    tmp_path: Path, cli: CommandLine
+) -> None:
+    same = random.Random(7).randbytes(100_000)
+    tar = Shard((Member("a.bin", same), Member("b.bin", bytes(70 << 20)), Member("c.bin", same)))
+    data = long_frame(tar.data)
+    assert len(data) < 150_000  # or nothing of it refers back far
+    names = stored(tmp_path, {"s-0.tar.zst": data})
+    spec = spec_of(input_format={"objnames": names}, output_extension=".tar", max_expansion=100_000)
+    run_local(tmp_path, spec, memory_max_bytes=1 << 30)
+    little, enough = (
+        RunOptions(root=tmp_path, memory_max_bytes=size) for size in (256 << 20, 512 << 20)
+    )
+    (path,) = (tmp_path / "out" / ".dsort").glob("*/manifest.json")
+    assert api.verify(path.read_bytes(), options=enough).problems == ()
+    problems = api.verify(path.read_bytes(), options=little).problems
+    assert [each.kind for each in problems[:1]] == ["corrupt_shard"]
+    assert "memory_max_bytes" in problems[0].text
+    assert cli("verify", str(path)).code != 0
+    assert cli("verify", str(path), "--memory-max", "512MB").code == 0
+    (shard,) = (tmp_path / "in").iterdir()
+    read = dsort.read_shards(shard, options=enough, max_expansion=100_000)
+    assert [each.key for each in read] == ["a", "b", "c"]
+    with pytest.raises(CorruptShardError, match="memory_max_bytes"):
+        list(dsort.read_shards(shard, options=little, max_expansion=100_000))
+    loader = Loader(shard, batch_size=None, max_expansion=100_000)
+    assert {sample["__key__"]: xxhash.xxh3_64_hexdigest(sample["bin"]) for sample in loader} == {
+        key: xxhash.xxh3_64_hexdigest(content)
+        for key, content in {"a": same, "b": bytes(70 << 20), "c": same}.items()
+    }
 
 
 def test_outputs_that_shrink_much_are_verified_all_the_same(tmp_path: Path) -> None:

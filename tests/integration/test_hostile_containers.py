@@ -28,6 +28,7 @@ from tests.support.encoded_files import made_elsewhere
 from tests.support.engine import refused, spec_of
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.mds_writer import mds_shard
+from tests.support.tar_builder import header, member
 from tests.support.tfrecords import frame
 from tests.support.zips import zip_of
 
@@ -108,6 +109,20 @@ def test_a_bomb_is_refused_by_name(suffix: str, tmp_path: Path) -> None:
     spec = job_over(tmp_path, suffix, data, ".txt" if suffix == ".jsonl.gz" else output)
     with refused(tmp_path, CorruptShardError, f"s-0{suffix}", "max_expansion"):
         run_inline(spec, tmp_path, Moved("spill", buffer_bytes=1 << 20))
+
+
+@pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
+def test_hard_links_to_more_than_a_shard_may_hold_are_refused(suffix: str, tmp_path: Path) -> None:
+    links = b"".join(header(b"%d.bin" % i, 0, b"1", link=b"a.bin") for i in range(250))
+    data = member(b"a.bin", bytes(1 << 20)) + links + END
+    if suffix == ".tar.gz":
+        data = made_elsewhere(".gz", data)
+    spec = job_over(tmp_path, suffix, data, ".tar")
+    with refused(tmp_path, CorruptShardError, f"s-0{suffix}", "hard links", "max_expansion"):
+        run_inline({**spec, "max_expansion": 100}, tmp_path, Moved("spill"))
+    if suffix == ".tar":
+        report = run_inline({**spec, "max_expansion": 300}, tmp_path, Moved("spill"))
+        assert report.records == 251
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".arrows"])

@@ -7,12 +7,18 @@ import random
 import shutil
 import struct
 import subprocess
+import time
 import zlib
 
 import pytest
 import zstandard
 
-from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES, format_of
+from dsort.containers.codecs.decoding import (
+    EXPANSION_FLOOR_BYTES,
+    PART_BYTES_MIN,
+    PARTS_MIN,
+    format_of,
+)
 from dsort.containers.codecs.gzip import PADDING_MAX
 from dsort.containers.codecs.zstd import PIECE_BYTES
 from dsort.errors import CorruptShardError
@@ -150,6 +156,29 @@ def test_many_tiny_frames_that_say_little_are_no_way_around_that() -> None:
     frame = b"\x28\xb5\x2f\xfd\x00\x38" + block
     assert decoded(".zst", frame) == bytes(131072)
     assert "decodes to more" in refused(".zst", frame * 1000).reason
+
+
+@pytest.mark.parametrize("content", [b"", b"a"], ids=["empty", "a byte"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_very_many_members_are_refused_or_as_cheap_as_others(suffix: str, content: bytes) -> None:
+    """A byte of theirs would take microseconds."""
+    one, count = made_elsewhere(suffix, content), 3 * PARTS_MIN
+    started_s = time.process_time()
+    if count * (len(one) + len(content)) < 2 * PARTS_MIN * PART_BYTES_MIN:
+        refusal = refused(suffix, one * count)
+        assert "empty or of a few bytes" in refusal.reason
+        assert refusal.offset > PARTS_MIN * len(one)
+    else:
+        assert decoded(suffix, one * count) == content * count
+    assert time.process_time() - started_s < 10
+
+
+@pytest.mark.parametrize("suffix", [".zst", ".lz4"])
+def test_very_many_skippable_frames_are_refused(suffix: str) -> None:
+    empty = struct.pack("<II", 0x184D2A53, 0)
+    frame = made_elsewhere(suffix, TEXT)
+    assert decoded(suffix, empty * 1000 + frame + empty * 1000) == TEXT
+    assert "of a few bytes" in refused(suffix, frame + empty * 200_000).reason
 
 
 def test_a_frame_that_wants_much_memory_is_refused() -> None:

@@ -92,7 +92,8 @@ def test_members_that_lie_one_after_the_other_in_disorder_are_not_joined_across_
 
 
 def test_of_a_repeated_name_the_last_one_stays_in_its_place() -> None:
-    formed = form_records(table(b"a.jpg", b"a.cls", b"a.jpg", b"a.txt", b"a.jpg"), "keep")
+    members = table(b"a.jpg", b"a.cls", b"a.jpg", b"a.txt", b"a.jpg")
+    formed = form_records(members, "keep", keep_last=True)
     assert rows_of(formed) == [[1, 3, 4]]
     assert sorted(formed.repeated) == [0, 2]
 
@@ -127,11 +128,34 @@ def test_groups_of_one_key_are_brought_together_where_no_member_collides(
     names: str, rows: list[list[int]]
 ) -> None:
     members = names.encode().split()
-    formed = form_records(table(*members), "keep")
+    formed = form_records(table(*members), "keep", keep_last=True)
     assert rows_of(formed) == rows
     assert sorted({*range(len(members))} - {*formed.member_rows.tolist()}) == sorted(
         formed.repeated
     )
+
+
+@pytest.mark.parametrize(
+    ("names", "rows"),
+    [
+        ("a.jpg a.jpg", [[0], [1]]),
+        ("a.jpg a.cls a.jpg a.cls b.jpg", [[0, 1], [2, 3], [4]]),
+        ("a.jpg a.cls a.cls a.jpg", [[0, 1], [2, 3]]),
+        ("a.jpg a.cls a.jpg a.txt a.jpg", [[0, 1], [2, 3], [4]]),
+        # the last a.cls: it would be a guess which of the two it belongs to
+        ("a.jpg a.jpg b.jpg a.cls", [[0], [1], [2], [3]]),
+        ("a.jpg a.jpg b.jpg a.jpg", [[0], [1], [2], [3]]),
+        ("a.jpg README a.jpg", [[0], [1], [2]]),
+        ("a.jpg README a.cls a.jpg", [[0, 2], [1], [3]]),
+        ("README README a.jpg", [[0], [1], [2]]),
+        ("a.jpg b.jpg a.cls b.jpg b.cls", [[0, 2], [1], [3, 4]]),
+    ],
+)
+def test_a_name_that_comes_again_begins_another_record(names: str, rows: list[list[int]]) -> None:
+    members = table(*names.encode().split())
+    formed = form_records(members, "keep")
+    assert rows_of(formed) == rows
+    assert sorted(formed.member_rows.tolist()) == [*range(len(members))]
 
 
 def test_records_of_one_shard_and_key_have_one_hash() -> None:
@@ -166,7 +190,10 @@ def test_new_keys_leave_records_as_they_are() -> None:
 @pytest.mark.parametrize("count", [5, 16, 17, 18, 60])
 def test_repeated_names_in_a_record_of_many_members(count: int) -> None:
     names = [b"a.%d" % number for number in range(count)]
-    formed = form_records(table(*names, names[0], names[1], names[-1], b"b.jpg"), "keep")
+    members = table(*names, names[0], names[1], names[-1], b"b.jpg")
+    apart = form_records(members, "keep")
+    assert rows_of(apart) == [[*range(count)], [count, count + 1, count + 2], [count + 3]]
+    formed = form_records(members, "keep", keep_last=True)
     last = [*range(2, count - 1), count, count + 1, count + 2]
     assert rows_of(formed) == [last, [count + 3]]
     assert sorted(formed.repeated) == [0, 1, count - 1]
@@ -225,7 +252,7 @@ def test_literals_stand_before_the_bytes_they_replace() -> None:
 
 def test_literals_of_members_left_out_are_left_out() -> None:
     members = table(b"a.jpg", b"a.jpg", (b"d/", DIRECTORY), literals={0: b"x", 1: b"y", 2: b"z"})
-    formed = form_records(members, "keep")
+    formed = form_records(members, "keep", keep_last=True)
     assert formed.segments(members).literals.tobytes() == b"y"
     assert segments_of(formed, members) == [[(-1, 1), (1024, 1024)]]
     assert formed.stored_bytes.tolist() == [1025]

@@ -209,6 +209,53 @@ def test_what_a_record_costs_is_bounded() -> None:
     assert time.process_time() - started_s < 5
 
 
+LONG: dict[str, Any] = {
+    "numbers": list(range(9000)),
+    "lists": [[1] * 9000] * 8,
+    "text": "x" * 500_000,
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "json.numbers.all(n, n in json.numbers)",
+        "json.numbers.exists_one(n, json.lists == json.lists)",
+        "json.numbers.exists(n, json.lists != json.lists)",
+        'json.numbers.all(n, !json.text.contains("xxxxxxxxxxxxxxxxy"))',
+        'json.numbers.all(n, !json.text.matches("y"))',
+        'json.numbers.all(n, json.text + "y" != json.text + "z")',
+        " && ".join(['!json.text.contains("y")'] * 80),
+        " || ".join(['json.text.lowerAscii() == "y"'] * 80),
+        f"json.numbers.all(n, {'n + 1 > n && ' * 40} true)",
+    ],
+)
+def test_an_expression_takes_a_bounded_number_of_steps_for_a_record(text: str) -> None:
+    started_s = time.process_time()
+    with pytest.raises(
+        TransformError, match=r"record a of shard in-0\.tar: .* 1,000,000 steps"
+    ) as it:
+        of_json(text, LONG)
+    assert time.process_time() - started_s < 5
+    assert "shorter" in it.value.hint
+
+
+def test_each_record_has_all_steps_to_itself() -> None:
+    text = json.dumps({"l": list(range(9000))}).encode()
+    table = table_of([(key, {"json": text}) for key in "abcdefghij"])
+    expression = Expression.of("ext('json').l.all(n, n + n >= n && n in [n, 1] && n < 9000)")
+    assert expression.true_of(table, "filter").all()
+
+
+def test_lists_of_two_lengths_are_told_apart_without_steps() -> None:
+    assert of_json("json.numbers.all(n, json.numbers != [n])", LONG)
+
+
+def test_a_part_that_decides_does_so_before_steps_are_spent() -> None:
+    assert of_json("json.numbers[0] == 0 || json.numbers.all(n, n in json.numbers)", LONG)
+    assert not of_json("json.numbers[0] == 1 && json.numbers.all(n, n in json.numbers)", LONG)
+
+
 def test_an_expression_goes_to_workers_as_its_text() -> None:
     expression = Expression.of('ext("json").n > 1')
     sent = pickle.loads(pickle.dumps(expression))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import struct
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsort.containers.base import Container, ContainerOptions
-from dsort.containers.objects.container import CBOR, MSGPACK
+from dsort.containers.objects.container import CBOR, MSGPACK, Objects
+from dsort.containers.objects.headers import Header
+from dsort.containers.objects.scan import ObjectScanner
+from dsort.containers.objects.walk import ObjectWalk
 from dsort.errors import ContentKeyError, CorruptShardError
 from tests.support.scanning import columns_of, in_windows
 
@@ -138,6 +143,50 @@ def test_what_is_no_object_is_refused(container: Container, data: bytes, words: 
             in_windows(container, "a.x", data, window_bytes)
 
 
+@pytest.mark.parametrize("window_bytes", [1, 1 << 20])
+@pytest.mark.parametrize(
+    ("container", "begin", "end"),
+    [
+        (MSGPACK, b"\x91", b""),
+        (MSGPACK, b"\x81\xa0", b""),
+        (CBOR, b"\x81", b""),
+        (CBOR, b"\x9f", b"\xff"),
+        (CBOR, b"\xbf\x60", b"\xff"),
+    ],
+)
+def test_lists_and_maps_nest_512_deep(
+    container: Container, begin: bytes, end: bytes, window_bytes: int
+) -> None:
+    data = begin * 512 + b"\0" + end * 512
+    assert (
+        in_windows(container, "a.x", data * 3, window_bytes).range_length.tolist()
+        == [len(data)] * 3
+    )
+    with pytest.raises(CorruptShardError, match="more than 512 deep") as refusal:
+        in_windows(container, "a.x", data + begin + data + end, window_bytes)
+    assert refusal.value.offset == len(data) + len(begin) * 512
+
+
+@pytest.mark.parametrize("more_bytes", [0, 6000, 40_000])  # near the end, headers are read singly
+@pytest.mark.parametrize("inner", ["", "90", "80"])
+@pytest.mark.parametrize("begin", ["91", "81a0", "93c001", "82a00160"])
+def test_the_limit_of_depth_is_the_same_wherever_an_object_is(
+    begin: str, inner: str, more_bytes: int
+) -> None:
+    """Of MessagePack. An empty list is one more level."""
+    item = bytes.fromhex(begin)
+    for depth in (510, 511, 512, 513):
+        data = item * depth + (bytes.fromhex(inner) or b"\0")
+        for before in (0, 1):  # it is an object, or in a list
+            whole = b"\x91" * before + data + bytes(more_bytes)
+            if depth + before + bool(inner) <= 512:
+                found = in_windows(MSGPACK, "a.x", whole, 1 << 20).range_length.tolist()
+                assert found == [before + len(data)] + [1] * more_bytes, (depth, before)
+            else:
+                with pytest.raises(CorruptShardError, match="more than 512 deep"):
+                    in_windows(MSGPACK, "a.x", whole, 1 << 20)
+
+
 @pytest.mark.parametrize("name", FORMATS)
 @given(st.binary(max_size=64))
 def test_bytes_of_any_kind_are_objects_or_refused(name: str, data: bytes) -> None:
@@ -154,3 +203,103 @@ def test_a_long_payload_is_passed_over() -> None:
     data = b"\x82\xa7__key__\xa1k\xa3jpg\xc6" + struct.pack(">I", size_bytes) + bytes(size_bytes)
     members = in_windows(MSGPACK, "a.x", data + b"\xc0", 1000)
     assert members.range_length.tolist() == [len(data), 1]
+
+
+@pytest.mark.parametrize(
+    ("container", "data"),
+    [
+        (MSGPACK, b"\xdd\0\0\xff\xff" + b"\1" * 0xFFFF),
+        (MSGPACK, b"\xdd\0\0\xff\xff" + b"\x91\x81\xa0\1" * 0xFFFF),
+        (MSGPACK, b"\xdf\0\0\xff\xff" + b"\xa0\x91\1" * 0xFFFF),
+        (MSGPACK, b"\x81\xa0\x91\1" * 0xFFFF),
+        (CBOR, b"\x9f" + b"\x18\xff" * 0xFFFF + b"\xff"),
+        (CBOR, b"\xbf" + b"\x60\x81\1" * 0xFFFF + b"\xff"),
+        (CBOR, b"\x5f" + b"\x40" * 0xFFFF + b"\xff"),
+    ],
+)
+def test_plain_items_take_no_look_at_each_header(container: Objects, data: bytes) -> None:
+    looks = 0
+
+    def read_header(view: memoryview, at: int) -> Header:
+        nonlocal looks
+        looks += 1
+        return container.read_header(view, at)
+
+    sizes, extension = container.item_sizes, container.member_extension
+    scanner = ObjectScanner("a.x", len(data), read_header, sizes, extension, b"")
+    scanner.feed(data, 0)
+    found = scanner.finish()
+    assert found.range_length.sum() == len(data)
+    assert looks < 10_000 + len(found)  # the last 4 KiB are read one by one
+
+
+_ITEMS = {
+    "msgpack": (
+        "01 ff c0 90 80 91 92 81 82 a0 a161 a16b d90161 c40161 cd0102 dc0001 de0001 de0000 d40102 "
+        "ca31323334 c7010261 a75f5f6b65795f5f c4075f5f6b65795f5f 93 c1"
+    ),
+    "cbor": (
+        "01 20 f6 80 a0 81 82 a1 a2 60 6161 616b 416b 780161 190102 9801 b801 9f bf ff ff 5f 7f c1 "
+        "d820 675f5f6b65795f5f 475f5f6b65795f5f f8ff f801 fb3132333435363738 5f4161ff 9fff bfff 1c"
+    ),
+}
+
+
+def _nested(rng: random.Random, depth: int) -> Any:
+    count = rng.randrange(4)
+    if not depth or not count:
+        return rng.choice((None, 1, -70_000, 1.5, "text", "t" * 300, b"bytes", 2**40))
+    inner = [_nested(rng, depth - 1) for _ in range(count)]
+    return inner if rng.random() < 0.5 else {str(at): each for at, each in enumerate(inner)}
+
+
+@pytest.mark.parametrize("key_field", ["", "k"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_items_that_are_passed_over_together_are_as_if_read_one_by_one(
+    name: str, key_field: str, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    container, encode = FORMATS[name]
+    container = container.with_options(ContainerOptions(key_field=key_field))
+    items = [bytes.fromhex(item) for item in _ITEMS[name].split()]
+    cases = []
+    for _ in range(150):
+        weights = [rng.random() ** 3 for _ in items]
+        data = b"".join(rng.choices(items, weights, k=rng.choice((3, 10, 40, 400))))
+        # What is open is closed, and enough follows that headers are not near the end.
+        cases.append(data + rng.choice((b"", b"\xff" * 5)) + bytes(rng.choice((0, 20, 6000))))
+        key = key_field or "__key__"
+        objects = [{key: n, "x": _nested(rng, 4), "y": bytes(n)} for n in range(30)]
+        whole = bytearray(b"".join(map(encode, [*objects, {key: "z", "y": bytes(6000)}])))
+        cases.append(bytes(whole))
+        whole[rng.randrange(len(whole) - 6000)] = rng.randrange(256)
+        cases.append(bytes(whole))
+
+    def outcomes() -> list[object]:
+        found: list[object] = []
+        for data in cases:
+            try:
+                members = in_windows(container, "a.x", data, 5000)
+                found.append((members.names.tolist(), members.range_length.tolist()))
+            except ContentKeyError as refusal:
+                found.append(str(refusal))  # which object it is
+            except CorruptShardError as refusal:
+                found.append(type(refusal))
+        return found
+
+    together = outcomes()
+    monkeypatch.setattr(ObjectWalk, "_pass", lambda walk, view, index: 0)
+    monkeypatch.setattr(ObjectWalk, "_pass_object", lambda walk, view, index: False)
+    assert together == outcomes()
+    assert sum(isinstance(each, tuple) for each in together) > 150
+
+
+def test_objects_without_keys_take_a_few_bytes_of_memory_each() -> None:
+    count = 300_000
+    tracemalloc.start()
+    try:
+        members = MSGPACK.scan("a.x", b"\1" * count)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert members.names[count - 1] == b"a__x-000299999.msgpack"
+    assert peak_bytes < 60 * count

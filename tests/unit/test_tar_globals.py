@@ -139,3 +139,15 @@ def test_nor_can_very_many_keywords() -> None:
     data = pax({b"k%d" % i: b"v" for i in range(300)}, b"g") + member(b"a") + END
     with pytest.raises(CorruptShardError, match="more than 256 keywords"):
         scan("s.tar", data)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [{b"linkpath": b"t" * (1 << 20) + b"t"}, {b"GNU.sparse.map": b"1," * 600 + b"1"}],
+    ids=["values", "sparse map"],
+)
+def test_nor_can_values_that_each_member_looks_at_be_large(records: dict[bytes, bytes]) -> None:
+    data = member(b"first") + pax(records, b"g") + member(b"a") + END
+    with pytest.raises(CorruptShardError, match="global pax headers with") as refusal:
+        scan("s.tar", data)
+    assert refusal.value.offset == 512

@@ -5,8 +5,12 @@ from __future__ import annotations
 import io
 import tarfile
 
+import pytest
+
+from dsort.containers.tar.container import TAR
 from dsort.containers.tar.scan import scan
 from dsort.data.members import MemberKind
+from dsort.errors import CorruptShardError
 from tests.support.tar_builder import END, header, member, pax
 from tests.support.tar_torture import LONG, rewritten
 
@@ -63,3 +67,18 @@ def test_long_chains_of_links_cost_no_more_than_their_number() -> None:
         table = scan("s.tar", data + END)
         assert table.notes.hardlinks_resolved == count
         assert len(set(table.payload_start.tolist())) == 1
+
+
+def test_copies_for_links_are_bounded() -> None:
+    links = [header(b"%d.jpg" % i, 0, b"1", link=b"a.jpg") for i in range(9)]
+    data = member(b"a.jpg", b"x" * 1000) + b"".join(links) + END
+    assert TAR.within(10_000).scan("s.tar", data).payload_bytes.tolist() == [1000] * 10
+    with pytest.raises(CorruptShardError, match="hard links") as refusal:
+        TAR.within(9_999).scan("s.tar", data)
+    assert refusal.value.offset == 512 + 1024 + 8 * 512  # the header of the last link
+    assert "max_expansion" in refusal.value.hint
+
+
+def test_payload_without_links_is_not_bounded_by_what_links_may_copy() -> None:
+    data = member(b"a.jpg", b"x" * 1000) + member(b"b.jpg", b"x" * 1000) + END
+    assert len(TAR.within(1_999).scan("s.tar", data)) == 2

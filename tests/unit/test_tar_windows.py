@@ -147,3 +147,27 @@ def test_what_stands_after_the_end_is_measured_in_windows_too() -> None:
     for window_bytes in (1024, 1_000_000, 10_000_000):
         table = scan_in_windows(data, [window_bytes])
         assert (len(table), table.notes.trailing_bytes) == (1, 5004)
+
+
+@pytest.mark.parametrize("typeflags", [b"L", b"K", b"LK"])
+def test_a_chain_of_long_names_is_read_a_few_times_at_most(typeflags: bytes) -> None:
+    chain = b"".join(gnu_long(b"n" * 200, bytes((flag,))) for flag in typeflags)
+    data = chain * (6000 // len(typeflags)) + header(b"a", 0, b"2", style="gnu") + END
+    scanner, fed = TarScanner("s.tar", len(data)), 0
+    while not scanner.done:
+        at = scanner.next_offset
+        window = data[at : at + max(64 << 10, scanner.window_bytes_min)]
+        fed += len(window)
+        scanner.feed(window, at)
+    assert fed < 4 * len(data)
+    assert len(scanner.finish()) == 1
+
+
+def test_all_headers_of_a_member_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(member_module, "EXTENSION_BYTES_MAX", 1 << 20)
+    chain = gnu_long(b"n" * 200) * 1100 + member(b"a", style="gnu") + END
+    with pytest.raises(CorruptShardError, match="more than 1 MiB") as refusal:
+        scan("s.tar", member(b"first") + chain)
+    assert refusal.value.offset == 512
+    data = (member(b"first") + gnu_long(b"n" * 200) * 1000 + member(b"a", style="gnu")) + END
+    assert scan("s.tar", data).names.tolist() == [b"first", b"n" * 200]
