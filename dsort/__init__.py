@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dsort.client import DsortClient as Client
     from dsort.errors import (
         ChangedInputError,
+        CodeRefusedError,
         ConflictError,
         ContentKeyError,
         ConversionError,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
         TransientStorageError,
         UnauthorizedError,
         UnsafeNameError,
+        UnsupportedShardError,
         VerifyError,
         WorkerLostError,
     )
@@ -77,6 +79,7 @@ __all__ = [
     "AsyncClient",
     "ChangedInputError",
     "Client",
+    "CodeRefusedError",
     "ConflictError",
     "ContentKeyError",
     "ConversionError",
@@ -123,6 +126,7 @@ __all__ = [
     "TransientStorageError",
     "UnauthorizedError",
     "UnsafeNameError",
+    "UnsupportedShardError",
     "VerifyError",
     "VerifyReport",
     "WorkerLostError",

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from dsort.data.tally import Tally
 from dsort.errors import (
+    CodeRefusedError,
     DsortError,
-    ForbiddenError,
     InputError,
     InvariantError,
     JobConflictError,
@@ -26,6 +26,7 @@ from dsort.job.coordinator import plan_job, planned, run_job
 from dsort.job.elsewhere import refuse_unnoted
 from dsort.job.events import Event, JobReport, JobWarning, PlanReport, Progress, VerifyReport
 from dsort.job.job import Job
+from dsort.job.job_ids import later_job_id, new_job_id
 from dsort.job.journal import discard_run
 from dsort.job.journal_entries import JournalState
 from dsort.job.layout import manifest_name, report_name
@@ -34,16 +35,9 @@ from dsort.job.manifest import parse_manifest
 from dsort.job.memory import JobMemory, workers_that_fit
 from dsort.job.resources import cores, job_memory, store_limits, workers_here
 from dsort.job.resume import state_of
-from dsort.job.setup import (
-    later_job_id,
-    load_formats,
-    load_keymap,
-    load_steps,
-    new_job_id,
-    output_names,
-    with_seed,
-)
+from dsort.job.setup import load_formats, load_keymap, load_steps, output_names, with_seed
 from dsort.options import RunOptions, default_options
+from dsort.reading.results import Result, read_result
 from dsort.runtime.base import Runtime
 from dsort.runtime.local import LocalRuntime
 from dsort.settings import resolve_ref
@@ -74,8 +68,7 @@ Listener = Callable[[Event], None]
 def load_spec(source: str | Path | Mapping[str, Any]) -> JobSpec:
     """The spec in a file (JSON or YAML), in a text (likewise), or in a mapping.
 
-    Older names and fields without effect give a ``UserWarning``. ``SpecError`` lists every
-    problem of the spec.
+    Older names and fields without effect give a ``UserWarning``. ``SpecError`` has all problems.
     """
     return _spec(source, default_options())
 
@@ -112,9 +105,9 @@ def run(
     every :class:`~dsort.job.events.Progress`, ``on_event`` with every
     :data:`~dsort.job.events.Event` (phases, warnings, progress). ``stop`` lets a signal handler or
     another thread end the job.
-    Raises ``DsortError``: nothing of the result is visible then, and the bucket holds a report of
-    the job at most. ``on_success`` and ``on_failure`` of the spec are called at the end; that one
-    cannot be reached is a warning.
+    Raises ``DsortError``: nothing of the result is visible then. What a signal, Ctrl-C or a full
+    disk stopped is kept for :func:`resume`; else the bucket holds a report of the job at most.
+    ``on_success`` and ``on_failure`` of the spec are called at the end; a failed call is a warning.
     """
     options = options or default_options()
     if runtime is not None:
@@ -236,24 +229,26 @@ def resume(
 
 
 def remove(
-    manifest: bytes,
-    keys: Path,
+    result: Result,
+    keys: str | Path,
     *,
-    place: str,
+    place: str | None = None,
     options: RunOptions | None = None,
     on_event: Listener | None = None,
     stop: StopFlag | None = None,
 ) -> Removal:
     """Write the shards of a result again that have some keys, without the records of these keys.
 
-    ``manifest``: of the newest version of the result, which is in the bucket ``place``. ``keys``: a
-    file with one key a line. In one commit, with a manifest that lists the whole result; it is then
-    looked at again. Raises ``DsortError``: the result is as it was then.
+    ``result``: the newest version, in any form that :func:`verify` takes, in the bucket ``place``
+    (None: where the manifest is). ``keys``: a file with one key a line. In one commit; the shards
+    are then looked at again. Raises ``DsortError``: the result is as it was then.
     """
     from dsort.amendments import Removal, find_keys, read_keys, remove_fields
 
     options = options or default_options()
-    base, wanted = parse_manifest(manifest), read_keys(keys)
+    manifest, place = read_result(result, options, place)
+    base, wanted = parse_manifest(manifest), read_keys(Path(keys))
+    place = place or base.spec.output_bck.uri
     ref = resolve_ref(parse_address(place), options.settings)
     with contextlib.ExitStack() as stack:
         flag = stop if stop is not None else stack.enter_context(StopFlag())
@@ -261,7 +256,7 @@ def remove(
         found = find_keys(base, bucket, wanted, stop=flag)
         if not found.shards:
             return Removal(found, None)
-        spec = _spec(remove_fields(base, place, found.shards, keys), options)
+        spec = _spec(remove_fields(base, place, found.shards, Path(keys)), options)
         job_id = later_job_id(base.job_id)
         report = run(spec, options=options, on_event=on_event, stop=flag, job_id=job_id)
         data = read_small(bucket, manifest_name(report.job_id), bytes_max=MANIFEST_BYTES_MAX)
@@ -272,10 +267,10 @@ def remove(
 
 
 def append(
-    manifest: bytes,
+    result: Result,
     source: str | BucketRef | Mapping[str, str],
     *,
-    place: str,
+    place: str | None = None,
     template: str | None = None,
     output_format: str | None = None,
     duplicate_keys: str | None = None,
@@ -285,20 +280,20 @@ def append(
 ) -> JobReport:
     """Add the shards of the bucket ``source`` to a result, in the order and sizes of its spec.
 
-    ``manifest``: of the newest version of the result, in the bucket ``place``. ``source``: of a
-    result of a join, a bucket for each input by name. ``template``: of the shards that go in; None:
-    all. ``output_format``: of the new shards; None: the names of the result go on.
-    ``duplicate_keys``: as in a spec, also about keys that the result has; None: as in its spec. In
-    one commit, with a manifest that lists the whole result. Raises ``DsortError``: the result is as
-    it was then.
+    ``result``: the newest version, in any form that :func:`verify` takes, in the bucket ``place``
+    (None: where the manifest is). ``source``: of a result of a join, a bucket for each input by
+    name. ``template``: of the shards that go in; None: all. ``output_format``: of the new shards;
+    None: the names of the result go on. ``duplicate_keys``: as in a spec, also about keys that the
+    result has; None: as in its spec. In one commit. Raises ``DsortError``: the result is as it was.
     """
     from dsort.amendments import append_fields
 
     options = options or default_options()
+    manifest, place = read_result(result, options, place)
     base = parse_manifest(manifest)
     fields = append_fields(
         base,
-        place,
+        place or base.spec.output_bck.uri,
         source,
         template=template,
         output_format=output_format,
@@ -363,7 +358,7 @@ def resume_on_shard(
 
 def _refuse_unasked_program(options: RunOptions) -> None:
     if not options.may_run_code:
-        raise ForbiddenError(
+        raise CodeRefusedError(
             "on_shard of the job runs a program that the bucket names",
             hint="--run-code lets it, for a job that is yours",
         )
@@ -418,7 +413,7 @@ def plan(
 
 
 def verify(
-    manifest: bytes,
+    result: Result,
     *,
     output_uri: str | None = None,
     max_expansion: float | None = None,
@@ -429,7 +424,9 @@ def verify(
 ) -> VerifyReport:
     """Read a result and its inputs again, and say whether it is what its manifest and spec say.
 
-    ``manifest``: its bytes. ``output_uri``: where the result is now, if not where the spec says.
+    ``result``: what :func:`run` returned, the path or URI of a manifest or of a job's directory, a
+    bucket (its newest result), a job id, or the bytes of a manifest. ``output_uri``: where the
+    result is now, if not in the bucket of the manifest, or where the spec says.
     ``max_expansion``: a shard may hold so many times its length; None: inputs what the job allowed,
     outputs what the manifest says. ``run_code``: steps run the code that the manifest names once
     more, and the records that they make are compared. What is wrong is in the report; raised is
@@ -437,6 +434,8 @@ def verify(
     """
     from dsort.verification.verify import verify_result  # as much again as a job loads
 
+    options = options or default_options()
+    manifest, output_uri = read_result(result, options, output_uri)
     return verify_result(
         manifest,
         output_uri=output_uri,
@@ -559,18 +558,20 @@ def _open_all(
 ) -> tuple[Bucket, Bucket]:
     """(what is read, what is written)."""
 
-    def opened(place: BucketPlace) -> Bucket:
-        return _open(place.ref, options, stop)
+    def opened(place: BucketPlace, *, reads: bool = False) -> Bucket:
+        return _open(place.ref, options, stop, reads=reads)
 
-    return open_both(sources, targets, opened)
+    return open_both(sources, targets, partial(opened, reads=True), opened)
 
 
-def _open(ref: BucketRef, options: RunOptions, stop: StopFlag | None) -> Bucket:
+def _open(
+    ref: BucketRef, options: RunOptions, stop: StopFlag | None, *, reads: bool = False
+) -> Bucket:
     return open_bucket(
         ref,
         root=options.root,
         limits=store_limits(ref, options),
-        policy=options.fetch,
+        policy=options.fetch if reads else options.output_fetch,
         pause=stop.pause if stop is not None else None,
     )
 

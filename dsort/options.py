@@ -43,6 +43,18 @@ class RunOptions:
     runs_code: bool | None = None  # whether steps may run code; None = not if there is ``fetch``
     fetch: FetchPolicy | None = None  # what a spec of somebody else's may touch; None = all
 
+    def __post_init__(self) -> None:
+        """Texts do as paths."""
+        for name in ("root", "scratch"):
+            given = getattr(self, name)
+            if given is not None and not isinstance(given, Path):
+                object.__setattr__(self, name, Path(given))
+
+    @property
+    def output_fetch(self) -> FetchPolicy | None:
+        """``fetch``, for buckets that the job writes to."""
+        return None if self.fetch is None else self.fetch.for_outputs()
+
     @property
     def may_run_code(self) -> bool:
         """Whether steps may run the code that the spec names."""

@@ -11,8 +11,8 @@ import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
-from itertools import islice
+from functools import cached_property
+from itertools import chain, islice
 from typing import Final
 
 import numpy as np
@@ -24,7 +24,10 @@ from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import FormedRecords, form_records
 from dsort.errors import InputError
 from dsort.naming.names import readable
+from dsort.reading.keys import KEYS_COMPARED_MAX, KeySequence, near_keys
 from dsort.reading.shard_reader import ShardReader
+from dsort.reading.table_records import TableRecords
+from dsort.reading.table_summary import summarise_table
 from dsort.storage.bucket import Bucket
 from dsort.workers.decoded import DecodingRules
 from dsort.workers.source import ShardBytes
@@ -34,8 +37,7 @@ __all__ = ["ShardContents", "ShardPart", "inspect_object", "open_contents"]
 BUFFER_BYTES: Final = 1 << 20
 DECODING_BYTES: Final = 128 << 20
 """Of a compressed shard all has to be decoded; this is also what a decoder may refer back over."""
-NEAR_KEYS_MAX: Final = 3
-KEYS_COMPARED_MAX: Final = 20_000
+NAMES_COMPARED_MAX: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,29 +63,24 @@ class ShardContents:
 
     def named(self, text: str) -> ShardPart:
         """The member ``text``, or the record with that key. ``InputError`` names what is near."""
-        wanted = text.encode("utf-8", "surrogateescape")
-        members, records = self._members()
-        names = members.names.tolist()
         file = self.member(text)
         if file is not None:
             return file
-        keys = records.keys.tolist()
-        found = [number for number, key in enumerate(keys) if key == wanted]
-        if found:
-            return ShardPart(self._rows(found[0]), len(found) - 1)
-        known = (readable(each) for each in (*islice(keys, KEYS_COMPARED_MAX), *names[:1000]))
-        near = get_close_matches(text, dict.fromkeys(known), NEAR_KEYS_MAX)
-        hint = f"near: {', '.join(near)}" if near else ""
+        numbers = self._keys.numbers_of(text)
+        if numbers:
+            return ShardPart(self._rows(numbers[0]), len(numbers) - 1)
+        names = (name for name, _ in islice(self.files(), NAMES_COMPARED_MAX))
         raise InputError(
             f"shard {self._shard.name} has no record and no member {text}",
-            hint=hint or f"`dsort inspect` lists its {len(keys):,} records",
+            hint=near_keys(text, chain(islice(self._keys, KEYS_COMPARED_MAX), names))
+            or f"`dsort inspect` lists its {len(self._keys):,} records",
         )
 
     def member(self, name: str) -> ShardPart | None:
         """The first file that is called exactly so; None if there is none."""
-        members, records = self._members()
-        names, wanted = members.names.tolist(), name.encode("utf-8", "surrogateescape")
-        found = [row for row in records.member_rows.tolist() if names[row] == wanted]
+        _, records = self._members()
+        rows = self._names.numbers_of(name)
+        found = records.member_rows[np.isin(records.member_rows, rows)].tolist()
         return ShardPart((found[0],), len(found) - 1) if found else None
 
     def files(self) -> Iterator[tuple[str, int]]:
@@ -91,21 +88,19 @@ class ShardContents:
         escapes."""
         members, _ = self._members()
         for row in np.flatnonzero(members.kind == MemberKind.FILE).tolist():
-            name = members.names[row].decode("utf-8", "surrogateescape")
-            yield name, int(members.payload_bytes[row])
+            yield self._name(row), self._size(row)
 
     def size_bytes(self, part: ShardPart) -> int:
         """How long the payloads are together."""
-        members, _ = self._members()
-        return sum(int(members.payload_bytes[row]) for row in part.rows)
+        return sum(map(self._size, part.rows))
 
     def numbered(self, number: int) -> ShardPart:
         """The record ``number``, from 0 on, in the order of ``dsort inspect``."""
-        _, records = self._members()
-        if not 0 <= number < len(records.keys):
+        count = len(self._keys)
+        if not 0 <= number < count:
             raise InputError(
-                f"shard {self._shard.name} has {len(records.keys):,} records, none is number "
-                f"{number:,}: the first is number 0"
+                f"shard {self._shard.name} has {count:,} records, none is number {number:,}: the "
+                "first is number 0"
             )
         return ShardPart(self._rows(number))
 
@@ -116,17 +111,32 @@ class ShardContents:
 
     def as_tar(self, part: ShardPart) -> Iterator[memoryview | bytes]:
         """The members as a tar of their own, in pieces."""
-        members, _ = self._members()
         container = container_of(".tar")
         stored_bytes = 0
         for row in part.rows:
-            info = tarfile.TarInfo(members.names[row].decode("utf-8", "surrogateescape"))
-            info.size = int(members.payload_bytes[row])
+            info = tarfile.TarInfo(self._name(row))
+            info.size = self._size(row)
             yield info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
             yield from self._payload(row)
             yield bytes(-info.size % tarfile.BLOCKSIZE)
             stored_bytes += info.size
         yield bytes(container.end_bytes(len(part.rows), 0, stored_bytes))
+
+    @cached_property
+    def _keys(self) -> KeySequence:
+        """The key of each record."""
+        return KeySequence.of_column(self._members()[1].keys)
+
+    @cached_property
+    def _names(self) -> KeySequence:
+        """The name of each member."""
+        return KeySequence.of_column(self._members()[0].names)
+
+    def _name(self, row: int) -> str:
+        return self._names[row]
+
+    def _size(self, row: int) -> int:
+        return int(self._members()[0].payload_bytes[row])
 
     def _rows(self, number: int) -> tuple[int, ...]:
         _, records = self._members()
@@ -156,6 +166,51 @@ class ShardContents:
         return self._scanned
 
 
+class _TableContents(ShardContents):
+    """The same of a table. Row ``r`` is cell ``r % width`` of record ``r // width``."""
+
+    @cached_property
+    def _table(self) -> TableRecords:
+        return TableRecords(self._shard)
+
+    @cached_property
+    def _keys(self) -> KeySequence:
+        return self._table.keys
+
+    def member(self, name: str) -> ShardPart | None:
+        for extension in ("", *(f".{column}" for _, column in self._table.columns)):
+            if not name.endswith(extension):
+                continue
+            numbers = self._keys.numbers_of(name.removesuffix(extension))
+            for place, number in enumerate(numbers, 1):
+                for row in self._rows(number):
+                    if self._name(row) == name:
+                        return ShardPart((row,), len(numbers) - place)
+        return None
+
+    def files(self) -> Iterator[tuple[str, int]]:
+        for _, cells in self._table.records():
+            for name, content in cells:
+                yield name, len(content)
+
+    def _rows(self, number: int) -> tuple[int, ...]:
+        first = number * self._table.width
+        return tuple(range(first, first + len(self._table.cells(number)[1])))
+
+    def _cell(self, row: int) -> tuple[str, bytes]:
+        number, place = divmod(row, self._table.width)
+        return self._table.cells(number)[1][place]
+
+    def _name(self, row: int) -> str:
+        return self._cell(row)[0]
+
+    def _size(self, row: int) -> int:
+        return len(self._cell(row)[1])
+
+    def _payload(self, row: int) -> Iterator[memoryview | bytes]:
+        yield self._cell(row)[1]
+
+
 @contextmanager
 def open_contents(
     bucket: Bucket, name: str, *, max_expansion: float = EXPANSION_MAX_DEFAULT
@@ -164,7 +219,7 @@ def open_contents(
     if it cannot be read; what is looked for in it raises ``CorruptShardError`` if it is no shard.
     """
     with _opened(bucket, name, max_expansion) as shard:
-        yield ShardContents(shard)
+        yield (_TableContents if shard.container.is_columnar else ShardContents)(shard)
 
 
 def inspect_object(
@@ -175,6 +230,14 @@ def inspect_object(
     ``StorageError`` if it cannot be read, ``CorruptShardError`` if it is no whole shard.
     """
     with _opened(bucket, name, max_expansion) as shard:
+        if shard.container.is_columnar:
+
+            @contextmanager
+            def reopened() -> Iterator[TableRecords]:
+                with _opened(bucket, name, max_expansion) as again:
+                    yield TableRecords(again)
+
+            return summarise_table(TableRecords(shard), shard.file_bytes, reopened)
         members = shard.members()
         targets = {}
         for row in np.flatnonzero(members.kind == MemberKind.SYMLINK).tolist():

@@ -32,10 +32,10 @@ from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.errors import DsortError, JobConflictError, SpecError, StorageError, TransformError
 from dsort.job.finished import report_of_manifest
 from dsort.job.gc import tidy_finished
+from dsort.job.job_ids import new_job_id
 from dsort.job.layout import journal_prefix, manifest_name
 from dsort.job.manifest import parse_manifest
 from dsort.job.resources import workers_here
-from dsort.job.setup import new_job_id
 from dsort.options import RunOptions, default_options, open_with_settings
 from dsort.scratch.nodes import boot_id
 from dsort.storage.bucket import Bucket
@@ -197,7 +197,7 @@ def _state(directory: Path) -> dict[str, Any]:
         known = all(type(state[name]) is str for name in ("job_id", "seed"))
         if known and state["boot_id"] == boot:
             return dict(state)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass
     return _begin(directory)
 

@@ -30,7 +30,8 @@ def inspect_shard(
     bucket, name = find_shard(shard, root)
     summary = inspect_object(open_argument(bucket, root=root), name, max_expansion=max_expansion)
     if as_json:
-        output.write_json(summary.to_dict())
+        records = (record.to_dict() for record in summary.records)
+        output.write_json_list(summary.to_dict(with_records=False), "records", records)
         return
     output.write(_overview(summary))
     shown = summary.records if show_all else summary.records[:ROWS_SHOWN]
@@ -42,13 +43,11 @@ def inspect_shard(
 
 
 def _overview(summary: ShardSummary) -> str:
-    sizes = [record.payload_bytes for record in summary.records]
     record_sizes = ""
-    if sizes:
-        average = output.size(sum(sizes) // len(sizes))
-        record_sizes = (
-            f"{output.size(min(sizes))} to {output.size(max(sizes))}, {average} on average"
-        )
+    if summary.records:
+        smallest, largest, total = summary.record_bytes
+        average = output.size(total // len(summary.records))
+        record_sizes = f"{output.size(smallest)} to {output.size(largest)}, {average} on average"
     extensions = sorted(summary.extensions.items(), key=lambda item: (-item[1], item[0]))
     pairs = [
         ("shard", output.printable(summary.shard)),

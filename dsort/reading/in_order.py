@@ -12,7 +12,7 @@ import numpy as np
 
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
 from dsort.data.adjacent import adjacent_records
-from dsort.data.columns import Int64s
+from dsort.data.columns import Int64s, are_all_rows, row_numbers
 from dsort.data.index import Segments
 from dsort.data.members import MemberTable
 from dsort.errors import ChangedInputError, ShardEndError
@@ -21,6 +21,7 @@ from dsort.job.events import JobReport
 from dsort.options import RunOptions, default_options
 from dsort.reading.places import ShardPlace, find_shards
 from dsort.reading.shard_reader import ShardReader
+from dsort.reading.table_records import TableRecords
 from dsort.sizes import format_bytes
 from dsort.stop_flag import StopFlag
 from dsort.workers.conversion import payload_table
@@ -31,6 +32,7 @@ __all__ = ["ShardRecord", "read_shards"]
 
 BUFFER_BYTES: Final = 64 << 20
 """A shard that is no larger is read in one piece; of a larger one the headers are read first."""
+AT_ONCE: Final = 1 << 14
 _SHOWN_MAX: Final = 3
 
 
@@ -79,7 +81,8 @@ def read_shards(
     - a list of shards.
 
     Paths are relative to the data root: the current directory, unless settings or ``options`` say
-    otherwise. Of ``options`` only ``root`` and ``settings`` matter.
+    otherwise. Of ``options`` only ``root``, ``settings`` and ``memory_max_bytes`` matter: a quarter
+    of the last is what a zstd frame may refer back over, up to 128 MiB (default: 64 MiB).
 
     ::
 
@@ -101,13 +104,13 @@ def read_shards(
     """
     options = options or default_options()
     shards = find_shards(where, job_id, options)
-    return _records(shards, stop, DecodingRules(max_expansion))
+    reader = ShardReader(BUFFER_BYTES, stop, memory_max_bytes=options.memory_max_bytes)
+    return _records(shards, reader, DecodingRules(max_expansion))
 
 
 def _records(
-    shards: Iterator[ShardPlace], stop: StopFlag | None, decoding: DecodingRules
+    shards: Iterator[ShardPlace], reader: ShardReader, decoding: DecodingRules
 ) -> Iterator[ShardRecord]:
-    reader = ShardReader(BUFFER_BYTES, stop)
     for shard in shards:
         with reader.open(shard.bucket, shard.name, decoding) as opened:
             if shard.size_bytes is not None and opened.file_bytes != shard.size_bytes:
@@ -116,6 +119,10 @@ def _records(
                     f"its manifest says {shard.size_bytes:,}",
                     hint="fetch or make it again; `dsort verify` compares all of the result",
                 )
+            if opened.container.is_columnar:
+                for key, cells in TableRecords(opened).records():
+                    yield ShardRecord(key, dict(cells), shard.name)
+                continue
             members = opened.members()
             if members.notes.shortfall:
                 raise ShardEndError(
@@ -127,21 +134,26 @@ def _records(
 
 def _of_shard(shard: ShardBytes, members: MemberTable) -> Iterator[ShardRecord]:
     records = adjacent_records(members)
-    names = members.names.take(records.rows).tolist()
     contents = _contents(shard, members, records.rows)
-    bounds = pairwise(records.offsets.tolist())
-    for (first, stop), key_bytes in zip(bounds, records.key_bytes.tolist(), strict=True):
-        own = [_text(name) for name in names[first:stop]]
-        key = _text(names[first][:key_bytes])
-        yield ShardRecord(
-            key, dict(zip(own, islice(contents, stop - first), strict=True)), shard.name
-        )
+    for begin in range(0, len(records.key_bytes), AT_ONCE):
+        bounds = records.offsets[begin : begin + AT_ONCE + 1]
+        names = members.names.take(records.rows[bounds[0] : bounds[-1]]).tolist()
+        ends = pairwise((bounds - bounds[0]).tolist())
+        key_bytes = records.key_bytes[begin : begin + AT_ONCE].tolist()
+        for (first, stop), own_bytes in zip(ends, key_bytes, strict=True):
+            own = [_text(name) for name in names[first:stop]]
+            key = _text(names[first][:own_bytes])
+            yield ShardRecord(
+                key, dict(zip(own, islice(contents, stop - first), strict=True)), shard.name
+            )
 
 
 def _contents(shard: ShardBytes, members: MemberTable, rows: Int64s) -> Iterator[bytes]:
     """The content of each of ``rows`` of a bare table, in their order."""
-    start, length = members.payload_start[rows], members.payload_bytes[rows]
-    offsets = np.arange(len(rows) + 1, dtype=np.int64)
+    start, length = members.payload_start, members.payload_bytes
+    if not are_all_rows(rows, len(members)):
+        start, length = start[rows], length[rows]
+    offsets = row_numbers(len(rows) + 1)
     payload = Segments(offsets, start, length, np.zeros(0, np.uint8))
     for window in shard.windows(payload):
         if window.stop == window.row and start[window.row] >= 0:  # larger than the buffer

@@ -21,6 +21,8 @@ from dsort.storage.bucket import ObjectInfo
 __all__ = ["IndexCache", "default_cache"]
 
 INDEX_BYTES_MAX: Final = 1 << 30
+FILE_BYTES: Final = 64
+"""About what it takes to write a file of a shard into an index."""
 COUNTED_BYTES_MIN: Final = 64 << 10
 """As much each file counts at least, where all may have so many: there are few to look through."""
 
@@ -51,9 +53,10 @@ class IndexCache:
             return None
         with contextlib.suppress(OSError, StorageError, ValueError):
             with path.open("rb") as file:
-                if os.fstat(file.fileno()).st_size > INDEX_BYTES_MAX:
+                size_bytes = os.fstat(file.fileno()).st_size
+                if size_bytes > INDEX_BYTES_MAX:
                     return None
-                data = file.read(INDEX_BYTES_MAX)
+                data = file.read(size_bytes)  # Python allocates as much as it may read
             if self._bytes_max is not None:
                 os.utime(path)
             return RecordIndex.from_bytes(data, str(path), info.size_bytes)
@@ -63,6 +66,9 @@ class IndexCache:
         """Keep the index of the shard ``info``. The file appears whole."""
         path = self._path(bucket_uri, info)
         if path is None:
+            return
+        most = INDEX_BYTES_MAX if self._bytes_max is None else self._bytes_max // 2
+        if len(index.size) * FILE_BYTES > most:  # to find out how long it is would take as much
             return
         data = index.to_bytes()
         if self._bytes_max is not None and len(data) > self._bytes_max // 2:

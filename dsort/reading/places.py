@@ -11,26 +11,22 @@ from pathlib import Path
 from typing import Final
 
 from dsort.containers.registry import DEFAULT_EXTENSION, check_supported, is_supported
-from dsort.errors import InputError, MissingShardError, ObjectNotFoundError, SpecError
+from dsort.errors import MissingShardError, ObjectNotFoundError, SpecError, StorageError
 from dsort.job.events import JobReport
-from dsort.job.layout import MANIFEST, manifest_name
+from dsort.job.job_ids import moment_of_id
 from dsort.job.manifest import StoredManifest, parse_manifest
 from dsort.naming.inputs import expand_inputs
-from dsort.naming.names import INTERNAL_PART, archive_extension, first_few, is_internal
+from dsort.naming.names import archive_extension, first_few, is_internal
 from dsort.options import RunOptions, open_result, open_with_settings
+from dsort.reading.results import OF_A_JOB, FoundJob, find_result
 from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.open import parse_address
 from dsort.storage.ref import BucketRef
-from dsort.storage.small_objects import read_small
 
 __all__ = ["ShardPlace", "Where", "find_shard", "find_shards"]
 
-MANIFEST_BYTES_MAX: Final = 4 << 30
 NAMES_A_BATCH: Final = 10_000
 _SHOWN_MAX: Final = 3
-_MANIFEST: Final = re.compile(
-    rf"(?:(.*)/)?{re.escape(INTERNAL_PART)}/([^/]+)/{re.escape(MANIFEST)}", re.DOTALL
-)
 _TEMPLATE: Final = re.compile(r"[{@]|%[0-9]*d")
 
 Where = str | Path | JobReport | Sequence[str | Path]
@@ -52,12 +48,10 @@ class ShardPlace:
 def find_shards(where: Where, job_id: str | None, options: RunOptions) -> Iterator[ShardPlace]:
     """The shards of ``where``, which is as :func:`dsort.read_shards` takes it. ``InputError`` and
     its children, ``SpecError``, ``StorageError``."""
-    if isinstance(where, JobReport):
-        if where.manifest_name is None:
-            raise InputError(f"job {where.job_id} has no result: it is {where.state}")
-        return _result(where.output_uri, where.manifest_name, options)
+    if isinstance(where, JobReport) or (isinstance(where, (str, Path)) and job_id is not None):
+        return _of_result(find_result(where, options, job_id=job_id), options)
     if isinstance(where, (str, Path)):
-        return _one_place(str(where), job_id, options)
+        return _one_place(str(where), options)
     return _listed(where, options)
 
 
@@ -72,17 +66,13 @@ def _listed(where: Sequence[str | Path], options: RunOptions) -> Iterator[ShardP
     return (ShardPlace(buckets[ref], name) for ref, name in places)
 
 
-def _one_place(text: str, job_id: str | None, options: RunOptions) -> Iterator[ShardPlace]:
-    if job_id is not None:
-        return _result(text, manifest_name(job_id), options)
-    in_place = _MANIFEST.fullmatch(text)
-    if in_place is not None:
-        return _result(in_place[1] or ".", manifest_name(in_place[2]), options)
-    if text.endswith(".json"):
-        ref, name = _object(text, options)
-        manifest = _manifest(_open(ref, options), name)
-        bucket = _open(manifest.spec.output_bck, options)
-        return _of_manifest(manifest, open_result(manifest.spec, bucket, options))
+def _one_place(text: str, options: RunOptions) -> Iterator[ShardPlace]:
+    if text.endswith(".json") or OF_A_JOB.fullmatch(text):
+        return _of_result(find_result(text, options), options)
+    if _is_bucket(text, options):
+        return _of_bucket(_open(text, options))
+    if moment_of_id(text):
+        return _of_result(find_result(text, options), options)
     head, slash, tail = text.rpartition("/")
     at = _TEMPLATE.search(text)
     if at is not None:
@@ -93,20 +83,30 @@ def _one_place(text: str, job_id: str | None, options: RunOptions) -> Iterator[S
     return _of_bucket(_open(text, options))
 
 
-def _result(where: str | BucketRef, name: str, options: RunOptions) -> Iterator[ShardPlace]:
-    bucket = _open(where, options)
-    manifest = _manifest(bucket, name)
-    return _of_manifest(manifest, open_result(manifest.spec, bucket, options))
-
-
-def _manifest(bucket: Bucket, name: str) -> StoredManifest:
+def _is_bucket(text: str, options: RunOptions) -> bool:
+    """Whether ``text`` is a bucket though it is called as a shard, or a template, may be: there is
+    a directory, or there are objects below it and none of that name."""
     try:
-        return parse_manifest(read_small(bucket, name, bytes_max=MANIFEST_BYTES_MAX))
-    except ObjectNotFoundError:
-        raise InputError(
-            f"there is no manifest {name} in {bucket.uri}",
-            hint="only a finished job has one; `dsort ls` shows the jobs of a bucket",
-        ) from None
+        ref = _place(text, options)
+    except SpecError:
+        return False
+    if ref.scheme == "file":
+        return Path(ref.path).is_dir()
+    if "/" not in ref.path or not archive_extension(text) or _TEMPLATE.search(text):
+        return "/" not in ref.path
+    holder, name = _object(text, options)
+    try:
+        if _open(holder, options).stat_many([name]):
+            return False
+        return next(iter(_open(ref, options).list("")), None) is not None
+    except StorageError:  # not every store lists
+        return False
+
+
+def _of_result(found: FoundJob, options: RunOptions) -> Iterator[ShardPlace]:
+    manifest = parse_manifest(found.read())
+    bucket = found.bucket if found.in_place else _open(manifest.spec.output_bck, options)
+    return _of_manifest(manifest, open_result(manifest.spec, bucket, options))
 
 
 def _of_manifest(manifest: StoredManifest, bucket: Bucket) -> Iterator[ShardPlace]:
@@ -118,7 +118,7 @@ def _of_manifest(manifest: StoredManifest, bucket: Bucket) -> Iterator[ShardPlac
 
 def _of_bucket(bucket: Bucket) -> Iterator[ShardPlace]:
     if not bucket.exists():
-        raise MissingShardError(f"there is no bucket {bucket.uri}")
+        raise ObjectNotFoundError(f"there is no bucket {bucket.uri}")
     found = [info for info in bucket.list("") if _is_shard(info.name)]
     if not found:
         raise MissingShardError(f"there is no shard in {bucket.uri}")

@@ -14,9 +14,10 @@ from typing import Any, Final
 import numpy as np
 
 from dsort.data.adjacent import adjacent_records
-from dsort.data.columns import BytesColumn, Int64s, cut_rows
+from dsort.data.columns import BytesColumn, Int64s, are_all_rows, cut_rows
 from dsort.data.members import MemberTable
 from dsort.errors import StorageError
+from dsort.reading.keys import AT_ONCE, KeySequence
 from dsort.scratch.columns import ColumnFile, columns_bytes
 
 __all__ = ["RecordIndex"]
@@ -49,6 +50,9 @@ class RecordIndex:
         such, it is not kept."""
         records = adjacent_records(members)
         rows = records.rows
+        if are_all_rows(rows, len(members)):
+            start, size = members.payload_start, members.payload_bytes
+            return cls(records.offsets, records.key_bytes, members.names, start, size), rows
         return cls(
             records.offsets,
             records.key_bytes,
@@ -59,17 +63,25 @@ class RecordIndex:
 
     def numbers_of(self, key: bytes) -> list[int]:
         """The numbers of the records with ``key``."""
-        near = np.flatnonzero(self.key_bytes == len(key))
-        keys = cut_rows(
-            self.names.blob, self.names.offsets[self.offsets[near]], self.key_bytes[near]
-        )
-        return [row for row, own in zip(near.tolist(), keys.tolist(), strict=True) if own == key]
+        found: list[int] = []
+        for first in range(0, len(self), AT_ONCE):
+            keys = self._keys(first, min(first + AT_ONCE, len(self)))
+            found += [number for number, own in enumerate(keys, first) if own == key]
+        return found
 
-    def keys(self) -> list[str]:
-        """The key of each record; what is not UTF-8 carries surrogate escapes."""
-        starts = self.names.offsets[self.offsets[:-1]]
-        keys = cut_rows(self.names.blob, starts, self.key_bytes)
-        return [key.decode("utf-8", "surrogateescape") for key in keys.tolist()]
+    @cached_property
+    def keys(self) -> KeySequence:
+        """The key of each record."""
+        return KeySequence(len(self), self._key, self._keys)
+
+    def _key(self, number: int) -> bytes:
+        return self.names[int(self.offsets[number])][: int(self.key_bytes[number])]
+
+    def _keys(self, first: int, stop: int) -> list[bytes]:
+        files = self.offsets[first : stop + 1]
+        names = self.names.run(int(files[0]), int(files[-1]))
+        starts = names.offsets[files[:-1] - files[0]]
+        return cut_rows(names.blob, starts, self.key_bytes[first:stop]).tolist()
 
     @classmethod
     def joined(cls, parts: Iterable[RecordIndex]) -> RecordIndex:

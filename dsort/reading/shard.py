@@ -11,7 +11,6 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -30,22 +29,30 @@ from dsort.errors import ChangedInputError, CorruptShardError, InputError, Shard
 from dsort.html_tables import members_html
 from dsort.naming.names import readable
 from dsort.options import RunOptions, default_options
+from dsort.reading.keys import KeySequence, near_keys
 from dsort.reading.places import ShardPlace, find_shard
 from dsort.reading.record_index import RecordIndex
 from dsort.reading.shard_reader import ShardReader
+from dsort.reading.table_records import TableRecords
 from dsort.sizes import format_bytes
 from dsort.stop_flag import StopFlag
 from dsort.workers.decoded import DecodingRules
 from dsort.workers.source import ShardBytes
 
-__all__ = ["Files", "NoSuchRecordError", "Record", "Shard", "extension_of", "open_shard"]
+__all__ = [
+    "WHOLE_BYTES",
+    "Files",
+    "NoSuchRecordError",
+    "Record",
+    "Shard",
+    "extension_of",
+    "open_shard",
+]
 
 HEADERS_BYTES: Final = 1 << 20
 """A shard that is no larger is read in one piece, of a larger one the headers are read first."""
 WHOLE_BYTES: Final = 128 << 20
 """The same of shards that tell where payloads are in many places, or have to be decoded."""
-NEAR_KEYS_MAX: Final = 3
-KEYS_COMPARED_MAX: Final = 20_000
 PIECE_BYTES: Final = 1 << 20
 SPARE_BYTES_MAX: Final = 64 << 10
 """Members of one record are read at once, if what lies between them is no more than that."""
@@ -60,7 +67,7 @@ class _Contents:
     index: RecordIndex
     odd: MemberTable | None
     rows: Int64s
-    keys: list[str]
+    keys: KeySequence
 
 
 class Files(Protocol):
@@ -196,7 +203,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
     @property
     def keys(self) -> Sequence[str]:
         """The key of each record."""
-        return self._contents.keys
+        return self._keys
 
     @property
     def bytes_read(self) -> int:
@@ -205,13 +212,13 @@ class Shard(ClosesOnExit, Sequence[Record]):
 
     def numbers_of(self, key: str) -> tuple[int, ...]:
         """The numbers of the records with ``key``."""
-        return tuple(self._numbers.get(key, ()))
+        return tuple(self._keys.numbers_of(key))
 
     def __len__(self) -> int:
-        return len(self._contents.keys)
+        return len(self._keys) if self._table is None else len(self._table)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._numbers
+        return key in self._keys
 
     @overload
     def __getitem__(self, at: int | str) -> Record: ...
@@ -238,6 +245,22 @@ class Shard(ClosesOnExit, Sequence[Record]):
 
     # -- what is in it ---------------------------------------------------------------------------
 
+    @property
+    def _keys(self) -> KeySequence:
+        return self._contents.keys if self._table is None else self._table.keys
+
+    @cached_property
+    def _table(self) -> TableRecords | None:
+        """The rows of a table; None for a shard that is none."""
+        with self._lock:
+            known: TableRecords | None = self.__dict__.get("_table")  # by another thread, meanwhile
+            shard = self._open_bytes()
+            if known is not None or not shard.container.is_columnar:
+                return known
+            table = TableRecords(shard)
+            self._check_count(len(table))
+            return table
+
     @cached_property
     def _contents(self) -> _Contents:
         with self._lock:
@@ -259,36 +282,38 @@ class Shard(ClosesOnExit, Sequence[Record]):
             is_decoded = shard.codec is not None or members.compressed_bytes is not None
             if is_decoded or shard.container.has_checksums or bool((index.start < 0).any()):
                 odd = members
-        keys, wanted = index.keys(), self._place.records
-        if wanted is not None and wanted != len(keys):
+        self._check_count(len(index))
+        return _Contents(index, odd, rows, index.keys)
+
+    def _check_count(self, count: int) -> None:
+        wanted = self._place.records
+        if wanted is not None and wanted != count:
             raise ChangedInputError(
-                f"shard {self.name} has {len(keys):,} records, its manifest says {wanted:,}",
+                f"shard {self.name} has {count:,} records, its manifest says {wanted:,}",
                 hint="fetch or make it again; `dsort verify` compares all of the result",
             )
-        return _Contents(index, odd, rows, keys)
 
     @property
     def record_index(self) -> RecordIndex | None:
         """Where its records are, if their content is stored as it is."""
+        if self._table is not None:
+            return None
         return self._contents.index if self._contents.odd is None else None
 
-    @cached_property
-    def _numbers(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
-        for number, key in enumerate(self._contents.keys):
-            found.setdefault(key, []).append(number)
-        return found
-
     def _number_of(self, key: str) -> int:
-        numbers = self._numbers.get(key)
+        numbers = self._keys.numbers_of(key)
         if numbers:
             return numbers[0]
-        near = get_close_matches(key, islice(self._numbers, KEYS_COMPARED_MAX), NEAR_KEYS_MAX)
-        hint = f"near: {', '.join(near)}" if near else f"it has {len(self):,} records"
+        hint = near_keys(key, self._keys) or f"it has {len(self):,} records"
         raise NoSuchRecordError(f"shard {self.name} has no record {key}", hint=hint)
 
     def record(self, number: int, files: Files | None = None) -> Record:
         """Record ``number``. ``files``: what it reads its members from, if not from this shard."""
+        if self._table is not None:
+            key, cells = self._table.cells(number)
+            sizes = {name: len(content) for name, content in cells}
+            first = number * self._table.width
+            return Record(files or self, self.name, number, key, first, sizes)
         contents, index = self._contents, self._contents.index
         first, stop = index.offsets[number : number + 2].tolist()
         names = map(_text, index.names.run(first, stop).tolist())
@@ -299,6 +324,9 @@ class Shard(ClosesOnExit, Sequence[Record]):
 
     def read_files(self, first: int, count: int) -> list[bytes]:
         """The content of some files, in one read where they are near to one another."""
+        if self._table is not None:
+            row, place = divmod(first, self._table.width)
+            return [content for _, content in self._table.cells(row)[1][place : place + count]]
         contents, index = self._contents, self._contents.index
         start, size = index.start[first : first + count], index.size[first : first + count]
         low = int(start.min()) if count else 0
@@ -312,6 +340,11 @@ class Shard(ClosesOnExit, Sequence[Record]):
 
     def read_file(self, at: int, begin: int, bytes_max: int | None) -> bytes:
         """Bytes of file ``at``; all of it is read where it is compressed or has a checksum."""
+        if self._table is not None:
+            row, place = divmod(at, self._table.width)
+            content = self._table.cells(row)[1][place][1]
+            end = len(content) if bytes_max is None else max(begin, 0) + max(bytes_max, 0)
+            return content[max(begin, 0) : end]
         contents, index = self._contents, self._contents.index
         start, total = int(index.start[at]), int(index.size[at])
         begin = min(max(begin, 0), total)

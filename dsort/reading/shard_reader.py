@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
 
 from dsort.closing import ClosesOnExit
 from dsort.containers.base import Container, ContainerOptions
@@ -17,16 +19,28 @@ from dsort.workers.source import ShardBytes
 
 __all__ = ["ShardReader"]
 
+MEMORY_BYTES_DEFAULT: Final = 256 << 20
+WINDOW_SHARE: Final = 4
+"""zstd --long=27 wants 128 MiB, which are there of 512."""
+
 
 class ShardReader:
     """Opens shards for reading, counts the bytes, and stops where the user asks for it."""
 
     def __init__(
-        self, buffer_bytes: int, stop: StopFlag | None, options: ContainerOptions | None = None
+        self,
+        buffer_bytes: int,
+        stop: StopFlag | None,
+        options: ContainerOptions | None = None,
+        *,
+        memory_max_bytes: int | None = None,
     ) -> None:
-        """``options``: what the job says of how its shards are read."""
+        """``options``: what the job says of how its shards are read. ``memory_max_bytes``: how much
+        memory there is, of which a decoder may hold ``WINDOW_SHARE`` to refer back to; None:
+        ``MEMORY_BYTES_DEFAULT``."""
         self._options = options or ContainerOptions()
         self._buffer = PayloadBuffer(buffer_bytes)
+        self._window_bytes = (memory_max_bytes or MEMORY_BYTES_DEFAULT) // WINDOW_SHARE
         self._stop = stop
         self.bytes_read = 0
 
@@ -51,7 +65,7 @@ class ShardReader:
                 self._buffer,
                 mapped=False,
                 container=container,
-                decoding=decoding,
+                decoding=replace(decoding or DecodingRules(), window_bytes=self._window_bytes),
             )
             try:
                 yield shard

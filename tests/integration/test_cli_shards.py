@@ -224,6 +224,21 @@ def odd_shard(path: Path) -> None:
         member(archive, "link.txt", tarfile.SYMTYPE)
 
 
+@pytest.mark.parametrize("count", [0, 1, 999, 2500])
+def test_inspect_lists_any_number_of_records_in_one_document(
+    count: int, cli: CommandLine, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("x\n" * count)
+    done = cli("inspect", "a.txt", "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert done.out == json.dumps(found, indent=2) + "\n"
+    assert [each["key"] for each in found["records"]] == [f"a-{n:09d}" for n in range(count)]
+    for record in found["records"]:
+        assert record.keys() == {"key", "extensions", "payload_bytes"}
+        assert (record["extensions"], record["payload_bytes"]) == ([".txt"], 1)
+
+
 def test_inspect_names_what_is_odd(cli: CommandLine, tmp_path: Path) -> None:
     odd_shard(tmp_path / "odd.tar")
     summary = json.loads(cli("inspect", "odd.tar", "--json").out)
@@ -233,7 +248,7 @@ def test_inspect_names_what_is_odd(cli: CommandLine, tmp_path: Path) -> None:
     assert found["stray_members"] == (1, ["README"])
     assert found["duplicated_records"] == (1, ["d/b.jpg"])
     assert found["non_adjacent"][0] > 0
-    assert found["duplicate_keys"] == (1, ["d/b"])
+    assert found["duplicate_keys"] == (2, ["d/b", "d/b"])
     records = {each["key"]: each["extensions"] for each in summary["records"]}
     assert records["d/a"] == [".jpg", ".cls"]
     assert records["README"] == [""]

@@ -63,7 +63,7 @@ def test_a_spec_may_be_a_dict(spec: dsort.JobSpec) -> None:
     assert dsort.plan(FIELDS).records == 3
     assert dsort.run(FIELDS).records == 3
     with pytest.raises(SpecError, match=r"output_shard_size.*is not a size(?s:.*)unknown field"):
-        dsort.run(FIELDS | {"output_shard_size": "10.KB", "output_forma": "x"})
+        dsort.run(FIELDS | {"output_shard_size": "10,KB", "output_forma": "x"})
     with pytest.warns(UserWarning, match="older name"):
         dsort.plan({("bck" if name == "input_bck" else name): FIELDS[name] for name in FIELDS})
 

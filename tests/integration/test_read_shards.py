@@ -158,7 +158,7 @@ def test_a_shard_that_is_torn_is_refused(report: dsort.JobReport) -> None:
 def test_what_is_not_there_is_reported_at_once(report: dsort.JobReport) -> None:
     with pytest.raises(dsort.MissingShardError, match=r"2 shards are missing .* out-998.tar"):
         dsort.read_shards("out/out-{998..999}.tar")
-    with pytest.raises(dsort.MissingShardError, match="there is no bucket"):
+    with pytest.raises(dsort.errors.ObjectNotFoundError, match="there is no bucket"):
         dsort.read_shards("nowhere")
     with pytest.raises(dsort.InputError, match="no manifest"):
         dsort.read_shards("out", job_id="20200101-000000-abcdef")

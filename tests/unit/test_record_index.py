@@ -61,7 +61,7 @@ def test_what_is_damaged_is_refused_or_stays_inside_the_shard() -> None:
             continue
         assert (found.low >= 0).all()
         assert (found.high <= SIZE_BYTES).all()
-        assert len(found.keys()) == len(found)
+        assert len(list(found.keys)) == len(found)
     assert refused > 100
 
 
