@@ -18,7 +18,7 @@ from dsort.data.hashes import hash_keys
 from dsort.data.joins import JoinRule
 from dsort.data.members import MemberTable
 from dsort.data.numbered import are_positions
-from dsort.data.records import FormedRecords, form_records
+from dsort.data.records import LAST_IS_KEPT, FormedRecords, form_records
 from dsort.errors import CorruptShardError, ShardEndError, TransformError
 from dsort.job.code_again import CodeAgain
 from dsort.job.manifest import ManifestInput
@@ -313,7 +313,9 @@ class InputReader:
         members = compared.members(shard, members, config.stray_members)
         if config.unsafe_names == "rename":
             members = with_safe_names(shard, members, find_unsafe(shard, members))
-        records = form_records(members, config.stray_members)
+        records = form_records(
+            members, config.stray_members, keep_last=config.duplicated_records in LAST_IS_KEPT
+        )
         if self._steps:
             left = self._transformed(ordinal, shard, members, records)
             records = left.records

@@ -18,9 +18,9 @@ from dsort.containers.registry import container_of
 from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
 from dsort.data.members import MemberTable
 from dsort.errors import CorruptShardError, ObjectNotFoundError
-from dsort.job.manifest import ManifestOutput, StoredManifest
+from dsort.job.manifest import ManifestOutput, StoredManifest, wids_index_bytes
 from dsort.job.output_names import OutputNames
-from dsort.naming.names import readable
+from dsort.naming.names import readable, shortened
 from dsort.naming.patterns import LinearRegex
 from dsort.reading.shard_reader import ShardReader
 from dsort.storage.bucket import Bucket
@@ -330,29 +330,42 @@ class OutputReader:
 
 def check_index(
     data: bytes,
+    job_id: str,
     outputs: Sequence[ManifestOutput],
     md5: Mapping[str, str],
     name: str,
     findings: Findings,
 ) -> None:
-    """The wids index lists exactly the outputs, sorted by name, with their checksums and sizes.
-    ``md5``: of the shards that could be read."""
+    """The wids index says what the job wrote into it, and no more: all outputs, sorted by name,
+    with their checksums and sizes. ``md5``: of the shards that could be read."""
+    wanted = json.loads(
+        wids_index_bytes(job_id, outputs, [md5.get(shard.name, "") for shard in outputs])
+    )
     try:
-        listed = json.loads(data)["shardlist"]
-        rows = [(row["url"], row["nsamples"], row["filesize"], row["md5sum"]) for row in listed]
+        found = json.loads(data)
+        rows = {row["url"]: row for row in found["shardlist"]}
+        urls = [row["url"] for row in found["shardlist"]]
+        others = _differing(found | {"shardlist": wanted["shardlist"]}, wanted)
     except (RecursionError, ValueError, KeyError, TypeError):
         findings.problem("index", name, "", "is no wids index")
         return
-    known = {row[0]: row for row in rows}
-    wanted = sorted(outputs, key=lambda shard: shard.name.encode("utf-8", "surrogateescape"))
-    if [row[0] for row in rows] != [shard.name for shard in wanted]:
+    if others:
+        findings.problem("index", name, "", f"says otherwise than the job: {', '.join(others)}")
+    if urls != [row["url"] for row in wanted["shardlist"]]:
         findings.problem("index", name, "", "does not list the output shards, sorted by name")
-    for shard in wanted:
-        row = known.get(shard.name)
-        should = (shard.name, shard.records, shard.file_bytes, md5.get(shard.name))
-        if row is not None and shard.name in md5 and row != should:
-            text = f"the index {name} gives it other counts or another MD5 than it has"
-            findings.problem("index", shard.name, "", text)
+    for row in wanted["shardlist"]:
+        url = row["url"]
+        wrong = _differing(rows[url], row) if url in rows and url in md5 else []
+        if wrong:
+            text = f"the index {name} says otherwise than the shard: {', '.join(wrong)}"
+            findings.problem("index", url, "", text)
+
+
+def _differing(found: Mapping[str, object], wanted: Mapping[str, object]) -> list[str]:
+    """The fields of one of two JSON objects that the other has not, or has otherwise."""
+    texts = [{key: json.dumps(value) for key, value in each.items()} for each in (found, wanted)]
+    fields = sorted(texts[0].keys() | texts[1].keys())
+    return [shortened(key) for key in fields if texts[0].get(key) != texts[1].get(key)]
 
 
 def _is_plain(container: Container, members: MemberTable, size_bytes: int) -> bool:

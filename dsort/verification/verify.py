@@ -7,6 +7,7 @@ are sorted and compared; payload passes through one buffer.
 ====================  =============================================================================
 problem               what it means
 ====================  =============================================================================
+``replaced``          a later job gave shards of its own the names of the result's: nothing is read
 ``manifest``          the manifest contradicts itself, or its inputs are not in the spec's order
 ``missing_shard``     an output shard is not there
 ``corrupt_shard``     a shard cannot be read as a tar to its end
@@ -48,10 +49,11 @@ from dsort.data.tally import Tally
 from dsort.errors import CorruptShardError, InputError, ObjectNotFoundError
 from dsort.job.amend import read_removed
 from dsort.job.code_again import CodeAgain
-from dsort.job.events import Event, VerifyReport
+from dsort.job.events import Event, VerifyProblem, VerifyReport
 from dsort.job.files import files_of
 from dsort.job.inputs import resolve_inputs
 from dsort.job.manifest import ManifestOutput, StoredManifest, parse_manifest
+from dsort.job.replaced_results import Replacement, replacements
 from dsort.job.setup import load_keymap, load_steps, output_names
 from dsort.job.user_code import described_steps
 from dsort.loose_files.bucket import FilesBucket
@@ -120,6 +122,9 @@ def verify_result(
     where = output_uri or stored.spec.output_bck
     main = open_with_settings(where, root=options.root, settings=options.settings)
     outputs = open_result(stored.spec, main, options)
+    replaced = replacements(main, stored)
+    if replaced:
+        return _report_of_replaced(stored, outputs, replaced)
     reports, shared = [], _Shared(stored)
     for part in stored.parts():
         found = _Verification(
@@ -130,6 +135,26 @@ def verify_result(
                 found.run_code_again(options, stack)
             reports.append(found.run())
     return reports[0] if len(reports) == 1 else _of_all(stored.job_id, reports)
+
+
+def _report_of_replaced(
+    manifest: StoredManifest, outputs: Bucket, replaced: Sequence[Replacement]
+) -> VerifyReport:
+    """The report about a result that is gone: its shards are not compared, for they are others."""
+    problems = (VerifyProblem("replaced", each.names[0], "", each.words) for each in replaced)
+    return VerifyReport(
+        job_id=manifest.job_id,
+        output_uri=outputs.uri,
+        input_shards=len(manifest.inputs),
+        output_shards=len(manifest.outputs),
+        records=0,
+        members=0,
+        bytes_read=0,
+        elapsed_s=0.0,
+        problem_count=len(replaced),
+        problems=tuple(problems),
+        warnings=(),
+    )
 
 
 def _of_all(job_id: str, reports: Sequence[VerifyReport]) -> VerifyReport:
@@ -197,7 +222,10 @@ class _Verification:
         sizes = [BUFFER_BYTES_MIN, *(shard.bytes for shard in manifest.inputs)]
         sizes += [shard.file_bytes for shard in manifest.outputs]
         self._reader = ShardReader(
-            min(max(sizes), BUFFER_BYTES_MAX), stop, manifest.spec.container_options
+            min(max(sizes), BUFFER_BYTES_MAX),
+            stop,
+            manifest.spec.container_options,
+            memory_max_bytes=options.memory_max_bytes if options else None,
         )
         self._keymap = load_keymap(manifest.spec, Tally())
         self._steps = load_steps(manifest.spec, options)
@@ -442,7 +470,7 @@ class _Verification:
         spec, listed = self._manifest.spec, [shard.name for shard in self._manifest.inputs]
         try:
             found = [shard.name for shard in resolve_inputs(spec, self._inputs_bucket, Tally())]
-        except InputError:  # none is left: reported shard by shard
+        except (InputError, ObjectNotFoundError):  # none is left: reported shard by shard
             return
         ours, there = set(listed), set(found)
         if [name for name in found if name in ours] != [name for name in listed if name in there]:
@@ -490,7 +518,7 @@ class _Verification:
         except ObjectNotFoundError:
             self._findings.problem("index", name, "", "is not there")
             return
-        check_index(data, outputs, self._shared.md5, name, self._findings)
+        check_index(data, self._whole.job_id, outputs, self._shared.md5, name, self._findings)
 
     def _report(self, outputs: OutputTable) -> VerifyReport:
         return VerifyReport(

@@ -341,3 +341,42 @@ def test_all_problems_are_counted_and_the_first_are_named(tmp_path: Path) -> Non
     report = job.verify()
     assert report.problem_count == records + 1  # and the checksum
     assert len(report.problems) == PROBLEMS_MAX
+
+
+WIDS_DAMAGE: dict[str, tuple[Callable[[Any], object], str]] = {
+    "nsamples": (lambda index: index["shardlist"][0].update(nsamples=1), "shard"),
+    "nsamples as text": (lambda index: index["shardlist"][0].update(nsamples="15"), "shard"),
+    "nsamples as a fraction": (lambda index: index["shardlist"][0].update(nsamples=15.0), "shard"),
+    "filesize": (lambda index: index["shardlist"][0].update(filesize=1), "shard"),
+    "md5sum": (lambda index: index["shardlist"][0].update(md5sum="0" * 32), "shard"),
+    "md5sum missing": (lambda index: index["shardlist"][0].pop("md5sum"), "shard"),
+    "weight": (lambda index: index["shardlist"][0].update(weight=0), "shard"),
+    "url": (lambda index: index["shardlist"][0].update(url="other-0.tar"), "list"),
+    "a shard twice": (lambda index: index["shardlist"].append(index["shardlist"][0]), "list"),
+    "order": (lambda index: index["shardlist"].reverse(), "list"),
+    "a shard that is none": (lambda index: index["shardlist"].append([]), "list"),
+    "__kind__": (lambda index: index.update(__kind__="wids-shard-index-v9"), "index"),
+    "wids_version": (lambda index: index.update(wids_version=2), "index"),
+    "name": (lambda index: index.pop("name"), "index"),
+    "base": (lambda index: index.update(base="http://elsewhere.test/"), "index"),
+    "datasets": (lambda index: index.update(datasets=[{"source_url": "x"}]), "index"),
+}
+
+
+@pytest.mark.parametrize("what", WIDS_DAMAGE)
+def test_whatever_a_wids_index_says_otherwise_than_its_job_wrote_is_named(
+    tmp_path: Path, what: str
+) -> None:
+    job = ordinary(tmp_path, INDEXED)
+    path = job.outputs / job.manifest["index"]
+    index = json.loads(path.read_text())
+    path.write_text(json.dumps(index))  # white space is no difference
+    assert job.verify().ok
+    damage, where = WIDS_DAMAGE[what]
+    damage(index)
+    path.write_text(json.dumps(index))
+    problem, *others = job.verify().problems
+    shard = job.manifest["outputs"][0]["name"]
+    assert (problem.kind, problem.shard) == ("index", shard if where == "shard" else path.name)
+    assert not others
+    assert where == "list" or what.split()[0] in problem.text
