@@ -21,11 +21,20 @@ from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from dsort.errors import InputError, KeyMapError
+from dsort.naming.locations import FileLocation
 from dsort.naming.names import INTERNAL_PART
 from dsort.storage.guarded_http import RefusedConnectionError, web_opener
 from dsort.storage.network_policy import FetchPolicy
 
-__all__ = ["KEY_MAP", "TEXT_BYTES_MAX", "TextKind", "read_text", "shown_location"]
+__all__ = [
+    "KEY_MAP",
+    "TEXT_BYTES_MAX",
+    "TextKind",
+    "path_in",
+    "read_text",
+    "scheme_of",
+    "shown_location",
+]
 
 TEXT_BYTES_MAX = 1 << 30
 ANSWER_SECONDS_MAX = 60.0  # without a byte
@@ -49,7 +58,7 @@ KEY_MAP = TextKind("external key map", "ekm_file", "use ekm", KeyMapError)
 
 
 def read_text(
-    location: str,
+    location: FileLocation,
     kind: TextKind = KEY_MAP,
     *,
     policy: FetchPolicy | None = None,
@@ -64,17 +73,33 @@ def read_text(
     only. Without a ``policy`` proxies are those of the environment; with one there are none, and
     ``kind.error`` is also what it forbids.
     """
-    scheme = match[1].lower() if (match := re.match(r"(https?|file)://", location, re.I)) else ""
     if policy is not None:
         bytes_max = min(bytes_max, policy.bytes_max)
-    if scheme.startswith("http"):
+    if scheme_of(location) in ("http", "https"):
         data = _fetched(
             web_opener(policy), location, kind, bytes_max, answer_seconds_max, fetch_seconds_max
         )
     else:
-        path = unquote(urlsplit(location).path, errors="surrogateescape") if scheme else location
+        try:
+            path = path_in(location)
+        except ValueError as error:
+            raise kind.error(f"{location!r}: {error}", hint=f"check {kind.field}") from None
         data = _read(Path(path), kind, bytes_max, policy)
     return data.decode("utf-8", "surrogateescape")
+
+
+def scheme_of(location: str) -> str:
+    """The scheme of a location in lower case; "" for a path."""
+    scheme, found, _ = location.partition("://")
+    return scheme.lower() if found else ""
+
+
+def path_in(location: str) -> str:
+    """The path that a location is, or that its ``file://`` has. ``ValueError`` if that is no
+    URL."""
+    if scheme_of(location) != "file":
+        return location
+    return unquote(urlsplit(location).path, errors="surrogateescape")
 
 
 def shown_location(location: str) -> str:
@@ -164,10 +189,15 @@ def _too_large(kind: TextKind, shown: str, bytes_max: int) -> InputError:
 
 def _checked_path(path: Path, kind: TextKind, policy: FetchPolicy) -> Path:
     """``path`` with all links resolved; ``kind.error`` if it is not where files may be."""
-    if not policy.roots:
+    if not (policy.roots or policy.files):
         raise kind.error(f"{kind.words}s in files are not allowed here", hint=kind.in_place)
-    real = Path(os.path.realpath(policy.roots[0] / path))
-    if not policy.allows_path(str(real)) or INTERNAL_PART in real.parts:
+    real = Path(os.path.realpath((policy.base or policy.roots[0]) / path))
+    if not policy.allows_text(str(real)) or INTERNAL_PART in real.parts:
+        if policy.files is not None:
+            raise kind.error(
+                f"{kind.words} {path} is not the file that it was when the job was submitted",
+                hint="a link on the way leads elsewhere now: submit the job again",
+            )
         raise kind.error(
             f"{kind.words} {path} is not under a directory that may be read here",
             hint="put it under the data root",

@@ -10,11 +10,19 @@ from dsort.errors import DuplicateError, InputError, MissingShardError
 from dsort.loose_files.classes import class_map_of, labels_of, numbers_of
 from dsort.loose_files.found import NO_FILE, base_of, found_files
 from dsort.loose_files.listing import Listing
-from dsort.loose_files.member_names import HIDDEN, NO_ORDINARY_FILE, OTHER, UNUSABLE, NameRules
+from dsort.loose_files.member_names import (
+    CLUTTER,
+    HIDDEN,
+    NO_ORDINARY_FILE,
+    OTHER,
+    UNUSABLE,
+    NameRules,
+)
 from dsort.loose_files.members import Members
 from dsort.loose_files.metadata import UNLISTED, add_described, is_metadata
 from dsort.loose_files.recipe import WrittenBy, add_recipe
 from dsort.loose_files.tables import json_payload, name_bytes, rows_of
+from dsort.naming.locations import FileLocation
 from dsort.naming.names import first_few, readable
 from dsort.naming.patterns import KeyPattern
 from dsort.sizes import format_count
@@ -32,12 +40,13 @@ TABLE_BYTES_MAX = 1 << 30
 _KINDS = {
     HIDDEN: "hidden_files",
     OTHER: "other_files",
+    CLUTTER: "clutter_files",
     **dict.fromkeys(UNUSABLE, "unusable_files"),
     UNLISTED: "unlisted_files",
 }
 
 
-Read = Callable[[str], bytes]
+Read = Callable[[FileLocation], bytes]
 """The bytes at a path, a URL, or a place in an object store."""
 
 
@@ -79,7 +88,7 @@ def list_members(
     if rules.layout == "folders":
         _add_classes(members, rules, read, known_classes)
     if rules.labels is not None:
-        _add_labels(members, rules, read)
+        _add_labels(members, rules.labels, rules.labels_from, read)
     if rules.table is not None:
         _add_table(members, rules.table, read, tally)
     return members.listed()
@@ -103,6 +112,7 @@ def _add_files(
         at_first_dot=rules.parts_at_first_dot,
         extensions=[each.encode(*_NAMES) for each in rules.extensions],
         directory_from=base if rules.layout == "folders" else None,
+        keeps_clutter=rules.layout == "metadata",
     )
     member_of, add = names.member_of, members.add
     is_class = rules.layout == "folders"
@@ -187,9 +197,8 @@ def _add_classes(
         members.add_text(key, b"cls", b"%d" % numbers[own])
 
 
-def _add_labels(members: Members, rules: Ingest, read: Read) -> None:
+def _add_labels(members: Members, location: FileLocation, labels_from: int, read: Read) -> None:
     """A member ``.cls`` for each record: the number in the line of its place."""
-    location = rules.labels or ""
     labels, keys = labels_of(location, read(location)), members.record_keys()
     if len(labels) != len(keys):
         raise InputError(
@@ -197,7 +206,7 @@ def _add_labels(members: Members, rules: Ingest, read: Read) -> None:
             hint="it has one a line, for the records in the order of their keys",
         )
     for key, label in zip(keys, labels, strict=True):
-        members.add_text(key, b"cls", b"%d" % (label - rules.labels_from))
+        members.add_text(key, b"cls", b"%d" % (label - labels_from))
 
 
 def _add_table(members: Members, table: Table, read: Read, tally: Tally) -> None:

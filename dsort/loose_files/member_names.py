@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -10,6 +11,7 @@ from dsort.naming.patterns import KeyPattern
 
 __all__ = [
     "BETWEEN",
+    "CLUTTER",
     "HIDDEN",
     "NO_CLASS",
     "NO_EXTENSION",
@@ -23,8 +25,15 @@ __all__ = [
 BETWEEN = b"\0"
 """Stands between key and extension, where a name has a dot: names sort by their keys."""
 
-HIDDEN, OTHER = "hidden", "other"
-"""Why a file is left out: it is hidden, or has another extension."""
+HIDDEN, OTHER, CLUTTER = "hidden", "other", "clutter"
+"""Why a file is left out: it is hidden, has another extension, or is clutter: about the files
+beside it and for their readers, or left by a file manager or an archiver."""
+
+_CLUTTER: Final = re.compile(
+    rb"(?:.*/)?(?:(?:readme|licen[cs]e)\.(?:txt|md|rst|html?|pdf)|(?:eh)?thumbs\.db|desktop\.ini)"
+    rb"|(?:.*/)?__macosx/.*",
+    re.IGNORECASE | re.DOTALL,
+)
 NO_CLASS, NO_EXTENSION, NO_ORDINARY_FILE = "no_class", "no_extension", "no_ordinary_file"
 ODD_NAME = "odd_name"
 UNUSABLE: Final[Mapping[str, str]] = {
@@ -40,13 +49,15 @@ UNUSABLE: Final[Mapping[str, str]] = {
 class NameRules:
     """How names of files become keys and extensions. ``at_first_dot``: where the extension begins;
     ``extensions``: those that go in, none for all. ``directory_from``: where in a path its class
-    begins, a directory that it must have; None where there are no classes."""
+    begins, a directory that it must have; None where there are no classes. ``keeps_clutter``: where
+    something else says which files go in."""
 
     key: Literal["path", "name", "joined"] = "path"
     pattern: KeyPattern | None = None
     at_first_dot: bool = True
     extensions: Collection[bytes] = ()
     directory_from: int | None = None
+    keeps_clutter: bool = False
     _lower: frozenset[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,6 +74,8 @@ class NameRules:
             return ODD_NAME
         if dot < 1 or not extension:
             return NO_EXTENSION
+        if not self.keeps_clutter and _CLUTTER.fullmatch(path):
+            return CLUTTER
         if self._lower and extension.lower() not in self._lower:
             return OTHER
         key = path[: len(path) - len(extension) - 1]

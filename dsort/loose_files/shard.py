@@ -22,6 +22,7 @@ from dsort.loose_files.listing import (
     stamp_of_status,
 )
 from dsort.storage.bucket import Bucket, ReadObject
+from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.directory.os_errors import storage_error_of
 from dsort.user_code.tar_headers import tar_header
 
@@ -30,27 +31,31 @@ __all__ = ["FilesShard", "Places"]
 _NAMES = ("utf-8", "surrogateescape")
 READS_AT_ONCE = 16
 """Of objects in a store, where each is a request."""
-# Not blocking: what turns out to be a pipe must not keep us waiting.
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class Places:
-    """Where the files of the inputs are. ``roots``: the directory of each, None for a store."""
+    """Where the files of the inputs are. ``local``: each bucket that is a directory, with its path;
+    None for a store."""
 
     def __init__(self, buckets: Sequence[Bucket]) -> None:
         self.buckets = buckets
-        paths = (bucket.local_path("x") for bucket in buckets)
-        self.roots = [None if path is None else os.fsencode(path.parent) + b"/" for path in paths]
-        self.are_local = all(root is not None for root in self.roots)
+        self.local = [
+            (each, os.fsencode(each.local_path("x").parent) + b"/")
+            if isinstance(each, LocalBucket)
+            else None
+            for each in buckets
+        ]
+        self.are_local = None not in self.local
 
     def stamps(self, number: int, paths: Sequence[bytes]) -> list[int | None]:
         """The stamps that files of an input have now; None for those that are gone."""
-        root = self.roots[number]
-        if root is None:
+        local = self.local[number]
+        if local is None:
             names = [path.decode(*_NAMES) for path in paths]
             there = self.buckets[number].stat_many(names)
             return [stamp_of(there[name]) if name in there else None for name in names]
         found: list[int | None] = []
+        _, root = local
         for path in paths:
             try:
                 found.append(stamp_of_status(os.stat(root + path)))  # noqa: PTH116 - four times the time
@@ -65,16 +70,17 @@ class Places:
     ) -> None:
         """Fill ``target`` from byte ``start`` of the file ``path``. ``ChangedInputError`` if it is
         not what had ``stamp``."""
-        root = self.roots[number]
-        if root is None:
+        local = self.local[number]
+        if local is None:
             with self._open(number, path) as opened:
                 if stamp_of(opened.info) != stamp:
                     raise _changed(path)
                 if target:
                     opened.read_into(target, start)
             return
+        bucket, root = local
         try:
-            fd = os.open(root + path, _FLAGS)
+            fd = bucket.open_file(root + path)
             try:
                 status = os.fstat(fd)
                 if stamp_of_status(status) != stamp or not stat.S_ISREG(status.st_mode):

@@ -92,7 +92,7 @@ def _parquet_rows(name: str, data: bytes) -> Iterator[tuple[str, Row]]:
     from pyarrow import parquet
 
     try:
-        file = parquet.ParquetFile(pa.BufferReader(data))
+        file = parquet.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         groups = range(file.metadata.num_row_groups)
         expanded = sum(file.metadata.row_group(at).total_byte_size for at in groups)
         if expanded > EXPANDED_BYTES_MAX:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 from unicodedata import category
+from urllib.parse import unquote
 
 __all__ = [
     "ARCHIVE_EXTENSIONS",
@@ -21,8 +22,10 @@ __all__ = [
     "codec_extension",
     "first_few",
     "has_control_characters",
+    "is_hidden",
     "is_internal",
     "normalize_extension",
+    "place",
     "position_key",
     "readable",
     "shortened",
@@ -79,6 +82,12 @@ def shortened(text: str) -> str:
 def readable(name: bytes) -> str:
     """The name of a member, or a key, for a message: what is no UTF-8 is escaped (``\\xff``)."""
     return name.decode("utf-8", "backslashreplace")
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a part of the name begins with a dot: shells and other programs read such files when
+    they start."""
+    return any(part.startswith(".") for part in name.split("/"))
 
 
 def first_few(names: Sequence[str], count: int = 3) -> str:
@@ -236,3 +245,8 @@ def closest(name: str, known: Iterable[str]) -> str | None:
     by_lower = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
     return by_lower[near[0]] if near else None
+
+
+def place(uri: str) -> str:
+    """Where a bucket is: a path, which is easier to copy, if it is a directory of this machine."""
+    return unquote(uri.removeprefix("file://")) if uri.startswith("file:///") else uri

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any, Final, Protocol
 
+from dsort.naming.locations import FileLocation
 from dsort.naming.names import archive_extension
 from dsort.naming.templates import NumberRange, ShardTemplate, parse_template
 
@@ -97,7 +98,7 @@ class HasOutputs(Protocol):
     """A spec, as far as it says what outputs are called."""
 
     ekm: Mapping[str, Any] | None
-    ekm_file: str | None
+    ekm_file: FileLocation | None
     ekm_default: str | None
     keep_shards: bool
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from dsort.errors import NotFoundError, StorageError
+from dsort.errors import SpecError, StorageError
 from dsort.naming.names import closest
 from dsort.spec.definitions import read_transform
 from dsort.spec.named import NAME_PATTERN, NamedTransform, parse_use
@@ -65,7 +65,7 @@ class LocalTransforms:
         return added, True
 
     def find(self, name: str, version: int | None = None) -> NamedTransform:
-        """That version, None: the newest that is not removed. ``NotFoundError``."""
+        """That version, None: the newest that is not removed. ``SpecError``."""
         known = self._versions(name)
         wanted = known[::-1] if version is None else [version] if version in known else []
         for number in wanted:
@@ -75,7 +75,7 @@ class LocalTransforms:
         use = name if version is None else f"{name}@{version}"
         near = closest(name, {each for each, _ in self._files()} - {name})
         hint = f"did you mean {near}?" if near else "`dsort transforms ls` lists those there are"
-        raise NotFoundError(f"there is no transform {use} on this machine", hint=hint)
+        raise SpecError(f"there is no transform {use} on this machine", hint=hint)
 
     def all(self) -> list[NamedTransform]:
         """All versions that are not removed, by name and version."""
@@ -83,7 +83,7 @@ class LocalTransforms:
         return [each for each in found if each is not None]
 
     def remove(self, name: str, version: int | None = None) -> list[NamedTransform]:
-        """Those removed: that version, None: all. ``NotFoundError`` if there is none."""
+        """Those removed: that version, None: all. ``SpecError`` if there is none."""
         numbers = self._versions(name) if version is None else [version]
         found = (self._read(name, each) for each in numbers)
         gone = [each for each in found if each is not None]

@@ -227,6 +227,9 @@ def _read_file(
     except UnicodeDecodeError as error:
         problems.append(SpecProblem(str(path), f"not UTF-8 at byte {error.start}"))
         return Settings()
+    except RecursionError:
+        problems.append(SpecProblem(str(path), "its lists and tables are nested too deep"))
+        return Settings()
     except tomllib.TOMLDecodeError as error:
         hint = "texts are quoted in TOML, also the names of tables that have a : in them"
         problems.append(SpecProblem(str(path), f"no TOML: {error}", hint))

@@ -17,6 +17,7 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     WithJsonSchema,
     create_model,
     model_validator,
@@ -167,6 +168,12 @@ class _OfToday:
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         return handler.generate_schema(algorithm_model())
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """A bare kind is short for an algorithm without options (see ``dialects``)."""
+        return {"anyOf": [handler(schema), {"type": "string", "enum": [*ALGORITHMS]}]}
 
 
 AnyAlgorithm = Annotated[Algorithm, _OfToday()]

@@ -7,7 +7,7 @@ contradicts a field of today's name is a problem.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,6 +18,11 @@ __all__ = ["OLDER_NAMES", "PARTS", "Translation", "translate"]
 
 PARTS: Final = ("input_format", "algorithm", "Config")
 """The fields of a spec that are objects with fields of their own."""
+
+TINY_BYTES: Final = 1024
+"""A bare number below it is no size that anybody wants of a shard."""
+
+_SIZES: Final = ("output_shard_size", "row_group_bytes")
 
 OLDER_NAMES: Final[Mapping[str, str]] = {
     "bck": "input_bck",
@@ -77,6 +82,9 @@ def translate(mapping: Mapping[str, Any], config_fields: Collection[str] = ()) -
     result = Translation(_without_empty(mapping))
     if "config" in result.fields:
         _move(result, "config", "Config")
+    if isinstance(algorithm := result.fields.get("algorithm"), str):
+        result.fields["algorithm"] = {"kind": algorithm}
+        result.written["algorithm.kind"] = "algorithm"
     for part in PARTS:
         if isinstance(result.fields.get(part), Mapping):
             result.fields[part] = _without_empty(result.fields[part])
@@ -91,9 +99,25 @@ def translate(mapping: Mapping[str, Any], config_fields: Collection[str] = ()) -
         if result.fields.pop(name, None) is not None:
             result.warnings.append(f'"{name}" has no effect: AIStore has dropped it, too')
     _translate_input_format(result)
+    result.warnings.extend(_tiny_sizes(result.fields))
     if _is_no_bucket(result.fields.get("output_bck")):
         del result.fields["output_bck"]
     return result
+
+
+def _tiny_sizes(fields: Mapping[str, Any]) -> Iterator[str]:
+    """Sizes that are bare numbers, and so small that their unit was most likely forgotten."""
+    outputs = fields.get("outputs")
+    several = enumerate(outputs) if isinstance(outputs, (list, tuple)) else ()
+    places = [("", fields), *((f"outputs[{number}].", each) for number, each in several)]
+    for path, part in places:
+        for name in _SIZES if isinstance(part, Mapping) else ():
+            text = str(part.get(name)).strip()
+            if text.isascii() and text.isdecimal() and 0 < int(text[:9]) < TINY_BYTES:
+                yield (
+                    f"{path}{name}: {text} is {text} bytes; if that is not meant, write a unit: "
+                    f"{text}MB"
+                )
 
 
 def _is_no_bucket(value: object) -> bool:

@@ -18,6 +18,7 @@ from pydantic import (
 
 from dsort.containers.registry import check_supported
 from dsort.naming.inputs import parse_input_template
+from dsort.naming.locations import FileLocation
 from dsort.naming.names import (
     check_object_name,
     check_output_name,
@@ -168,7 +169,7 @@ def _name_prefix(text: str) -> str:
     return text
 
 
-def _key_map_location(text: str) -> str:
+def _key_map_location(text: FileLocation) -> FileLocation:
     match = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", text)
     scheme = match[1].lower() if match else "file"
     if scheme not in ("file", "http", "https"):
@@ -252,7 +253,7 @@ ObjectNames = Annotated[
 ]
 NamePrefix = Annotated[str, AfterValidator(_name_prefix)]
 Glob = Annotated[str, AfterValidator(_glob)]
-KeyMapLocation = Annotated[str, AfterValidator(_key_map_location)]
+KeyMapLocation = Annotated[FileLocation, AfterValidator(_key_map_location)]
 WebhookUrl = Annotated[str, Field(max_length=2000), AfterValidator(_webhook_url)]
 CommandName = Annotated[str, AfterValidator(_command_name)]
 Keys = Annotated[

@@ -7,13 +7,14 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from dsort.naming.locations import FileLocation
 from dsort.naming.patterns import KeyPattern
 from dsort.spec.algorithms import Part
 from dsort.spec.fields import Count, Extension, InputName
 
 __all__ = ["Ingest", "Table"]
 
-Location = Annotated[str, Field(min_length=1, max_length=4096)]
+Location = Annotated[FileLocation, Field(min_length=1, max_length=4096)]
 
 
 def _key_pattern(text: str) -> str:

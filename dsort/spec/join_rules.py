@@ -79,7 +79,7 @@ def _records_are_joined_once(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem(
             "duplicate_keys",
             f"{reaction} does not go with join: which of an input's records is meant?",
-            "drop takes the first of each input; without it they are an error",
+            "leave it out: they are an error then; drop takes the first and loses the others",
         )
 
 

@@ -71,11 +71,12 @@ class JobConfig(Part):
         description="An input shard does not exist. Default: warn; but it is an error if no input "
         "is found at all, unless this is set to ignore or warn.",
     )
-    duplicated_records: Reaction = Field(
-        default="abort",
-        description="Two members side by side have one key and one extension. warn, ignore: the "
-        "last one is kept. Members of one key that lie apart and have an extension in common are "
-        "records of their own, which duplicate_keys is for.",
+    duplicated_records: Reaction | None = Field(
+        default=None,
+        description="Two members of one shard have one key and one extension. Default: each "
+        "belongs to a record of its own, which duplicate_keys is for. abort: wherever in the shard "
+        "they are. warn, ignore: of such members side by side the last one is kept, the others "
+        "are lost.",
     )
     ekm_malformed_line: Reaction = Field(
         default="abort", description="A line of the external key map is no key and template."
@@ -92,7 +93,8 @@ class JobConfig(Part):
     )
     corrupt_shards: Literal["abort", "skip"] = Field(
         default="abort",
-        description="An input shard cannot be read whole. skip leaves it out and says so.",
+        description="An input shard cannot be read whole. skip leaves it out and says so. A table "
+        "that is encrypted, or has what dsort cannot read, ends the job all the same.",
     )
     incomplete_shards: Reaction = Field(
         default="abort",
@@ -117,6 +119,7 @@ class JobConfig(Part):
         "out of the archive, also by way of other links of their shard. rename strips leading "
         "slashes and '..' and makes keys that then collide in their shard key-1, key-2, ...",
     )
+
     default_max_mem_usage: MemoryAmount = Field(
         default="80%", description="Used where max_mem_usage is not set."
     )
@@ -317,8 +320,8 @@ class SpecFields(Part):
     max_expansion: Expansion = Field(
         default=EXPANSION_MAX_DEFAULT,
         description="An input shard that is compressed may be so many times as long once it is "
-        "decoded, and 16 MiB in any case. What is longer is refused: it may be made to fill the "
-        "disk.",
+        "decoded, and 16 MiB in any case; so may the payload of a tar once its hard links are "
+        "files. What is longer is refused: it may be made to fill the disk.",
     )
     output_shard_size: SizeBytes = Field(
         default=None,

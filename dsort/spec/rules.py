@@ -151,7 +151,7 @@ def _tables_have_no_members(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("output_shard_size_counts", text)
     if spec.config.duplicate_keys == "rename":
         text = f"rename is not supported for {what}: keys are values of a column"
-        yield SpecProblem("duplicate_keys", text, "use drop, warn or abort")
+        yield SpecProblem("duplicate_keys", text, "use warn or abort")
 
 
 def _steps_on_rows(spec: SpecFields, what: str) -> Iterator[SpecProblem]:
@@ -262,7 +262,7 @@ def _equal_records_can_be_found(spec: SpecFields) -> Iterator[SpecProblem]:
             return
     if reaction == "rename":
         text = "rename does not go with deduplicate by content: keys are chosen before it"
-        yield SpecProblem("duplicate_keys", text, "use drop, warn or abort")
+        yield SpecProblem("duplicate_keys", text, "use warn or abort")
 
 
 @_rule("output_extension", "outputs", "row_group_rows", "row_group_bytes", "output_compression")

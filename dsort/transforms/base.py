@@ -14,6 +14,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+from dsort.naming.locations import FileLocation
+
 if TYPE_CHECKING:  # steps are known with every spec, and need not load numpy for that
     from dsort.order.table import RecordTable
 
@@ -25,7 +27,7 @@ OPTIONS_CONFIG: dict[str, Any] = {"extra": "forbid", "use_attribute_docstrings":
 
 Needs = Literal["index", "member", "payload"]
 
-ReadText = Callable[[str], str]
+ReadText = Callable[[FileLocation], str]
 """What gives the text at a path or URL, bytes that are no UTF-8 as lone surrogates. ``InputError``
 and its children say why it cannot be had."""
 

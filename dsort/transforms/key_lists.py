@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NotRequired, Self
 from typing_extensions import TypedDict
 
 from dsort.errors import InvariantError
+from dsort.naming.locations import FileLocation
 from dsort.order.base import OptionError
 from dsort.transforms.base import OPTIONS_CONFIG, ReadText, Step
 
@@ -28,7 +29,7 @@ class KeyListOptions(TypedDict):
 
     keys: NotRequired[list[str]]
     """The keys themselves: whole record keys, as `dsort inspect` shows them."""
-    file: NotRequired[str]
+    file: NotRequired[FileLocation]
     """Where they are, one a line: a path (relative to the spec file, if the spec is one), an
     http(s) URL, or, in specs of your own machine, an object such as s3://bucket/keys.txt."""
 
@@ -38,7 +39,7 @@ class _KeyList(Step):
     """Keys, as given or as read from a file. ``found``: those of the file, once it is read."""
 
     keys: tuple[str, ...] | None
-    file: str | None
+    file: FileLocation | None
     found: bytes | None = field(default=None, repr=False)
 
     options_type: ClassVar[Any] = KeyListOptions

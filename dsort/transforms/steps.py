@@ -20,7 +20,7 @@ from dsort.transforms.slice import Slice
 if TYPE_CHECKING:
     from dsort.order.table import RecordTable
 
-__all__ = ["STEPS", "Applied", "apply_steps", "register"]
+__all__ = ["STEPS", "Applied", "apply_steps", "register", "step_words"]
 
 STEPS: Final[dict[str, type[Step]]] = {
     step.kind: step
@@ -51,12 +51,19 @@ def register(step: type[Step]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What steps did to the ``records`` of one shard: how many each kind ``left_out``, and how many
-    came to each step that asks for positions (``counts``)."""
+    """What steps did to the ``records`` of one shard: how many each kind ``left_out``, and each
+    step (``dropped``, by its words in ``step_words``), and how many came to each step that asks for
+    positions (``counts``)."""
 
     records: RecordTable
     left_out: Mapping[str, int]
     counts: tuple[int, ...]
+    dropped: Mapping[str, int]
+
+
+def step_words(number: int, step: Step) -> str:
+    """A step of a job in words, by its place among all steps."""
+    return f"step {number + 1} {step.kind}"
 
 
 def apply_steps(
@@ -66,7 +73,8 @@ def apply_steps(
     record that comes to each step that asks for positions. Where they end, steps do."""
     left_out: dict[str, int] = {}
     counts: list[int] = []
-    for step in steps:
+    dropped: dict[str, int] = {}
+    for number, step in enumerate(steps):
         before = len(records)
         if step.needs_positions:
             counts.append(before)
@@ -76,4 +84,5 @@ def apply_steps(
         records = step.apply(records)
         if len(records) < before:
             left_out[step.kind] = left_out.get(step.kind, 0) + before - len(records)
-    return Applied(records, left_out, tuple(counts))
+            dropped[step_words(number, step)] = before - len(records)
+    return Applied(records, left_out, tuple(counts), dropped)

@@ -1,22 +1,45 @@
-"""The environment of what is not dsort's own: users' functions, programs and commands."""
+"""The environment of what is not dsort's own: users' functions, programs and commands.
+
+``DSORT_CODE_ENV`` names variables that functions and programs of steps get although they may hold
+secrets. Whoever starts the process sets it, and no spec can."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import Final
 
 __all__ = ["code_environment", "outside_environment"]
 
-_SECRETS: Final = ("DSORT_DATABASE_URL", "DSORT_TOKEN")
+ALLOWED: Final = "DSORT_CODE_ENV"
+_OWN_SECRETS: Final = ("DSORT_DATABASE_URL", "DSORT_TOKEN", "DSORT_TOKEN_FILE")
+_SECRET_NAME: Final = re.compile(
+    r"^(?:AWS|AZURE|BOTO|CLOUDSDK|GCLOUD|GCS|GOOGLE|MINIO|RCLONE)_"
+    r"|(?:^|_)(?:CREDENTIAL|DSN|KEY|PASS|PASSPHRASE|PASSWD|SECRET|TOKEN)S?(?:_|$)"
+    r"|PASSWORD|PASSFILE|_PWD$|CONNECTION_STRING|DATABASE_UR[IL]|^KUBECONFIG$|^SSH_AUTH_SOCK$"
+)
+_PASSWORD_IN_URL: Final = re.compile(r"://[^/@\s]*:[^@\s]+@")
 
 
 def outside_environment() -> dict[str, str]:
-    """That of this process, without what lets somebody act as a service or as its user."""
-    return {key: value for key, value in os.environ.items() if key not in _SECRETS}
+    """The environment of this process, without what gives access to a service or its database."""
+    return {key: value for key, value in os.environ.items() if key not in _OWN_SECRETS}
 
 
 def code_environment(more: Mapping[str, str]) -> dict[str, str]:
-    """That of a process of user code: as many threads for algebra as it has CPUs, for there is one
-    such process a core. ``more``: what it is told besides."""
-    return {"OMP_NUM_THREADS": "1", **outside_environment(), **more}
+    """The environment of a process of user code: no secrets but those that the operator allows, and
+    one thread for algebra, for there is one such process a core. ``more``: further variables."""
+    allowed = os.environ.get(ALLOWED, "").replace(",", " ").split()
+    found = {
+        key: value
+        for key, value in outside_environment().items()
+        if not _may_be_secret(key, value) or any(fnmatchcase(key, each) for each in allowed)
+    }
+    return {"OMP_NUM_THREADS": "1", **found, **more}
+
+
+def _may_be_secret(key: str, value: str) -> bool:
+    found = _SECRET_NAME.search(key.upper()) or _PASSWORD_IN_URL.search(value)
+    return found is not None

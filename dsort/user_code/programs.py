@@ -232,7 +232,15 @@ class FilesRunner(Runner):
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
-    return _PLACE.sub(lambda match: values.get(match[1] or match[2] or "", "$"), text)
+    """The argument that ``text`` stands for. ``ProgramError`` if the key of a record makes an
+    option of it: keys are made by whoever made the shard."""
+    filled = _PLACE.sub(lambda match: values.get(match[1] or match[2] or "", "$"), text)
+    if filled.startswith("-") and not text.startswith("-"):
+        raise ProgramError(
+            f"its key begins with -, so the program would take {text} for an option; write "
+            f"./{text} for a path, or have the program read the variable KEY"
+        )
+    return filled
 
 
 def _refuse_failure(ended: _Ended, name: str) -> None:

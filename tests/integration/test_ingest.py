@@ -138,6 +138,26 @@ def test_what_is_left_out_is_counted_and_named(tmp_path: Path) -> None:
     assert ["3 files were left out" in each for each in report.warnings] == [True]
 
 
+def test_clutter_is_no_sample_and_is_counted(cli: CommandLine, tmp_path: Path) -> None:
+    clutter = ["README.txt", "x/readme.MD", "x/Thumbs.db", "desktop.ini", "__MACOSX/x/a.jpg"]
+    samples = {"x/a.jpg": b"1", "x/README2.txt": b"2", "x/thumbs.jpg": b"3"}
+    write_tree(tmp_path / "in", {**samples, **dict.fromkeys([*clutter, ".DS_Store"], b"c")})
+    ended = cli("ingest", "in", "out", "--shard-records", "5", "--workers", "1")
+    assert ended.code == 0, ended.err
+    assert contents_out(tmp_path) == samples
+    (line,) = [each for each in ended.out.splitlines() if each.startswith("skipped")]
+    assert line.split(maxsplit=1)[1].startswith("6 files: 5 for people or of file managers")
+    assert "1 hidden" in line
+
+
+def test_an_extension_that_is_asked_for_takes_no_clutter(tmp_path: Path) -> None:
+    write_tree(tmp_path / "in", {"a.txt": b"1", "README.txt": b"2", "b.jpg": b"3"})
+    report = run_local(tmp_path, ingest_spec(ingest={"extensions": ["txt"]}))
+    assert contents_out(tmp_path) == {"a.txt": b"1"}
+    counted = {each.kind: (each.count, each.samples) for each in report.reactions}
+    assert counted == {"clutter_files": (1, ("README.txt",)), "other_files": (1, ("b.jpg",))}
+
+
 def test_links_are_read_as_what_they_lead_to(tmp_path: Path) -> None:
     write_tree(tmp_path / "elsewhere", {"b.txt": b"there"})
     write_tree(tmp_path / "in", {"a.txt": b"here"})

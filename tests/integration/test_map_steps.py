@@ -13,8 +13,8 @@ import pytest
 
 from dsort import api
 from dsort.errors import (
+    CodeRefusedError,
     DuplicateError,
-    ForbiddenError,
     SpecError,
     TransformError,
 )
@@ -485,7 +485,7 @@ def test_no_code_is_run_for_others(tmp_path: Path) -> None:
     shards(tmp_path, "a")
     spec = with_steps(with_code("same"))
     for options in ({"runs_code": False}, {"fetch": FetchPolicy()}):
-        with refused(tmp_path, ForbiddenError, "transform.steps[0] is map", "--run-code"):
+        with refused(tmp_path, CodeRefusedError, "transform.steps[0] is map", "--run-code"):
             run_local(tmp_path, spec, **options)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 import tarfile
 import threading
@@ -60,18 +61,62 @@ def test_a_program_makes_files_of_files(tmp_path: Path) -> None:
     }
 
 
-def test_a_program_does_not_see_the_secrets_of_the_service(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+SECRETS = {
+    "DSORT_DATABASE_URL": "postgresql://u@host/very-secret",
+    "DSORT_TOKEN": "very-secret",
+    "AWS_SECRET_ACCESS_KEY": "very-secret",
+    "AWS_SESSION_TOKEN": "very-secret",
+    "GOOGLE_APPLICATION_CREDENTIALS": "/very-secret.json",
+    "AZURE_STORAGE_CONNECTION_STRING": "very-secret",
+    "DATABASE_URL": "postgresql://host/very-secret",
+    "RESULTS": "mysql://user:very-secret@host/results",
+    "PGPASSWORD": "very-secret",
+    "HF_TOKEN": "very-secret",
+    "OPENAI_API_KEY": "very-secret",
+}
+PLAIN = {"MODEL_DIR": "/models", "TOKENIZERS_PARALLELISM": "false", "KEYBOARD": "de"}
+DUMPS_ENVIRONMENT = """
+import json, os
+def dump(sample):
+    return {"txt": json.dumps(dict(os.environ)).encode()}
+"""
+
+
+@pytest.fixture(params=["exec", "map"])
+def environment_step(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    """A step whose records are what its code or its program finds in the environment."""
+    if request.param == "exec":
+        script = "import json, os; print(json.dumps(dict(os.environ)), file=open('$OUT/txt', 'w'))"
+        return python(script, drop=["jpg", "cls"])
+    (tmp_path / "dumping.py").write_text(DUMPS_ENVIRONMENT)
+    return {"map": {"python": f"{tmp_path}/dumping.py:dump"}}
+
+
+def test_programs_and_functions_get_no_secrets_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment_step: dict[str, Any]
 ) -> None:
-    monkeypatch.setenv("DSORT_DATABASE_URL", "postgresql://u:very-secret@host/db")
-    monkeypatch.setenv("DSORT_TOKEN", "very-secret")
-    monkeypatch.setenv("OTHERS", "seen")
+    for name, value in {**SECRETS, **PLAIN}.items():
+        monkeypatch.setenv(name, value)
     shards(tmp_path, "a")
-    step = {"exec": {"command": ["sh", "-c", 'env > "$OUT/txt"'], "drop": ["jpg", "cls"]}}
-    run_local(tmp_path, with_steps(step))
-    (environment,) = payloads_out(tmp_path).values()
-    assert b"very-secret" not in environment
-    assert b"OTHERS=seen" in environment
+    run_local(tmp_path, with_steps(environment_step))
+    (found,) = map(json.loads, payloads_out(tmp_path).values())
+    assert found.keys() & SECRETS.keys() == set()
+    assert "very-secret" not in str(found)
+    assert {name: found[name] for name in PLAIN} == PLAIN
+
+
+def test_the_operator_allows_variables_that_may_hold_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment_step: dict[str, Any]
+) -> None:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("DSORT_CODE_ENV", "AWS_*, HF_TOKEN,DSORT_*")
+    shards(tmp_path, "a")
+    run_local(tmp_path, with_steps(environment_step))
+    (found,) = map(json.loads, payloads_out(tmp_path).values())
+    # A token of dsort's own would let code act as the user, whatever is allowed.
+    allowed = {"AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "HF_TOKEN"}
+    assert found.keys() & SECRETS.keys() == allowed
 
 
 def test_a_program_is_told_places_and_key_and_no_shell_reads_them(tmp_path: Path) -> None:
@@ -83,6 +128,28 @@ def test_a_program_is_told_places_and_key_and_no_shell_reads_them(tmp_path: Path
     found = payloads_out(tmp_path)
     assert found["a; touch b.txt"].startswith(b"a; touch b a; touch b")
     assert not (tmp_path / "b").exists()
+
+
+def test_a_key_makes_no_option_of_an_argument(tmp_path: Path) -> None:
+    shards(tmp_path, "--help", "-rf", "a")
+    command = ["sh", "-c", 'printf "%s " "$@" > "$OUT/txt"', "sh"]
+    for arguments, written in (
+        (["./$KEY", "--key=$KEY", "-$KEY", "x${KEY}"], "./{0} --key={0} -{0} x{0} "),
+        (["$$KEY"], "$KEY "),
+    ):
+        spec = with_steps({"exec": {"command": [*command, *arguments]}}, overwrite=True)
+        run_local(tmp_path, spec)
+        found = payloads_out(tmp_path)
+        for key in ("--help", "-rf", "a"):
+            assert found[f"{key}.txt"] == written.format(key).encode()
+    for argument in ("$KEY", "${KEY}.jpg"):
+        step = {"exec": {"command": [*command, argument]}}
+        with refused(tmp_path, TransformError, "begins with -"):
+            run_local(tmp_path, with_steps(step, overwrite=True))
+        spec = with_steps(step, on_error="skip", rejects=True, overwrite=True)
+        report = run_local(tmp_path, spec)
+        assert {each["key"] for each in rejects_of(tmp_path, report)} == {"--help", "-rf"}
+        assert payloads_out(tmp_path)["a.txt"].startswith(b"a")
 
 
 def timeout_for(words: str) -> str:

@@ -303,6 +303,7 @@ def test_all_that_is_wrong_is_said_at_once_with_where_it_is(user: User) -> None:
     [
         ("root = ", "no TOML"),
         ('[stores.s3://b]\nregion = "x"', "no TOML"),
+        ("a = " + "[" * 100_000, "its lists and tables are nested too deep"),
         ("stores = 1", "must be a table"),
         ("[stores]\ns3 = 1", "must be a table"),
     ],

@@ -201,3 +201,45 @@ def _canonical_and_ignored() -> dict[str, set[str]]:
         "algorithm": set(whole["algorithm"]),
         "Config": set(JobConfig.model_fields),
     }
+
+
+@pytest.mark.parametrize("kind", ["shuffle", "md5", "none", "alphanumeric"])
+def test_a_kind_alone_is_an_algorithm(kind: str) -> None:
+    short, whole = parse_spec(small(algorithm=kind)), parse_spec(small(algorithm={"kind": kind}))
+    assert short.spec.canonical() == whole.spec.canonical()
+    assert short.spec == whole.spec
+    assert short.warnings == whole.warnings
+
+
+def test_a_kind_alone_that_is_none_is_refused_under_its_own_name() -> None:
+    problem = problem_of(algorithm="shufle")
+    assert problem.path == "algorithm"
+    assert problem.hint == 'did you mean "shuffle"?'
+
+
+def test_a_kind_alone_that_needs_options_says_which() -> None:
+    assert set(problems_of(small(algorithm="content"))) == {
+        "algorithm.extension",
+        "algorithm.content_key_type",
+    }
+
+
+@pytest.mark.parametrize("size", [10, "10", " 1000 "])
+def test_a_bare_tiny_size_of_shards_draws_a_warning(size: object) -> None:
+    (warning,) = parse_spec(small(output_shard_size=size)).warnings
+    assert warning.startswith("output_shard_size: ")
+    assert "bytes" in warning
+
+
+@pytest.mark.parametrize("size", ["10B", "10KB", 4096, "4096", "0.5MB"])
+def test_other_sizes_of_shards_draw_none(size: object) -> None:
+    assert parse_spec(small(output_shard_size=size)).warnings == ()
+
+
+def test_a_bare_tiny_size_of_one_output_is_named() -> None:
+    outputs = [
+        {"name": "train", "fraction": 0.5, "output_format": "t-%d", "output_shard_size": 10},
+        {"name": "val", "fraction": 0.5, "output_format": "v-%d"},
+    ]
+    loaded = parse_spec(small(outputs=outputs, output_format=...))
+    assert [each.partition(":")[0] for each in loaded.warnings] == ["outputs[0].output_shard_size"]

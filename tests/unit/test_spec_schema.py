@@ -105,7 +105,7 @@ def test_it_accepts_what_the_parser_accepts(validator: Draft202012Validator) -> 
                 "profile": "lab",
             }
         },
-        {"output_format": ..., "ekm": {"a-%d": ["x"]}, "output_shard_size": 5},
+        {"output_format": ..., "ekm": {"a-%d": ["x"]}, "output_shard_size": 5000},
         {"algorithm": {"kind": "shuffle", "seed": 42}},
     ):
         validator.validate(small(**fields))
