@@ -7,8 +7,8 @@ updates); RFC 4291 (mapped), 6052 and 8215 (NAT64), 3056 (6to4), 4380 (Teredo), 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, Final
 
@@ -104,13 +104,16 @@ class FetchPolicy:
     :meth:`to_json`.
 
     ``roots``: files under these directories (absolute, symbolic links resolved), those of buckets
-    and of key maps; relative paths of key maps are under the first. ``patterns``: the same with
-    wildcards in them. ``denied``: but not under these. ``own``: what the job has for itself, which
-    may be under these. ``hosts``: web servers that key maps may be
-    on, as ``host``, ``host:port`` or ``host:*`` with wildcards in the host; without a port the
-    usual one of the scheme is meant. ``allow_private``: also at loopback, private and shared
-    addresses; link-local, multicast, unspecified and reserved ones are always refused.
-    ``bytes_max``: of a key map.
+    and the texts that a spec names (key maps, lists, tables). ``patterns``: the same with wildcards
+    in them. ``denied``: but not under these. ``own``: what the job has for itself, which may be
+    under these. ``hosts``: web servers that texts may be on, as ``host``, ``host:port`` or
+    ``host:*`` with wildcards in the host; without a port the usual one of the scheme is meant.
+    ``allow_private``: also at loopback, private and shared addresses; link-local, multicast,
+    unspecified and reserved ones are always refused. ``bytes_max``: of a text.
+
+    ``base``: the directory that relative paths of texts are under; "": the first root. Of one job
+    (:meth:`of_job`), ``files``: its texts are these files alone; ``output_roots``: what it writes
+    is under these directories, and ``roots`` are for what it reads. None: both as ``roots`` say.
     """
 
     roots: tuple[str, ...] = ()
@@ -120,6 +123,9 @@ class FetchPolicy:
     allow_private: bool = False
     bytes_max: int = 256 << 20
     own: tuple[str, ...] = ()
+    base: str = ""
+    files: tuple[str, ...] | None = None
+    output_roots: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, mapping: Mapping[str, Any]) -> FetchPolicy:
@@ -136,6 +142,33 @@ class FetchPolicy:
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
         }
+
+    def of_job(
+        self, inputs: Iterable[str], outputs: Iterable[str], files: Iterable[str] | None
+    ) -> FetchPolicy:
+        """The same for one job: it reads the directories ``inputs``, writes to the directories
+        ``outputs``, and reads the texts ``files``, as far as this policy allows each."""
+        return replace(
+            self,
+            roots=tuple(filter(self.allows_path, inputs)),
+            patterns=(),
+            output_roots=tuple(filter(self.allows_path, outputs)),
+            files=None if files is None else tuple(filter(self.allows_path, files)),
+            base=self.base or (self.roots[0] if self.roots else ""),
+        )
+
+    def for_outputs(self) -> FetchPolicy:
+        """The same for buckets that the job writes to."""
+        if self.output_roots is None:
+            return self
+        return replace(self, roots=self.output_roots)
+
+    def allows_text(self, path: str) -> bool:
+        """Whether the file ``path``, absolute and without links, may be read as a text that the
+        spec names."""
+        if self.files is None:
+            return self.allows_path(path)
+        return path in self.files and not self.denies_path(path)
 
     def allows_path(self, path: str) -> bool:
         """Whether the file or directory ``path``, absolute and without links, may be touched."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -72,10 +73,13 @@ def open_bucket(
 
 
 def open_pair(
-    sources: Sequence[BucketPlace], targets: Sequence[BucketPlace], root: Path
+    sources: Sequence[BucketPlace],
+    targets: Sequence[BucketPlace],
+    root: Path,
+    policy: FetchPolicy | None = None,
 ) -> tuple[Bucket, Bucket]:
     """(what is read, what is written): buckets that share one bandwidth, the smallest one, if
-    there is a limit to it."""
+    there is a limit to it. ``policy``: of the job."""
     places = [*sources, *targets]
     rates = [each.limits.bandwidth_max_bytes_per_s for each in places]
     rate = min((each for each in rates if each is not None), default=None)
@@ -85,20 +89,26 @@ def open_pair(
 
         limiter = StoreLimiter(replace(targets[0].limits, bandwidth_max_bytes_per_s=rate))
 
-    def opened(place: BucketPlace) -> Bucket:
-        return open_bucket(place.ref, root=root, limits=place.limits, limiter=limiter)
+    def opened(place: BucketPlace, policy: FetchPolicy | None) -> Bucket:
+        return open_bucket(
+            place.ref, root=root, limits=place.limits, limiter=limiter, policy=policy
+        )
 
-    return open_both(sources, targets, opened)
+    writes = None if policy is None else policy.for_outputs()
+    return open_both(
+        sources, targets, partial(opened, policy=policy), partial(opened, policy=writes)
+    )
 
 
 def open_both(
     sources: Sequence[BucketPlace],
     targets: Sequence[BucketPlace],
-    opened: Callable[[BucketPlace], Bucket],
+    open_input: Callable[[BucketPlace], Bucket],
+    open_output: Callable[[BucketPlace], Bucket],
 ) -> tuple[Bucket, Bucket]:
-    """(what is read, what is written), each as ``opened`` opens it: together."""
+    """(what is read, what is written), each bucket as its function opens it: together."""
     with opened_together():
-        return open_inputs(sources, opened), open_outputs(targets, opened)
+        return open_inputs(sources, open_input), open_outputs(targets, open_output)
 
 
 def open_inputs(places: Sequence[BucketPlace], opened: Callable[[BucketPlace], Bucket]) -> Bucket:

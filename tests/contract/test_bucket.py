@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dsort.storage.directory.bucket import LocalBucket
+from dsort.storage.network_policy import FetchPolicy
 from tests.contract.bucket_suite import BucketSuite
 from tests.support.memory_bucket import MemoryBucket
 
@@ -25,6 +26,18 @@ class TestLocalBucketBehindALink(BucketSuite):
         (tmp_path / "real").mkdir()
         (tmp_path / "link").symlink_to("real")
         return LocalBucket(tmp_path / "link")
+
+
+class TestLocalBucketUnderAPolicy(BucketSuite):
+    """As jobs of a service have it: by descriptors, not by names."""
+
+    @pytest.fixture
+    def bucket(self, tmp_path: Path) -> LocalBucket:
+        bucket = LocalBucket(
+            tmp_path / "data", policy=FetchPolicy(roots=(str(tmp_path.resolve() / "data"),))
+        )
+        bucket.create()
+        return bucket
 
 
 class TestMemoryBucket(BucketSuite):

@@ -249,6 +249,17 @@ def test_only_what_the_operator_allows_can_be_a_hook(tmp_path: Path) -> None:
         assert [each["path"] for each in wrong["problems"]] == ["spec.on_failure"]
 
 
+def test_a_webhook_that_may_not_be_called_names_both_options_of_the_operator(
+    tmp_path: Path,
+) -> None:
+    with service_here(tmp_path) as here:
+        spec = {**SPEC, "on_failure": {"webhook": "http://10.0.0.5:8080/x"}}
+        refused = here.client.post("/v1/jobs", json=spec)
+        assert refused.status_code == 403
+        for option in ("--webhook-allow-host", "--webhook-allow-private"):
+            assert option in refused.json()["hint"]
+
+
 def test_the_url_of_a_webhook_is_for_who_may_change_what_it_belongs_to(tmp_path: Path) -> None:
     url = "https://hooks.example.com" + SECRET
     with service_here(tmp_path, webhook_allow_hosts=("hooks.example.com",)) as here:

@@ -118,7 +118,6 @@ def test_objects_are_as_long_as_the_operator_allows(tmp_path: Path) -> None:
         ("images/deep/", {400}),
         ("images/file/below", {409}),
         ("images/link/x", {403}),
-        ("images/link.bin", {403, 502}),
         ("state/replica", {404}),
         ("images/x?archpath=a.txt", {501}),
         ("images/x?append_type=append", {501}),
@@ -136,7 +135,6 @@ def test_nothing_is_written_where_enemies_say(
     (images / "deep" / "x").write_bytes(b"x")
     (images / "file").write_bytes(b"file")
     (images / "link").symlink_to(root_of(here).parent)
-    (images / "link.bin").symlink_to(secret)
     before, there = secret.stat().st_ino, sorted(root_of(here).parent.rglob("*"))
     for data in (b"evil", LARGE):
         answer = put(here, path, data)
@@ -147,6 +145,15 @@ def test_nothing_is_written_where_enemies_say(
     assert secret.stat().st_ino == before
     assert [each for each in sorted(root_of(here).parent.rglob("*")) if each not in there] == []
     assert {"deep/x": b"x", "file": b"file"}.items() <= objects_of(here).items()
+
+
+def test_a_write_replaces_a_link_and_not_the_file_behind_it(here: ServiceHere) -> None:
+    secret = root_of(here).parent / "service.db"
+    link = root_of(here) / "images" / "link.bin"
+    link.symlink_to(secret)
+    before = secret.stat().st_ino
+    put(here, "images/link.bin", b"evil")
+    assert (secret.stat().st_ino, secret.read_bytes()[:4] == b"evil") == (before, False)
 
 
 def test_what_a_running_job_needs_stays_as_it_is(here: ServiceHere) -> None:
@@ -221,3 +228,30 @@ def test_hidden_directories_are_written_where_the_operator_names_them(tmp_path: 
         assert put(here, ".ssh/x").status_code == 400
         assert written(root / ".ssh") == 400
         assert written(tmp_path / "open" / ".git") == 400
+
+
+def test_jobs_write_no_more_hidden_files_than_requests_do(tmp_path: Path) -> None:
+    root = tmp_path / ".cache" / "data"
+    (root / "images").mkdir(parents=True)
+    with service_here(tmp_path, root=root) as here:
+
+        def refused(**fields: Any) -> list[str]:
+            """The fields that are wrong with a spec; none if it is taken."""
+            answer = here.client.post("/v1/jobs", json={**SPEC, **fields})
+            assert answer.status_code in (201, 400), answer.text
+            return [each["path"] for each in answer.json().get("problems", [])]
+
+        for name in (".ssh/keys-%d", ".%d", "a/.b/c-%d"):
+            written = name.replace("%d", "0")
+            assert put(here, f"images/{written}").status_code == 400, name
+            assert refused(output_format=name) == ["output_format"], name
+            assert refused(output_format=None, ekm={name: ["a"]}) == ["ekm"], name
+            with_default = {"output_format": None, "ekm": {"x-%d": ["a"]}, "ekm_default": name}
+            assert refused(**with_default) == ["ekm_default"], name
+        outputs = [{"name": "a", "output_bck": ".ssh", "fraction": 0.5}]
+        outputs.append({"name": "b", "fraction": 0.5})
+        assert refused(output_format="{split}-{n}", outputs=outputs) == ["outputs[0].output_bck"]
+        assert refused(output_bck=".ssh") == ["output_bck"]
+        assert refused(output_bck="images/.ssh") == ["output_bck"]
+        assert refused(output_format="a.b/c.d-%d") == []
+        assert refused(output_bck=f"file://{root}/images") == []

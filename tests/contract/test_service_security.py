@@ -72,7 +72,7 @@ def test_a_query_finds_what_may_be_seen(database: Database, table: Table, row_of
 
 
 def test_a_token_is_made_known_and_removed(database: Database) -> None:
-    store = TokenStore(database, cost_log2=4)
+    store = TokenStore(database)
     text = store.add("ann", SUBMITTER, ["s3://größe*"])
     assert store.verify(text) == Identity("ann", SUBMITTER, ("s3://größe*",))
     with pytest.raises(ConflictError):

@@ -5,19 +5,32 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dsort.api import run
-from dsort.errors import DsortError, ForbiddenError, KeyMapError, SpecError, StorageAccessError
+from dsort.errors import (
+    DsortError,
+    ForbiddenError,
+    KeyMapError,
+    SpecError,
+    StorageAccessError,
+    StorageError,
+)
+from dsort.loose_files.shard import Places
 from dsort.options import RunOptions
-from dsort.service.security.guard import SpecPlaces, SpecPolicy, check_spec, place_of
+from dsort.service.security.guard import SpecPlaces, check_spec, place_of, policy_of_bucket
+from dsort.service.security.policy import SpecPolicy
 from dsort.settings import Settings, StoreSettings
 from dsort.spec.load import parse_spec
-from dsort.storage.open import open_bucket
+from dsort.storage.directory.bucket import LocalBucket
+from dsort.storage.network_policy import FetchPolicy
+from dsort.storage.open import open_bucket, open_pair
+from dsort.storage.ref import BucketRef
+from dsort.storage.several import BucketPlace
 
 PLAIN = {"input_bck": "in", "output_bck": "out", "output_format": "x-%d", "output_shard_size": 1}
 
@@ -47,7 +60,7 @@ def check(root: Path, fields: Mapping[str, Any], **policy: Any) -> SpecPlaces:
 def test_buckets_under_the_root_have_one_canonical_address(root: Path) -> None:
     places = check(root, {"input_bck": "in/near", "output_bck": f"file://{root}/out/new/deep"})
     output = f"file://{root}/out/new/deep"
-    assert places == SpecPlaces(f"file://{root}/out", output, None, {"": output})
+    assert places == SpecPlaces(f"file://{root}/out", output, (), {"": output})
     assert place_of(parse_spec({**PLAIN}).spec.input_bck, root) == f"file://{root}/in"
     assert check(root, {"input_bck": "."}).input_uri == f"file://{root}"
 
@@ -176,9 +189,16 @@ def test_a_directory_behind_a_link_is_forbidden(root: Path, fields: dict[str, An
         check(root, fields)
 
 
-def test_a_link_within_the_roots_is_fine(root: Path) -> None:
-    check(root, {"input_format": {"prefix": "near/"}})
-    check(root, {"input_format": {"prefix": "away/"}}, allow=(f"file://{root.parent}/secret",))
+def test_a_link_into_another_bucket_is_fine_where_that_is_an_input_too(root: Path) -> None:
+    more: dict[str, Any] = {"allow": (f"file://{root.parent}/secret",)}
+    several = {name: value for name, value in PLAIN.items() if name != "input_bck"}
+    for link, bucket in (("near", "out"), ("away", f"file://{root.parent}/secret")):
+        one = {"name": "a", "input_bck": "in", "input_format": {"prefix": f"{link}/"}}
+        with pytest.raises(ForbiddenError, match="not under a directory"):
+            check(root, {"input_format": one["input_format"]}, **more)
+        both = {**several, "inputs": [one, {"name": "b", "input_bck": bucket}]}
+        policy = SpecPolicy(root=root, denied=(root / "state",), **more)
+        assert check_spec(parse_spec(both).spec, policy).file_uris == ()
 
 
 def test_the_job_refuses_what_only_a_listing_finds(root: Path) -> None:
@@ -321,10 +341,8 @@ def test_key_maps(root: Path, location: str, error: type[DsortError] | None) -> 
     fields = {"output_format": None, "ekm_file": location.replace("ROOT", str(root))}
     hosts = ("maps.example.com", "1*", "[::1]")
     if error is None:
-        shown = check(root, fields, ekm_allow_hosts=hosts).keymap_uri
-        assert shown is not None
-        assert shown == f"file://{root}/map.txt" or shown.startswith("https://")
-        assert "token" not in shown
+        files = check(root, fields, ekm_allow_hosts=hosts).file_uris
+        assert files == (() if location.startswith("https://") else (f"file://{root}/map.txt",))
     else:
         with pytest.raises(error) as caught:
             check(root, fields, ekm_allow_hosts=hosts)
@@ -337,7 +355,7 @@ def test_a_server_of_key_maps_may_be_named_with_its_port(root: Path, pattern: st
     url = f"https://{host}:{port}/a" if host else f"https://{port}/a"
     fields = {"output_format": None, "ekm_file": url.replace("*", "9")}
     more: dict[str, Any] = {"ekm_allow_hosts": (pattern,), "ekm_allow_private": True}
-    assert check(root, fields, **more).keymap_uri
+    assert check(root, fields, **more).file_uris == ()
     with pytest.raises(ForbiddenError) as caught:
         check(root, {**fields, "ekm_file": "https://other:8444/a"}, **more)
     assert "port" in caught.value.hint
@@ -393,6 +411,89 @@ def test_the_engine_is_held_to_the_policy(root: Path) -> None:
         run(away, options=options)
     assert sorted(path.name for path in (root.parent / "secret").iterdir()) == ["a.tar", "map.txt"]
     assert run(parse_spec(PLAIN).spec, options=options).records == 1
+
+
+def job_bucket(root: Path) -> LocalBucket:
+    """The bucket ``in`` as a job that reads and writes it opens it."""
+    place = f"file://{root}/in"
+    policy = policy_of_bucket(place, SpecPolicy(root=root, denied=(root / "state",)))
+    bucket = open_bucket("in", root=root, policy=policy.for_outputs())
+    assert isinstance(bucket, LocalBucket)
+    return bucket
+
+
+def test_a_directory_that_becomes_a_link_after_the_look_is_not_followed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket, secret = job_bucket(root), root.parent / "secret"
+    before = {path.name: path.read_bytes() for path in secret.iterdir()}
+    bucket.stage(".dsort/job/x").close()
+    bucket.write("kept.tar", b"kept")
+    monkeypatch.setattr(LocalBucket, "_check", lambda self, path: None)  # a directory, by then
+    root_of_files = Places([bucket])
+    calls: list[Callable[[], object]] = [
+        lambda: bucket.stat("away/a.tar"),
+        lambda: bucket.stat_many(["away/a.tar"]),
+        lambda: bucket.read("away/a.tar"),
+        lambda: bucket.read("linked.tar"),
+        lambda: root_of_files.read_into(memoryview(bytearray(4)), 0, b"away/a.tar", 0, 0),
+        lambda: bucket.write("away/a.tar", b""),
+        lambda: bucket.write("away/new/x", b""),
+        lambda: bucket.write_new("away/new", b""),
+        lambda: bucket.delete("away/a.tar"),
+        lambda: bucket.publish(".dsort/job/x", "away/a.tar", overwrite=True),
+        lambda: bucket.publish(".dsort/job/x", "away/b.tar", overwrite=False),
+        lambda: bucket.keep_aside("away/a.tar", ".dsort/job/kept"),
+        lambda: bucket.put_back(".dsort/job/x", "away/a.tar", receipt=""),
+    ]
+    for call in calls:
+        with pytest.raises(StorageAccessError, match="leads out of the directories"):
+            call()
+    assert {path.name: path.read_bytes() for path in secret.iterdir()} == before
+    bucket.publish(".dsort/job/x", "linked.tar", overwrite=True)  # the link itself goes
+    assert {path.name: path.read_bytes() for path in secret.iterdir()} == before
+
+
+def test_what_a_job_fills_is_never_a_link(root: Path) -> None:
+    bucket, own = job_bucket(root), root / "in" / ".dsort" / "job"
+    own.mkdir(parents=True)
+    (own / "x").symlink_to(root / "in" / "a.tar")
+    (own / "y").symlink_to(root.parent / "secret" / "a.tar")
+    for token in (".dsort/job/x", ".dsort/job/y"):
+        with pytest.raises(StorageError):
+            bucket.stage(token)
+    assert (root / "in" / "a.tar").read_bytes() == b"a" * 1024
+    assert (root.parent / "secret" / "a.tar").read_bytes() == b"s" * 1024
+
+
+def test_a_listing_tells_no_name_of_what_a_link_leads_to(root: Path) -> None:
+    for prefix in ("away", "away/", "away/a", ""):
+        for listing in (LocalBucket.list, LocalBucket.list_all):
+            with pytest.raises(StorageAccessError) as caught:
+                list(listing(job_bucket(root), prefix))
+            assert "in/away leads out" in str(caught.value)
+    (root / "in").rename(root / "was")
+    (root / "in").symlink_to(root.parent / "secret")
+    bucket = LocalBucket(root / "in", policy=FetchPolicy(roots=(str(root / "in"),)))
+    with pytest.raises(StorageAccessError) as caught:
+        list(bucket.list())
+    assert "in leads out" in str(caught.value)
+
+
+def test_workers_open_the_buckets_of_a_job_under_its_policy(root: Path) -> None:
+    service = SpecPolicy(root=root, denied=(root / "state",)).fetch_policy()
+    policy = service.of_job([f"{root}/in"], [f"{root}/out"], ())
+    inputs, outputs = open_pair(
+        [BucketPlace("", BucketRef("", "in"))],
+        [BucketPlace("", BucketRef("", "out"))],
+        root,
+        policy,
+    )
+    (root / "out" / "back").symlink_to(root / "in")
+    assert inputs.read("a.tar") == b"a" * 1024
+    for bucket, name in ((inputs, "linked.tar"), (inputs, "near/x"), (outputs, "back/a.tar")):
+        with pytest.raises(StorageAccessError):
+            bucket.stat(name)
 
 
 def shard(path: Path) -> None:

@@ -18,13 +18,13 @@ from dsort.naming.names import check_output_name
 from dsort.naming.patterns import glob_regex
 from dsort.naming.templates import parse_template
 from dsort.service.security.guard import (
-    SpecPolicy,
     TextLimits,
     bounded_problems,
     check_fields,
     check_spec,
     parse_text,
 )
+from dsort.service.security.policy import SpecPolicy
 from dsort.spec.load import parse_spec
 
 SECONDS_MAX = 3.0

@@ -1,7 +1,7 @@
 """The audit trail: who did what to what, when, from where. Rows are added, never changed.
 
-Tokens are removed from what is logged, also where a client put one by mistake: in an address, for
-example."""
+Tokens and tickets are removed from what is logged. The address of a member has a ticket in its
+query; a client may put a token there by mistake."""
 
 from __future__ import annotations
 
@@ -88,11 +88,12 @@ def _fitting(text: str, characters_max: int) -> str:
 
 
 _TOKEN = re.compile(r"(dsort_[0-9a-f]{12}_)[0-9a-f]+")
+_TICKET = re.compile(r"(?i)(\bticket=)[^&\s\"']+")
 
 
 def redact(text: str) -> str:
-    """``text`` with the secrets of all tokens in it left out."""
-    return _TOKEN.sub(r"\1...", text)
+    """``text`` with the secrets of all tokens, and all tickets, left out."""
+    return _TICKET.sub(r"\1...", _TOKEN.sub(r"\1...", text))
 
 
 class TokenFilter(logging.Filter):

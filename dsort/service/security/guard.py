@@ -1,201 +1,68 @@
-"""Whether a spec that came over the network keeps to what the operator allows.
+"""Whether a spec that came over the network keeps to what the operator allows
+(:class:`~dsort.service.security.policy.SpecPolicy`).
 
-:class:`SpecPolicy` holds what the operator allows. A spec is parsed before, which checks its
-syntax. Here it is checked where it leads: buckets, directories behind links, servers, files of key
-maps, names. What can change between this check and the job is checked again by the job, which gets
-``SpecPolicy.fetch_policy()``."""
+A spec is parsed before, which checks its syntax. Here it is checked where it leads: buckets,
+directories behind links, servers, files, names. What can change between this check and the job is
+checked again by the job, which gets ``SpecPolicy.fetch_policy()``."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
-from urllib.parse import unquote, urlsplit
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
 
 from dsort.errors import ForbiddenError, SpecError, SpecProblem
 from dsort.job.hooks import hooks_of, unknown_commands
-from dsort.keymap.fetch import shown_location
+from dsort.keymap.fetch import path_in, scheme_of, shown_location
 from dsort.naming.inputs import parse_input_template
-from dsort.naming.names import INTERNAL_PART, check_object_name, check_output_name, shortened
-from dsort.naming.patterns import glob_prefix, has_wildcard, wildcard_match
+from dsort.naming.locations import FileLocation
+from dsort.naming.names import (
+    INTERNAL_PART,
+    check_object_name,
+    check_output_name,
+    is_hidden,
+    shortened,
+)
+from dsort.naming.patterns import glob_prefix
 from dsort.naming.templates import parse_template
-from dsort.options import RunOptions
 from dsort.service.config import ServiceConfig
+from dsort.service.security.policy import SpecPolicy
 from dsort.service.security.spec_text import (
     TextLimits,
     bounded_problems,
     check_fields,
     parse_text,
 )
-from dsort.service.security.uris import joined_uris
-from dsort.settings import Settings, resolve_ref
+from dsort.service.security.uris import joined_uris, paths_of
+from dsort.settings import resolve_ref
 from dsort.spec.inputs import Source
+from dsort.spec.located import located
 from dsort.spec.model import JobSpec
 from dsort.spec.outputs import Target
-from dsort.storage.network_policy import FetchPolicy, check_host_pattern
+from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.ref import SECRET_HINT, STREAM, BucketRef
-from dsort.storage.registry import split_scheme, store_of
 
 __all__ = [
-    "Operated",
     "SpecPlaces",
-    "SpecPolicy",
     "TextLimits",
     "bounded_problems",
     "check_bucket",
     "check_fields",
+    "check_files",
     "check_hooks",
     "check_object",
     "check_spec",
-    "host_problems",
+    "hidden_names",
+    "is_hidden_directory",
     "parse_text",
     "place_of",
-    "policy_of",
+    "policy_of_bucket",
 ]
 
 _FILE: Final = "file"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpecPolicy:
-    """What a spec may say. Made once; ``SpecError`` for patterns that are none.
-
-    ``root``: the directory that bare bucket names are under. ``allow``: what else may be read and
-    written, as patterns of URIs: ``s3://team-*``, ``s3://bucket/train``, ``https://data.example``,
-    ``file:///mnt/data``. ``*`` is any text, ``?`` one character; a wildcard in the bucket does not
-    reach beyond it, hosts have none, and what is under an allowed place is allowed, too.
-    ``ekm_allow_hosts``, ``ekm_allow_private``: where external key maps may come from; see
-    :class:`~dsort.storage.network_policy.FetchPolicy`. ``denied``: directories under the allowed
-    ones that are nobody's business (where the service keeps its state). ``settings``: how stores
-    are reached.
-    """
-
-    root: Path
-    allow: tuple[str, ...] = ()
-    ekm_allow_hosts: tuple[str, ...] = ()
-    ekm_allow_private: bool = False
-    denied: tuple[Path, ...] = ()
-    settings: Settings = field(default_factory=Settings)
-
-    def __post_init__(self) -> None:
-        problems = []
-        for pattern in self.allow:
-            written = split_scheme(pattern)
-            if written is None or not (written[0] == _FILE or store_of(written[0])):
-                hint = 'e.g. "s3://team-*", "file:///mnt/data" or "https://data.example.com"'
-                problems.append(SpecProblem("allow", f'"{pattern}" is no pattern of URIs', hint))
-            elif written[0] == _FILE and not written[1].startswith("/"):
-                problems.append(SpecProblem("allow", f'"{pattern}" is not absolute'))
-            elif _is_web(written[0]) and has_wildcard(written[1].partition("/")[0]):
-                hint = "a web server may send its readers on to anywhere: name those that you trust"
-                problems.append(SpecProblem("allow", f'"{pattern}" names no host', hint))
-        problems += host_problems("ekm_allow_host", self.ekm_allow_hosts)
-        if os.path.realpath(self.root) in map(os.path.realpath, self.denied):
-            hint = "give those a directory of their own: --state-dir, --scratch"
-            text = "is where the service keeps its state, or the scratch of its jobs"
-            problems.append(SpecProblem("root", text, hint))
-        if problems:
-            raise SpecError(problems)
-
-    def fetch_policy(self) -> FetchPolicy:
-        """The same for the process that runs the job: a plain value (``RunOptions.fetch``)."""
-        root = os.path.realpath(self.root)
-        roots: list[str] = [root]
-        patterns: list[str] = []
-        for pattern in self.allow:
-            scheme, rest = split_scheme(pattern) or ("", "")
-            if scheme != _FILE:
-                continue
-            path = unquote(rest).removesuffix("/*").rstrip("/") or "/"
-            (patterns if has_wildcard(path) else roots).append(_real_pattern(path))
-        denied = [os.path.realpath(each) for each in self.denied]
-        return FetchPolicy(
-            roots=tuple(roots),
-            patterns=tuple(patterns),
-            # The root may well be in the state directory: then it is not meant.
-            denied=tuple(each for each in denied if not f"{root}/".startswith(f"{each}/")),
-            hosts=self.ekm_allow_hosts,
-            allow_private=self.ekm_allow_private,
-        )
-
-    def allows_store(self, ref: BucketRef) -> bool:
-        """Whether a bucket that is no directory is under one of the patterns."""
-        return any(_is_under(pattern, ref) for pattern in self.allow)
-
-
-def host_problems(field: str, hosts: Iterable[str]) -> list[SpecProblem]:
-    """What is wrong with patterns of web servers; see ``FetchPolicy.hosts``."""
-    problems = []
-    for host in hosts:
-        try:
-            check_host_pattern(host)
-        except ValueError as error:
-            hint = 'e.g. "maps.example.com", "maps.example.com:8443" or "*.example.com:*"'
-            problems.append(SpecProblem(field, f'"{host}" {error}', hint))
-    return problems
-
-
-class Operated(Protocol):
-    """What an operator says of specs; a service's configuration, and what its jobs are handed."""
-
-    @property
-    def run(self) -> RunOptions: ...
-    @property
-    def state_dir(self) -> Path: ...
-    @property
-    def allow(self) -> tuple[str, ...]: ...
-    @property
-    def ekm_allow_hosts(self) -> tuple[str, ...]: ...
-    @property
-    def ekm_allow_private(self) -> bool: ...
-
-
-def policy_of(operated: Operated) -> SpecPolicy:
-    """The policy of a service: its state and its scratch are nobody's business, wherever they
-    are."""
-    run = operated.run
-    private = (operated.state_dir, *filter(None, [run.scratch]))
-    return SpecPolicy(
-        root=run.root,
-        allow=operated.allow,
-        ekm_allow_hosts=operated.ekm_allow_hosts,
-        ekm_allow_private=operated.ekm_allow_private,
-        denied=private,
-        settings=run.settings,
-    )
-
-
-def _real_pattern(path: str) -> str:
-    """``path`` with the links before its first wildcard resolved."""
-    parts = path.split("/")
-    literal = next((n for n, part in enumerate(parts) if has_wildcard(part)), len(parts))
-    real = os.path.realpath("/".join(parts[:literal]) or "/")
-    return "/".join((real.rstrip("/"), *parts[literal:])) or "/"
-
-
-def _is_web(scheme: str) -> bool:
-    return scheme in ("http", "https")
-
-
-def _is_under(pattern: str, ref: BucketRef) -> bool:
-    scheme, rest = split_scheme(pattern) or ("", "")
-    if scheme != ref.scheme:
-        return False
-    bucket, _, prefix = unquote(rest).partition("/")
-    ref_bucket, _, ref_prefix = ref.path.partition("/")
-    if _is_web(scheme):
-        bucket = bucket.lower()
-    if not wildcard_match(bucket, ref_bucket):
-        return False
-    prefix = prefix.rstrip("/")
-    return (
-        not prefix
-        or wildcard_match(prefix, ref_prefix)
-        or wildcard_match(f"{prefix}/*", ref_prefix)
-    )
 
 
 SHAPES_MAX: Final = 10_000
@@ -210,11 +77,11 @@ class SpecPlaces:
     """What a checked spec touches, in the words of tokens' patterns and of claims: canonical URIs,
     directories with links resolved. ``input_uri``, ``output_uri``: see ``uris.joined_uris``; the
     main one of the outputs is the first. ``output_uris``: by place (see
-    ``storage.output_buckets``). ``keymap_uri``: a key map's file or URL, without secrets."""
+    ``storage.output_buckets``). ``file_uris``: files of this machine that are read as texts."""
 
     input_uri: str
     output_uri: str
-    keymap_uri: str | None
+    file_uris: tuple[str, ...]
     output_uris: Mapping[str, str]
 
 
@@ -237,21 +104,47 @@ def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
         _checked_bucket(f"{source.path}input_bck", source.bucket, policy, fetch, found)
         for source in spec.sources
     ]
-    outputs = {"": _checked_bucket("output_bck", spec.output_bck, policy, fetch, found)}
-    for target in spec.targets:
-        if target.bucket is not None:
-            path = f"{target.path}output_bck"
-            outputs[target.place] = _checked_bucket(path, target.bucket, policy, fetch, found)
+    outputs: dict[str, str] = {}
+    for place, path, ref in [
+        ("", "output_bck", spec.output_bck),
+        *((t.place, f"{t.path}output_bck", t.bucket) for t in spec.targets if t.bucket is not None),
+    ]:
+        outputs[place] = _checked_bucket(path, ref, policy, fetch, found)
+        if ref.is_directory and is_hidden_directory(outputs[place], policy):
+            found.wrong.append(SpecProblem(path, f'"{ref.uri}" is hidden: no job writes there'))
     _check_names(spec, found)
     if spec.ingest is not None and spec.ingest.pipes:
         message = "a recipe that runs programs is not for specs that come over the network"
         hint = "run such a job with `dsort ingest` on the machine itself"
         found.forbidden.append(SpecProblem("ingest.pipes", message, hint))
-    if not found.wrong:
-        _check_links(spec, policy, fetch, found)
-    keymap = _checked_keymap(spec.ekm_file, policy, fetch, found) if spec.ekm_file else None
+    if not (found.wrong or found.forbidden):
+        own = fetch.of_job(paths_of(inputs), paths_of(outputs.values()), ())
+        _check_links(spec, policy, own, found)
+    files = _checked_files(spec, policy, fetch, found)
     _raise_found(found)
-    return SpecPlaces(joined_uris(inputs), joined_uris([*outputs.values()]), keymap, outputs)
+    return SpecPlaces(joined_uris(inputs), joined_uris([*outputs.values()]), files, outputs)
+
+
+def _checked_files(
+    spec: JobSpec, policy: SpecPolicy, fetch: FetchPolicy, found: _Found
+) -> tuple[str, ...]:
+    """The URIs of the files of this machine that the spec names, wherever it does. A bucket that is
+    neither an input nor an output is refused: no token was held against it."""
+    buckets = {
+        BucketRef("", ""),  # of a field that is not given
+        spec.output_bck,
+        *(source.bucket for source in spec.sources),
+        *(target.bucket for target in spec.targets),
+    }
+    uris: dict[str, None] = {}
+    for path, place in located(spec):
+        if not isinstance(place, BucketRef):
+            uri = _checked_location(path, place, policy, fetch, found)
+            uris.update({uri: None} if uri else {})
+        elif place not in buckets:
+            message = f'"{place.uri}" is neither an input nor an output of the job'
+            found.forbidden.append(SpecProblem(path, message))
+    return tuple(uris)
 
 
 def _raise_found(found: _Found) -> None:
@@ -262,6 +155,15 @@ def _raise_found(found: _Found) -> None:
         messages = list(dict.fromkeys(found.forbidden))[: TextLimits().problems_max]
         hints = dict.fromkeys(each.hint for each in messages if each.hint)
         raise ForbiddenError("\n".join(map(str, messages)), hint="; ".join(hints))
+
+
+def check_files(spec: JobSpec, policy: SpecPolicy) -> tuple[str, ...]:
+    """The URIs of the files of this machine that the spec names, if they may be read. Of a spec
+    whose buckets are checked already. ``SpecError``, ``ForbiddenError``."""
+    found = _Found([], [])
+    files = _checked_files(spec, policy, policy.fetch_policy(), found)
+    _raise_found(found)
+    return files
 
 
 def check_bucket(ref: BucketRef, policy: SpecPolicy, fetch: FetchPolicy | None = None) -> str:
@@ -302,8 +204,16 @@ def check_hooks(spec: JobSpec, config: ServiceConfig) -> None:
         ):
             raise ForbiddenError(
                 f"{name}.webhook: {parts.hostname}:{port} is no server that this service may call",
-                hint="its operator can allow it: dsort serve --webhook-allow-host",
+                hint="its operator can allow it: dsort serve --webhook-allow-host, and for a "
+                "private or loopback address --webhook-allow-private as well",
             )
+
+
+def policy_of_bucket(uri: str, policy: SpecPolicy, file_uris: Iterable[str] = ()) -> FetchPolicy:
+    """What is done with one bucket, and with some files, by their canonical URIs: links that lead
+    out of it are followed nowhere."""
+    bucket = paths_of([uri])
+    return policy.fetch_policy().of_job(bucket, bucket, paths_of(file_uris))
 
 
 def place_of(ref: BucketRef, root: Path) -> str:
@@ -348,6 +258,15 @@ def _checked_bucket(
     return place
 
 
+def is_hidden_directory(uri: str, policy: SpecPolicy) -> bool:
+    """Whether the directory at a canonical URI is in a hidden one, other than one that the operator
+    has named."""
+    root = os.path.realpath(policy.root)
+    named = {part for each in (root, *policy.allow) for part in each.split("/")}
+    parts = [part for path in paths_of([uri]) for part in path.split("/")]
+    return any(is_hidden(part) and part not in named for part in parts)
+
+
 def _is_as_set_up(ref: BucketRef, policy: SpecPolicy) -> bool:
     """Whether what the spec says of the way is what the settings say anyway."""
     plain = replace(ref, endpoint_url="", region="", profile="")
@@ -373,7 +292,10 @@ def _output_templates(spec: JobSpec) -> Iterator[tuple[str, str]]:
 def _check_names(spec: JobSpec, found: _Found) -> None:
     """Names that lead to dsort's own files, out of their bucket, or nowhere at all."""
     for path, template in _output_templates(spec):
+        known = len(found.wrong)
         _check_name(path, parse_template(template).name(0), check_output_name, found)
+        if len(found.wrong) == known:
+            found.wrong.extend(hidden_names(path, [template]))
     for source in spec.sources:
         field, inputs = f"{source.path}input_format", source.format
         if inputs.template is not None:
@@ -383,6 +305,16 @@ def _check_names(spec: JobSpec, found: _Found) -> None:
         for path, text in (("prefix", inputs.prefix), ("glob", inputs.glob)):
             if text is not None:
                 _check_name(f"{field}.{path}", text.removesuffix("/"), check_object_name, found)
+
+
+def hidden_names(path: str, templates: Iterable[str]) -> list[SpecProblem]:
+    """A problem for each template of output names that requests may not write either. ``path``: the
+    field of the spec that has them."""
+    return [
+        SpecProblem(path, f'a part of "{shortened(each)}" begins with a dot: such files are hidden')
+        for each in templates
+        if is_hidden(parse_template(each).name(0))
+    ]
 
 
 def _check_input_template(path: str, text: str, found: _Found) -> None:
@@ -415,21 +347,30 @@ def _check_name(path: str, name: str, check: Callable[[str], None], found: _Foun
 
 def _check_links(spec: JobSpec, policy: SpecPolicy, fetch: FetchPolicy, found: _Found) -> None:
     """Directories inside a bucket that lead out of it, as far as the spec names them. What a
-    listing finds is looked at by the job."""
+    listing finds is looked at by the job. ``fetch``: of the job."""
+    writes = fetch.for_outputs()
     sides = [
-        *((each.bucket, f"{each.path}input_format", _named_inputs(each)) for each in spec.sources),
         *(
-            (target.bucket or spec.output_bck, "output_format", _named_outputs(spec, target))
+            (each.bucket, f"{each.path}input_format", _named_inputs(each), fetch)
+            for each in spec.sources
+        ),
+        *(
+            (
+                target.bucket or spec.output_bck,
+                "output_format",
+                _named_outputs(spec, target),
+                writes,
+            )
             for target in spec.targets
         ),
     ]
-    for ref, path, names in sides:
+    for ref, path, names, allowed in sides:
         if not ref.is_directory:
             continue
         bucket = _directory(ref, policy.root)
         directories = dict.fromkeys(name.rpartition("/")[0] for name in names)
         for inside in [each for each in directories if each][:DIRECTORIES_MAX]:
-            if not fetch.allows_path(os.path.realpath(bucket / inside)):
+            if not allowed.allows_path(os.path.realpath(bucket / inside)):
                 found.forbidden.append(SpecProblem(path, f'"{shortened(inside)}" {_OUTSIDE}'))
 
 
@@ -452,55 +393,74 @@ def _named_outputs(spec: JobSpec, target: Target) -> Iterable[str]:
         yield parse_template(template).name(0)
 
 
-# --- external key maps ---------------------------------------------------------------------------
+# --- files ---------------------------------------------------------------------------------------
 
 
-def _checked_keymap(
-    location: str, policy: SpecPolicy, fetch: FetchPolicy, found: _Found
+def _checked_location(
+    field: str, location: FileLocation, policy: SpecPolicy, fetch: FetchPolicy, found: _Found
 ) -> str | None:
-    """Where the key map is, if it may be read; a name is looked up only by the job."""
-    shown = shown_location(location)
+    """The URI of a file of this machine that may be read; None for what is elsewhere, or refused.
+    The name of a web server is looked up only by the job."""
+    scheme = scheme_of(location)
     try:
-        parts = urlsplit(location) if re.match(r"[A-Za-z]+://", location) else None
+        parts = urlsplit(location) if scheme else None
         port = parts.port if parts else None
     except ValueError:
-        found.wrong.append(SpecProblem("ekm_file", f'"{shortened(shown)}" is no URL'))
+        shown = shortened(shown_location(location))
+        found.wrong.append(SpecProblem(field, f'"{shown}" is no URL'))
         return None
-    if parts is None or parts.scheme == "file":
+    if parts is None or scheme == "file":
         if parts is not None and parts.netloc not in ("", "localhost"):
-            found.wrong.append(SpecProblem("ekm_file", "is a file of another machine"))
+            found.wrong.append(SpecProblem(field, "is a file of another machine"))
             return None
-        path = unquote(parts.path, errors="surrogateescape") if parts else location
-        return _checked_file(path, policy, fetch, found)
+        return _checked_file(field, path_in(location), policy, fetch, found)
+    if scheme in ("http", "https"):
+        _check_url(field, location, parts, port, fetch, found)
+    else:
+        message = "is in an object store, from which no spec that came over the network reads files"
+        hint = "copy the file to a bucket under the service's data root"
+        found.forbidden.append(SpecProblem(field, message, hint))
+    return None
+
+
+def _check_url(
+    field: str,
+    location: str,
+    parts: SplitResult,
+    port: int | None,
+    fetch: FetchPolicy,
+    found: _Found,
+) -> None:
     host = parts.hostname or ""
     if "@" in parts.netloc:
-        found.wrong.append(SpecProblem("ekm_file", "has a user or a password in it", SECRET_HINT))
+        found.wrong.append(SpecProblem(field, "has a user or a password in it", SECRET_HINT))
     elif not host or "\\" in location or not location.isprintable():
-        found.wrong.append(SpecProblem("ekm_file", f'"{shortened(shown)}" is no URL'))
+        shown = shortened(shown_location(location))
+        found.wrong.append(SpecProblem(field, f'"{shown}" is no URL'))
     elif not fetch.allows_host(parts.scheme, host, port or (80 if parts.scheme == "http" else 443)):
-        found.forbidden.append(
-            SpecProblem(
-                "ekm_file",
-                f"this service does not fetch key maps from {shortened(parts.netloc)}",
-                "its operator can allow the host, with its port if that is not the usual one; or "
-                "use ekm",
-            )
+        message = f"this service fetches nothing from {shortened(parts.netloc)}"
+        hint = (
+            "its operator can allow the host, with its port if that is not the usual one; or name "
+            "a file under the service's data root"
         )
+        found.forbidden.append(SpecProblem(field, message, hint))
     else:
         try:
             refusal = fetch.refusal_of_address(host)
         except ValueError:
             refusal = ""  # a name
         if refusal:
-            found.forbidden.append(SpecProblem("ekm_file", refusal))
-    return shown
+            found.forbidden.append(SpecProblem(field, refusal))
 
 
-def _checked_file(path: str, policy: SpecPolicy, fetch: FetchPolicy, found: _Found) -> str:
+def _checked_file(
+    field: str, path: str, policy: SpecPolicy, fetch: FetchPolicy, found: _Found
+) -> str | None:
     if not path.isprintable():
-        found.wrong.append(SpecProblem("ekm_file", f"{shortened(path)!a} cannot be printed"))
-        return ""
+        found.wrong.append(SpecProblem(field, f"{shortened(path)!a} cannot be printed"))
+        return None
     real = os.path.realpath(policy.root / path)
     if not fetch.allows_path(real) or INTERNAL_PART in real.split("/"):
-        found.forbidden.append(SpecProblem("ekm_file", f'"{shortened(path)}" {_OUTSIDE}'))
-    return BucketRef("file", real).uri
+        found.forbidden.append(SpecProblem(field, f'"{shortened(path)}" {_OUTSIDE}'))
+        return None
+    return BucketRef(_FILE, real).uri

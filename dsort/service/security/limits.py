@@ -1,16 +1,18 @@
-"""What one client may ask for: requests a minute, failures to authenticate, streams at once, the
-bytes of a body and the time it takes."""
+"""What one client may ask for: requests a minute, streams at once, the bytes of a body and the time
+it takes.
+
+Failures to authenticate are not counted. A secret of 192 random bits cannot be guessed, and whoever
+counts failures by address locks out the holders of tokens behind the same proxy."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from ipaddress import ip_address, ip_network
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -20,17 +22,17 @@ from dsort.sizes import format_bytes
 
 __all__ = ["BodyLimit", "Rate", "RequestLimits"]
 
-FAILURES_PER_MINUTE_MAX = 20
 CLIENTS_REMEMBERED_MAX = 10_000
 STREAMS_MAX = 256
 STREAM_RETRY_S = 10.0
 DOWNLOADS_MAX = 64
 LOOKS_PER_MINUTE_MAX = 600
 UPLOADS_MAX = 16
-GUESS_RETRY_S = 1.0
 BODY_S_MAX = 60.0
 STREAMED_BYTES_PER_S_MIN = 64 << 10
 SMALL_BYTES_MAX = 128 << 10
+QUIET_S_MAX = 5.0
+"""So long a client that was refused may send nothing before its connection is closed."""
 
 
 class Rate:
@@ -77,20 +79,17 @@ class Rate:
 
 
 class RequestLimits:
-    """The rates of a service: requests of a client, and failures to authenticate of an address."""
+    """The limits of a service for each client: the name of a token, or an address without one."""
 
     def __init__(
         self,
         requests_per_minute_max: int,
         *,
-        failures_per_minute_max: int = FAILURES_PER_MINUTE_MAX,
         looks_per_minute_max: int = LOOKS_PER_MINUTE_MAX,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._requests = Rate(requests_per_minute_max, clock=clock)
-        self._failures = Rate(failures_per_minute_max, clock=clock)
         self._looks = Rate(looks_per_minute_max, clock=clock)
-        self._guessing = threading.Lock()
         self._streams: Counter[str] = Counter()
         self._downloads: Counter[str] = Counter()
         self._uploads: Counter[str] = Counter()
@@ -117,7 +116,7 @@ class RequestLimits:
                 hint="see the header Retry-After; `dsort cat` and the loader read without a limit",
             )
 
-    @contextmanager
+    @contextlib.contextmanager
     def stream(self, client: str) -> Iterator[None]:
         """Count a stream of events while it lasts. ``TooManyRequestsError`` if it is one too many:
         each holds a connection, for as long as a job takes."""
@@ -130,7 +129,7 @@ class RequestLimits:
         ):
             yield
 
-    @contextmanager
+    @contextlib.contextmanager
     def download(self, client: str) -> Iterator[None]:
         """Count an object while it is sent. ``TooManyRequestsError`` if it is one too many."""
         with self._counted(
@@ -142,7 +141,7 @@ class RequestLimits:
         ):
             yield
 
-    @contextmanager
+    @contextlib.contextmanager
     def upload(self, client: str) -> Iterator[None]:
         """Count an object while it is received. ``TooManyRequestsError`` if it is one too many."""
         with self._counted(
@@ -154,7 +153,7 @@ class RequestLimits:
         ):
             yield
 
-    @contextmanager
+    @contextlib.contextmanager
     def _counted(
         self, counter: Counter[str], client: str, at_most: int, text: str, hint: str
     ) -> Iterator[None]:
@@ -170,57 +169,6 @@ class RequestLimits:
                 if not counter[client]:
                     del counter[client]
 
-    def check_failures(self, address: str, token_id: str = "") -> None:
-        """``TooManyRequestsError`` if too many requests with this id of a token have failed; to be
-        asked before the secret is looked at. Each id is counted apart, whether there is such a
-        token or not, or a stranger who guesses could lock out whoever is behind the same proxy."""
-        wait_s = self._failures.wait_s(f"{_whose(address)} {token_id}")
-        if wait_s:
-            raise _too_many_failures(address, wait_s)
-
-    @contextmanager
-    def guess(self, address: str) -> Iterator[None]:
-        """While a secret is looked at, which costs time and memory. Addresses from which many have
-        failed, whatever the ids, get one at a time among them all: ``TooManyRequestsError`` if
-        another is looked at now."""
-        if not self._failures.wait_s(_all_of(address)):
-            yield
-            return
-        if not self._guessing.acquire(blocking=False):
-            raise _too_many_failures(address, GUESS_RETRY_S)
-        try:
-            yield
-        finally:
-            self._guessing.release()
-
-    def failure(self, address: str, token_id: str = "") -> None:
-        """Count a failure to authenticate."""
-        self._failures.take(f"{_whose(address)} {token_id}")
-        self._failures.take(_all_of(address))
-
-
-def _all_of(address: str) -> str:
-    return f"{_whose(address)} *"
-
-
-def _too_many_failures(address: str, wait_s: float) -> TooManyRequestsError:
-    return TooManyRequestsError(
-        f"too many requests from {address} without a token that is known",
-        retry_after_s=wait_s,
-        hint="see the header Retry-After, and check the token",
-    )
-
-
-def _whose(address: str) -> str:
-    """What one client has at hand: of IPv6 a network of 2**64 addresses."""
-    try:
-        found = ip_address(address)
-    except ValueError:  # a socket of this machine
-        return address
-    if found.version == 4:
-        return address
-    return str(found.ipv4_mapped or ip_network((int(found) >> 64 << 64, 64)))
-
 
 class BodyLimit:
     """ASGI middleware: a request whose body has more than ``bytes_max`` is answered with 413, one
@@ -232,7 +180,9 @@ class BodyLimit:
 
     ``stored_max`` says how long the body of a request may be that is stored as it comes; None for
     all others. Such a body has ``seconds_max``, and a second more for each
-    ``STREAMED_BYTES_PER_S_MIN`` of it. Only the time that we wait for the client counts.
+    ``STREAMED_BYTES_PER_S_MIN`` of it. Only the time that we wait for the client counts. A client
+    that is refused has the answer at once; what it still sends is read and dropped, for as long as
+    the body might have taken.
 
     Bytes are counted as they come, whatever ``Content-Length`` says: a body in chunks has none.
     """
@@ -340,11 +290,25 @@ class _CountedRequest:
         headers = [
             (b"content-type", PROBLEM_JSON.encode()),
             (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),  # what is left of the body is not read
+            (b"connection", b"close"),
         ]
         start = {"type": "http.response.start", "status": error.http_status, "headers": headers}
         await self._send(start)
-        await self._send({"type": "http.response.body", "body": body})
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+        await self._drop_rest()
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def _drop_rest(self) -> None:
+        """Read what is left of the body, as long as it comes and has time. A connection that is
+        closed with bytes in it is reset: a client that still sends would have a broken pipe, and
+        may never read the answer."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._left_s
+        with contextlib.suppress(TimeoutError):
+            while not self._is_whole and (left_s := until - loop.time()) > 0:
+                async with asyncio.timeout(min(left_s, QUIET_S_MAX)):
+                    message = await self._receive()
+                self._is_whole = not message.get("more_body", False)
 
     def too_large(self) -> DsortError:
         """What a body of too many bytes is told."""

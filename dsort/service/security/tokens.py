@@ -1,9 +1,8 @@
 """Tokens and identities: who sends a request, and what they may do.
 
-A token is ``dsort_<id>_<secret>``; the database holds the id and a hash of the secret. The hash is
-scrypt with its own salt. It costs 40 ms and 16 MiB, so a secret that was right is remembered, by
-its SHA-256, until nobody used it for a minute. The token's row is read on each request all the
-same: a token that was removed is refused at once.
+A token is ``dsort_<id>_<secret>``; the database holds the id and the SHA-256 of the secret. The
+secret is 192 random bits, which a slow hash would not make harder to guess. The token's row is read
+on each request: a token that was removed is refused at once.
 
 An identity has a role and patterns of buckets. A *viewer* reads; a *submitter* also submits jobs
 and schedules and changes its own; an *admin* does everything to all of them, and manages tokens.
@@ -20,10 +19,8 @@ import hashlib
 import hmac
 import re
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -36,7 +33,6 @@ from sqlalchemy import (
     case,
     delete,
     false,
-    func,
     insert,
     not_,
     or_,
@@ -45,7 +41,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from dsort.errors import ConflictError, NotFoundError, SpecError, SpecProblem
+from dsort.errors import (
+    ConflictError,
+    NotFoundError,
+    SpecError,
+    SpecProblem,
+    UnauthorizedError,
+)
 from dsort.naming.patterns import wildcard_match
 from dsort.service.database import tables
 from dsort.service.database.engine import Database
@@ -56,7 +58,6 @@ from dsort.service.security.uris import LINE_END, rows_of_uris, split_uris
 __all__ = [
     "ADMIN",
     "ANYONE",
-    "COST_LOG2",
     "NAME_CHARACTERS_MAX",
     "NAME_PATTERN",
     "ROLES",
@@ -206,13 +207,6 @@ def _mistake(glob: str) -> str:
     return ""
 
 
-COST_LOG2 = 14  # of scrypt: 2**14 rounds over 16 MiB
-BLOCK_SIZE = 8
-HASH_BYTES = 32
-HASHING_MAX = 4  # at once: each takes its 16 MiB
-REMEMBERED_S = 60.0
-REMEMBERED_MAX = 1000
-NOBODYS_SALT = b"nobody's salt..."
 NAME_CHARACTERS_MAX = 128
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$"
 
@@ -222,7 +216,8 @@ _NAME = re.compile(NAME_PATTERN.removesuffix("$") + r"\Z")
 
 @dataclass(frozen=True, slots=True)
 class StoredToken:
-    """A token as it is listed: all but its secret. Times are seconds since 1970."""
+    """A token as it is listed: all but its secret. Times are seconds since 1970. ``is_outdated``:
+    an earlier dsort stored a digest of the secret that this one cannot check."""
 
     token_id: str
     name: str
@@ -231,6 +226,7 @@ class StoredToken:
     output_globs: tuple[str, ...]
     created_at: float
     expires_at: float | None
+    is_outdated: bool = False
 
     @property
     def identity(self) -> Identity:
@@ -259,29 +255,11 @@ def token_id_of(text: str) -> str | None:
 
 
 class TokenStore:
-    """The tokens of a service. Safe to use from many threads.
+    """The tokens of a service. Safe to use from many threads. ``clock``: seconds since 1970."""
 
-    ``cost_log2`` is for tokens that are made here; each is verified at the cost it was made at.
-    ``clock``: seconds since 1970. ``monotonic``: what remembered secrets are timed by.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        *,
-        cost_log2: int = COST_LOG2,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database = database
-        self._cost_log2 = cost_log2
         self._clock = clock
-        self._monotonic = monotonic
-        # What the secret of an unknown id is held against: no secret has this hash.
-        self._nobodys_hash = bytes([cost_log2]) + bytes(HASH_BYTES)
-        self._hashing = threading.BoundedSemaphore(HASHING_MAX)
-        self._remembered: dict[bytes, float] = {}  # digest of secret and hash -> until when
-        self._lock = threading.Lock()
 
     def add(
         self,
@@ -302,12 +280,12 @@ class TokenStore:
         if expires_at is not None and expires_at <= self._clock():
             raise SpecError("the token would have expired already")
         token_id, secret = secrets.token_hex(6), secrets.token_hex(24)
-        salt = secrets.token_bytes(16)
-        hashed = self._hash(secret, salt, self._cost_log2)
         made = StoredToken(token_id, name, role, inputs, outputs, self._clock(), expires_at)
+        row = {**asdict(made), "digest": _digest(secret)}
+        del row["is_outdated"]  # which no column has: the digest tells
         try:
             with self._database.writing() as connection:
-                connection.execute(insert(tokens).values(salt=salt, hash=hashed, **asdict(made)))
+                connection.execute(insert(tokens).values(row))
                 also(connection, made)
         except IntegrityError:
             raise ConflictError(
@@ -324,69 +302,30 @@ class TokenStore:
             raise NotFoundError(f"there is no token named {name}")
         return _stored(row)
 
-    def verify(
-        self,
-        text: str,
-        *,
-        when_new: Callable[[str], AbstractContextManager[object]] = lambda token_id: nullcontext(),
-    ) -> Identity | None:
-        """Who holds the token; None if it is none, is unknown, was removed or has expired.
-
-        A text that has the form of a token and is not remembered costs one hash, whether there is
-        such a token or not: neither the answer nor the time tells. ``when_new`` is called with the
-        id in the text before that, and may raise; the hash is made within what it returns.
+    def verify(self, text: str) -> Identity | None:
+        """Who holds the token; None if the text has not the form of a token, or the token is
+        unknown, was removed or has expired. ``UnauthorizedError`` for a token of an earlier dsort.
         """
         found = _TOKEN.fullmatch(text)
         if found is None:
-            with when_new(""):
-                return None
+            return None
         token_id, secret = found.groups()
         with self._database.reading() as connection:
             row = connection.execute(select(tokens).where(tokens.c.token_id == token_id)).first()
-        salt, hashed = (row.salt, row.hash) if row else (NOBODYS_SALT, self._nobodys_hash)
-        right = self._is_right(secret, salt, hashed, lambda: when_new(token_id))
-        if row is None or not right:
+        if row is None:
             return None
         stored = _stored(row)
+        if stored.is_outdated:
+            raise UnauthorizedError(
+                "the token was made by an earlier dsort, and cannot be checked any more",
+                hint="`dsort token ls` names such tokens; `dsort token rm` and `dsort token add` "
+                "make a new one of the same name",
+            )
+        if not hmac.compare_digest(_digest(secret), row.digest):
+            return None
         if stored.expires_at is not None and stored.expires_at <= self._clock():
             return None
         return stored.identity
-
-    def _is_right(
-        self,
-        secret: str,
-        salt: bytes,
-        hashed: bytes,
-        when_new: Callable[[], AbstractContextManager[object]],
-    ) -> bool:
-        digest = hashlib.sha256(secret.encode() + hashed).digest()
-        now_s = self._monotonic()
-        with self._lock:
-            remembered = self._remembered.get(digest, 0.0) > now_s
-        if not remembered:
-            with when_new():
-                made = self._hash(secret, salt, hashed[0])
-            if not hmac.compare_digest(made, hashed):
-                return False
-        with self._lock:
-            if len(self._remembered) >= REMEMBERED_MAX:
-                self._remembered.clear()
-            self._remembered[digest] = now_s + REMEMBERED_S
-        return True
-
-    def _hash(self, secret: str, salt: bytes, cost_log2: int) -> bytes:
-        """The hash as it is stored: one byte says what it cost."""
-        rounds = 1 << cost_log2
-        with self._hashing:
-            return bytes([cost_log2]) + hashlib.scrypt(
-                secret.encode(),
-                salt=salt,
-                n=rounds,
-                r=BLOCK_SIZE,
-                p=1,
-                maxmem=(128 * rounds * BLOCK_SIZE) + (1 << 20),
-                dklen=HASH_BYTES,
-            )
 
     def find(self, name: str) -> Identity | None:
         """What whoever owns something may do now; None if the token was removed or has expired."""
@@ -413,10 +352,10 @@ class TokenStore:
             also(connection)
 
     def any(self) -> bool:
-        """Whether anybody could be let in."""
+        """Whether any token lets its holder in."""
         with self._database.reading() as connection:
-            count = connection.scalar(select(func.count()).where(self._alive()))
-        return bool(count)
+            rows = connection.execute(select(tokens).where(self._alive())).all()
+        return any(not _stored(row).is_outdated for row in rows)
 
     def _alive(self) -> Any:
         return or_(tokens.c.expires_at.is_(None), tokens.c.expires_at > self._clock())
@@ -441,6 +380,10 @@ def _check(name: str, role: str, inputs: Sequence[str], outputs: Sequence[str]) 
         )
 
 
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()
+
+
 def _stored(row: Row[Any]) -> StoredToken:
     return StoredToken(
         row.token_id,
@@ -450,4 +393,5 @@ def _stored(row: Row[Any]) -> StoredToken:
         tuple(row.output_globs),
         row.created_at,
         row.expires_at,
+        is_outdated=len(row.digest) != hashlib.sha256().digest_size,
     )

@@ -3,7 +3,7 @@ URIs, a line each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Text
@@ -11,7 +11,17 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-__all__ = ["LINE_END", "joined_uris", "main_uri", "rows_of_uris", "shown_uris", "split_uris"]
+from dsort.storage.open import parse_address
+
+__all__ = [
+    "LINE_END",
+    "joined_uris",
+    "main_uri",
+    "paths_of",
+    "rows_of_uris",
+    "shown_uris",
+    "split_uris",
+]
 
 LINE_END = "\n"
 _MARK = 0xE000  # of private use: ``joined_uris`` encodes it
@@ -26,6 +36,11 @@ def joined_uris(uris: Sequence[str]) -> str:
 def split_uris(text: str) -> list[str]:
     """The URIs in what ``joined_uris`` made."""
     return text.split(LINE_END)
+
+
+def paths_of(uris: Iterable[str]) -> list[str]:
+    """The paths of those URIs that are of directories and files."""
+    return [parse_address(uri).path for uri in uris if uri.startswith("file://")]
 
 
 def main_uri(text: str) -> str:

@@ -31,7 +31,7 @@ from dsort.storage.directory.files import (
     link_or_move,
     list_all,
     list_files,
-    rename_to_free_name,
+    rename,
     reserve_room,
     sync_directories,
 )
@@ -94,7 +94,7 @@ class LocalBucket:
         """The files whose names begin with ``prefix``, in byte order; see ``list_files``."""
         encoded = encoded_prefix(prefix)
         with self._doing(f"list {prefix}*"):
-            for info in list_files(os.fsencode(self._root), encoded):
+            for info in list_files(os.fsencode(self._root), encoded, self._entered):
                 if self._is_ours(self._root / info.name):
                     yield info
 
@@ -103,7 +103,7 @@ class LocalBucket:
         see ``files.list_all``."""
         encoded = encoded_prefix(prefix)
         with self._doing(f"list {prefix}*"):
-            for name, status in list_all(os.fsencode(self._root), encoded):
+            for name, status in list_all(os.fsencode(self._root), encoded, self._entered):
                 if self._policy is None or self._is_ours(self._root / os.fsdecode(name)):
                     yield name, status
 
@@ -111,7 +111,7 @@ class LocalBucket:
         """Size, time and etag of a file; ``ObjectNotFoundError`` if there is none."""
         path = self._path(name)
         with self._doing(f"find {name}"):
-            status = path.stat()
+            status = self._status(str(path))
         if not stat.S_ISREG(status.st_mode):
             raise ObjectNotFoundError(f"{name} in bucket {self.uri} is not a file")
         return info_of(name, status)
@@ -126,8 +126,7 @@ class LocalBucket:
             else:
                 self._path(name)  # before anything is reported of it
             try:
-                # A Path would cost four times what the call does.
-                status = os.stat(root + name)  # noqa: PTH116
+                status = self._status(root + name)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
@@ -140,16 +139,49 @@ class LocalBucket:
         """Open a file for reading; ``ObjectNotFoundError`` if there is none."""
         path = self._path(name)
         with self._doing(f"read {name}"):
-            # Not blocking: what turns out to be a pipe must not keep us waiting.
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            opened = LocalReadObject(fd, name, self.uri)
-        # Again, for what is open: a directory may have become a link meanwhile.
-        if self._policy is not None and not self._policy.allows_path(
-            str(Path(f"/proc/self/fd/{fd}").readlink())
-        ):
-            opened.close()
-            raise self._refused(path)
-        return opened
+            return LocalReadObject(self.open_file(str(path)), name, self.uri)
+
+    def open_file(self, path: str | bytes) -> int:
+        """A descriptor of the file at ``path``, a path under the directory. ``OSError``;
+        ``StorageAccessError`` if links lead to where the policy does not go."""
+        # Not blocking: what turns out to be a pipe must not keep us waiting.
+        return self._allowed(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), path)
+
+    def _status(self, path: str) -> os.stat_result:
+        if self._policy is None:
+            # A Path would cost four times what the call does.
+            return os.stat(path)  # noqa: PTH116
+        fd = self._allowed(os.open(path, os.O_PATH | os.O_CLOEXEC), path)
+        try:
+            return os.fstat(fd)
+        finally:
+            os.close(fd)
+
+    def _allowed(self, fd: int, path: str | bytes) -> int:
+        """``fd``, if what is open may be touched: a name that was looked at before it was opened
+        may have become a link meanwhile."""
+        if self._policy is not None:
+            real = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - once for each file
+            if not self._policy.allows_path(real):
+                os.close(fd)
+                raise self._refused(Path(os.fsdecode(path)))
+        return fd
+
+    @contextlib.contextmanager
+    def _held(self, path: Path | str) -> Iterator[str]:
+        """``path``, for a call that changes what has that name. Under a policy it begins at its
+        directory, which is open and allowed: a directory that is replaced by a link meanwhile leads
+        nowhere. The last part of ``path`` is the call's to follow, or not."""
+        if self._policy is None:
+            yield str(path)
+            return
+        directory, _, name = str(path).rpartition("/")
+        fd = os.open(directory or "/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._allowed(fd, directory)
+        try:
+            yield f"/proc/self/fd/{fd}/{name}"
+        finally:
+            os.close(fd)
 
     def pinned(self, info: ObjectInfo) -> None:
         """Open files are read in any order."""
@@ -190,10 +222,7 @@ class LocalBucket:
                 with LocalStagedObject(fd, name, self.uri) as staged:
                     staged.write_at(0, [data])
                     staged.sync()
-                if replace:
-                    temporary.replace(path)
-                else:
-                    rename_to_free_name(temporary, path)
+                self._rename(str(temporary), str(path), overwrite=replace)
             except FileExistsError:
                 if replace:
                     raise
@@ -211,8 +240,9 @@ class LocalBucket:
         with (
             self._doing(f"remove {name}"),
             contextlib.suppress(FileNotFoundError, NotADirectoryError),
+            self._held(path) as held,
         ):
-            path.unlink()
+            os.unlink(held)  # noqa: PTH108
 
     def stage(
         self, token: str, *, name: str = "", size_bytes: int | None = None
@@ -242,10 +272,7 @@ class LocalBucket:
                 if directory not in self._published_in:
                     self._not_durable |= self._make_directories(Path(directory))
                     self._published_in.add(directory)
-                if overwrite:
-                    os.replace(source, target)  # noqa: PTH105 - a Path costs more than the call
-                else:
-                    rename_to_free_name(source, target)
+                self._rename(source, target, overwrite=overwrite)
             except (FileExistsError, IsADirectoryError) as error:
                 raise NamesTakenError(
                     f"{name} in bucket {self.uri} exists already", hint="remove it or rename it"
@@ -256,6 +283,13 @@ class LocalBucket:
                     self.publish(token, name, overwrite=overwrite, receipt=receipt)
                 elif not receipt or not self._is_of(name, receipt):
                     raise
+
+    def _rename(self, source: str, target: str, *, overwrite: bool) -> None:
+        if self._policy is not None:
+            with self._held(source) as held, self._held(target) as free:
+                rename(held, free, overwrite=overwrite)
+            return
+        rename(source, target, overwrite=overwrite)
 
     def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
         """The files that are as they were when they were finished, under either name."""
@@ -291,7 +325,8 @@ class LocalBucket:
             if stat.S_ISDIR(status.st_mode):
                 return ""  # nothing can be published there, and that is reported then
             self._not_durable |= self._make_directories(kept.parent) | {source.parent}
-            link_or_move(source, kept)
+            with self._held(source) as old, self._held(kept) as new:
+                link_or_move(Path(old), Path(new))
         return COPY
 
     def put_back(self, token: str, name: str, *, receipt: str) -> None:
@@ -302,7 +337,8 @@ class LocalBucket:
         with self._doing(f"put back {name}"):
             touched = self._make_directories(target.parent)
             try:
-                move_out(self._root, parts, last, target)
+                with self._held(f"{self._root}/.") as root, self._held(target) as free:
+                    move_out(root, parts, last, free)
             except IsADirectoryError as error:
                 raise NamesTakenError(
                     f"{name} in bucket {self.uri} is a directory by now", hint="remove or rename it"
@@ -333,8 +369,12 @@ class LocalBucket:
 
     def _remove(self, prefix: str) -> None:
         *parts, last = prefix.split("/")
-        with self._doing(f"remove {prefix}*"), contextlib.suppress(FileNotFoundError):
-            remove_below(self._root, parts, last)
+        with (
+            self._doing(f"remove {prefix}*"),
+            contextlib.suppress(FileNotFoundError),
+            self._held(f"{self._root}/.") as root,
+        ):
+            remove_below(root, parts, last)
 
     def free_bytes(self) -> int:
         """Room that is left for us on the file system that holds, or will hold, the directory."""
@@ -360,17 +400,14 @@ class LocalBucket:
         return self._root / token
 
     def _staged_path(self, token: str) -> str:
-        """The same as a text: of small files, a Path would cost as much as the call."""
+        """The same as a text, for ``_held`` to judge: of small files, a Path would cost as much as
+        the call."""
         encoded_token(token)
-        if self._policy is not None:
-            self._check(self._root / token)
         return f"{self._root}/{token}"
 
     def _places(self, token: str, name: str) -> tuple[str, str]:
-        """Both as texts. Two Paths would cost more than a rename does."""
+        """Both as texts, for ``_held``. Two Paths would cost more than a rename does."""
         encoded_name(name)
-        if self._policy is not None:
-            self._check(self._root / name)
         return self._staged_path(token), f"{self._root}/{name}"
 
     def _check(self, path: Path) -> None:
@@ -382,8 +419,17 @@ class LocalBucket:
     def _refused(path: Path) -> StorageAccessError:
         return StorageAccessError(
             f"{path} leads out of the directories that this job may touch",
-            hint="there is a symbolic link on the way",
+            hint="there is a symbolic link on the way: name the bucket that it leads to",
         )
+
+    def _entered(self, name: bytes) -> None:
+        """Refuse a link to a directory elsewhere, before anything is listed of what is there."""
+        if self._policy is None:
+            return
+        path = self._root / os.fsdecode(name)
+        real = os.path.realpath(path)
+        if not (self._policy.allows_path(real) or self._policy.denies_path(real)):
+            raise self._refused(path)
 
     def _is_ours(self, path: Path) -> bool:
         """Whether a file that is listed is one of the bucket's: none that the policy denies is. One
@@ -403,17 +449,24 @@ class LocalBucket:
         return StorageErrors(action, self.uri, needed_bytes=needed_bytes)
 
     def _open_to_fill(self, path: str, more_flags: int) -> int:
-        """Open ``path``, made with its directories if need be, for reading and writing."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | more_flags
+        """Open ``path``, made with its directories if need be, for reading and writing. What dsort
+        fills is its own, and never a link."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | more_flags
         directory = path.rpartition("/")[0]
         for _ in range(_OPEN_TRIES_MAX - 1):
             with contextlib.suppress(FileNotFoundError):
                 if directory != self._filled:
                     self._make_directories(Path(directory))
                     self._filled = directory
-                return os.open(path, flags, 0o666)
+                return self._opened_to_fill(path, flags)
             self._filled = ""
-        return os.open(path, flags, 0o666)
+        return self._opened_to_fill(path, flags)
+
+    def _opened_to_fill(self, path: str, flags: int) -> int:
+        if self._policy is None:
+            return os.open(path, flags, 0o666)
+        with self._held(path) as held:
+            return os.open(held, flags, 0o666)
 
     def _make_directories(self, directory: Path) -> set[Path]:
         """Make ``directory`` and what is missing above it, up to the bucket's own.
@@ -442,15 +495,15 @@ class LocalBucket:
         for directory in reversed(missing):
             # Another may be faster, and may have removed it by now: whoever opens a file there
             # asks again. ``exist_ok`` would look whether it is still there.
-            with contextlib.suppress(FileExistsError):
-                directory.mkdir()
+            with contextlib.suppress(FileExistsError), self._held(directory) as held:
+                os.mkdir(held)  # noqa: PTH102
         return touched
 
 
 _NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.EBUSY})
 
 
-def remove_below(root: Path, parts: Sequence[str], name_prefix: str) -> None:
+def remove_below(root: Path | str, parts: Sequence[str], name_prefix: str) -> None:
     """Remove what begins with ``name_prefix`` in the directory ``parts`` under ``root``.
 
     Then each directory of ``parts`` that is empty goes, from the last to the first. ``root``
@@ -470,7 +523,7 @@ def remove_below(root: Path, parts: Sequence[str], name_prefix: str) -> None:
             os.close(fd)
 
 
-def move_out(root: Path, parts: Sequence[str], name: str, target: Path) -> None:
+def move_out(root: str, parts: Sequence[str], name: str, target: str) -> None:
     """Rename ``name`` in the directory ``parts`` under ``root`` to ``target``, whatever has that
     name. ``OSError`` as they come."""
     fds = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]

@@ -8,7 +8,7 @@ import mmap
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Final
@@ -32,6 +32,7 @@ __all__ = [
     "list_broken_links",
     "list_files",
     "receipt_of",
+    "rename",
     "rename_to_free_name",
     "reserve_room",
     "start_writeback",
@@ -122,6 +123,15 @@ def wait_written(fd: int) -> None:
     ):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
+
+
+def rename(source: str, target: str, *, overwrite: bool) -> None:
+    """Rename ``source`` to ``target`` in one step. ``FileExistsError`` if that name is taken, and
+    is not to be overwritten."""
+    if overwrite:
+        os.replace(source, target)  # noqa: PTH105 - a Path costs more than the call
+    else:
+        rename_to_free_name(source, target)
 
 
 def rename_to_free_name(source: Path | str, target: Path | str) -> None:
@@ -218,7 +228,16 @@ def receipt_of(status: os.stat_result) -> str:
     return f"{status.st_mtime_ns:x}-{status.st_size:x}-{status.st_ino:x}"
 
 
-def list_files(root: bytes, prefix: bytes) -> Iterator[ObjectInfo]:
+Entered = Callable[[bytes], None]
+"""Called with the name of the directory where a listing begins, and of each link to a directory,
+before what is in it is looked at; may raise."""
+
+
+def _enter_all(name: bytes) -> None:
+    """Nothing keeps a listing from following a link."""
+
+
+def list_files(root: bytes, prefix: bytes, entered: Entered = _enter_all) -> Iterator[ObjectInfo]:
     """The regular files under ``root`` whose names (relative to it) begin with ``prefix``.
 
     Links to files and to directories count as what they lead to, but a link to a directory that
@@ -228,15 +247,17 @@ def list_files(root: bytes, prefix: bytes) -> Iterator[ObjectInfo]:
     ``ObjectNotFoundError`` without ``root``; ``OSError`` as they come, but for files that vanish
     meanwhile.
     """
-    for name, status in _walk(root, prefix):
+    for name, status in _walk(root, prefix, entered=entered):
         if status is not None:
             yield info_of(os.fsdecode(name), status)
 
 
-def list_all(root: bytes, prefix: bytes) -> Iterator[tuple[bytes, os.stat_result | None]]:
+def list_all(
+    root: bytes, prefix: bytes, entered: Entered = _enter_all
+) -> Iterator[tuple[bytes, os.stat_result | None]]:
     """As ``list_files``, but with what it leaves out: None for links to nothing, sockets, pipes
     and devices. Nothing is silent about a name that is there."""
-    return _walk(root, prefix, specials=True)
+    return _walk(root, prefix, specials=True, entered=entered)
 
 
 def list_broken_links(root: Path, prefix: str) -> Iterator[str]:
@@ -248,11 +269,17 @@ def list_broken_links(root: Path, prefix: str) -> Iterator[str]:
 
 
 def _walk(
-    root: bytes, prefix: bytes, *, links_only: bool = False, specials: bool = False
+    root: bytes,
+    prefix: bytes,
+    *,
+    links_only: bool = False,
+    specials: bool = False,
+    entered: Entered = _enter_all,
 ) -> Iterator[tuple[bytes, os.stat_result | None]]:
     """Files and what they are; None for links to nothing. ``links_only``: what is no link is not
     looked at. ``specials``: None also for what is neither file nor directory."""
     base = prefix[: prefix.rfind(b"/") + 1]
+    entered(base)
     chain = _chain_of(root, base)
     if chain is None:
         return
@@ -277,6 +304,8 @@ def _walk(
             elif name != _INTERNAL or with_internal:
                 inode = _inode_of(status)
                 if not (entry.is_symlink() and inode in chain):
+                    if entry.is_symlink():
+                        entered(name)
                     chain.append(inode)
                     levels.append((name, _entries(root, name, prefix, specials=specials)))
                     break

@@ -78,7 +78,10 @@ def storage_error_of(
     message = f"cannot {action} in bucket {bucket}: {meaning.reason}"
     if meaning.kind is StorageFullError and needed_bytes is not None:
         message += f"; {needed_bytes:,} bytes were needed"
-    return meaning.kind(message, hint=meaning.hint)
+    found = meaning.kind(message, hint=meaning.hint)
+    if isinstance(found, StorageFullError):
+        found.place = bucket
+    return found
 
 
 class StorageErrors:
