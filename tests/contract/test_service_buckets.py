@@ -1,4 +1,4 @@
-"""Buckets over HTTP: listed in pages, as JSON and MessagePack, made, and removed once empty."""
+"""Buckets over HTTP: listed in pages, as JSON and MessagePack, made, and removed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 import httpx
 import msgpack
 import pytest
+from sqlalchemy import update
 
+from dsort.service.database.tables import jobs
 from dsort.service.objects import listing
 from dsort.service.objects.listing import Listings, PageAsked
 from dsort.service.objects.msgpack import packed
@@ -161,7 +163,7 @@ def test_buckets_are_listed_as_far_as_tokens_go(tmp_path: Path) -> None:
         assert ask(here, "HEAD", "/secret", headers=eve).status_code == 403
 
 
-def test_a_bucket_is_made_looked_at_and_removed_once_it_is_empty(here: ServiceHere) -> None:
+def test_a_bucket_is_made_looked_at_and_removed_with_what_is_in_it(here: ServiceHere) -> None:
     make, destroy = {"action": "create-bck"}, {"action": "destroy-bck"}
     assert ask(here, "HEAD", "/fresh?provider=ais").status_code == 404
     missing = ask(here, "HEAD", "/fresh?provider=ais").headers["Hdr-Error"]
@@ -174,14 +176,57 @@ def test_a_bucket_is_made_looked_at_and_removed_once_it_is_empty(here: ServiceHe
     )
     assert ask(here, "HEAD", "/fresh").headers["Ais-Bucket-Props"] == '{"provider": "ais"}'
     assert here.client.put("/v1/objects/fresh/a/b", content=b"x").status_code == 200
-    full = ask(here, "DELETE", "/fresh", destroy)
-    assert (full.status_code, "a/b" in full.json()["detail"]) == (409, True)
     assert here.client.delete("/v1/objects/fresh/a/b").status_code == 200
+    assert here.client.put("/v1/objects/fresh/a/c", content=b"x").status_code == 200
+    (root_of(here) / "fresh" / "link").symlink_to(root_of(here) / "images")
+    images = sorted((root_of(here) / "images").rglob("*"))
     assert ask(here, "DELETE", "/fresh", destroy).status_code == 200
+    assert sorted((root_of(here) / "images").rglob("*")) == images
     assert not (root_of(here) / "fresh").exists()
     assert ask(here, "DELETE", "/fresh", destroy).status_code == 404
     actions = [row.action for row in here.service.audit.list()]
-    assert actions == ["bucket.remove", "object.remove", "object.put", "bucket.create"]
+    assert actions == [
+        "bucket.remove",
+        "object.put",
+        "object.remove",
+        "object.put",
+        "bucket.create",
+    ]
+
+
+def test_objects_that_a_running_job_needs_are_removed_by_no_list(here: ServiceHere) -> None:
+    job = here.submit({**SPEC, "output_bck": "shuffled"})
+    runs = update(jobs).where(jobs.c.job_id == job["job_id"]).values(state="running", attempt=1)
+    with here.service.database.writing() as connection:
+        connection.execute(runs)
+    for name in ("shuffled", "other"):
+        assert ask(here, "POST", f"/{name}", {"action": "create-bck"}).status_code == 200
+    for path in ("other/a", "other/b", "shuffled/a", "shuffled/b"):
+        assert here.client.put(f"/v1/objects/{path}", content=b"x").status_code == 200
+    (root_of(here) / "shuffled" / "out-0000.tar").write_bytes(b"x")
+
+    def removed(bucket: str, **value: Any) -> int:
+        answer = ask(here, "DELETE", f"/{bucket}", {"action": "delete-listrange", "value": value})
+        return answer.status_code
+
+    def left(bucket: str) -> list[str]:
+        return [each["name"] for each in ask(here, "GET", f"/{bucket}").json()["entries"]]
+
+    assert removed("images", template="") == 409  # which the job reads
+    assert removed("shuffled", template="") == 409  # it may write one of the names
+    assert left("shuffled") == ["a", "b", "out-0000.tar"]
+    assert removed("shuffled", objnames=["a"]) == removed("other", template="*") == 200
+    assert (left("shuffled"), left("other")) == (["b", "out-0000.tar"], [])
+    noted = [row.details for row in here.service.audit.list() if row.action == "objects.remove"]
+    assert noted == [{"objects": 2}, {"objects": 1}]
+
+
+def test_a_bucket_in_which_the_service_keeps_its_state_stays(tmp_path: Path) -> None:
+    with service_here(tmp_path, state_dir=tmp_path / "data" / "mine" / "state") as here:
+        (root_of(here) / "mine").mkdir(exist_ok=True)
+        answer = ask(here, "DELETE", "/mine", {"action": "destroy-bck"})
+        assert (answer.status_code, "files of its own" in answer.text) == (403, True)
+        assert (root_of(here) / "mine").is_dir()
 
 
 def test_a_bucket_that_is_needed_or_is_none_of_ours_stays(
@@ -206,7 +251,7 @@ def test_a_bucket_that_is_needed_or_is_none_of_ours_stays(
     ):
         answer = ask(here, "DELETE", f"/{path}", {"action": "destroy-bck"})
         assert answer.status_code in (status, 400, 404), (path, answer.text)
-    for action in ("evict-remote-bck", "delete-listrange", "", "destroy"):
+    for action in ("evict-remote-bck", "copy-bck", "", "destroy"):
         assert ask(here, "DELETE", "/empty", {"action": action}).status_code == 400
     assert ask(here, "DELETE", "/empty").status_code == 400
     assert sorted(tmp_path.rglob("*")) == there

@@ -283,3 +283,17 @@ def test_bytes_decide_what_a_member_is(
 ) -> None:
     found = preview_of(name, head, len(head))
     assert (found.kind, found.width, found.height) == expected
+
+
+@pytest.mark.parametrize("route", ["records", "samples", "members"])
+def test_a_look_that_takes_too_much_memory_is_refused(route: str, here: ServiceHere) -> None:
+    path = here.service.config.run.root / "images" / "deep" / "too-many.txt"
+    path.write_bytes(b"a\n" * (24 << 20))
+    answer = here.client.get(
+        f"/v1/{route}/images/deep/too-many.txt", params={"number": 0, "member": 0}
+    )
+    path.unlink()
+    assert answer.status_code == 413, answer.text
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert "memory" in answer.json()["detail"]
+    assert ask(here, "/v1/records/images/s-0.tar")["total"] == 5  # and the service goes on

@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from dsort.service.security.tickets import TICKET_S, MemberTickets
 from dsort.service.security.tokens import VIEWER
 from tests.support.service_here import ServiceHere, service_here
+from tests.support.service_process import await_that, running_service
 
 SOUND = b"RIFF\x24\0\0\0WAVEfmt " + bytes(range(256)) * 20_000  # 5 MB
 LONG_BYTES = 70 << 20
@@ -131,6 +133,24 @@ def test_a_ticket_opens_one_member_and_tells_what_sound_it_is(here: ServiceHere)
     shown = here.client.get(text, headers=nobody)
     assert shown.headers["Content-Type"] == "application/octet-stream"
     assert here.client.post("/v1/members/other/s.tar", params=SOUND_AT).status_code == 403
+
+
+def test_the_access_log_of_a_service_has_no_tickets(tmp_path: Path) -> None:
+    (tmp_path / "sounds").mkdir()
+    write_tar(tmp_path / "sounds" / "s.tar", {"0001.wav": SOUND})
+    arguments = ("--no-auth", "--access-log", "--root", str(tmp_path))
+    with (
+        running_service(tmp_path, *arguments, "--state-dir", str(tmp_path / "state")) as service,
+        httpx.Client(base_url=service.url, timeout=60) as client,
+    ):
+        url = client.post(SHARD, params=SOUND_AT).json()["url"]
+        heard = client.get(url, headers={"Range": "bytes=0-3"})
+        assert (heard.status_code, heard.content) == (206, b"RIFF")
+        (line,) = await_that(
+            lambda: [each for each in service.log_text().splitlines() if "GET" in each]
+        )
+    assert f'"GET {SHARD}?number=0&member=0&ticket=... HTTP/1.1" 206' in line
+    assert url.rpartition("ticket=")[2].split(".")[1] not in service.log_text()
 
 
 def test_a_ticket_ends_after_a_while_and_with_its_token(here: ServiceHere) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -187,7 +186,7 @@ def test_shards_that_are_too_large_or_too_many_are_for_jobs(
     monkeypatch.setattr(inline, "INLINE_BYTES_MAX", 10)
     assert get(here, "images/s-0.tar?transform=slim").status_code == 413
     monkeypatch.setattr(inline, "INLINE_BYTES_MAX", 1 << 30)
-    monkeypatch.setattr(here.service.inline.turns, "_free", asyncio.Semaphore(0))
+    monkeypatch.setattr(processes, "RUNNING_MAX", 0)
     monkeypatch.setattr(processes, "WAIT_S_MAX", 0.01)
     busy = get(here, "images/s-0.tar?transform=slim")
     assert (busy.status_code, "Retry-After" in busy.headers) == (429, True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dsort.data.tally import Tally
-from dsort.errors import MissingShardError
+from dsort.errors import ObjectNotFoundError
 from dsort.job.inputs import resolve_inputs
 from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, files_of, write_shards
@@ -32,6 +32,10 @@ REQUESTS = "unit/test_service_peer_requests.py"
 ROUTES = "unit/test_service_peer_routes.py"
 SDK = "integration/test_service_aistore_sdk.py"
 VIEWS = "unit/test_service_peer_views.py"
+RECORDED = (
+    "unit/test_service_peer_objects.py",
+    "the_recorded_requests_have_their_answers_one_after_the_other",
+)
 SHOWN_BY = {  # how a row begins: its tests, in the order of the page
     "the same seed": [(OUTPUTS, "the_same_bytes_whatever_the_workers_and_the_movement")],
     "`alphanumeric`": [(HERE, "keys_are_compared_and_long_names_stay")],
@@ -50,6 +54,10 @@ SHOWN_BY = {  # how a row begins: its tests, in the order of the page
     ],
     "`objnames`": [(REACTIONS, "names_of_a_list_are_taken_as_they_are")],
     "a warning for each": [(VIEWS, "missing_and_duplicated_items_have_a_warning_each")],
+    "a member whose": [
+        (ROUTES, "members_that_lead_out_of_the_archive_end_the_job_unless_the_spec_says_otherwise"),
+        (SDK, "a_shard_with_a_member_that_leads_out_of_it_ends_the_job"),
+    ],
     "a content key": [(HERE, "a_newline_at_the_end_of_a_content_key_is_left_out")],
     "a record without its": [
         (KEYS, "a_record_without_a_content_key_aborts"),
@@ -84,6 +92,8 @@ SHOWN_BY = {  # how a row begins: its tests, in the order of the page
         (ROUTES, "viewers_look_and_change_nothing"),
         (ROUTES, "jobs_belong_to_who_started_them"),
     ],
+    "a job that is stopped": [(ROUTES, "a_job_that_was_asked_to_stop_lets_its_output_names_go")],
+    "the cluster's map": [RECORDED],
     "the rest of": [
         (ROUTES, "what_only_a_cluster_has_is_declined"),
         (REQUESTS, "a_recorded_request_has_its_answer"),
@@ -113,13 +123,11 @@ OBJECTS = {  # the same of buckets and objects
         ("contract/test_service_object_writes.py", "what_a_running_job_needs_stays_as_it_is")
     ],
     "`bucket rm`": [(SDK, "buckets_and_objects_from_their_making_to_their_removal")],
+    "`object rm --list`": [RECORDED],
     "buckets are copied": [(SDK, "what_the_sdk_means_by_more_than_a_plain_write_is_declined")],
-    "`--archregx`": [
-        (
-            "unit/test_service_peer_objects.py",
-            "the_recorded_requests_have_their_answers_one_after_the_other",
-        )
-    ],
+    "`get --checksum`": [RECORDED],
+    "`ls --props atime": [RECORDED],
+    "`--archregx`": [RECORDED],
     "the SDK puts": [(SDK, "a_key_map_of_the_framework")],
 }
 ALL = (SHOWN_BY, AS_AISTORE, OBJECTS)
@@ -211,7 +219,7 @@ def test_the_size_of_shards_is_that_of_payload_whatever_the_codec(tmp_path: Path
 def test_a_bucket_of_a_store_that_is_not_there_is_missed_when_the_job_runs() -> None:
     bucket = MemoryBucket("s3://gone", exists=False)
     spec = parse_spec(spec_of(input_bck="s3://gone")).spec
-    with pytest.raises(MissingShardError, match=r"input bucket s3://gone does not exist"):
+    with pytest.raises(ObjectNotFoundError, match=r"input bucket s3://gone does not exist"):
         resolve_inputs(spec, bucket, Tally())
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+import xxhash
 import yaml
 from aistore.sdk import Client
 from aistore.sdk.archive_config import ArchiveConfig
@@ -22,7 +23,7 @@ from aistore.sdk.types import BucketModel
 
 from dsort.service.database.engine import open_database
 from dsort.service.security.tokens import TokenStore
-from tests.support.datasets import files_of, read_shard, small_dataset, write_shards
+from tests.support.datasets import Member, Shard, files_of, read_shard, small_dataset, write_shards
 from tests.support.engine import run_local
 from tests.support.fault_points import PointFault, arm, disarm, points_environment
 from tests.support.service_process import ServiceProcess, await_that, running_service
@@ -110,6 +111,28 @@ def test_a_job_of_the_framework_and_what_is_reported_of_it(client: Client, place
     assert info.metrics.errors == []
     assert result.end_time is not None
     assert result.end_time.isoformat() in str(info.finish_time).replace("Z", "+00:00")
+
+
+def test_every_missing_shard_has_a_warning_with_its_name(client: Client) -> None:
+    described = framework("some missing", algorithm=SHUFFLE)
+    described.input_shards.format = ObjectRange("in-", 0, 52)
+    job_id = client.dsort().start(described)
+    assert finished(client, job_id).success
+    (info,) = client.dsort(job_id).get_job_info().values()
+    assert info.metrics.warnings == [f'"in-{number}.tar" does not exist' for number in range(3, 53)]
+
+
+def test_a_shard_with_a_member_that_leads_out_of_it_ends_the_job(
+    client: Client, place: Path
+) -> None:
+    write_shards(place / "hostile", {"in-0.tar": Shard((Member("../a.jpg", b"a"),))})
+    described = framework("from hostile", algorithm=SHUFFLE)
+    described.input_shards.bck = BucketModel(name="hostile", provider="ais")
+    described.input_shards.format = ObjectRange("in-", 0, 1)
+    result = finished(client, client.dsort().start(described))
+    assert result.success is False
+    assert "lead out of the directory" in result.error
+    assert not [each for each in files_of(place / "from hostile") if each.endswith(".tar")]
 
 
 def test_a_job_of_a_json_file(client: Client, place: Path) -> None:
@@ -202,7 +225,7 @@ def test_errors_are_words_and_come_at_once(client: Client, place: Path) -> None:
     with pytest.raises(AISError, match="no job is named"):
         client.dsort().get_job_info()
     with pytest.raises(AISError, match="no AIStore cluster") as declined:
-        client.cluster().get_info()
+        client.cluster().list_etls()
     assert declined.value.status_code == 501
     assert time.monotonic() - began < 60
 
@@ -250,15 +273,25 @@ def test_buckets_and_objects_from_their_making_to_their_removal(
     assert httpx.get(obj.get_url(), timeout=60).content == large
     with pytest.raises(ErrObjNotFound):
         bucket.object("none").get_reader().read_all()
-    with pytest.raises(AISError, match="not empty"):
-        bucket.delete()
-    for name in names:
-        bucket.object(name).delete()
+    bucket.object(names[0]).delete()
     with pytest.raises(ErrObjNotFound):
         bucket.object(names[0]).delete()
-    bucket.delete()
+    for removed in ({"obj_names": [names[1], "none"]}, {"obj_template": "many/{1..3}.txt"}):
+        job_id = bucket.objects(**removed).delete()
+        assert client.job(job_id).wait(timeout=WAIT_SECONDS_MAX, verbose=False).success
+    assert [each.name for each in bucket.list_all_objects()] == ["many/0.txt", "many/4.txt"]
+    bucket.delete()  # with what is left in it
     bucket.delete(missing_ok=True)
     assert not (place / "fresh").exists()
+
+
+def test_the_service_is_a_cluster_of_one_node(client: Client, service: ServiceProcess) -> None:
+    found = client.cluster().get_info()
+    assert [node.public_net.direct_url for node in found.tmap.values()] == [service.url]
+    (listed,) = client.bucket("in").list_all_objects(prefix="in-1", props="name,checksum,version")
+    assert listed.version == client.bucket("in").object("in-1.tar").props.obj_version
+    direct = client.bucket("in").object("in-1.tar").get_reader(direct=True)
+    assert xxhash.xxh64(direct.read_all()).hexdigest() == listed.checksum
 
 
 def test_what_the_sdk_means_by_more_than_a_plain_write_is_declined(client: Client) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import Any
 
 import httpx
 import msgpack
+import xxhash
 
 from tests.support.service_here import service_here
 
@@ -82,6 +84,23 @@ def holds(content: bytes) -> Callable[[httpx.Response], bool]:
     return lambda said: said.content == content
 
 
+def has_props(entries: list[dict[str, Any]]) -> bool:
+    """Whether the one entry has a checksum, a time and a version, and no size."""
+    (entry,) = entries
+    return (
+        entry["cs"] == xxhash.xxh64(b"content").hexdigest()
+        and re.fullmatch(r"\d\d [A-Z][a-z]{2} \d\d \d\d:\d\d UTC", entry["a"]) is not None
+        and entry["v"].isdecimal()
+        and "s" not in entry
+    )
+
+
+def is_removal(said: httpx.Response) -> bool:
+    """Whether the answer is the id of a removal, as AIStore's clients take one."""
+    return re.fullmatch("rmo-[0-9a-f]{16}", said.text) is not None
+
+
+REMOVED = "rmo-18ead217c4d78058"
 BUCKET, OBJECT, SHARD_0 = "/v1/buckets/src", "/v1/objects/src/a.txt", "/v1/objects/src/s-0.tar"
 RECORDED = [
     Recorded(
@@ -170,6 +189,61 @@ RECORDED = [
     ),
     Recorded("get", "GET", OBJECT, answer=holds(b"content")),
     Recorded(
+        "get --checksum: the command reads it from the headers, and does not say that it will",
+        *("GET", OBJECT),
+        headers={"User-Agent": "ais/cli"},
+        answer=lambda said: (
+            (said.headers["Ais-Checksum-Type"], said.headers["Ais-Checksum-Value"])
+            == ("xxhash2", xxhash.xxh64(b"content").hexdigest())
+        ),
+    ),
+    Recorded(
+        "get by others: nothing is read twice",
+        *("GET", OBJECT),
+        answer=lambda said: "Ais-Checksum-Type" not in said.headers,
+    ),
+    Recorded(
+        "ls --props checksum,atime,version",
+        *("GET", BUCKET),
+        headers=PACKED,
+        body=listing(props="checksum,atime,version", prefix="a"),
+        answer=lambda said: has_props(msgpack.unpackb(said.content)["Entries"]),
+    ),
+    Recorded(
+        "ls of a virtual directory: first an object of that name is looked for",
+        *("HEAD", "/v1/objects/src/dir/", {**AIS, "presence": "2", "props": "name", "sln": "true"}),
+        status=404,
+        answer=lambda said: "there is no object ais://src/dir/" in said.headers["Hdr-Error"],
+    ),
+    Recorded(
+        "ls --summary: the command reads no summary that is not there",
+        *("HEAD", BUCKET, {**AIS, "bsumm_remote": "false", "presence": "2"}),
+        status=501,
+        answer=lambda said: "summed up" in said.headers["Hdr-Error"],
+    ),
+    Recorded(
+        "bucket summary",
+        *("GET", BUCKET),
+        body=action("summary-bck", {"prefix": "", "cached": True, "present": True}),
+        status=501,
+        answer=says("summary-bck"),
+    ),
+    Recorded(
+        "put --progress: does anything answer?",
+        *("GET", "/v1/daemon", {"what": "smap"}),
+        answer=lambda said: (
+            said.json()["proxy_si"]["public_net"]["direct_url"]
+            == said.json()["tmap"]["dsort"]["public_net"]["direct_url"]
+            == str(said.url.copy_with(raw_path=b"")).removesuffix("/")
+        ),
+    ),
+    Recorded(
+        "what else a node is asked for",
+        *("GET", "/v1/daemon", {"what": "config"}),
+        status=501,
+        answer=lambda said: "no AIStore cluster" in said.text,
+    ),
+    Recorded(
         "get --offset 2 --length 3",
         *("GET", OBJECT),
         headers={"Range": "bytes=2-4"},
@@ -204,7 +278,14 @@ RECORDED = [
         *("HEAD", OBJECT, {**AIS, "presence": "1", "props": "name,size"}),
         answer=lambda said: (
             (said.headers["Content-Length"], said.headers["Ais-Present"]) == ("7", "true")
+            and said.headers["Ais-Atime"] == said.headers["Ais-Version"] > "17"
+            and "Ais-Checksum-Type" not in said.headers
         ),
+    ),
+    Recorded(
+        "object show, with a checksum",
+        *("HEAD", OBJECT, {**AIS, "presence": "1", "props": "name,size,checksum,atime"}),
+        answer=lambda said: len(said.headers["Ais-Checksum-Value"]) == 16,
     ),
     Recorded(
         "archive put --append: no object is written in its place",
@@ -227,25 +308,92 @@ RECORDED = [
         status=501,
         answer=says("remove"),
     ),
-    Recorded(
-        "rmo --template: several at once",
-        *("DELETE", BUCKET),
-        body=action("delete-listrange", {"template": "s-{0..9}.tar", "objnames": None}),
-        status=400,
-        answer=says("delete-listrange"),
-    ),
     Recorded("get of what nothing has changed", "GET", SHARD_0, answer=holds(SHARD)),
-    Recorded(
-        "gen-shards --cleanup, and rmb: there are objects in it",
-        *("DELETE", BUCKET),
-        body=action("destroy-bck"),
-        status=409,
-        answer=says("not empty"),
-    ),
     Recorded("object rm", "DELETE", OBJECT),
     Recorded("object rm of it again", "DELETE", OBJECT, status=404, answer=says("ais://src/a.txt")),
     Recorded("object rm of the shard", "DELETE", SHARD_0),
-    Recorded("rmb", "DELETE", BUCKET, body=action("destroy-bck")),
+    *(
+        Recorded(f"put {name}", "PUT", f"/v1/objects/src/{name}", body=b"content")
+        for name in ("a.txt", "b-1.txt", "b-2.txt", "b-3.txt", "d/e.txt", "d/f/g.txt", "d/f/h.txt")
+    ),
+    Recorded(
+        "object rm --list: a name that requests do not change, and none is removed",
+        *("DELETE", BUCKET),
+        body=action("delete-listrange", {"template": "", "objnames": ["a.txt", ".ssh/id"]}),
+        status=400,
+        answer=says("begins with a dot"),
+    ),
+    Recorded(
+        "object rm --list: no list",
+        *("DELETE", BUCKET),
+        body=action("delete-listrange", {"objnames": "a.txt"}),
+        status=400,
+        answer=says("is no list of names"),
+    ),
+    Recorded(
+        "object rm --list: one of the names is not there",
+        *("DELETE", BUCKET),
+        body=action("delete-listrange", {"template": "", "objnames": ["a.txt", "none.txt"]}),
+        answer=is_removal,
+    ),
+    Recorded(
+        "object rm --template",
+        *("DELETE", BUCKET),
+        body=action("delete-listrange", {"template": "b-{0..2}.txt", "objnames": None}),
+        answer=is_removal,
+    ),
+    Recorded(
+        "object rm --prefix --nr: what is below the virtual directory stays",
+        *("DELETE", BUCKET),
+        body=action("delete-listrange", {"template": "d/", "objnames": None, "non-recurs": True}),
+        answer=is_removal,
+    ),
+    Recorded(
+        "ls of what is left",
+        *("GET", BUCKET),
+        headers=PACKED,
+        body=listing(),
+        answer=names("b-3.txt", "d/f/g.txt", "d/f/h.txt"),
+    ),
+    Recorded(
+        "object rm --prefix",
+        *("DELETE", BUCKET),
+        body=action("delete-listrange", {"template": "d/", "objnames": None}),
+        answer=is_removal,
+    ),
+    Recorded(
+        "object rm --prefix --wait",
+        *("GET", "/v1/cluster", {"what": "status"}),
+        body={"id": REMOVED, "kind": "delete-listrange", "bck": {}},
+        answer=lambda said: (
+            said.json()
+            == {
+                "kind": "delete-listrange",
+                "uuid": REMOVED,
+                "err": "",
+                "end_time": 0x18EAD217C4D78058,
+                "aborted": False,
+            }
+        ),
+    ),
+    Recorded(
+        "object rm --prefix --progress",
+        *("GET", "/v1/cluster", {"what": "qryxstats"}),
+        body={"id": REMOVED, "kind": "delete-listrange", "bck": {}},
+        answer=lambda said: [each["is_idle"] for each in said.json()["dsort"]] == [True],
+    ),
+    Recorded(
+        "object rm of a bucket that is not there",
+        *("DELETE", "/v1/buckets/none"),
+        body=action("delete-listrange", {"template": "d/", "objnames": None}),
+        status=404,
+        answer=says('bucket "ais://none" does not exist'),
+    ),
+    Recorded(
+        "rmb, and gen-shards --cleanup: with the objects in it",
+        *("DELETE", BUCKET),
+        body=action("destroy-bck"),
+    ),
     Recorded(
         "rmb of it again",
         *("DELETE", BUCKET),

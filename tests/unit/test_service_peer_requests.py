@@ -134,6 +134,14 @@ RECORDED = [
         *("GET", "/v1/sort", {"uuid": NEW}),
         answer=lambda said: all(each["started_time"] > "2026" for each in said.values()),
     ),
+    Recorded(
+        "show job: so does its first phase, whose time the command shows",
+        *("GET", "/v1/sort", {"uuid": NEW}),
+        answer=lambda said: all(
+            each["Metrics"]["local_extraction"]["started_time"] == each["started_time"]
+            for each in said.values()
+        ),
+    ),
     Recorded("show job: downloads", "GET", "/v1/download", answer=[]),
     Recorded(
         "show job: downloads, as the Go client asks",
@@ -164,7 +172,8 @@ RECORDED = [
         "show job: no such job",
         *("GET", "/v1/cluster", {"what": "qryxstats"}),
         body={"id": "srt-none", "bck": NO_BUCKET},
-        answer={},
+        status=404,
+        answer='job "srt-none" does not exist',
     ),
     Recorded(
         "show job: one, running or not",

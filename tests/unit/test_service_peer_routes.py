@@ -22,6 +22,7 @@ from dsort.service.api.app import create_app
 from dsort.service.config import ServiceConfig
 from dsort.service.database.tables import jobs
 from dsort.service.service import Service
+from dsort.spec.load import parse_spec
 
 SPEC = {
     "input_bck": {"name": "in", "provider": "ais"},
@@ -132,6 +133,39 @@ def test_a_job_is_started_looked_at_aborted_and_removed(service: Service, client
         "job.stop",
         "job.stop",
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "abort"),
+        ({"unsafe_names": "warn"}, "warn"),
+        ({"Config": {"unsafe_names": "rename"}}, "rename"),
+        ({"Config": {"missing_shards": "warn"}}, "abort"),
+    ],
+)
+def test_members_that_lead_out_of_the_archive_end_the_job_unless_the_spec_says_otherwise(
+    service: Service, client: Clients, given: dict[str, Any], expected: str
+) -> None:
+    row = service.store.get(own_id(started(client("submitter"), **given)))
+    assert row is not None
+    assert parse_spec(dict(row.spec)).spec.config.unsafe_names == expected
+
+
+def test_a_job_that_was_asked_to_stop_lets_its_output_names_go(
+    service: Service, client: Clients
+) -> None:
+    ann = client("submitter")
+    fields = {"output_format": "freed-{0..9}"}
+    first = own_id(started(ann, **fields))
+    with service.database.writing() as connection:
+        runs = update(jobs).where(jobs.c.job_id == first)
+        connection.execute(runs.values(state="running", attempt=1))
+    refused = ann.post("/v1/sort", json={**SPEC, **fields})
+    assert (refused.status_code, first in refused.text) == (400, True)
+    assert ann.delete("/v1/sort/abort", params={"uuid": first}).status_code == 200
+    assert own_id(started(ann, **fields)) != first  # the queue begins it once the first has ended
+    ended(service, first)
 
 
 def test_a_finished_job_may_be_aborted_and_stays_finished(
@@ -288,7 +322,8 @@ def test_over_tls_the_sdk_is_asked_to_send_the_key_map_here(client: Clients) -> 
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("GET", "/v1/daemon?what=smap"),
+        ("GET", "/v1/daemon?what=config"),
+        ("PUT", "/v1/daemon"),
         ("GET", "/v1/health"),
         ("PATCH", "/v1/buckets/in"),
         ("POST", "/v1/objects/in/a/b.tar"),

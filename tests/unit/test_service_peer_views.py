@@ -14,7 +14,14 @@ import pytest
 from aistore.sdk.dsort.types import JobInfo
 
 from dsort.job.job import WARNING_TEXTS
-from dsort.service.aistore.answers import ZERO_TIME, bucket_model, go_time, job_info
+from dsort.job.plan import OVERHEAD_TEXT
+from dsort.service.aistore.answers import (
+    ZERO_TIME,
+    bucket_model,
+    go_time,
+    job_info,
+    kinds_to_name,
+)
 from dsort.service.jobs.rows import JobRow
 
 ROOT = Path("/data")
@@ -123,7 +130,8 @@ def test_a_queued_job_has_begun_nothing() -> None:
     assert datetime.fromisoformat(raw["finish_time"]).year == 1
     for phase in ("local_extraction", "meta_sorting", "shard_creation"):
         view = raw["Metrics"][phase]
-        assert (view["started_time"], view["end_time"]) == (ZERO_TIME, ZERO_TIME)
+        began = raw["started_time"] if phase == "local_extraction" else ZERO_TIME
+        assert (view["started_time"], view["end_time"]) == (began, ZERO_TIME)
         assert (view["elapsed"], view["running"], view["finished"]) == (0, False, False)
     assert (info.aborted, info.archived, info.metrics.errors) == (False, False, [])
 
@@ -307,6 +315,25 @@ def test_missing_and_duplicated_items_have_a_warning_each(
     odd, *rest = raw["Metrics"]["warnings"]
     assert (odd, len(rest)) == ("odd", shown_max)
     assert rest[: len(names)] == [one.format(name) for name in names]
+
+
+def test_warnings_give_all_names_where_they_are_known() -> None:
+    names = [f"in-{n}.tar" for n in range(50)]
+    text = WARNING_TEXTS["missing_shards"].format(count="50", names="in-0.tar")
+    text = re.sub(r"\[([^|\]]*)\|([^\]]*)\]", r"\2", text)
+    counted = [{"kind": "missing_shards", "count": 50, "samples": names[:10]}]
+    row = finished(warnings=[text], reactions=counted)
+    assert kinds_to_name(row.result or {}) == {"missing_shards": 50}
+    raw, _ = shown(row, named={"missing_shards": names})
+    assert raw["Metrics"]["warnings"] == [f'"{name}" does not exist' for name in names]
+    counted[0] |= {"count": 10}
+    assert kinds_to_name({"reactions": counted}) == {}
+
+
+def test_the_warning_of_headers_and_padding_is_not_among_those_that_are_counted() -> None:
+    text = OVERHEAD_TEXT.format(stored="60 KiB", payload="90 B")
+    assert shown(finished(warnings=[text, "odd"]))[1].metrics.warnings == ["odd"]
+    assert shown(RUNNING, warnings=[text])[1].metrics.warnings == []
 
 
 def test_times_are_gos() -> None:

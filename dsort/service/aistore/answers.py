@@ -8,7 +8,7 @@ document takes its models and examples of AIStore's routes from here."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePath
@@ -34,6 +34,7 @@ __all__ = [
     "job_info",
     "job_snap",
     "job_status",
+    "kinds_to_name",
     "own_id",
     "peer_id",
 ]
@@ -161,6 +162,8 @@ _NS: Final = 10**9
 _WARNINGS_MAX: Final = 1000  # of one kind
 _ABSENT: Final = '"{name}" does not exist'
 _TWICE: Final = 'record "{name}" is duplicated'
+_LEFT_OUT: Final = re.compile("the output shards take .* but their payload is ")
+"""AIStore does not compare sizes, and its clients count warnings."""
 _WARNED_ONE_BY_ONE: Final = {  # how the warning of all begins, and the one of each
     "missing_shards": (re.compile(r"[\d,]+ input shards? (is|are) missing"), _ABSENT),
     "duplicated_records": (re.compile(r"[\d,]+ members? occurs? again"), _TWICE),
@@ -205,33 +208,41 @@ def bucket_model(uri: str, root: Path | None = None) -> Json:
     return {"name": name, "provider": provider, "namespace": {"uuid": "", "name": ""}}
 
 
-def job_info(row: JobRow, root: Path | None = None, *, warnings: Sequence[str] = ()) -> Json:
+def job_info(
+    row: JobRow,
+    root: Path | None = None,
+    *,
+    warnings: Sequence[str] = (),
+    named: Mapping[str, Sequence[str]] | None = None,
+) -> Json:
     """``JobInfo`` of a job. ``root``: of the service. ``warnings``: their texts so far, where the
-    job has no result yet.
+    job has no result yet. ``named``: names by kind of reaction, where the result has but samples
+    (see ``kinds_to_name``).
 
     ``aborted``: it failed or was stopped. ``archived``: it is over, and its metrics are final. The
     durations of its three phases have the names that AIStore's JSON has for them. What of the row
     cannot be read is left out.
     """
     try:
-        return _info(row, root, warnings)
+        return _info(row, root, warnings, named or {})
     except NOT_READ:
         bare = replace(
             row, phases=None, progress=None, result=None, error=None, started_at=None, ended_at=None
         )
         bare = replace(bare, created_at=0.0)
-        return _info(bare, root, ())
+        return _info(bare, root, (), {})
 
 
-def _info(row: JobRow, root: Path | None, warnings: Sequence[str]) -> Json:
+def _info(
+    row: JobRow, root: Path | None, warnings: Sequence[str], named: Mapping[str, Sequence[str]]
+) -> Json:
     facts = _Facts(row)
     extraction, sorting, creation = (facts.span(group) for group in _GROUPS)
     return {
         "id": peer_id(row.job_id),
         "src-bck": bucket_model(split_uris(row.input_uri)[0], root),
         "dst-bck": bucket_model(split_uris(row.output_uri)[0], root),
-        # A job of AIStore's starts when it is submitted, and its clients take the time since then.
-        "started_time": go_time(row.created_at if row.started_at is None else row.started_at),
+        "started_time": go_time(facts.started_at),
         "finish_time": go_time(row.ended_at),
         "started_meta_sorting": extraction.elapsed_ns,
         "started_shard_creation": sorting.elapsed_ns,
@@ -243,7 +254,7 @@ def _info(row: JobRow, root: Path | None, warnings: Sequence[str]) -> Json:
             "meta_sorting": sorting.view() | {"sent_stats": _no_times(), "recv_stats": _no_times()},
             "shard_creation": creation.view() | _creation_counts(facts),
             "description": row.description,
-            "warnings": _one_each(facts.result) or [*warnings],
+            "warnings": _one_each(facts.result, named) or _counted_there(warnings),
             "errors": _errors(row),
             "aborted": facts.aborted,
             "archived": row.ended,
@@ -357,7 +368,8 @@ class _Facts:
         if self.last.get("phase") in group and self.last["phase"] not in self.done:
             seconds += self.last["elapsed_s"]
         if self.row.started_at is None or not (met or finished):
-            return _Span(None, None, seconds, running, finished)
+            # AIStore's command takes the time since the first phase began, whatever the state.
+            return _Span(self.started_at if at == 0 else None, None, seconds, running, finished)
         began_at = self.row.started_at + self._seconds_before(at)
         if running:
             return _Span(began_at, None, seconds, running, finished)
@@ -365,6 +377,11 @@ class _Facts:
         return _Span(
             began_at, self.row.ended_at if is_last else began_at + seconds, seconds, False, finished
         )
+
+    @property
+    def started_at(self) -> float:
+        """A job of AIStore's starts when it is submitted."""
+        return self.row.created_at if self.row.started_at is None else self.row.started_at
 
     def _met(self, names: Sequence[str]) -> bool:
         return any(name in self.done or name == self.last.get("phase") for name in names)
@@ -416,17 +433,34 @@ def _no_times() -> Json:
     return {**none, "min_ms": str(_NO_MINIMUM)}
 
 
-def _one_each(result: Mapping[str, Any]) -> list[str]:
+def kinds_to_name(result: Mapping[str, Any]) -> dict[str, int]:
+    """How many names AIStore's warnings need of each kind of reaction of which the result does not
+    have them all."""
+    counted = {each["kind"]: each for each in result.get("reactions") or ()}
+    needed = {
+        kind: min(counted[kind]["count"], _WARNINGS_MAX)
+        for kind in _WARNED_ONE_BY_ONE
+        if kind in counted
+    }
+    return {kind: count for kind, count in needed.items() if count > len(counted[kind]["samples"])}
+
+
+def _counted_there(warnings: Iterable[str]) -> list[str]:
+    return [text for text in warnings if not _LEFT_OUT.match(text)]
+
+
+def _one_each(result: Mapping[str, Any], named: Mapping[str, Sequence[str]]) -> list[str]:
     """The warnings of a result, one for each item where AIStore has it so: its users count them.
-    The first items have names."""
+    ``named``: the names of a kind, where they are known; else the first items have names."""
     counted = {each["kind"]: each for each in result.get("reactions") or ()}
     texts: list[str] = []
-    for text in result.get("warnings") or ():
+    for text in _counted_there(result.get("warnings") or ()):
         for kind, (words, one) in _WARNED_ONE_BY_ONE.items():
             found = counted.get(kind)
             if found and words.match(text):
                 shown = min(found["count"], _WARNINGS_MAX)
-                names = [*found["samples"], *["one of the others"] * shown][:shown]
+                known = max(named.get(kind, ()), found["samples"], key=len)
+                names = [*known, *["one of the others"] * shown][:shown]
                 texts += [one.format(name=name) for name in names]
                 break
         else:

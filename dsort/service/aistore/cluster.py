@@ -5,8 +5,10 @@ them. They have a JSON body even where the method is GET."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -15,6 +17,7 @@ from dsort.errors import NotFoundError, NotSupportedError
 from dsort.service.aistore.answers import TARGET, job_snap, job_status, peer_id
 from dsort.service.aistore.lookups import all_jobs, find_job, seen_job, stop_job
 from dsort.service.aistore.messages import fields_of, message_of, text_in
+from dsort.service.aistore.removals import removal_snap, removal_status
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Caller, Submitting
 from dsort.service.jobs.rows import JobRow
@@ -39,7 +42,8 @@ def declined(what: str) -> NotSupportedError:
 
 
 def add_cluster(routes: APIRouter, service: Service) -> None:
-    """``/v1/cluster``, as far as it is about jobs, and ``/v1/download``."""
+    """``/v1/cluster``, as far as it is about jobs, ``/v1/download``, and of ``/v1/daemon`` the map
+    of the cluster."""
 
     @routes.get("/cluster", include_in_schema=False)
     async def get_cluster(
@@ -51,6 +55,15 @@ def add_cluster(routes: APIRouter, service: Service) -> None:
             raise declined("cluster")
         asked = _Asked(message_of(await request.body()))
         return JsonAnswer(await run_in_threadpool(look, service, identity, asked))
+
+    @routes.get("/daemon", include_in_schema=False)
+    async def get_daemon(
+        request: Request, identity: Caller, what: Annotated[str, Query(max_length=64)] = ""
+    ) -> Response:
+        """The cluster map, which AIStore's clients ask for to see whether anything answers."""
+        if what != "smap":
+            raise declined("daemon")
+        return JsonAnswer(_cluster_map(str(request.base_url).removesuffix("/")))
 
     @routes.put("/cluster", response_class=Response, include_in_schema=False)
     async def put_cluster(request: Request, identity: Submitting) -> Response:
@@ -71,6 +84,30 @@ def add_cluster(routes: APIRouter, service: Service) -> None:
         if asked.uuid:
             raise NotFoundError(f"download job {asked.uuid!r} does not exist")
         return JsonAnswer([])
+
+
+def _cluster_map(url: str) -> dict[str, Any]:
+    """A cluster of one proxy and one target, which are both this service at ``url``."""
+    parts = urlsplit(url)
+    port = parts.port or {"https": 443}.get(parts.scheme, 80)
+    network = {
+        "node_ip_addr": parts.hostname or "",
+        "daemon_port": str(port),
+        "direct_url": url,
+    }
+    networks = dict.fromkeys(("public_net", "intra_data_net", "intra_control_net"), network)
+    proxy, target = (
+        {**networks, "daemon_id": TARGET, "daemon_type": kind, "flags": 0, "id_digest": 0}
+        for kind in ("proxy", "target")
+    )
+    return {
+        "pmap": {TARGET: proxy},
+        "proxy_si": proxy,
+        "tmap": {TARGET: target},
+        "uuid": TARGET,
+        "creation_time": "",
+        "version": "1",
+    }
 
 
 class _Asked:
@@ -100,6 +137,9 @@ class _Asked:
 
 
 def _snaps(service: Service, identity: Identity, asked: _Asked) -> dict[str, list[dict[str, Any]]]:
+    removal = removal_snap(asked.uuid)
+    if removal is not None:
+        return {} if asked.only_active else {TARGET: [removal]}
     root = service.config.run.root.resolve()
     rows = asked.rows(service, identity, active=asked.only_active)
     snaps = [
@@ -107,6 +147,9 @@ def _snaps(service: Service, identity: Identity, asked: _Asked) -> dict[str, lis
         for snap in (job_snap(row, root) for row in rows)
         if asked.bucket in ("", snap["src-bck"]["name"], snap["dst-bck"]["name"])
     ]
+    if asked.uuid and not snaps and find_job(service, identity, asked.uuid) is None:
+        # AIStore's command takes an empty answer for jobs that have ended, and exits with 0.
+        raise NotFoundError(f"job {json.dumps(asked.uuid)} does not exist")
     return {TARGET: snaps} if snaps else {}
 
 
@@ -116,7 +159,7 @@ def _running(service: Service, identity: Identity, asked: _Asked) -> list[str]:
 
 
 def _status(service: Service, identity: Identity, asked: _Asked) -> dict[str, Any]:
-    return job_status(seen_job(service, identity, asked.uuid))
+    return removal_status(asked.uuid) or job_status(seen_job(service, identity, asked.uuid))
 
 
 def _statuses(service: Service, identity: Identity, asked: _Asked) -> list[dict[str, Any]]:

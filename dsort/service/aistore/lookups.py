@@ -8,24 +8,38 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from fastapi import Request
 
-from dsort.errors import ForbiddenError, NotFoundError, SpecError
-from dsort.service.aistore.answers import bucket_model, own_id
+from dsort.errors import DsortError, ForbiddenError, NotFoundError, SpecError
+from dsort.job.layout import reactions_name
+from dsort.service.aistore.answers import bucket_model, kinds_to_name, own_id
 from dsort.service.api.dependencies import address_of
-from dsort.service.jobs.rows import JobRow, NewJob
+from dsort.service.jobs.outputs import open_output
+from dsort.service.jobs.rows import NOT_READ, JobRow, NewJob
 from dsort.service.jobs.store import JobFilter
 from dsort.service.security.tokens import Identity
 from dsort.service.security.uris import split_uris
 from dsort.service.service import Service
 from dsort.spec.buckets import parse_bucket
 
-__all__ = ["all_jobs", "find_job", "note", "own_job", "refuse_absent", "seen_job", "stop_job"]
+__all__ = [
+    "all_jobs",
+    "find_job",
+    "names_of_reactions",
+    "note",
+    "own_job",
+    "refuse_absent",
+    "seen_job",
+    "stop_job",
+]
 
 _PAGE: Final = 500
+_NAMES_MAX: Final = 10_000
+_NAMES_BYTES_MAX: Final = 1 << 20
 _ID: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -65,6 +79,30 @@ def refuse_absent(service: Service, new: NewJob) -> None:
             raise NotFoundError(
                 f"bucket {json.dumps(name)} does not exist", hint="make it, or look at its name"
             )
+
+
+def names_of_reactions(service: Service, row: JobRow) -> dict[str, list[str]]:
+    """Names by kind of reaction, where AIStore's warnings need more of them than the row has: from
+    the file that the job has written beside its manifest. Empty where that file is gone."""
+    found: dict[str, list[str]] = {}
+    with suppress(DsortError, RecursionError, *NOT_READ):
+        needed = kinds_to_name(row.result or {})
+        for line in _reaction_lines(service, row) if needed and row.kind == "run" else ():
+            said = json.loads(line)
+            kind, name, shard = said["kind"], said.get("name", ""), said.get("shard", "")
+            if len(found.setdefault(kind, [])) < needed.get(kind, 0):
+                found[kind].append(": ".join(filter(None, (shard, name))))
+    return found
+
+
+def _reaction_lines(service: Service, row: JobRow) -> list[bytes]:
+    """The first lines of ``reactions.jsonl``, but for one that was cut off."""
+    policy = service.submitter.policy.fetch_policy()
+    bucket = open_output(row, service.config.run, policy)
+    with bucket.open(reactions_name(row.job_id)) as opened:
+        data = bytearray(min(opened.info.size_bytes, _NAMES_BYTES_MAX))
+        opened.read_into(memoryview(data), 0)
+    return bytes(data).split(b"\n", _NAMES_MAX)[:-1]
 
 
 def all_jobs(service: Service, wanted: JobFilter) -> Iterator[JobRow]:

@@ -7,7 +7,7 @@ service is no cluster. Of its routes for objects it has those that read."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Annotated, Any, Final
 
 import re2
@@ -34,7 +34,15 @@ from dsort.service.aistore.answers import (
 )
 from dsort.service.aistore.cluster import add_cluster, declined
 from dsort.service.aistore.key_maps import KEY_MAP_NAME, HeldKeyMaps, with_key_map
-from dsort.service.aistore.lookups import all_jobs, note, own_job, refuse_absent, seen_job, stop_job
+from dsort.service.aistore.lookups import (
+    all_jobs,
+    names_of_reactions,
+    note,
+    own_job,
+    refuse_absent,
+    seen_job,
+    stop_job,
+)
 from dsort.service.api.answers import JsonAnswer, TextAnswer
 from dsort.service.api.dependencies import Caller, Submitting
 from dsort.service.api.models import SPEC_BODY, problems, shown
@@ -143,6 +151,7 @@ def _add_start(routes: APIRouter, service: Service, held: HeldKeyMaps) -> None:
             spec = with_key_map(
                 parse_text(body), held, owner=identity.name, address=request.url.netloc
             )
+            spec = _with_reactions(spec, service.config.reactions)
             checked = service.submitter.check(spec, identity).spec
             new = service.submitter.prepare(checked, identity.name, Asked(), identity)
             allow(identity, new)  # before anything is said of what there is
@@ -158,6 +167,15 @@ def _add_start(routes: APIRouter, service: Service, held: HeldKeyMaps) -> None:
             return TextAnswer(peer_id(row.job_id))
 
         return await run_in_threadpool(take_in)
+
+
+def _with_reactions(spec: dict[str, Any], operators: Mapping[str, str]) -> dict[str, Any]:
+    """``spec`` with what AIStore does about members that lead out of their archive: it refuses
+    them. What the spec itself or the operator of the service says stays."""
+    parts = (spec, spec.get("Config"), spec.get("config"), operators)
+    if any(isinstance(part, Mapping) and "unsafe_names" in part for part in parts):
+        return spec
+    return {**spec, "unsafe_names": "abort"}
 
 
 def _add_looks(routes: APIRouter, service: Service) -> None:
@@ -194,7 +212,8 @@ def _add_looks(routes: APIRouter, service: Service) -> None:
         if uuid is not None:
             row = seen_job(service, identity, uuid)
             warnings = [] if row.ended or not row.warning_count else _warnings(service, row)
-            return JsonAnswer({TARGET: job_info(row, root, warnings=warnings)})
+            named = names_of_reactions(service, row)
+            return JsonAnswer({TARGET: job_info(row, root, warnings=warnings, named=named)})
         pattern = _pattern(regex)
         wanted = JobFilter(
             states=("queued", "running") if only_active else (), visible=visible(identity)

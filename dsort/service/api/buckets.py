@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -21,11 +23,13 @@ from dsort.errors import (
     ObjectNotFoundError,
     SpecError,
     SpecProblem,
+    StorageError,
 )
 from dsort.service.aistore.answers import BucketModel, bucket_model
 from dsort.service.aistore.messages import fields_of, message_of, number_in, text_in
-from dsort.service.api.answers import JsonAnswer
-from dsort.service.api.dependencies import Admin, Caller, Submitting, address_of
+from dsort.service.aistore.removals import REMOVAL, removal_id
+from dsort.service.api.answers import JsonAnswer, TextAnswer
+from dsort.service.api.dependencies import Caller, Submitting, address_of, require
 from dsort.service.api.models import problems, shown
 from dsort.service.api.object_places import (
     ObjectRoute,
@@ -37,18 +41,21 @@ from dsort.service.api.object_places import (
 )
 from dsort.service.objects.answers import in_thread
 from dsort.service.objects.buckets import create_bucket, known_buckets, remove_bucket
-from dsort.service.objects.listing import PAGE_MAX, TEXT_BYTES_MAX, ListingPage, PageAsked
+from dsort.service.objects.checksums import content_checksum
+from dsort.service.objects.listing import PAGE_MAX, TEXT_BYTES_MAX, Entry, ListingPage, PageAsked
 from dsort.service.objects.members import has_members
 from dsort.service.objects.msgpack import packed
 from dsort.service.objects.places import Asking, ObjectPlace, bucket_of_path
 from dsort.service.objects.processes import ShardProblemError
-from dsort.service.security.tokens import Identity
+from dsort.service.objects.removals import RemovalAsked, remove_objects
+from dsort.service.security.tokens import ADMIN, Identity
 from dsort.service.service import Service
 from dsort.storage.registry import store_of
 
 __all__ = ["router"]
 
 PREFIX: Final = b"/v1/buckets/"
+_DECLINED: Final = ("summary-bck",)
 MSGPACK: Final = "application/msgpack"
 _ARCHIVES: Final = 1 << 3
 _NAME_ONLY: Final = 1 << 4
@@ -60,6 +67,14 @@ _FLAGS: Final = {
     "archive": _CACHED | 1 << 9,
     "member": _CACHED | 1 << 7,
     "directory": 1 << 8,
+}
+_SHORT: Final = {
+    "name": "n",
+    "size": "s",
+    "checksum": "cs",
+    "atime": "a",
+    "version": "v",
+    "flags": "f",
 }
 _ARCHIVES_A_PAGE: Final = 64
 _ENTRIES_MAX: Final = 100_000
@@ -78,6 +93,9 @@ class ListedObject(BaseModel):
 
     name: str
     size: str = Field("0", description="In bytes.")
+    checksum: str = Field("", description="xxhash2, if `props` has it: the object is read for it.")
+    atime: str = Field("", description="When it was changed last, if `props` has it.")
+    version: str = Field("", description="Another one after each change, if `props` has it.")
     flags: int
 
 
@@ -194,6 +212,8 @@ def _add_objects(routes: APIRouter, service: Service) -> None:
                     page = await _expanded(service, request, identity, place, page)
                 except ShardProblemError as error:
                     return shard_problem(error)
+            elif "checksum" in asked.props:
+                await in_thread(lambda: _add_checksums(service, place, page))
         return _page_answer(page, asked, request.headers.get("Accept", ""))
 
 
@@ -210,7 +230,10 @@ def _add_head(routes: APIRouter, service: Service) -> None:
     def head_bucket(
         request: Request, identity: Caller, bucket: BucketPath, provider: Provider = ""
     ) -> Response:
-        """Whether the bucket is there, and the token may read it."""
+        """Whether the bucket is there, and the token may read it. With `bsumm_remote` AIStore's
+        clients ask for a summary as well, which this service does not make."""
+        if "bsumm_remote" in request.query_params:
+            raise NotSupportedError("buckets are not summed up here", hint="list the objects")
         place = _place(service, request, identity, provider)
         if not place.opened(service.config, service.submitter.policy).exists():
             raise _absent(place)
@@ -248,20 +271,30 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         "/{bucket:path}",
         response_class=Response,
         responses={
-            200: {"description": "It is gone."},
+            200: {
+                "description": "It is gone, or the objects are: then the text is the id of a job "
+                "that is over, as AIStore's clients await one.",
+            },
             **problems(400, 401, 403, 404, 409, 429, 501, 502),
         },
-        openapi_extra=_action("destroy-bck"),
-        summary="Remove an empty bucket",
+        openapi_extra=_action("destroy-bck", REMOVAL),
+        summary="Remove a bucket, or several of its objects",
     )
     async def delete_bucket(
-        request: Request, identity: Admin, bucket: BucketPath, provider: Provider = ""
+        request: Request, identity: Submitting, bucket: BucketPath, provider: Provider = ""
     ) -> Response:
-        """Remove a bucket that has no objects: a directory under the data root which no job uses.
-        What jobs have noted in it goes, too."""
+        """For an admin, `destroy-bck`: remove a directory under the data root which no job uses,
+        with all that is in it. `delete-listrange`: remove the objects that the `value` of the
+        message names as `objnames`, or as `template`, which may be a prefix; `non-recurs` leaves
+        out what is below a `/` behind it. What a running job writes or reads stays as it is: then
+        none is removed."""
         place = _place(service, request, identity, provider, writes=True)
         refuse_to_change(service)
-        await _message(request, "destroy-bck")
+        message = await _message(request, "destroy-bck", REMOVAL)
+        if text_in(message, "action") == REMOVAL:
+            asked = _removal(fields_of(message.get("value")))
+            return await run_in_threadpool(_remove, service, request, identity, place, asked)
+        require(ADMIN)(identity)
 
         def remove() -> None:
             try:
@@ -274,13 +307,32 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         return Response()
 
 
-def _action(name: str) -> dict[str, Any]:
+def _removal(value: Mapping[str, Any]) -> RemovalAsked:
+    names = value.get("objnames") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise SpecError([SpecProblem("objnames", "is no list of names")])
+    template = text_in(value, "template", characters_max=TEXT_BYTES_MAX)
+    return RemovalAsked(tuple(names), template, flat=not value.get("non-recurs"))
+
+
+def _remove(
+    service: Service, request: Request, identity: Identity, place: ObjectPlace, asked: RemovalAsked
+) -> Response:
+    bucket = place.opened(service.config, service.submitter.policy)
+    if place.ref.is_directory and not bucket.exists():
+        raise _absent(place)
+    count = remove_objects(bucket, place.uri, service.database, asked)
+    _note(service, request, identity, "objects.remove", place, objects=count)
+    return TextAnswer(removal_id(time.time_ns()))
+
+
+def _action(*names: str) -> dict[str, Any]:
     schema = {
         "type": "object",
-        "properties": {"action": {"enum": [name]}},
+        "properties": {"action": {"enum": [*names]}},
         "required": ["action"],
     }
-    content = {"schema": schema, "example": {"action": name}}
+    content = {"schema": schema, "example": {"action": names[0]}}
     return {"requestBody": {"required": True, "content": {"application/json": content}}}
 
 
@@ -292,6 +344,7 @@ class _Asked:
         if flags & _INVENTORY or text_in(fields, "target"):
             raise NotSupportedError("there are no inventories and no targets here")
         props = text_in(fields, "props").replace(" ", "").split(",")
+        self.props = frozenset() if flags & _NAME_ONLY else frozenset(props)
         self.has_sizes = not flags & _NAME_ONLY and ("" in props or "size" in props)
         self.with_members = bool(flags & _ARCHIVES)
         size = number_in(fields, "pagesize")
@@ -343,14 +396,25 @@ async def _expanded(
     return found
 
 
+def _add_checksums(service: Service, place: ObjectPlace, page: ListingPage) -> None:
+    """Read the objects of the page. It ends sooner where they take long."""
+    bucket = place.opened(service.config, service.submitter.policy)
+    ends_at = time.monotonic() + _EXPANDING_S_MAX
+    for number, entry in enumerate(page.entries):
+        if number and time.monotonic() > ends_at:
+            del page.entries[number:]
+            page.after = page.entries[-1].name
+            break
+        if entry.kind == "object":
+            with suppress(StorageError), bucket.open(entry.name) as opened:
+                page.entries[number] = replace(entry, checksum=content_checksum(opened) or "")
+
+
 def _page_answer(page: ListingPage, asked: _Asked, accept: str) -> Response:
-    rows = [
-        (each.name, each.size_bytes if asked.has_sizes else 0, _FLAGS[each.kind])
-        for each in page.entries
-    ]
+    rows = [_row(each, asked) for each in page.entries]
     if MSGPACK in accept:
         entries = [
-            {"n": name, **({"s": size} if size else {}), "f": flags} for name, size, flags in rows
+            {_SHORT[name]: value for name, value in row.items() if value != ""} for row in rows
         ]
         document = {
             "UUID": page.listing,
@@ -364,12 +428,31 @@ def _page_answer(page: ListingPage, asked: _Asked, accept: str) -> Response:
             "uuid": page.listing,
             "continuation_token": page.after,
             "entries": [
-                {"name": name, **({"size": str(size)} if size else {}), "flags": flags}
-                for name, size, flags in rows
+                {name: str(value) if name == "size" else value for name, value in row.items()}
+                for row in rows
             ],
             "flags": 0,
         }
     )
+
+
+def _row(entry: Entry, asked: _Asked) -> dict[str, str | int]:
+    """An entry with the properties that are asked for and known of it, by AIStore's names."""
+    row: dict[str, str | int] = {"name": entry.name, "flags": _FLAGS[entry.kind]}
+    if asked.has_sizes and entry.size_bytes:
+        row["size"] = entry.size_bytes
+    if entry.checksum:
+        row["checksum"] = entry.checksum
+    if entry.mtime_ns and "atime" in asked.props:
+        row["atime"] = _go_rfc822(entry.mtime_ns)
+    if entry.mtime_ns and "version" in asked.props:
+        row["version"] = str(entry.mtime_ns)
+    return row
+
+
+def _go_rfc822(time_ns: int) -> str:
+    """The form of AIStore's times of access, which are times of the last change here."""
+    return datetime.fromtimestamp(time_ns // 10**9, UTC).strftime("%d %b %y %H:%M UTC")
 
 
 def _place(
@@ -389,19 +472,27 @@ def _absent(place: ObjectPlace) -> NotFoundError:
 
 
 def _note(
-    service: Service, request: Request, identity: Identity, action: str, place: ObjectPlace
+    service: Service,
+    request: Request,
+    identity: Identity,
+    action: str,
+    place: ObjectPlace,
+    **more: int,
 ) -> None:
-    service.audit.note(None, identity.name, address_of(request), action, place.uri)
+    service.audit.note(None, identity.name, address_of(request), action, place.uri, more)
 
 
 # --- messages ------------------------------------------------------------------------------------
 
 
-async def _message(request: Request, action: str) -> dict[str, Any]:
-    """The body of a request, which is to have this action; {} without one, for a list."""
+async def _message(request: Request, *actions: str) -> dict[str, Any]:
+    """The body of a request, which is to have one of these actions; {} without one, for a list."""
     message = message_of(await request.body())
     found = text_in(message, "action")
-    if found != action and (found or action != "list"):
+    if found in _DECLINED:
+        raise NotSupportedError(f"action: {found!r} is none that this service has")
+    if found not in actions and (found or actions != ("list",)):
         text = f"{found[:80]!r} is none that this service has" if found else "is missing"
-        raise SpecError([SpecProblem("action", text, f'send {{"action": "{action}"}}')])
+        hint = " or ".join(f'{{"action": "{action}"}}' for action in actions)
+        raise SpecError([SpecProblem("action", text, f"send {hint}")])
     return message

@@ -406,11 +406,11 @@ def _add_changed(routes: APIRouter, looks: _Looks) -> None:
                 f"{identity.name} is a {identity.role}, and to try transforms is for a {SUBMITTER}",
                 hint=f"ask for a token with the role {SUBMITTER}",
             )
-        spec = await run_in_threadpool(looks.service.inline.spec, place, transform)
+        inline = await run_in_threadpool(looks.service.inline.spec, place, transform, identity)
         await looks.note(
             request, identity, "data.change", place, number=number, transform=transform
         )
-        order = {"look": "changed", "number": number, "spec": spec.canonical()}
+        order = {"look": "changed", "number": number, **inline.order()}
         return await looks.answer(request, identity, place, order)
 
 

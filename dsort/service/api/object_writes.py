@@ -213,10 +213,10 @@ def _bucket_to_change(service: Service, place: ObjectPlace) -> Bucket:
             f'bucket "{place.shown_bucket}" does not exist', hint="POST /v1/buckets/BUCKET makes it"
         )
 
-    def is_there() -> bool:
-        return bool(bucket.stat_many([place.name]))
+    def is_there(name: str) -> bool:
+        return bool(bucket.stat_many([name]))
 
-    refuse_in_use(service.database, place.uri, place.name, is_there)
+    refuse_in_use(service.database, place.uri, [place.name], is_there)
     return bucket
 
 

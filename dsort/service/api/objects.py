@@ -29,6 +29,7 @@ from dsort.service.api.object_places import (
     shard_problem,
 )
 from dsort.service.objects.answers import BytesAnswer, entity_tag, in_thread, object_headers
+from dsort.service.objects.checksums import CONTENT_KIND, content_checksum
 from dsort.service.objects.places import ObjectPlace
 from dsort.service.objects.processes import ShardProblemError
 from dsort.service.objects.ranges import UnsatisfiableRangeError, parse_range
@@ -37,6 +38,9 @@ from dsort.service.service import Service
 from dsort.storage.bucket import ObjectInfo, ReadObject
 
 __all__ = ["router"]
+
+COMMAND: Final = "ais/cli"
+"""AIStore's command, whose ``get --checksum`` does not say that it wants one."""
 
 Transform = Annotated[
     str | None,
@@ -118,7 +122,8 @@ def _add_get(routes: APIRouter, service: Service) -> None:
             return await _member(service, request, identity, place, archpath or "", asked)
         if use is not None:
             return await _transformed(service, request, identity, place, use, asked)
-        return await _as_it_is(service, place, asked)
+        checked = request.headers.get("User-Agent", "").startswith(COMMAND)
+        return await _as_it_is(service, place, asked, with_checksum=checked)
 
 
 def _add_head(routes: APIRouter, service: Service) -> None:
@@ -154,9 +159,12 @@ def _add_head(routes: APIRouter, service: Service) -> None:
             return _bare(200, object_headers(info, tag) | {"Accept-Ranges": "none"})
         if use is None:
             headers = object_headers(info, entity_tag(info.etag, str(info.size_bytes)))
+            if "checksum" in request.query_params.get("props", "").split(","):
+                with service.limits.download(identity.name), ExitStack() as ends:
+                    headers |= await _checksum(await _opened(service, place, ends))
             length = {"Content-Length": str(info.size_bytes), "Accept-Ranges": "bytes"}
             return _bare(200, headers | length)
-        spec = await run_in_threadpool(service.inline.spec, place, use)
+        spec = (await run_in_threadpool(service.inline.spec, place, use, identity)).spec
         assert spec.transform is not None
         tag = entity_tag(info.etag, str(info.size_bytes), str(spec.transform.canonical()))
         more = {"Dsort-Transform": spec.transform.use or "", "Accept-Ranges": "none"}
@@ -194,7 +202,9 @@ def _use(identity: Identity, transform: str | None, etl_name: str | None) -> str
     return use
 
 
-async def _as_it_is(service: Service, place: ObjectPlace, asked: _Asked) -> Response:
+async def _as_it_is(
+    service: Service, place: ObjectPlace, asked: _Asked, *, with_checksum: bool
+) -> Response:
     with ExitStack() as ends:
         source = await _opened(service, place, ends)
         info = source.info
@@ -207,11 +217,23 @@ async def _as_it_is(service: Service, place: ObjectPlace, asked: _Asked) -> Resp
         except UnsatisfiableRangeError:
             return _bare(416, headers | {"Content-Range": f"bytes */{info.size_bytes}"})
         if part is None:
+            if with_checksum:
+                headers |= await _checksum(source)
             whole = 0, info.size_bytes
             return BytesAnswer(source, *whole, ends=ends.pop_all(), headers=headers)
         sent = f"bytes {part[0]}-{part[1] - 1}/{info.size_bytes}"
         headers |= {"Content-Range": sent}
         return BytesAnswer(source, *part, ends=ends.pop_all(), status=206, headers=headers)
+
+
+async def _checksum(source: ReadObject) -> dict[str, str]:
+    """Headers with the checksum of an object, if it has one."""
+    found: list[str | None] = []
+    await in_thread(lambda: found.append(content_checksum(source)))
+    (value,) = found
+    if value is None:
+        return {}
+    return {"Ais-Checksum-Type": CONTENT_KIND, "Ais-Checksum-Value": value}
 
 
 def _is_of_archive(request: Request, archpath: str | None) -> bool:
@@ -261,7 +283,8 @@ async def _transformed(
     use: str,
     asked: _Asked,
 ) -> Response:
-    spec = await run_in_threadpool(service.inline.spec, place, use)
+    inline = await run_in_threadpool(service.inline.spec, place, use, identity)
+    spec = inline.spec
     assert spec.transform is not None
     with ExitStack() as ends:
         source = await _opened(service, place, ends)  # it may be read, and what it is now
@@ -273,7 +296,7 @@ async def _transformed(
         return _bare(304, headers)
     try:
         shard, closing = await service.inline.run(
-            spec, info.size_bytes, identity.name, request.is_disconnected
+            inline, info.size_bytes, identity.name, request.is_disconnected
         )
     except ShardProblemError as error:
         return shard_problem(error)

@@ -52,8 +52,10 @@ def object_headers(info: ObjectInfo, tag: str) -> dict[str, str]:
     """What is said of an object, whatever part of it is sent."""
     modified = formatdate(max(info.mtime_ns, 0) // 10**9, usegmt=True)
     # AIStore's clients ask whether an object is in the cluster, and read on from where they were
-    # only if it is.
-    return {**_SAFE, "ETag": tag, "Last-Modified": modified, "Ais-Present": "true"}
+    # only if it is. Times of access are not kept: it is the time of the last change.
+    changed = str(max(info.mtime_ns, 0))
+    aistore = {"Ais-Present": "true", "Ais-Atime": changed, "Ais-Version": changed}
+    return {**_SAFE, "ETag": tag, "Last-Modified": modified, **aistore}
 
 
 class BytesAnswer(StreamingResponse):

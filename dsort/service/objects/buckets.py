@@ -1,11 +1,12 @@
 """Buckets of the service: which there are, and those that are made and removed.
 
-Only directories under the data root are made and removed. One is removed when there is no object in
-it, so that no request takes more away than one object. What jobs have noted in it goes with it."""
+Only directories under the data root are made and removed. One is removed with all that is in it, as
+AIStore's ``destroy-bck`` does, unless a job uses it or the service keeps files of its own there."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -18,15 +19,15 @@ from dsort.errors import (
     ObjectNotFoundError,
     SpecError,
 )
-from dsort.naming.names import check_output_name, is_internal
+from dsort.naming.names import check_output_name
 from dsort.naming.patterns import has_wildcard
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
 from dsort.service.objects.in_use import refuse_bucket_in_use
 from dsort.service.objects.places import ObjectPlace
-from dsort.service.security.guard import SpecPolicy, check_bucket
+from dsort.service.security.guard import check_bucket
+from dsort.service.security.policy import SpecPolicy
 from dsort.service.security.tokens import Identity
-from dsort.storage.bucket import INTERNAL_PREFIX
 from dsort.storage.open import parse_address
 from dsort.storage.ref import BucketRef
 
@@ -79,9 +80,9 @@ def create_bucket(place: ObjectPlace, config: ServiceConfig, policy: SpecPolicy)
 def remove_bucket(
     place: ObjectPlace, database: Database, config: ServiceConfig, policy: SpecPolicy
 ) -> None:
-    """Remove the directory that ``place`` is, if nothing is in it but what jobs have noted there.
-    ``ConflictError`` if there is an object in it or a job uses it, ``ForbiddenError`` outside the
-    data root, ``NotSupportedError`` in a store, ``ObjectNotFoundError``."""
+    """Remove the directory that ``place`` is, with all that is in it. ``ConflictError`` if a job
+    uses it, ``ForbiddenError`` outside the data root and where the service keeps files of its own
+    in it, ``NotSupportedError`` in a store, ``ObjectNotFoundError``."""
     _refuse_store(place)
     directory = Path(parse_address(place.uri).path)
     root = Path(os.path.realpath(config.run.root))
@@ -91,25 +92,21 @@ def remove_bucket(
             f"{place.uri} is no directory of its own under the data root",
             hint="its operator can remove it",
         )
-    refuse_bucket_in_use(database, place.uri)
-    bucket = place.opened(config, policy)
-    with_object = next((each.name for each in bucket.list() if not is_internal(each.name)), None)
-    if with_object is not None:
-        raise ConflictError(
-            f"the bucket {place.asked} is not empty: it has {with_object}",
-            hint="remove its objects first",
+    if any(directory in Path(own).parents for own in policy.fetch_policy().denied):
+        raise ForbiddenError(
+            f"the service keeps files of its own in {place.uri}",
+            hint="its operator can remove the bucket",
         )
-    bucket.discard(INTERNAL_PREFIX)
-    _remove_directories(directory)
-
-
-def _remove_directories(directory: Path) -> None:
-    """Remove empty directories. A file that is put there meanwhile stays, and so does its way."""
+    refuse_bucket_in_use(database, place.uri)
+    if not place.opened(config, policy).exists():
+        raise ObjectNotFoundError(f"there is no bucket {place.shown_bucket}")
     try:
-        for path, _, _ in os.walk(directory, topdown=False):
-            os.rmdir(path)  # noqa: PTH106
-    except OSError as error:
-        raise ConflictError(f"the bucket is not empty: {error.strerror}") from None
+        shutil.rmtree(directory)
+    except OSError as error:  # a file was put there meanwhile, or is not ours
+        raise ConflictError(
+            f"the bucket {place.asked} could not be removed whole: {error.strerror}",
+            hint="see what is left in it, and remove it again",
+        ) from None
 
 
 def _refuse_store(place: ObjectPlace) -> None:

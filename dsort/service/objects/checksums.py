@@ -1,4 +1,7 @@
-"""Checksums that AIStore's clients send with an object: what is stored is compared with them.
+"""Checksums that AIStore's clients send with an object, and those that they ask for.
+
+What is stored is compared with a checksum that was sent. None is stored: a client that wants one
+has the object read for it.
 
 Facts of AIStore: they are in hexadecimal; ``xxhash`` is XXH64 with a seed of its own, ``sha256`` is
 SHA-512/256."""
@@ -13,14 +16,19 @@ import xxhash
 from awscrt.checksums import crc32c
 
 from dsort.errors import SpecError, SpecProblem
+from dsort.storage.bucket import ReadObject
 
-__all__ = ["Checksum", "checksum_of"]
+__all__ = ["CONTENT_KIND", "Checksum", "checksum_of", "content_checksum"]
 
+CONTENT_KIND: Final = "xxhash2"
+"""The kind of checksum that AIStore's buckets have by default."""
+READ_BYTES_MAX: Final = 1 << 30  # AIStore's clients wait for about ten seconds
+PIECE_BYTES: Final = 1 << 20
 _XXHASH_SEED: Final = 1103515245
 
 
 class _Hash(Protocol):
-    def update(self, data: bytes, /) -> None: ...
+    def update(self, data: bytes | memoryview, /) -> None: ...
     def hexdigest(self) -> str: ...
 
 
@@ -28,7 +36,7 @@ class _Crc32c:
     def __init__(self) -> None:
         self._value = 0
 
-    def update(self, data: bytes, /) -> None:
+    def update(self, data: bytes | memoryview, /) -> None:
         self._value = crc32c(data, self._value)
 
     def hexdigest(self) -> str:
@@ -62,6 +70,21 @@ class Checksum:
         found = self._hash.hexdigest()
         if found != self._value:
             raise SpecError(f"the body's {self._kind} is {found} and not {self._value[:128]}")
+
+
+def content_checksum(opened: ReadObject) -> str | None:
+    """The checksum of an object, which is read for it; None of an object that is too large for that
+    or that would be fetched twice. ``StorageError``."""
+    size_bytes = opened.info.size_bytes
+    if size_bytes > READ_BYTES_MAX or not opened.rereads_cheaply:
+        return None
+    found = _KINDS[CONTENT_KIND]()
+    piece = memoryview(bytearray(min(PIECE_BYTES, size_bytes)))
+    for offset in range(0, size_bytes, PIECE_BYTES):
+        part = piece[: size_bytes - offset]
+        opened.read_into(part, offset)
+        found.update(part)
+    return found.hexdigest()
 
 
 def checksum_of(kind: str, value: str) -> Checksum | None:

@@ -6,7 +6,8 @@ sooner, and the job goes on. Looked at once, before a write; a job that begins m
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import product
 
 from sqlalchemy import select
 
@@ -19,18 +20,20 @@ from dsort.service.security.uris import split_uris
 __all__ = ["refuse_bucket_in_use", "refuse_in_use"]
 
 
-def refuse_in_use(database: Database, uri: str, name: str, is_there: Callable[[], bool]) -> None:
-    """``ConflictError`` if a running job may write the object ``name`` of the bucket ``uri``, or
-    reads its bucket and the object is there. A new object in a bucket that is read harms nobody."""
+def refuse_in_use(
+    database: Database, uri: str, names: Iterable[str], is_there: Callable[[str], bool]
+) -> None:
+    """``ConflictError`` if a running job may write one of ``names`` in the bucket ``uri``, or reads
+    its bucket and the object is there. A new object in a bucket that is read harms nobody."""
     query = select(jobs.c.job_id, jobs.c.input_uri, jobs.c.claims).where(jobs.c.state == "running")
     with database.reading() as connection:
         rows = connection.execute(query).all()
-    for job_id, input_uri, claims in rows:
+    for name, (job_id, input_uri, claims) in product(names if rows else (), rows):
         if _may_write(claims, uri, name):
             raise ConflictError(
                 f"job {job_id}, which runs, may write {name}", hint="wait for it, or stop it"
             )
-        if any(is_within(uri, name, each) for each in split_uris(input_uri)) and is_there():
+        if any(is_within(uri, name, each) for each in split_uris(input_uri)) and is_there(name):
             raise ConflictError(
                 f"job {job_id}, which runs, reads the bucket that has {name}",
                 hint="wait for it, stop it, or choose another name",

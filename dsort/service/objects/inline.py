@@ -7,6 +7,7 @@ soon."""
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,11 +17,13 @@ from dsort.naming.names import archive_extension
 from dsort.service.jobs.submit import Submitter
 from dsort.service.objects.places import ObjectPlace
 from dsort.service.objects.processes import Gone, MadeFile, ShardProcesses, Turns
+from dsort.service.security.tokens import Identity
 from dsort.sizes import format_bytes
 from dsort.spec.buckets import bucket_value
 from dsort.spec.model import JobSpec
+from dsort.storage.network_policy import FetchPolicy
 
-__all__ = ["INLINE_BYTES_MAX", "InlineTransforms", "inline_spec"]
+__all__ = ["INLINE_BYTES_MAX", "InlineSpec", "InlineTransforms", "inline_spec"]
 
 INLINE_BYTES_MAX: Final = 4 << 30
 """A shard that is larger is for a job."""
@@ -42,6 +45,18 @@ def inline_spec(place: ObjectPlace, use: str, directory: Path) -> dict[str, Any]
     }
 
 
+@dataclass(frozen=True, slots=True)
+class InlineSpec:
+    """The spec of such a job, and what the job may touch."""
+
+    spec: JobSpec
+    fetch: FetchPolicy
+
+    def order(self) -> dict[str, Any]:
+        """The same for the process that does it."""
+        return {"spec": self.spec.canonical(), "fetch": self.fetch.to_json()}
+
+
 class InlineTransforms:
     """Transforms shards for requests."""
 
@@ -50,13 +65,16 @@ class InlineTransforms:
         self._submitter = submitter
         self.turns = Turns()
 
-    def spec(self, place: ObjectPlace, use: str) -> JobSpec:
+    def spec(self, place: ObjectPlace, use: str, identity: Identity) -> InlineSpec:
         """The checked spec of the job, but for where it writes. ``SpecError`` if there is no such
-        transform, ``ForbiddenError`` if it may not run."""
-        return self._submitter.read_inline(inline_spec(place, use, Path("/unknown")))
+        transform, ``ForbiddenError`` if it may not run, or reads files that are not for
+        ``identity``."""
+        written = inline_spec(place, use, Path("/unknown"))
+        spec, file_uris = self._submitter.read_inline(written, identity)
+        return InlineSpec(spec, place.policy(self._submitter.policy, file_uris))
 
     async def run(
-        self, spec: JobSpec, size_bytes: int, client: str, gone: Gone
+        self, inline: InlineSpec, size_bytes: int, client: str, gone: Gone
     ) -> tuple[MadeFile, ExitStack]:
         """The shard, and what to close once it is sent. ``ShardProblemError``, ``DsortError``: why
         there is none."""
@@ -65,7 +83,7 @@ class InlineTransforms:
                 f"the shard has {format_bytes(size_bytes)}, over {format_bytes(INLINE_BYTES_MAX)}",
                 hint="`dsort transform` makes all of a bucket's shards, of any size",
             )
-        (shard,) = spec.sources[0].format.objnames or ("",)
-        name = kept_name(shard, spec.output_extension)
+        (shard,) = inline.spec.sources[0].format.objnames or ("",)
+        name = kept_name(shard, inline.spec.output_extension)
         async with self.turns.one(client):
-            return await self._processes.made({"spec": spec.canonical()}, name, gone)
+            return await self._processes.made(inline.order(), name, gone)

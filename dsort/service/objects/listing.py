@@ -74,11 +74,13 @@ class PageAsked:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a list shows."""
+    """What a list shows. ``checksum``: "" where it is not known."""
 
     name: str
     size_bytes: int = 0
     kind: Literal["object", "directory", "archive", "member"] = "object"
+    mtime_ns: int = 0
+    checksum: str = ""
 
 
 @dataclass(slots=True)
@@ -151,7 +153,7 @@ class Listings:
 
 
 def _entry(info: ObjectInfo) -> Entry:
-    return Entry(info.name, info.size_bytes)
+    return Entry(info.name, info.size_bytes, mtime_ns=info.mtime_ns)
 
 
 def _behind(names: Iterator[ObjectInfo], after: str) -> Iterator[ObjectInfo]:

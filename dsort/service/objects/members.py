@@ -15,7 +15,7 @@ from dsort.service.objects.listing import Entry
 from dsort.service.objects.places import ObjectPlace
 from dsort.service.objects.processes import Gone, MadeFile, ShardProcesses, Turns
 from dsort.service.objects.shard_main import MEMBERS_FILE
-from dsort.service.security.guard import SpecPolicy
+from dsort.service.security.policy import SpecPolicy
 from dsort.sizes import format_bytes
 from dsort.spec.buckets import bucket_value
 

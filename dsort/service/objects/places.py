@@ -7,20 +7,28 @@ whose slashes are encoded (``s3%3A%2F%2Fdata%2Fimages``); AIStore's clients send
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
-from dsort.errors import ForbiddenError, NotSupportedError, SpecError, SpecProblem
-from dsort.naming.names import has_control_characters
+from dsort.errors import (
+    ForbiddenError,
+    NotFoundError,
+    NotSupportedError,
+    SpecError,
+    SpecProblem,
+)
+from dsort.naming.names import has_control_characters, is_hidden
 from dsort.service.config import ServiceConfig
 from dsort.service.security.guard import (
-    SpecPolicy,
     bounded_problems,
     check_bucket,
     check_object,
+    is_hidden_directory,
+    policy_of_bucket,
 )
+from dsort.service.security.policy import SpecPolicy
 from dsort.service.security.tokens import Identity
 from dsort.service.security.uris import joined_uris
 from dsort.settings import resolve_ref
@@ -28,11 +36,11 @@ from dsort.spec.buckets import parse_bucket
 from dsort.spec.hints import FieldError
 from dsort.storage.bucket import Bucket
 from dsort.storage.network_policy import FetchPolicy
-from dsort.storage.open import open_bucket, parse_address
+from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
 from dsort.storage.registry import store_of
 
-__all__ = ["Asking", "ObjectPlace", "bucket_of_path", "object_of_path"]
+__all__ = ["Asking", "ObjectPlace", "bucket_of_path", "check_changed_name", "object_of_path"]
 
 PATH_BYTES_MAX: Final = 8192
 NAME_BYTES_MAX: Final = 1024  # that object stores take
@@ -69,12 +77,9 @@ class ObjectPlace:
         ref, fetch = resolve_ref(self.ref, settings), self.policy(policy)
         return open_bucket(ref, root=config.run.root, limits=settings.limits(ref), policy=fetch)
 
-    def policy(self, policy: SpecPolicy) -> FetchPolicy:
-        """Where its files may really be."""
-        fetch = policy.fetch_policy()
-        if not self.ref.is_directory:
-            return fetch
-        return replace(fetch, roots=(parse_address(self.uri).path,), patterns=())
+    def policy(self, policy: SpecPolicy, file_uris: Iterable[str] = ()) -> FetchPolicy:
+        """Where its files may really be. ``file_uris``: of files that are read besides."""
+        return policy_of_bucket(self.uri, policy, file_uris)
 
     @property
     def shown_bucket(self) -> str:
@@ -97,10 +102,13 @@ def object_of_path(path: bytes, asking: Asking) -> ObjectPlace:
         raise SpecError("no object is named", hint="/v1/objects/BUCKET/NAME")
     ref, asked = _ref(path, bucket, asking)
     found = _text(name, "name")
+    if found.endswith("/") and not asking.writes:  # AIStore's command looks for one before it lists
+        place = replace(bucket_of_path(bucket, asking), name=found)
+        raise NotFoundError(f"there is no object {place.shown}")
     uri = check_object(ref, found, asking.policy)
     _allow(ref, uri, asking)
     if asking.writes:
-        _check_written(found)
+        check_changed_name(found)
     return ObjectPlace(ref, uri, found, asking.provider, asked)
 
 
@@ -137,29 +145,22 @@ def _allow(ref: BucketRef, uri: str, asking: Asking) -> None:
             f"the token of {identity.name} is not for the {what} {uri}",
             hint="`dsort token ls` shows what each token is for",
         )
-    if asking.writes and ref.is_directory and _is_hidden(parse_address(uri).path, asking):
+    if asking.writes and ref.is_directory and is_hidden_directory(uri, asking.policy):
         raise SpecError([SpecProblem("bucket", f"{uri} is hidden: no request writes there")])
     store = store_of(ref.scheme)
     if asking.writes and store is not None and store.is_read_only:
         raise NotSupportedError(f"{uri} is only read")
 
 
-def _is_hidden(directory: str, asking: Asking) -> bool:
-    """Whether it is in a hidden directory, other than one that the operator has named."""
-    root = os.path.realpath(asking.config.run.root)
-    named = {part for each in (root, *asking.policy.allow) for part in each.split("/")}
-    return any(part.startswith(".") and part not in named for part in directory.split("/"))
-
-
-def _check_written(name: str) -> None:
-    """``SpecError`` for names that are not for requests to write. Hidden files are what shells and
-    other programs read when they start."""
+def check_changed_name(name: str) -> None:
+    """``SpecError`` for names that requests do not write or remove. Hidden files are what shells
+    and other programs read when they start."""
     problem = ""
     if has_control_characters(name):
         problem = "has a control character in it"
     elif len(name.encode()) > NAME_BYTES_MAX:
         problem = f"has more than {NAME_BYTES_MAX:,} bytes"
-    elif any(part.startswith(".") for part in name.split("/")):
+    elif is_hidden(name):
         problem = "has a part that begins with a dot: such files are hidden"
     if problem:
         raise SpecError([SpecProblem("name", problem)])

@@ -12,7 +12,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -35,7 +35,7 @@ from dsort.service.objects.shard_main import ORDER_FILE, OUT_DIRECTORY
 
 __all__ = ["Gone", "MadeFile", "ShardProblemError", "ShardProcesses", "Turns"]
 
-RUNNING_MAX: Final = 2
+RUNNING_MAX: Final = 3  # of one client one less
 WAITING_MAX: Final = 16  # of one client
 WAIT_S_MAX: Final = 60.0
 RUN_S_MAX: Final = 600.0
@@ -73,38 +73,76 @@ class MadeFile:
 
 
 class Turns:
-    """A few run at once; of one client so many wait, and not for long."""
+    """A few processes run at once. Clients that wait get turns one after the other, and no client
+    has all of them: one is always left for another client. Of one client ``WAITING_MAX`` requests
+    wait, each ``WAIT_S_MAX`` at most. For one event loop."""
 
     def __init__(self) -> None:
-        self._free = asyncio.Semaphore(RUNNING_MAX)
-        self._waiting: Counter[str] = Counter()
+        self._running: Counter[str] = Counter()
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # the next client comes first
 
     @contextlib.asynccontextmanager
     async def one(self, client: str) -> AsyncIterator[None]:
-        """While a turn is ours. ``TooManyRequestsError`` if that takes long."""
-        if self._waiting[client] >= WAITING_MAX:
+        """While the client has a turn. ``TooManyRequestsError`` if that takes long."""
+        await self._wait(client)
+        try:
+            yield
+        finally:
+            self._end(client)
+
+    async def _wait(self, client: str) -> None:
+        if len(self._waiting.get(client, ())) >= WAITING_MAX:
             raise TooManyRequestsError(
                 f"{client} waits for {WAITING_MAX} shards already",
                 retry_after_s=RETRY_S,
                 hint="read fewer at once",
             )
-        self._waiting[client] += 1
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(client, deque()).append(turn)
+        self._give()
+        has_come = False
         try:
             async with asyncio.timeout(WAIT_S_MAX):
-                await self._free.acquire()
+                await turn
+            has_come = True
         except TimeoutError:
             raise TooManyRequestsError(
                 f"{RUNNING_MAX} shards are being worked on, as many as may be at once",
                 retry_after_s=RETRY_S,
             ) from None
         finally:
-            self._waiting[client] -= 1
-            if not self._waiting[client]:
+            if not has_come:
+                self._leave(client, turn)
+
+    def _give(self) -> None:
+        while self._running.total() < RUNNING_MAX:
+            able = (each for each in self._waiting if self._running[each] < RUNNING_MAX - 1)
+            client = next(able, None)
+            if client is None:
+                return
+            turns = self._waiting.pop(client)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[client] = turns  # behind all others
+            if not turn.cancelled():  # whose request has yet to notice
+                self._running[client] += 1
+                turn.set_result(None)
+
+    def _leave(self, client: str, turn: asyncio.Future[None]) -> None:
+        if turn.done() and not turn.cancelled():  # it came as the wait ended
+            self._end(client)
+            return
+        turns = self._waiting.get(client, deque())
+        if turn in turns:
+            turns.remove(turn)
+            if not turns:
                 del self._waiting[client]
-        try:
-            yield
-        finally:
-            self._free.release()
+
+    def _end(self, client: str) -> None:
+        self._running[client] -= 1
+        if not self._running[client]:
+            del self._running[client]
+        self._give()
 
 
 class ShardProcesses(ClosesOnExit):
@@ -192,16 +230,14 @@ class ShardProcesses(ClosesOnExit):
         _refuse_problem(said)
 
     def _around(self) -> dict[str, Any]:
-        """What each process is told. Links are followed as they are now."""
-        run = self._environment.options()
-        assert run.fetch is not None, "specs come over the network"
+        """What each process is told, but for what it may touch, which its order says."""
+        run = self._environment.run
         return {
             "root": str(run.root),
             "indexes": str(self._indexes),
             "memory_max_bytes": run.memory_max_bytes,
             "bandwidth_max_bytes_per_s": run.bandwidth_max_bytes_per_s,
             "settings": asdict(run.settings),
-            "fetch": run.fetch.to_json(),
         }
 
 

@@ -26,7 +26,7 @@ from dsort.service.objects.processes import (
     Turns,
 )
 from dsort.service.objects.shard_main import MEMBERS_FILE
-from dsort.service.security.guard import SpecPolicy
+from dsort.service.security.policy import SpecPolicy
 from dsort.spec.buckets import bucket_value
 from dsort.storage.bucket import Bucket, ObjectInfo
 

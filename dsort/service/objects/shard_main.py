@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -22,11 +23,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from dsort import api
+from dsort.bounds import memory_max_bytes
 from dsort.errors import DsortError, InvariantError, NotFoundError, TooLargeError
 from dsort.options import RunOptions
 from dsort.reading.index_cache import IndexCache
 from dsort.reading.places import ShardPlace
-from dsort.reading.shard import Shard
+from dsort.reading.shard import WHOLE_BYTES, Shard
 from dsort.service.objects import shard_looks
 from dsort.service.problems import problem_of
 from dsort.settings import Settings, resolve_ref
@@ -38,7 +40,15 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.open import open_bucket
 
-__all__ = ["MEMBERS_FILE", "MESSAGE_BYTES_MAX", "ORDER_FILE", "OURS", "OUT_DIRECTORY", "main"]
+__all__ = [
+    "MEMBERS_FILE",
+    "MESSAGE_BYTES_MAX",
+    "ORDER_FILE",
+    "OURS",
+    "OUT_DIRECTORY",
+    "look",
+    "main",
+]
 
 ORDER_FILE: Final = "order.json"
 OUT_DIRECTORY: Final = "out"
@@ -96,9 +106,16 @@ def _done(directory: Path, answer: int, *, parent: int) -> int:
     said: dict[str, Any] = {}
     try:
         order = json.loads((directory / ORDER_FILE).read_bytes())
-        (_look if "look" in order else _transform)(directory, order)
+        if order.get("look") not in (None, "changed"):  # these run jobs, which have limits
+            _limit_memory()
+        (look if "look" in order else _transform)(directory, order)
     except DsortError as error:
         said = {"problem": problem_of(error)}
+    except MemoryError:
+        most = format_bytes(memory_max_bytes(WHOLE_BYTES))
+        text = f"to look into the shard takes more than {most} of memory"
+        hint = "`dsort inspect`, `dsort cat` and `dsort.open` have all the memory of their machine"
+        said = {"problem": problem_of(TooLargeError(text, hint=hint))}
     except Exception as error:  # noqa: BLE001 - whoever asked is told, whatever it was
         text = f"the shard cannot be worked on: {type(error).__name__}: {error}"
         said = {"problem": problem_of(InvariantError(text))}
@@ -106,6 +123,16 @@ def _done(directory: Path, answer: int, *, parent: int) -> int:
     while rest:
         rest = rest[os.write(answer, rest) :]
     return 0
+
+
+def _limit_memory() -> None:
+    """Let this process take as much memory as a reader of shards may, beside what it has."""
+    found = re.search(r"^VmData:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii"), re.M)
+    assert found is not None
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = (int(found[1]) << 10) + memory_max_bytes(WHOLE_BYTES)
+    if hard == resource.RLIM_INFINITY or most < hard:
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 def _transform(directory: Path, order: dict[str, Any]) -> None:
@@ -131,7 +158,7 @@ def _options(directory: Path, order: dict[str, Any]) -> RunOptions:
     )
 
 
-def _look(directory: Path, order: dict[str, Any]) -> None:
+def look(directory: Path, order: dict[str, Any]) -> None:
     """Write the names of the files in a shard, or one of these files."""
     settings = Settings.of_json(order["settings"])
     ref = resolve_ref(parse_bucket(order["bucket"], ais_is_there=settings.ais_is_there), settings)
