@@ -89,8 +89,8 @@ def _made(
     if issubclass(kind, TooManyRequestsError):
         after_s = _number(document, "retry_after_s", RETRY_AFTER_S)
         return TooManyRequestsError(message, retry_after_s=after_s, hint=hint)
-    # These two say more than a problem document does: only the message has come along.
-    if issubclass(kind, CorruptShardError):
+    # These say more than a problem document does: only the message has come along.
+    if issubclass(kind, CorruptShardError | errors.UnsupportedShardError):
         return InputError(message, hint=hint)
     if issubclass(kind, errors.ScratchLostError):
         return WorkerLostError(message, hint=hint)

@@ -29,6 +29,7 @@ from dsort.job.events import (
     PlannedShard,
     PlanReport,
     ReactionCount,
+    RecordFlow,
 )
 from dsort.job.shard_readers import ReaderCounts
 from dsort.model.access import Me, ValidationView
@@ -153,6 +154,13 @@ class Job(WholeJobView, _Value):
         """Its state for people: one that runs and was asked to stop is ``stopping``."""
         return "stopping" if self.stopping else self.state
 
+    @property
+    def took_s(self) -> float | None:
+        """From its begin to its end, in seconds; None while it has not ended."""
+        if self.started_at is None or self.ended_at is None:
+            return None
+        return (self.ended_at - self.started_at).total_seconds()
+
     def raise_if_failed(self) -> None:
         """Raise the error that the job ended with, if it did; as the engine raised it there."""
         if self.error is not None:
@@ -235,7 +243,9 @@ def report_of(document: Json) -> JobReport | PlanReport:
             for each in _list(document, "readers")
         )
         return known(PlanReport, document, shards=shards, estimate=estimate, **more)
-    return known(JobReport, document, **more)
+    flow = document.get("flow")
+    flow = None if flow is None else known(RecordFlow, flow)
+    return known(JobReport, document, flow=flow, **more)
 
 
 def _list(document: Any, name: str) -> list[Any]:

@@ -22,10 +22,11 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dsort.errors import SpecError, StorageError
+from dsort.naming.names import first_few
 from dsort.service.api.app import create_app, is_loopback
 from dsort.service.config import ServiceConfig
 from dsort.service.security.audit import TokenFilter
-from dsort.service.security.guard import host_problems
+from dsort.service.security.policy import host_problems
 from dsort.service.service import Service
 
 __all__ = [
@@ -137,7 +138,15 @@ def _refuse_unsafe(config: ServiceConfig) -> None:
 def _refuse_without_tokens(
     config: ServiceConfig, service: Service, say: Callable[[str], None]
 ) -> None:
-    if config.no_auth or service.tokens.any():
+    if config.no_auth:
+        return
+    outdated = [each.name for each in service.tokens.list() if each.is_outdated]
+    if outdated:
+        say(
+            f"tokens made by an earlier dsort are refused: {first_few(outdated)}; "
+            "`dsort token rm NAME` and `dsort token add NAME` make a new one of the same name"
+        )
+    if service.tokens.any():
         return
     hint = "`dsort token add NAME --role admin` makes one"
     if not is_loopback(config.host):

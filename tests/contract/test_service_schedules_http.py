@@ -3,13 +3,21 @@ reported; and only whoever may change a schedule does."""
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from sqlalchemy import update
 
+from dsort.cli.schedule import _due as words_of
+from dsort.cli.schedule import _lines as lines_of
+from dsort.client import Schedule
+from dsort.service.database.tables import schedules
+from dsort.service.security.tokens import SUBMITTER
 from tests.support.schedules import spec
 from tests.support.service_here import ServiceHere, service_here
 
@@ -26,6 +34,9 @@ NIGHTLY = {
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[ServiceHere]:
     with service_here(tmp_path) as service:
+        inputs = service.service.config.run.root / "in"
+        inputs.mkdir()
+        (inputs / "a.tar").write_bytes(bytes(10240))
         yield service
 
 
@@ -60,6 +71,79 @@ def test_yaml_is_as_good_as_json_and_warnings_are_reported(here: ServiceHere) ->
     assert answer.status_code == 201
     assert answer.headers["location"] == "/v1/schedules/nightly"
     assert "every run has the seed 42" in answer.json()["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ({}, ""),
+        ({"input_format": {"template": "{a,b}.tar"}}, ""),
+        ({"input_format": {"prefix": "{{date}}/"}}, ""),  # each run has other inputs
+        ({"input_format": {"prefix": "x/"}}, "under the prefix x/: a run fails until there is one"),
+        ({"input_format": {"glob": "*.zip"}, "input_extension": ".zip"}, "that matches *.zip"),
+        ({"input_format": {"template": "b-{0..9}.tar"}}, "none of 10 names exists"),
+        ({"input_bck": "nowhere"}, "a run would fail today: the input bucket nowhere does not"),
+    ],
+)
+def test_a_schedule_without_input_shards_is_warned_of_at_once(
+    here: ServiceHere, inputs: dict[str, Any], said: str
+) -> None:
+    for view in (
+        add(here, spec=spec(**inputs)),
+        here.client.put("/v1/schedules/nightly", json={**NIGHTLY, "spec": spec(**inputs)}).json(),
+    ):
+        assert len(view["warnings"]) == bool(said)
+        assert said in "".join(view["warnings"])
+
+
+def test_inputs_are_looked_for_only_once_the_schedule_is_allowed(
+    here: ServiceHere, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    looked: list[object] = []
+    monkeypatch.setattr(
+        "dsort.service.api.schedules.warnings_of_inputs", lambda *given: looked.append(given) or ()
+    )
+    (tmp_path / "other").mkdir()
+    with service_here(tmp_path / "other", no_auth=False) as there:
+        token = there.service.tokens.add("ann", SUBMITTER, ["file:///elsewhere"], ["*"])
+        headers = {"Authorization": f"Bearer {token}"}
+        refused = there.client.post("/v1/schedules", json=NIGHTLY, headers=headers)
+    assert (refused.status_code, looked) == (403, [])
+    add(here)
+    assert len(looked) == 1
+
+
+def test_the_command_shows_a_schedule_by_the_schedules_clock(here: ServiceHere) -> None:
+    view = add(here, start_at="2030-12-01T00:00", end_at="2031-06-01T00:00:00Z")
+    lines = lines_of(Schedule.of(view))
+    assert ("from", "2030-12-01 00:00 CET") in lines
+    assert ("until", "2031-06-01 02:00 CEST") in lines
+    assert ("next", "2030-12-01 02:00 CET") in lines
+
+
+def test_next_times_are_those_that_a_schedule_would_have(here: ServiceHere) -> None:
+    when = {"cron": "0 2 * * *", "timezone": "Europe/Berlin", "name": "", "spec": "not looked at"}
+    answer = here.client.post("/v1/schedules/next-times", json=when)
+    assert answer.json()["next_times"] == add(here)["next_times"]
+    wrong = here.client.post("/v1/schedules/next-times", json={"cron": "0 25 * * *"})
+    assert [each["path"] for each in wrong.json()["problems"]] == ["cron"]
+    assert here.client.post("/v1/schedules/next-times", json={}).status_code == 400
+    assert here.client.get("/v1/schedules").json()["schedules"][0]["name"] == "nightly"
+
+
+@pytest.mark.parametrize(("catch_up", "due_now"), [("last", True), ("none", False)])
+def test_a_schedule_that_is_resumed_says_whether_it_makes_up_for_a_run(
+    here: ServiceHere, catch_up: str, due_now: bool
+) -> None:
+    assert add(here, catch_up=catch_up, paused=True)["due_now"] is False
+    with here.service.database.writing() as connection:
+        connection.execute(update(schedules).values(next_due_at=time.time() - 60))
+    assert here.client.get("/v1/schedules/nightly").json()["due_now"] is False  # it rests
+    resumed = here.client.post("/v1/schedules/nightly/resume").json()
+    assert resumed["due_now"] is due_now
+    said = words_of(Schedule.of(resumed))  # as the command says it, by the clock of the schedule
+    assert said.startswith("it missed a run, which is due now; next due ") is due_now
+    assert re.fullmatch(r".*next due 20\d\d-\d\d-\d\d 02:00 CES?T", said)
 
 
 def test_all_problems_are_reported_at_once_with_their_paths(here: ServiceHere) -> None:
@@ -171,6 +255,7 @@ def test_the_openapi_document_has_every_route_with_an_example(here: ServiceHere)
         f"/v1/schedules{rest}"
         for rest in (
             "",
+            "/next-times",
             "/{name}",
             *(f"/{{name}}/{v}" for v in ("pause", "resume", "run-now", "runs")),
         )

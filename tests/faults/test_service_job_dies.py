@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dsort.job.setup import new_job_id
+from dsort.job.job_ids import new_job_id
 from dsort.service.jobs.queue import Limits, claim_next, release
 from dsort.service.jobs.store import JobStore
 from tests.faults.test_out_of_memory import kills_of, small_group

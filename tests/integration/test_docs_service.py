@@ -17,13 +17,15 @@ from tests.support.doc_pages import Shell, blocks, commands
 PAGE = ROOT / "docs" / "operations" / "service.md"
 QUICK_START, *TEAM = [each for each in blocks(PAGE) if each.tag == "sh"]
 (PYTHON,) = [each for each in blocks(PAGE) if each.tag == "python"]
-REFUSED = {"resume": 2}  # a job that has finished is not gone on with
+REFUSED = {"resume": 6}  # the service resumes no job that has finished
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> Path:
     """A directory with what the commands name; state and settings are kept there, too."""
     write_shards(tmp_path / "images", small_dataset("readme", shards=2, records=6))
+    nightly = small_dataset("readme", shards=1, records=6)
+    write_shards(tmp_path / "samples", {"samples-000.tar": nightly["in-0.tar"]})
     (tmp_path / "spec.json").write_text(json.dumps(SPEC))
     (tmp_path / "spec.yaml").write_text(json.dumps(SPEC))
     hourly = re.search(

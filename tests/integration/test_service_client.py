@@ -27,8 +27,8 @@ from dsort.client import (
 from dsort.errors import (
     ConflictError,
     JobStoppedError,
-    MissingShardError,
     NotFoundError,
+    ObjectNotFoundError,
     ServiceError,
     SpecError,
 )
@@ -195,8 +195,8 @@ def test_errors_are_the_librarys_own(place: Place, client: DsortClient) -> None:
         client.validate(spec_of(output_format=3, algoritm={}))
     assert invalid.value.problems == refused.value.problems
     failed = client.wait(client.submit(place.spec(input_bck="in/nothing")).job_id, timeout_s=END_S)
-    assert (failed.state, failed.exit_code) == ("failed", 3)
-    with pytest.raises(MissingShardError):
+    assert (failed.state, failed.exit_code) == ("failed", 4)
+    with pytest.raises(ObjectNotFoundError):
         failed.raise_if_failed()
     retried = client.retry(failed.job_id)
     assert retried.job_id != failed.job_id

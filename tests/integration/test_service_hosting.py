@@ -18,7 +18,7 @@ import psutil
 import pytest
 from sqlalchemy import text
 
-from dsort.errors import JobStoppedError
+from dsort.errors import JobStoppedError, SpecError
 from dsort.job.events import JobReport
 from dsort.job.lease import Lease, Standing, read_hold
 from dsort.options import RunOptions
@@ -97,6 +97,22 @@ def test_a_job_gives_the_bytes_of_run_and_tells_how_it_went(hosted: Hosting, bas
     assert {levels[line] for line in levels if "input shard is missing" in line} == {"I"}
     assert hosted.dispatcher is not None
     assert hosted.dispatcher.hosts(job_id)
+
+
+@pytest.mark.parametrize("umask", [0o077, 0o027])
+def test_outputs_have_the_modes_that_the_umask_of_the_service_leaves(
+    hosted: Hosting, umask: int
+) -> None:
+    before = os.umask(umask)
+    try:
+        row = hosted.ended(hosted.submit())
+    finally:
+        os.umask(before)
+    assert row.state == "finished"
+    found = [*(hosted.root / "out").rglob("*")]
+    assert {path.stat().st_mode & 0o777 for path in found if path.is_file()} == {0o666 & ~umask}
+    made = {path.stat().st_mode & 0o777 for path in found if path.is_dir()}
+    assert made == {0o777 & ~umask}
 
 
 def test_a_plan_has_a_plan_for_a_result_and_writes_nothing(hosted: Hosting) -> None:
@@ -391,6 +407,17 @@ def test_a_job_that_takes_too_long_is_stopped_and_says_why(
         assert row.stop_reason is not None
         assert "--max-job-time" in row.stop_reason
         assert list((hosted.root / "out").glob("*.tar")) == []
+
+
+def test_a_key_map_from_a_file_names_no_hidden_outputs(hosted: Hosting) -> None:
+    (hosted.root / "keys.json").write_text('{"low-%02d": ["^0000"], ".ssh/x-%02d": ["^0001"]}')
+    case = Case("map", {**KEY_MAP, "ekm": None, "ekm_default": None, "ekm_file": "keys.json"})
+    files = [(hosted.root / "keys.json").as_uri()]
+    row = hosted.ended(hosted.submit(case, claims=None, file_uris=files))
+    assert (row.state, row.exit_code) == ("failed", SpecError.exit_code)
+    assert row.error is not None
+    assert [each["path"] for each in row.error["problems"]] == ["ekm_file"]
+    assert list((hosted.root / "out").iterdir()) == []
 
 
 def test_a_job_that_waits_for_its_key_map_stops_at_once(

@@ -4,11 +4,14 @@ once, and what was typed is in the audit trail."""
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from dsort.service.database.engine import open_database
+from dsort.service.database.tables import tokens
 from dsort.service.security.audit import Audit
 from dsort.service.security.tokens import ADMIN, SUBMITTER, Identity, TokenStore
 from tests.support.commands import CommandLine
@@ -58,13 +61,13 @@ def test_tokens_are_listed_without_secrets_and_removed(cli: CommandLine, url: st
     assert cli("token", "rm", "ann").code == 0
     assert verified(url, text) is None
     gone = cli("token", "rm", "ann")
-    assert gone.code == 2
+    assert gone.code == 6
     assert "no token named ann" in gone.err
 
 
 def test_what_was_typed_is_in_the_audit_trail(cli: CommandLine, url: str) -> None:
     text = cli("token", "add", "ann", "--role", "admin").out.strip()
-    assert cli("token", "add", "ann", "--role", "viewer").code == 2  # the name is taken
+    assert cli("token", "add", "ann", "--role", "viewer").code == 6  # the name is taken
     cli("token", "rm", "ann")
     with open_database(url) as database:
         rows = Audit(database).list()
@@ -104,3 +107,27 @@ def test_the_database_is_in_the_state_directory_if_none_is_named(
     made = cli("token", "add", "ann", "--role", "viewer", "--state-dir", tmp_path / "state")
     assert made.code == 0
     assert verified(f"sqlite:///{tmp_path}/state/service.db", made.out.strip()) is not None
+
+
+def test_ls_names_tokens_of_an_earlier_dsort(cli: CommandLine, url: str) -> None:
+    assert cli("token", "add", "ann", "--role", "admin").code == 0
+    with open_database(url) as database, database.writing() as connection:
+        connection.execute(update(tokens).values(digest=bytes(33)))  # as scrypt's were
+    assert "earlier dsort" in cli("token", "ls").out
+
+
+def test_the_state_directory_is_for_its_user_alone_whatever_the_umask(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    before = os.umask(0)
+    try:
+        for name in ("state", "a/deeper/state"):
+            state = ("--state-dir", str(tmp_path / name))
+            assert cli("token", "add", "ann", "--role", "admin", *state).code == 0
+            modes = {
+                path.relative_to(tmp_path / name): path.stat().st_mode & 0o777
+                for path in (tmp_path / name, *(tmp_path / name).iterdir())
+            }
+            assert modes == {Path(): 0o700, Path("service.db"): 0o600}
+    finally:
+        os.umask(before)

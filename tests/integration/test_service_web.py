@@ -11,8 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import httpx
 import numpy as np
@@ -277,7 +279,13 @@ def test_a_schedule_is_made_paused_and_removed(place: Place, page: Page) -> None
     spec.fill(nightly.replace("shuffled-%02d", '"{{date}}/s-%02d"'))
     page.get_by_role("button", name="Add", exact=True).click()
     await_text(page, ".bad-field .wrong", "hour")
+    await_text(page, ".next-times", "–")
     page.get_by_label("Cron expression").fill("0 2 * * *")
+    await_text(page, ".next-times .times", "02:00")  # by the schedule's clock
+    page.get_by_label("Cron expression").fill("30 7 * * *")
+    await_text(page, ".next-times .times", "07:30")
+    page.get_by_label("Cron expression").fill("0 2 * * *")
+    await_text(page, ".next-times .times", "02:00")
     shoot(page, "schedule-form")
     page.get_by_role("button", name="Add", exact=True).click()
     page.get_by_role("heading", name="nightly").wait_for()
@@ -305,14 +313,19 @@ def test_a_schedule_shows_that_its_last_job_failed(place: Place, page: Page) -> 
     spec = {"input_bck": "nowhere", "output_bck": "out", "output_format": "{{run_id}}/s-%d"}
     spec["output_shard_size"] = "1MB"
     schedule = {"name": "failing", "cron": "0 2 * * *", "paused": True, "spec": spec}
-    place.rest("POST", "/v1/schedules", json=schedule)
-    place.rest("POST", "/v1/schedules/failing/run-now")
+    schedule |= {"timezone": "Pacific/Kiritimati", "start_at": "2026-12-01T00:00"}
+    made = place.rest("POST", "/v1/schedules", json=schedule)
+    assert "nowhere does not exist" in made["warnings"][0]
+    run = place.rest("POST", "/v1/schedules/failing/run-now")
     go(page, "#/schedules")
     chip = page.locator("tr[data-schedule=failing] .last [data-state=failed]")
     chip.wait_for()
     assert "nowhere" in (chip.get_attribute("title") or "")
     go(page, "#/schedules/failing")
     page.locator(".runs [data-state=failed]").wait_for()
+    due = datetime.fromisoformat(run["due_at"]).astimezone(ZoneInfo("Pacific/Kiritimati"))
+    await_text(page, ".runs time", f"{due:%a %Y-%m-%d %H:%M}")  # by the schedule's clock
+    await_text(page, ".facts", "Tue 2026-12-01 00:00")
     shoot(page, "schedule-failed")
     place.rest("DELETE", "/v1/schedules/failing")
 

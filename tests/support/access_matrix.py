@@ -101,7 +101,10 @@ ROUTES: Mapping[str, tuple[Row, ...]] = {
     "GET /v1/buckets/{bucket:path}": (Row("read"),),
     "HEAD /v1/buckets/{bucket:path}": (Row("read"),),
     "POST /v1/buckets/{bucket:path}": (Row("submit", 409, body="create-bck"),),  # it is there
-    "DELETE /v1/buckets/{bucket:path}": (Row("admin", 409, body="destroy-bck"),),  # it has objects
+    "DELETE /v1/buckets/{bucket:path}": (
+        Row("admin", 409, body="destroy-bck"),  # a job uses it
+        Row("submit", body="delete-listrange"),
+    ),
     "GET /v1/objects/{bucket}/{name:path}": (Row("read"),),
     "HEAD /v1/objects/{bucket}/{name:path}": (Row("read"),),
     "PUT /v1/objects/{bucket}/{name:path}": (Row("submit"),),
@@ -126,6 +129,7 @@ ROUTES: Mapping[str, tuple[Row, ...]] = {
     f"POST {JOB}/retry": (Row("change", 202),),
     "GET /v1/schedules": (Row("token"),),
     "POST /v1/schedules": (Row("submit", 201, body="schedule"),),
+    "POST /v1/schedules/next-times": (Row("token", body="schedule"),),
     f"GET {SCHEDULE}": (Row("look"),),
     f"PUT {SCHEDULE}": (Row("owners", body="schedule"),),
     f"DELETE {SCHEDULE}": (Row("change", 204),),
@@ -139,6 +143,7 @@ ROUTES: Mapping[str, tuple[Row, ...]] = {
     "DELETE /v1/sort/abort": (Row("change", query="uuid={job_id}"),),
     "GET /v1/cluster": (Row("token", query="what=running_all"),),
     "PUT /v1/cluster": (Row("change", body="stop"),),
+    "GET /v1/daemon": (Row("token", query="what=smap"),),
     "GET /v1/download": (Row("token"),),
     "PUT /v1/objects/{bucket:path}/ekm-file.json": (Row("submitter"),),
 }

@@ -13,7 +13,8 @@ import psutil
 import pytest
 from sqlalchemy import text
 
-from dsort.job.setup import new_job_id, with_seed
+from dsort.job.job_ids import new_job_id
+from dsort.job.setup import with_seed
 from dsort.options import RunOptions
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database, open_database

@@ -13,15 +13,11 @@ from fastapi.testclient import TestClient
 from dsort.options import RunOptions
 from dsort.service.api.app import create_app, surround
 from dsort.service.config import ServiceConfig
-from dsort.service.security.tokens import TokenStore
 from dsort.service.service import Service
 from dsort.settings import Settings
 from tests.support.forked_jobs import forked_jobs
 
 __all__ = ["SPEC", "ServiceHere", "config_for", "service_here"]
-
-CHEAP_LOG2 = 4
-"""A usual hash of a token takes 40 ms, and tests make and try hundreds."""
 
 SPEC: dict[str, Any] = {
     "input_bck": "images",
@@ -98,10 +94,8 @@ def config_for(
 
 @contextlib.contextmanager
 def service_here(directory: Path, *, start: bool = False, **more: Any) -> Iterator[ServiceHere]:
-    """A service of its own, over a database in ``directory`` unless ``database_url`` is given.
-    Its tokens cost little."""
+    """A service of its own, over a database in ``directory`` unless ``database_url`` is given."""
     with forked_jobs(), Service(config_for(directory, **more)) as service:
-        service.tokens = TokenStore(service.database, cost_log2=CHEAP_LOG2)
         if start:
             service.start()
         with _app_of(service) as app:

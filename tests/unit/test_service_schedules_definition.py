@@ -60,6 +60,11 @@ def test_every_problem_is_reported_at_once() -> None:
     )
 
 
+def test_a_pointer_in_a_hidden_directory_is_refused() -> None:
+    for prefix in (".ssh", "a/.b/"):
+        assert "hidden" in wrong(latest=prefix)["latest"][0]
+
+
 def test_problems_of_the_spec_are_reported_under_its_name() -> None:
     problems = wrong(spec={"output_format": "x-%d", "algorithm": {"kind": "shufle"}})
     assert set(problems) == {"spec.input_bck", "spec.algorithm.kind", "spec.output_shard_size"}

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
+import json
+import re
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 
 import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
+from dsort.service.security import limits
 from dsort.service.security.limits import BodyLimit
 from dsort.service.server import HurriedProtocol
 
@@ -37,10 +41,10 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @contextlib.asynccontextmanager
-async def connected() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A connection to a server that waits 0.2 s for a head and for a body."""
+async def served(seconds_max: float = 0.2) -> AsyncIterator[tuple[str, int]]:
+    """The address of a server that waits 0.2 s for a head, and so long for a body."""
     config = uvicorn.Config(
-        BodyLimit(app, bytes_max=100, seconds_max=0.2),
+        BodyLimit(app, bytes_max=100, seconds_max=seconds_max),
         http=Hasty,
         lifespan="off",
         log_config=None,
@@ -48,13 +52,24 @@ async def connected() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.Strea
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         serving = asyncio.create_task(server.serve(sockets=[listening]))
-        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        try:
+            yield listening.getsockname()
+        finally:
+            server.should_exit = True
+            await serving
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    seconds_max: float = 0.2,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection to such a server."""
+    async with served(seconds_max) as address:
+        reader, writer = await asyncio.open_connection(*address)
         try:
             yield reader, writer
         finally:
             writer.close()
-            server.should_exit = True
-            await serving
 
 
 def said_to(*pieces: bytes) -> bytes:
@@ -102,3 +117,76 @@ def test_a_body_that_does_not_come_is_answered_with_408(head: bytes) -> None:
     assert b" 408 " in said
     assert b"too_slow" in said
     assert b"connection: close" in said
+
+
+LARGE = b"x" * (8 << 20)
+
+
+def blind_post(
+    address: tuple[str, int], body: Iterable[bytes], **headers: str
+) -> tuple[int, bytes]:
+    """What a client reads that looks at no answer before it has sent all of its request."""
+    connection = http.client.HTTPConnection(*address, timeout=END_S_MAX)
+    with contextlib.closing(connection):
+        connection.request("POST", "/", body, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
+def in_chunks() -> Iterator[bytes]:
+    for start in range(0, len(LARGE), 1 << 16):
+        yield LARGE[start : start + (1 << 16)]
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_who_sends_too_much_reads_why_and_not_a_broken_pipe(is_chunked: bool) -> None:
+    async def ask() -> list[tuple[int, bytes]]:
+        async with served(seconds_max=END_S_MAX) as address:
+            bodies = (in_chunks() if is_chunked else [LARGE] for _ in range(16))
+            length = {} if is_chunked else {"Content-Length": str(len(LARGE))}
+            posts = (asyncio.to_thread(blind_post, address, body, **length) for body in bodies)
+            return await asyncio.gather(*posts)
+
+    for status, problem in asyncio.run(ask()):
+        assert (status, json.loads(problem)["status"]) == (413, 413)
+
+
+def test_the_answer_to_too_much_is_whole_before_the_rest_is_sent() -> None:
+    async def ask() -> tuple[bytes, bytes]:
+        async with connected(seconds_max=END_S_MAX) as (reader, writer):
+            writer.write(POST + b"Content-Length: %d\r\n\r\n" % len(LARGE))
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(re.findall(rb"content-length: (\d+)", head)[0])
+            problem = await reader.readexactly(length)
+            writer.write(LARGE)
+            await writer.drain()
+            return problem, await reader.read()
+
+    problem, rest = asyncio.run(ask())
+    assert (json.loads(problem)["status"], rest) == (413, b"")
+
+
+@pytest.mark.parametrize("head", [b"", b"Expect: 100-continue\r\n"])
+def test_who_is_refused_and_sends_no_more_is_not_waited_for_long(
+    head: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "QUIET_S_MAX", 0.1)
+    said = said_to(POST + head + b"Content-Length: 999\r\n\r\n")
+    assert said.startswith(b"HTTP/1.1 413")
+
+
+def test_what_is_refused_is_not_read_without_end() -> None:
+    """The rest of a body has the time that the body had."""
+
+    async def ask() -> bytes:
+        async with connected() as (reader, writer):
+            writer.write(POST + b"Content-Length: 99999999999\r\n\r\n")
+            said = await reader.readuntil(b"\r\n\r\n")
+            with contextlib.suppress(ConnectionError):
+                async with asyncio.timeout(END_S_MAX):
+                    while True:
+                        writer.write(b"x" * (1 << 16))
+                        await writer.drain()
+            return said
+
+    assert asyncio.run(ask()).startswith(b"HTTP/1.1 413")

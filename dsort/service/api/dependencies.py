@@ -8,7 +8,6 @@ last row of the page before: its number, as a text, is the cursor."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request, Security
@@ -47,29 +46,19 @@ def address_of(request: Request) -> str:
 
 
 def identity(request: Request, credentials: Credentials) -> Identity:
-    """Who sent the request. ``UnauthorizedError``, or ``TooManyRequestsError`` if there were too
-    many from there."""
+    """Who sent the request. ``UnauthorizedError``, or ``TooManyRequestsError`` if the token's
+    holder sent too many."""
     service: Service = request.app.state.service
-    address = address_of(request)
     if service.config.no_auth:
-        service.limits.request(address)
+        service.limits.request(address_of(request))
         return ANYONE
     if credentials is None:
         raise UnauthorizedError(
             "the request has no token",
             hint="set DSORT_TOKEN, or send the header `Authorization: Bearer TOKEN`",
         )
-    tried = ""  # the id in it
-
-    def when_new(token_id: str) -> AbstractContextManager[None]:
-        nonlocal tried
-        tried = token_id
-        service.limits.check_failures(address, token_id)
-        return service.limits.guess(address)
-
-    found = service.tokens.verify(credentials.credentials, when_new=when_new)
+    found = service.tokens.verify(credentials.credentials)
     if found is None:
-        service.limits.failure(address, tried)
         raise UnauthorizedError(
             "the token is not known: it is wrong, was removed or has expired",
             hint="`dsort token ls` shows what tokens there are",

@@ -10,14 +10,17 @@ from fastapi.concurrency import run_in_threadpool
 
 from dsort.errors import ForbiddenError, NotFoundError
 from dsort.model.base import example_of
-from dsort.model.schedule import RunList, RunView, ScheduleList, ScheduleView
+from dsort.model.schedule import NextTimes, RunList, RunView, ScheduleList, ScheduleView
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Caller, Submitting, address_of, number_of
 from dsort.service.api.models import problems, shown
 from dsort.service.database import tables
 from dsort.service.jobs.rows import as_model, validated
+from dsort.service.schedules.create import SAMPLE, parse_timing
 from dsort.service.schedules.definition import ScheduleDefinition
-from dsort.service.schedules.rows import ScheduleRow, run_view, schedule_view
+from dsort.service.schedules.inputs import warnings_of_inputs
+from dsort.service.schedules.render import render
+from dsort.service.schedules.rows import ScheduleRow, next_times, run_view, schedule_view
 from dsort.service.security.guard import TextLimits, parse_text
 from dsort.service.security.tokens import Identity, visible
 from dsort.service.security.uris import shown_uris
@@ -130,6 +133,15 @@ def _shown(
     return as_model(ScheduleView, view)
 
 
+def _absent_inputs(
+    service: Service, definition: ScheduleDefinition, identity: Identity
+) -> tuple[str, ...]:
+    """What is wrong today with the inputs of a schedule that was allowed."""
+    spec = service.schedules.maker.check(render(definition.spec, SAMPLE), identity).spec
+    policy = service.submitter.policy.fetch_policy()
+    return warnings_of_inputs(definition.spec, spec, service.config.run, policy)
+
+
 def _note(
     service: Service, request: Request, identity: Identity, action: str, name: str, **more: Any
 ) -> None:
@@ -214,9 +226,29 @@ def _add_defining(routes: APIRouter, service: Service) -> None:
             buckets = {"input": shown_uris(row.input_uri), "output": shown_uris(row.output_uri)}
             _note(service, request, identity, "add", row.name, **buckets)
             response.headers["Location"] = f"/v1/schedules/{row.name}"
-            return _shown(service, row, identity, warnings=loaded.warnings)
+            absent = _absent_inputs(service, loaded.definition, identity)
+            return _shown(service, row, identity, warnings=(*loaded.warnings, *absent))
 
         return await run_in_threadpool(add)
+
+    @routes.post(
+        "/next-times",
+        response_model=NextTimes,
+        responses=shown(200, example_of(NextTimes)) | problems(400, 401, 413, 429),
+        openapi_extra=_body(),
+        summary="See when a schedule would be due",
+    )
+    async def post_next_times(request: Request, identity: Caller) -> NextTimes:
+        """The next times by `cron` or `every`, `timezone`, `start_at` and `end_at`; no schedule is
+        made, and what else the body says is not looked at."""
+        body = await request.body()
+
+        def look() -> NextTimes:
+            definition, now_s = parse_timing(parse_text(body, _LIMITS)), service.schedules.now_s()
+            times = next_times(definition, anchor_s=now_s, now_s=now_s)
+            return validated(NextTimes, {"timezone": definition.timezone, "next_times": times})
+
+        return await run_in_threadpool(look)
 
     @routes.put(
         "/{name}",
@@ -236,7 +268,8 @@ def _add_defining(routes: APIRouter, service: Service) -> None:
             after = service.schedules.change(row.name, loaded.definition, identity)
             buckets = {"input": shown_uris(after.input_uri), "output": shown_uris(after.output_uri)}
             _note(service, request, identity, "change", row.name, **buckets)
-            return _shown(service, after, identity, warnings=loaded.warnings)
+            absent = _absent_inputs(service, loaded.definition, identity)
+            return _shown(service, after, identity, warnings=(*loaded.warnings, *absent))
 
         return await run_in_threadpool(change)
 

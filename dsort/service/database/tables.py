@@ -125,6 +125,7 @@ jobs = Table(
     Column("error", _Json),  # problem document
     Column("exit_code", Integer),
     Column("begun_at", Double),  # since when it runs: it was taken from the queue then
+    Column("file_uris", _Json),  # files that its spec names, with links resolved
     UniqueConstraint("owner", "idempotency_key"),
     Index("ix_jobs_state_priority", "state", "priority", "number"),
     Index("ix_jobs_owner_number", "owner", "number"),
@@ -194,8 +195,7 @@ tokens = Table(
     Column("role", AnyText(16), nullable=False),  # viewer | submitter | admin
     Column("input_globs", _Json, nullable=False),
     Column("output_globs", _Json, nullable=False),
-    Column("salt", LargeBinary, nullable=False),
-    Column("hash", LargeBinary, nullable=False),  # scrypt
+    Column("digest", LargeBinary, nullable=False),  # SHA-256 of the secret
     Column("created_at", Double, nullable=False),
     Column("expires_at", Double),
 )

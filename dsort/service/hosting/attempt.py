@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 
 from dsort import api
 from dsort.data.tally import Tally
-from dsort.errors import JobConflictError, ObjectNotFoundError
-from dsort.job.amend import forget_replaced
+from dsort.errors import JobConflictError, ObjectNotFoundError, SpecError
 from dsort.job.events import Event, JobReport, PlanReport
 from dsort.job.finished import report_of_manifest
 from dsort.job.journal import discard_run
@@ -26,9 +25,11 @@ from dsort.job.manifest import StoredManifest, parse_manifest
 from dsort.job.resources import store_limits
 from dsort.job.resume import state_of
 from dsort.job.setup import load_keymap, output_names
+from dsort.job.traces import forget_removed
 from dsort.naming.overlap import final_templates
 from dsort.options import RunOptions
 from dsort.service.jobs.rows import JobRow
+from dsort.service.security.guard import hidden_names
 from dsort.service.security.uris import main_uri
 from dsort.settings import resolve_ref
 from dsort.spec.load import parse_spec
@@ -150,7 +151,7 @@ class JobAttempt:
         names = [str(shard["name"]) for shard in manifest["outputs"]]
         discard_run(bucket, job_id, names=names)
         if self.spec.amend is not None:
-            forget_replaced(bucket, job_id)
+            forget_removed(bucket, job_id)
         if self.spec.on_shard is not None:
             api.resume_on_shard(
                 job_id,
@@ -190,10 +191,10 @@ class JobAttempt:
             hold = _hold(bucket, self.row.job_id)
 
     def open_bucket(self, ref: BucketRef) -> Bucket:
-        """A bucket as the job itself opens it."""
+        """A bucket that the job writes to, as the job itself opens it."""
         options, ref = self.options, resolve_ref(ref, self.options.settings)
         limits = store_limits(ref, options)
-        return open_bucket(ref, root=options.root, limits=limits, policy=options.fetch)
+        return open_bucket(ref, root=options.root, limits=limits, policy=options.output_fetch)
 
 
 def _hold(bucket: Bucket, job_id: str) -> JobHold | None:
@@ -213,10 +214,14 @@ def _discard(bucket: Bucket, job_id: str) -> None:
 
 
 def claims_of_keymap(job: JobAttempt) -> list[tuple[str, str]]:
-    """The names that a job may write, where its key map says so: (bucket URI, template)."""
+    """The names that a job may write, where its key map says so: (bucket URI, template).
+    ``SpecError`` for names that no job of a service may write."""
     # Nothing is begun yet: a stop need not wait for a server that says nothing.
     keymap = job.stop.wait_for(lambda: load_keymap(job.spec, Tally(), fetch=job.options.fetch))
     names = output_names(job.spec, keymap)
+    problems = hidden_names("ekm_file", [each.text for each in names.templates])
+    if problems:
+        raise SpecError(problems)
     return [
         (main_uri(job.row.output_uri), final)
         for group, template in enumerate(names.templates)

@@ -13,10 +13,15 @@ from pathlib import Path
 from typing import Any, Self
 
 from dsort.job.memory import usable_memory_bytes
+from dsort.job.resources import store_limits
 from dsort.options import RunOptions
 from dsort.service.config import ServiceConfig
-from dsort.service.security.guard import policy_of
-from dsort.settings import Settings
+from dsort.service.security.guard import check_bucket, policy_of_bucket
+from dsort.service.security.policy import policy_of
+from dsort.settings import Settings, resolve_ref
+from dsort.storage.bucket import Bucket
+from dsort.storage.open import open_bucket
+from dsort.storage.ref import BucketRef
 
 __all__ = ["JobEnvironment", "interpreter"]
 
@@ -68,6 +73,15 @@ class JobEnvironment:
         """How the engine is to run the job: ``run``, and what its spec may touch. Asked for in the
         job's process, links are followed as they are then."""
         return replace(self.run, fetch=policy_of(self).fetch_policy())
+
+    def open_alone(self, ref: BucketRef) -> Bucket:
+        """A bucket of an earlier job, reached and limited as settings say. Links that lead out of
+        it are followed nowhere."""
+        settings, policy = self.run.settings, policy_of(self)
+        place = check_bucket(ref, policy)
+        ref = resolve_ref(ref, settings)
+        limits, own = store_limits(ref, self.run), policy_of_bucket(place, policy)
+        return open_bucket(ref, root=self.run.root, limits=limits, policy=own)
 
     def to_environment(self) -> dict[str, str]:
         """The variables of a job process: ours, this text of it all, and the way to this dsort."""

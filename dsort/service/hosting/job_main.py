@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 import traceback
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -43,6 +44,7 @@ from dsort.service.hosting.process import (
     offer_to_oom_killer,
 )
 from dsort.service.hosting.reporter import Reporter, retry_while_database_is_away
+from dsort.service.jobs.outputs import policy_of_job
 from dsort.service.jobs.queue import Ending, claim_outputs, note_process
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
@@ -101,7 +103,8 @@ def _attempt(database: Database, row: JobRow, attempt: int, job_environment: Job
     with StopFlag() as stop:
         reporter = Reporter(database, row.job_id, attempt, stop, _lost)
         if row.stop_asked_at is not None:  # before the process that was asked could do so
-            stop.request(signal.SIGTERM, f"a request: {row.stop_reason or ''}".rstrip(": "))
+            why = f"a request: {row.stop_reason or ''}".rstrip(": ")
+            stop.request(signal.SIGTERM, why, discards=True)
         reporter.start()
         result: dict[str, Any] | None = None
         ended_with: Exception | None = None
@@ -130,7 +133,10 @@ def _do(
     stop: StopFlag,
 ) -> dict[str, Any]:
     """The report of the job, in JSON types."""
-    job = JobAttempt.of(row, job_environment.options(), reporter, stop)
+    options = job_environment.options()
+    assert options.fetch is not None, "the service decides what its jobs may touch"
+    options = replace(options, fetch=policy_of_job(options.fetch, row))
+    job = JobAttempt.of(row, options, reporter, stop)
     _refuse_elsewhere(job, job_environment)
     if row.kind == "plan":
         return _shortened(job.plan().to_dict())
@@ -143,7 +149,7 @@ def _do(
     result = job.run().to_dict()
     if row.after_commit is not None:
         warnings = retry_while_database_is_away(
-            lambda: run_after_commit(database, row.job_id, job.open_bucket)
+            lambda: run_after_commit(database, row.job_id, job_environment.open_alone)
         )
         for warning in warnings:
             reporter(warning)

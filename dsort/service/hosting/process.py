@@ -123,7 +123,6 @@ class JobProcess:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # what ends the service's session does not end its jobs
-                umask=0o022,
             )
         started = host.start_of(popen.pid) or 0.0
         return cls(row.job_id, row.attempt, popen.pid, started, kills, popen)

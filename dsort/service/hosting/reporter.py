@@ -163,7 +163,7 @@ class Reporter(ClosesOnExit):
         if heard.stop_asked and not self._stop.requested:
             log.info("asked to stop: %s", heard.reason)
             because = f": {heard.reason}" if heard.reason else ""
-            self._stop.request(signal.SIGTERM, f"a request{because}")
+            self._stop.request(signal.SIGTERM, f"a request{because}", discards=True)
         self._progress_count += sum(kind == "progress" for _, kind, _ in latest.events)
         if self._progress_count - self._thinned_at >= PROGRESS_KEPT:
             thin_progress(self._database, self._job_id, keep=PROGRESS_KEPT)

@@ -1,27 +1,32 @@
-"""The bucket that a job of the service writes to, opened by the service itself."""
+"""What a job of the service may touch, and the bucket that it writes to, opened by the service."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from dsort.options import RunOptions
 from dsort.service.jobs.rows import JobRow
-from dsort.service.security.uris import main_uri
+from dsort.service.security.uris import paths_of, split_uris
 from dsort.settings import resolve_ref
 from dsort.spec.load import parse_spec
 from dsort.storage.bucket import Bucket
 from dsort.storage.network_policy import FetchPolicy
-from dsort.storage.open import open_bucket, parse_address
+from dsort.storage.open import open_bucket
 
-__all__ = ["open_output"]
+__all__ = ["open_output", "policy_of_job"]
+
+
+def policy_of_job(policy: FetchPolicy, row: JobRow) -> FetchPolicy:
+    """``policy``, the service's, for one job: of directories and files, those that tokens were held
+    against when the job was submitted. Links that lead out of them are followed nowhere."""
+    files = None if row.file_uris is None else paths_of(row.file_uris)
+    return policy.of_job(
+        paths_of(split_uris(row.input_uri)), paths_of(split_uris(row.output_uri)), files
+    )
 
 
 def open_output(row: JobRow, run: RunOptions, policy: FetchPolicy) -> Bucket:
-    """The bucket that a job writes to, as far as it is the one that tokens were held against: links
-    that lead out of it are followed nowhere."""
+    """The bucket that a job writes to. ``policy``: the service's."""
     settings = run.settings
     ref = parse_spec(row.spec, ais_is_there=settings.ais_is_there).spec.output_bck
-    if ref.is_directory:
-        policy = replace(policy, roots=(parse_address(main_uri(row.output_uri)).path,), patterns=())
+    own = policy_of_job(policy, row).for_outputs()
     ref = resolve_ref(ref, settings)
-    return open_bucket(ref, root=run.root, limits=settings.limits(ref), policy=policy)
+    return open_bucket(ref, root=run.root, limits=settings.limits(ref), policy=own)

@@ -60,7 +60,7 @@ class NewJob:
     hooks: Json | None = None  # as dsort.job.hooks.hooks_of
     idempotency_key: str | None = None
     body_digest: str | None = None
-    keymap_uri: str | None = None  # of a key map in a file or on the web; not stored
+    file_uris: Sequence[str] = ()  # of files of this machine that are read as texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +105,7 @@ class JobRow:
     error: Json | None
     exit_code: int | None
     begun_at: float | None = None  # since when it runs: it was taken from the queue then
+    file_uris: Sequence[str] | None = None  # as NewJob; None: of a job of an earlier dsort
     labels: tuple[str, ...] = ()
     schedule_name: str | None = None
 

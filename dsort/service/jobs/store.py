@@ -23,7 +23,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from dsort.errors import ConflictError, NotFoundError, TooManyRequestsError
-from dsort.job.setup import new_job_id
+from dsort.job.job_ids import new_job_id
 from dsort.service.database.engine import Database
 from dsort.service.database.group_commit import GroupCommit
 from dsort.service.database.tables import events, jobs, labels, schedules
@@ -87,7 +87,6 @@ def insert_job(connection: Connection, new: NewJob, *, now_s: float) -> JobRow:
     """Put a job into the queue, as part of a transaction; its row."""
     values = {each.name: getattr(new, each.name) for each in fields(NewJob)}
     names = values.pop("labels")
-    del values["keymap_uri"]
     values |= {"state": "queued", "created_at": now_s, "attempt": 0, "deaths": 0}
     key = connection.execute(insert(jobs), values).inserted_primary_key
     assert key is not None

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 from sqlalchemy import Connection, select
 
 from dsort.errors import ConflictError, ForbiddenError, SpecError, SpecProblem
 from dsort.job.hooks import hooks_of
-from dsort.job.setup import new_job_id, with_seed
+from dsort.job.job_ids import new_job_id
+from dsort.job.setup import with_seed
 from dsort.naming.overlap import claims_of
 from dsort.service.config import ServiceConfig
 from dsort.service.database.tables import jobs
@@ -24,11 +26,12 @@ from dsort.service.security.guard import (
     SpecPlaces,
     bounded_problems,
     check_fields,
+    check_files,
     check_hooks,
     check_spec,
     parse_text,
-    policy_of,
 )
+from dsort.service.security.policy import policy_of
 from dsort.service.security.tokens import ADMIN, Identity
 from dsort.service.security.uris import split_uris
 from dsort.service.transforms.store import TransformStore
@@ -73,19 +76,27 @@ class Submitter:
         self._transforms = transforms
         self.policy = policy_of(config)
 
-    def read(self, body: bytes, identity: Identity | None = None) -> LoadedSpec:
-        """The spec in a request's body, JSON or YAML, checked against what this service allows, and
-        allows ``identity``: only an admin's spec may name code. ``SpecError`` with all problems,
-        ``ForbiddenError``."""
-        return self.check(parse_text(body), identity)
+    def read(self, body: bytes, identity: Identity) -> LoadedSpec:
+        """The spec in a request's body, JSON or YAML, checked as one that ``identity`` submits.
+        ``SpecError`` with all problems, ``ForbiddenError``."""
+        loaded = self.check(parse_text(body), identity)
+        allow(identity, self.prepare(loaded.spec, identity.name, Asked(), identity))
+        return loaded
 
-    def read_inline(self, spec: Mapping[str, Any]) -> JobSpec:
-        """A spec that the service itself writes for a request: of its code, only what an admin has
-        registered. ``SpecError``, ``ForbiddenError``."""
-        return self._permitted(self._parsed(spec).spec, None)
+    def read_inline(
+        self, spec: Mapping[str, Any], identity: Identity
+    ) -> tuple[JobSpec, tuple[str, ...]]:
+        """(a spec that the service itself writes for a request, the URIs of the files that it
+        names): of its code, only what an admin has registered. ``SpecError``,
+        ``ForbiddenError``."""
+        checked = self._permitted(self._parsed(spec).spec, None)
+        uris = check_files(checked, self.policy)
+        _refuse(identity, _forbidden_files(identity, uris))
+        return checked, uris
 
     def check(self, spec: Mapping[str, Any], identity: Identity | None = None) -> LoadedSpec:
-        """As ``read``, of a spec that is parsed already."""
+        """A spec that is parsed already, checked against what this service allows, and allows
+        ``identity``: only an admin's spec may name code. ``allow`` is the caller's to ask."""
         loaded = self._parsed(spec)
         self._check(loaded.spec)
         return replace(loaded, spec=self._permitted(loaded.spec, identity))
@@ -131,7 +142,7 @@ class Submitter:
             spec=spec.canonical(),
             input_uri=places.input_uri,
             output_uri=places.output_uri,
-            keymap_uri=places.keymap_uri,
+            file_uris=places.file_uris,
             claims=[] if dry else claims_of(spec, places.output_uris),
             priority=asked.priority,
             description=spec.description if asked.description is None else asked.description,
@@ -191,11 +202,20 @@ def allow(identity: Identity, new: NewJob) -> None:
         )
         if not allowed
     ]
-    keymap = new.keymap_uri or ""
-    if keymap.startswith("file:") and not (
-        identity.may_read(keymap) or identity.may_read(keymap.rpartition("/")[0])
-    ):
-        wrong.append(f"key map {keymap}")
+    _refuse(identity, [*wrong, *_forbidden_files(identity, new.file_uris)])
+
+
+def _forbidden_files(identity: Identity, uris: Iterable[str]) -> list[str]:
+    """In words, the files that this identity may not read: neither they nor a directory that they
+    are in is for its token, as a bucket to read."""
+    return [
+        f"file {uri}"
+        for uri in uris
+        if not any(map(identity.may_read, accumulate(uri.split("/"), "{}/{}".format)))
+    ]
+
+
+def _refuse(identity: Identity, wrong: Sequence[str]) -> None:
     if wrong:
         raise ForbiddenError(
             f"the token of {identity.name} is not for the {' and the '.join(wrong)}",
@@ -204,11 +224,15 @@ def allow(identity: Identity, new: NewJob) -> None:
 
 
 def refuse_overlap(connection: Connection, new: NewJob) -> None:
-    """``ConflictError`` if a job that runs writes names that this one would write."""
+    """``ConflictError`` if a job that runs writes names that this one would write. A job that was
+    asked to stop is about to release its names, and the queue begins the new job once it has."""
     if not new.claims:
         return
     query = select(jobs.c.job_id, jobs.c.claims).where(
-        jobs.c.state == "running", jobs.c.kind == "run", jobs.c.claims.is_not(None)
+        jobs.c.state == "running",
+        jobs.c.kind == "run",
+        jobs.c.claims.is_not(None),
+        jobs.c.stop_asked_at.is_(None),
     )
     for job_id, claims in connection.execute(query):
         template = conflict_of(new.claims, claims)

@@ -29,7 +29,6 @@ from dsort.service.schedules.render import (
 )
 from dsort.service.schedules.rows import ScheduleRow
 from dsort.service.security.tokens import SUBMITTER
-from dsort.spec.buckets import bucket_value
 from dsort.spec.hints import describe, plain_problems
 from dsort.spec.load import LoadedSpec, parse_spec
 
@@ -43,6 +42,7 @@ __all__ = [
     "LoadedDefinition",
     "Preparing",
     "parse_definition",
+    "parse_timing",
 ]
 
 
@@ -135,8 +135,8 @@ class JobMaker:
         name = pointer_name(definition)
         if name is not None:
             rendered = render(with_shared_buckets(definition.spec), values)
-            shared = self.check(rendered, identity).spec
-            pointer = {"bucket": bucket_value(shared.output_bck), "name": name}
+            shared = self._allowed(rendered, identity)
+            pointer = {"bucket": shared.spec["output_bck"], "name": name}
         return {
             "schedule_id": row.schedule_id,
             "schedule": row.name,
@@ -154,6 +154,7 @@ SAMPLE: Final = RunValues(date="2026-01-31", run_id="20260131T020000Z", epoch=0)
 _SAMPLE_S: Final = 1_769_824_800.0
 _RUNS_COMPARED: Final = 10
 HOOKS: Final = ("on_success", "on_failure")
+TIMING: Final = ("cron", "every", "timezone", "start_at", "end_at")
 _NAMES: Final = ("output_bck", "output_format", "outputs", "ekm", "ekm_default")
 
 
@@ -191,6 +192,19 @@ def parse_definition(
     if problems or definition is None or loaded is None:
         raise SpecError(list(dict.fromkeys(problems)))
     return LoadedDefinition(definition, (*loaded.warnings, *_warnings(definition)))
+
+
+def parse_timing(mapping: object) -> ScheduleDefinition:
+    """The definition of which ``mapping`` has the fields that say when it is due; what else it says
+    is not looked at. ``SpecError`` with every problem at once."""
+    if not isinstance(mapping, Mapping):
+        raise SpecError(f"a schedule is an object of fields, not {describe(mapping)}")
+    timing = {name: mapping[name] for name in TIMING if mapping.get(name) is not None}
+    definition, problems = _fields({"name": "any", "spec": {}, **timing})
+    problems += _when(timing, definition)
+    if problems or definition is None:
+        raise SpecError(problems)
+    return definition
 
 
 def _fields(mapping: Mapping[Any, Any]) -> tuple[ScheduleDefinition | None, list[SpecProblem]]:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from dsort.job.hooks import hooks_of
 from dsort.model.schedule import CatchUp, Overlap
-from dsort.naming.names import check_object_name
+from dsort.naming.names import check_object_name, is_hidden, shortened
 from dsort.service.schedules.rules import parse_cron, parse_interval
 from dsort.spec.hints import FieldError, describe
 from dsort.spec.parts import Hook
@@ -106,6 +106,8 @@ def _latest(value: object) -> bool | str:
         check_object_name(f"{prefix}/latest.json")
     except ValueError as error:
         raise FieldError(str(error), "true, false, or a prefix in the output bucket") from None
+    if is_hidden(prefix):
+        raise FieldError(f'"{shortened(prefix)}" is hidden: a part of it begins with a dot')
     return prefix
 
 

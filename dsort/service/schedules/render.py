@@ -74,6 +74,8 @@ def render(spec: Mapping[str, Any], values: RunValues) -> dict[str, Any]:
     texts = {name: str(value) for name, value in asdict(values).items()}
     rendered: dict[str, Any] = _rendered(spec, (), texts)
     algorithm = rendered.get("algorithm")
+    if isinstance(algorithm, str):
+        algorithm = rendered["algorithm"] = {"kind": algorithm}
     if isinstance(algorithm, dict) and takes_seed(algorithm):
         seed = algorithm.get("seed")
         if seed is None or seed == "":

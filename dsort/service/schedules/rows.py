@@ -24,6 +24,7 @@ __all__ = [
     "WAITING",
     "RunRow",
     "ScheduleRow",
+    "next_times",
     "run_row",
     "run_view",
     "schedule_row",
@@ -129,6 +130,14 @@ def _hook(hook: Mapping[str, str] | None, whole: bool) -> Mapping[str, str] | No
     return hook if hook is None or whole else redacted_hook(hook)
 
 
+def next_times(
+    definition: ScheduleDefinition, *, anchor_s: float, now_s: float
+) -> list[str | None]:
+    """The next due times. ``anchor_s``: see ``due.next_due``."""
+    due = due_times(definition, anchor_s=anchor_s, after_s=now_s)
+    return [rfc3339(each) for each in islice(due, NEXT_TIMES)]
+
+
 def schedule_view(
     row: ScheduleRow,
     last_run: RunRow | None,
@@ -141,7 +150,6 @@ def schedule_view(
     the URLs of webhooks, for who may change the schedule. ``unreadable`` says what of it cannot be
     shown."""
     definition = row.definition
-    due = due_times(definition, anchor_s=row.created_at, after_s=now_s)
     rests = row.paused or bool(row.unreadable)
     parts, wrong = read_parts(
         {
@@ -150,7 +158,7 @@ def schedule_view(
             "created_at": lambda: rfc3339(row.created_at),
             "changed_at": lambda: rfc3339(row.changed_at),
             "next_times": lambda: (
-                [] if rests else [rfc3339(each) for each in islice(due, NEXT_TIMES)]
+                [] if rests else next_times(definition, anchor_s=row.created_at, now_s=now_s)
             ),
             "last_run": lambda: None if last_run is None else run_view(last_run),
         }
@@ -174,6 +182,7 @@ def schedule_view(
         "input_uri": shown_uris(row.input_uri),
         "output_uri": main_uri(row.output_uri),
         **parts,
+        "due_now": not rests and row.next_due_at is not None and row.next_due_at <= now_s,
         "run_count": row.run_count,
         "warnings": list(warnings),
         "unreadable": "; ".join([row.unreadable] * bool(row.unreadable) + wrong) or None,

@@ -44,7 +44,11 @@
         ? act(
             "resume",
             "Resume",
-            post("/resume", () => `${schedule.name} is resumed.`),
+            post("/resume", (resumed) =>
+              resumed.due_now
+                ? `${schedule.name} is resumed. It missed a run, which is due now.`
+                : `${schedule.name} is resumed.`,
+            ),
           )
         : act(
             "pause",
@@ -59,7 +63,15 @@
 
   const RUN_HEADS = ["Due", "Result", "Job", "Reason"];
 
-  function runsTable(runs) {
+  /** A moment by the clock of the schedule, and by that of the reader. */
+  const clockOf = (schedule, time) =>
+    el(
+      "time",
+      { datetime: time, title: `${dsort.localTime(time)} here` },
+      dsort.inZone(time, schedule.timezone),
+    );
+
+  function runsTable(schedule, runs) {
     if (!runs.length) return el("p", { class: "quiet" }, "It has not run yet.");
     const line = (run) =>
       el(
@@ -68,7 +80,7 @@
         el(
           "th",
           { scope: "row" },
-          dsort.localTime(run.due_at),
+          clockOf(schedule, run.due_at),
           run.by_hand && el("span", { class: "label" }, "by hand"),
         ),
         el("td", null, dsort.outcome(run)),
@@ -87,7 +99,11 @@
       el(
         "table",
         { class: "figures runs cards" },
-        el("caption", { class: "sr" }, "Runs of this schedule, newest first"),
+        el(
+          "caption",
+          { class: "sr" },
+          `Runs of this schedule, newest first, by the clock of ${schedule.timezone}`,
+        ),
         el(
           "thead",
           null,
@@ -124,7 +140,7 @@
           "section",
           { class: "card wide-part" },
           el("h2", null, "Runs"),
-          runsTable(runs),
+          runsTable(schedule, runs),
           el(
             "p",
             { class: "more" },
@@ -225,8 +241,8 @@
           schedule.cron && [" ", el("code", { class: "cron" }, schedule.cron)],
         ]),
         fact("Time zone", schedule.timezone),
-        fact("From", schedule.start_at),
-        fact("Until", schedule.end_at),
+        fact("From", schedule.start_at && clockOf(schedule, schedule.start_at)),
+        fact("Until", schedule.end_at && clockOf(schedule, schedule.end_at)),
         fact("Missed runs", CATCH_UP[schedule.catch_up]),
         fact("Overlap", OVERLAP[schedule.overlap]),
         fact(

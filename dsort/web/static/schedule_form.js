@@ -20,6 +20,8 @@ algorithm:
     queue: "let the new one wait",
     replace: "stop the earlier one",
   };
+  const TIMING = ["cron", "every", "timezone", "start_at", "end_at"];
+  const REST_MS = 300;
   const FIELDS = [
     ["name", "Name", { placeholder: "nightly-shuffle" }],
     [
@@ -105,6 +107,13 @@ algorithm:
       });
       this.editor.set(from.spec ? `${dsort.specText(from.spec)}\n` : SPEC);
       this.rest = el("ul", { class: "problems", role: "alert" });
+      this.coming = el("div", { "aria-live": "polite" });
+      this.look = dsort.whenItRests(
+        REST_MS,
+        (_, wanted) => this.showNext(wanted),
+        this.signal,
+      );
+      for (const name of TIMING) this.inputs[name].addEventListener("input", () => this.look());
       this.oneOf("cron", "every");
       this.oneOf("every", "cron");
     }
@@ -163,6 +172,7 @@ algorithm:
             "div",
             { class: "grid-form" },
             this.fields,
+            el("div", { class: "field next-times" }, el("span", null, "Next runs"), this.coming),
             el("label", { class: "check" }, this.paused, "Paused"),
             el(
               "div",
@@ -182,6 +192,28 @@ algorithm:
         ),
       );
       this.inputs[this.replaces ? "cron" : "name"].focus();
+      this.look();
+    }
+
+    /** Show when the schedule would be due; what is wrong with that is said when it is saved. */
+    async showNext(signal) {
+      let shown = el("span", { class: "quiet" }, "–");
+      try {
+        const asked = { type: "application/json", signal };
+        const path = dsort.schedulePath("next-times");
+        shown = dsort.nextTimes(
+          await dsort.api.sendText("POST", path, JSON.stringify(this.timing()), asked),
+          5,
+        );
+      } catch (error) {
+        if (!error.problem) throw error;
+      }
+      if (!signal.aborted) dsort.put(this.coming, shown);
+    }
+
+    timing() {
+      const given = TIMING.map((name) => [name, this.value(name)]).filter(([, text]) => text);
+      return Object.fromEntries(given);
     }
 
     value(name) {

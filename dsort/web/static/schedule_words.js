@@ -61,7 +61,7 @@
           el(
             "time",
             { datetime: time, title: `${dsort.localTime(time)} here` },
-            inZone(time, schedule.timezone),
+            dsort.inZone(time, schedule.timezone),
           ),
           el("span", { class: "quiet" }, ` ${dsort.ago(time)}`),
         ),
@@ -69,7 +69,8 @@
     );
   };
 
-  function inZone(time, timeZone) {
+  /** A moment by the clock of a time zone. */
+  dsort.inZone = (time, timeZone) => {
     try {
       const format = new Intl.DateTimeFormat("sv-SE", {
         timeZone,
@@ -89,7 +90,7 @@
     } catch {
       return dsort.localTime(time); // a zone that this browser does not know
     }
-  }
+  };
 
   const MARKS = { submitted: "✓", waiting: "○", skipped: "–", refused: "✕" };
 
