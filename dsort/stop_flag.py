@@ -37,6 +37,7 @@ class StopFlag(ClosesOnExit):
     def __init__(self) -> None:
         self._signal_number: int | None = None
         self._why = ""
+        self._discards = False
         self._is_heeded = False
         self._read_fd, self._write_fd = os.pipe()
         os.set_blocking(self._write_fd, False)
@@ -51,12 +52,20 @@ class StopFlag(ClosesOnExit):
         """The signal of the first request."""
         return self._signal_number
 
-    def request(self, signal_number: int = signal.SIGINT, why: str = "") -> bool:
-        """Ask to stop; ``why`` says the reason if it was no signal. Returns False, and changes
-        nothing, if a stop was requested before."""
+    @property
+    def discards(self) -> bool:
+        """Whether the first request wants what the job has done removed."""
+        return self._discards
+
+    def request(
+        self, signal_number: int = signal.SIGINT, why: str = "", *, discards: bool = False
+    ) -> bool:
+        """Ask to stop; ``why`` says the reason if it was no signal. ``discards``: what the job has
+        done is removed; else it is kept for ``dsort resume``. Returns False, and changes nothing,
+        if a stop was requested before."""
         if self._signal_number is not None:
             return False
-        self._why = why
+        self._why, self._discards = why, discards
         self._signal_number = signal_number
         # Two threads may both get here: a second byte in the pipe does no harm.
         with contextlib.suppress(OSError):

@@ -12,7 +12,7 @@ from dsort.cli.find import FoundJob, bucket_uri, find_job
 from dsort.cli.progress import make_reporter
 from dsort.cli.remote import write_report
 from dsort.cli.run import run_options
-from dsort.cli.stopping import options_to_resume_found, stoppable
+from dsort.cli.stopping import stoppable
 from dsort.errors import InputError
 
 __all__ = ["Dataset", "append", "refuse_moved"]
@@ -100,10 +100,9 @@ def append(
     found = find_job(dataset, bucket=bucket, root=root, finished=True)
     refuse_moved(found)
     as_given = replace(run_options(run, root=root, overwrite=False), runs_code=run_code)
-    again = options_to_resume_found(found, as_given)
     from dsort import api
 
-    with make_reporter(progress) as reporter, stoppable(reporter, resume=again) as stop:
+    with make_reporter(progress) as reporter, stoppable(reporter) as stop:
         report = api.append(
             found.read(),
             _source(src),

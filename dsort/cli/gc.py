@@ -20,15 +20,36 @@ if TYPE_CHECKING:
 
 __all__ = ["gc"]
 
+OlderThan = Annotated[
+    str | None,
+    typer.Option(
+        "--older-than",
+        metavar="AGE",
+        help="Only what nobody wrote to for that long: 12h, 7d.  [default: 24h; with --job: any "
+        "age]",
+        show_default=False,
+    ),
+]
+OnlyJob = Annotated[
+    str | None,
+    typer.Option("--job", metavar="JOB", help="Only what this job left: its whole id."),
+]
+ScratchOfJobs = Annotated[
+    Path | None,
+    typer.Option(
+        "--scratch",
+        metavar="DIR",
+        help="Where jobs had their scratch on this machine.  [default: the temporary directory, "
+        "and a service's own]",
+        show_default=False,
+    ),
+]
+
 
 def gc(
     bucket: options.BucketUri,
-    older_than: Annotated[
-        str,
-        typer.Option(
-            "--older-than", metavar="AGE", help="Only what nobody wrote to for that long: 12h, 7d."
-        ),
-    ] = "24h",
+    older_than: OlderThan = None,
+    job: OnlyJob = None,
     remove: Annotated[
         bool, typer.Option("--remove", "--yes", "-y", help="Remove what is listed.")
     ] = False,
@@ -38,16 +59,7 @@ def gc(
             "--all-uploads", help="With --remove: unfinished uploads that are not dsort's, too."
         ),
     ] = False,
-    scratch: Annotated[
-        Path | None,
-        typer.Option(
-            "--scratch",
-            metavar="DIR",
-            help="Where jobs had their scratch on this machine.  [default: the temporary "
-            "directory, and a service's own]",
-            show_default=False,
-        ),
-    ] = None,
+    scratch: ScratchOfJobs = None,
     root: options.Root = None,
     as_json: options.AsJson = False,
     debug: options.Debug = False,
@@ -59,7 +71,10 @@ def gc(
     Examples:
       dsort gc shuffled
       dsort gc s3://shuffled --older-than 7d --remove
+      dsort gc shuffled --job 20260131-235959-4f2a9c --remove
     """
+    if older_than is None:
+        older_than = "24h" if job is None else "0s"
     older_than_s = span_s(older_than, "--older-than", "age")
     from dsort.job.gc import find_garbage
     from dsort.runtime.ray.directory import ray_places
@@ -67,6 +82,8 @@ def gc(
     opened = open_existing(bucket, root=root)
     bases = [scratch] if scratch else scratch_bases()
     found = find_garbage(opened, scratch_bases=bases, ray_bases=ray_places())
+    if job is not None:
+        found = [each for each in found if each.job_id == job]
     old = [each for each in found if each.age_s >= older_than_s]
     doomed = [each for each in old if all_uploads or each.kind != "upload" or each.job_id]
     gone, errors = _remove(opened, doomed if remove else [], root)
@@ -81,7 +98,8 @@ def gc(
         elif left:
             output.inform(f"{output.count(left, 'thing')} of these were left as they are")
     else:
-        output.inform(f"no garbage older than {older_than} in {output.place(opened.uri)}")
+        what = f"older than {older_than}" if job is None else f"of a dead job {job}"
+        output.inform(f"no garbage {what} in {output.place(opened.uri)}")
     if younger := len(found) - len(old):
         output.inform(f"{younger:,} more younger than {older_than}")
     for error in errors[1:]:

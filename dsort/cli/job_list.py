@@ -27,7 +27,10 @@ PLACES = ("FROM", "TO")
 NARROW = ("JOB", "STATE", "AGE", *PLACES, "LABELS", "WHAT")
 TEXT = NARROW.index("FROM")
 """Columns from here on may be cut, or left out if none of the jobs has anything there."""
-WIDE = ("JOB", "STATE", "PHASE", "DONE", "AGE", "OWNER", *PLACES, "LABELS", "WHAT")
+WIDE = (
+    *("JOB", "STATE", "PHASE", "DONE", "AGE", "TOOK", "RECORDS"),
+    *("OWNER", "SCHEDULE", *PLACES, "LABELS", "WHAT"),
+)
 
 
 def list_jobs_here(bucket: str | None, root: Path | None, *, show_all: bool, as_json: bool) -> None:
@@ -91,7 +94,7 @@ def list_jobs(
     now = datetime.now(UTC)
     if wide:
         rows = [_wide_row(job, now) for job in shown]
-        output.write(output.table(WIDE, rows, right="lllrr"))
+        output.write(output.table(WIDE, rows, right="lllrrrr"))
     else:
         output.write(_narrow_table([_narrow_row(job, now) for job in shown], output.width()))
     if len(jobs) > len(shown):
@@ -111,7 +114,12 @@ def _wide_row(job: Job, now: datetime) -> tuple[str, ...]:
         (_places(job.input_uri), _places(job.output_uri)),
         output.printable(job.description),
     )
-    return job.job_id, job.words, phase, done, _age(job, now), owner, *places, labels, what
+    took = "" if job.took_s is None else output.duration(job.took_s)
+    records = next((each.records for each in reversed(job.phases) if each.records), 0)
+    figures = (took, output.number(records) if records else "")
+    schedule = output.printable(job.schedule or "")
+    head = (job.job_id, job.words, phase, done, _age(job, now), *figures)
+    return (*head, owner, schedule, *places, labels, what)
 
 
 def _narrow_row(job: Job, now: datetime) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from dsort.cli.plan import show_plan
 from dsort.cli.progress import ProgressStyle, make_reporter
 from dsort.cli.remote import write_report
 from dsort.cli.run import read_spec, show_spec
-from dsort.cli.stopping import options_to_resume, stoppable
+from dsort.cli.stopping import stoppable
 from dsort.options import RunOptions
 
 __all__ = ["run_made_spec"]
@@ -38,6 +38,6 @@ def run_made_spec(
             return
         from dsort import api
 
-        with stoppable(reporter, resume=options_to_resume(spec, how)) as stop:
+        with stoppable(reporter) as stop:
             report = api.run(spec, options=how, on_event=reporter, stop=stop)
     write_report(report, as_json=as_json)

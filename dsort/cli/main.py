@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from dsort.cli import exits, output
+from dsort.cli.flags import naming_flags
 from dsort.cli.overseer import is_for_ray, run_overseen
 from dsort.cli.own_process import own_process, without_plugins
 from dsort.errors import DsortError, JobStoppedError, SpecError
@@ -261,7 +262,7 @@ def _run(argv: Sequence[str]) -> int:
             context = command.make_context(name, args)
         if is_part() and not _speaks_with_a_service(command):
             raise missing_part(name, takes_a_service=False)
-        with context:
+        with context, naming_flags(context):
             command.invoke(context)
     except typer.Exit as end:
         return end.exit_code

@@ -57,6 +57,7 @@ __all__ = [
     "TokenFile",
     "Verbose",
     "VerifyMaxExpansion",
+    "VerifyMemoryMax",
     "WaitOption",
     "Workers",
     "grouped",
@@ -266,6 +267,16 @@ MaxExpansion = Annotated[
         metavar="N",
         help="A compressed shard may hold N times its length; what holds more is refused.",
         min=1,
+    ),
+]
+VerifyMemoryMax = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-max",
+        metavar="SIZE",
+        help="A zstd frame may refer back over a quarter of it, up to 128 MiB, as with "
+        "`zstd --long=27`.  [default: 256MB]",
+        show_default=False,
     ),
 ]
 VerifyMaxExpansion = Annotated[

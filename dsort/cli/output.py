@@ -11,11 +11,12 @@ import re
 import select
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import TextIO
-from urllib.parse import unquote
 
 from dsort.errors import StorageError
+from dsort.naming.names import place
 from dsort.sizes import format_bytes, format_count
 
 __all__ = [
@@ -38,10 +39,12 @@ __all__ = [
     "width",
     "write",
     "write_json",
+    "write_json_list",
 ]
 
 COLUMNS_MIN = 20
 TABLE_COLUMNS_MIN = 80
+ITEMS_AT_ONCE = 1000
 _LEAD = re.compile(r" *(error: |hint: |warning: )?")
 _ANY_TEXT = "dsort-any-text"
 _COMMAND = re.compile(r"`[^`]*`")
@@ -99,6 +102,23 @@ def abandon_stdout() -> None:
 def write_json(value: object) -> None:
     """Put one JSON document on stdout."""
     write(json.dumps(value, indent=2, default=str))
+
+
+def write_json_list(document: Mapping[str, object], name: str, items: Iterable[object]) -> None:
+    """Put the ``document`` on stdout, in which the list ``name``, empty there, has ``items``. They
+    may be any number: they are written as they come."""
+    before, after = json.dumps(document, indent=2).split(f'"{name}": []', 1)
+    texts = (json.dumps(item, indent=2).replace("\n", "\n    ") for item in items)
+    held = f'{before}"{name}": ['
+    some = list(islice(texts, ITEMS_AT_ONCE))
+    if not some:
+        return write(f"{held}]{after}")
+    while some:
+        more = list(islice(texts, ITEMS_AT_ONCE))
+        listed = ",\n    ".join(some) + ("," if more else f"\n  ]{after}")
+        write(f"{held}\n    {listed}" if held else f"    {listed}")
+        held, some = "", more
+    return None
 
 
 def inform(text: str) -> None:
@@ -161,11 +181,6 @@ def duration(elapsed_s: float) -> str:
 def age(age_s: float) -> str:
     """How old something is, for people: as ``duration``, in whole seconds."""
     return f"{age_s:.0f} s" if age_s < 59.5 else duration(max(age_s, 60))
-
-
-def place(uri: str) -> str:
-    """Where a bucket is: a path, which is easier to copy, if it is a directory of this machine."""
-    return unquote(uri.removeprefix("file://")) if uri.startswith("file:///") else uri
 
 
 def printable(text: str) -> str:

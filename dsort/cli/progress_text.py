@@ -71,10 +71,12 @@ def speed_text(phase: str, bytes_done: int, elapsed_s: float) -> str:
 
 
 def time_left_s(event: Progress) -> float | None:
-    """Seconds until the phase is over at its present rate; None while the rate is not known."""
+    """Seconds until the job is over at the present rate; None while the rate is not known. Shards
+    are created once they are extracted: that has as much to move, and is taken to be as fast."""
     done, total = event.bytes_done, event.bytes_total
     if not total:
         done, total = event.shards_done, event.shards_total
     if not done or total <= done or event.elapsed_s < 1:
         return None
-    return event.elapsed_s * (total - done) / done
+    behind = total if event.phase == "extract" else 0
+    return event.elapsed_s * (total - done + behind) / done

@@ -12,7 +12,7 @@ from dsort.cli.append import Dataset, refuse_moved
 from dsort.cli.find import find_job
 from dsort.cli.progress import make_reporter
 from dsort.cli.run import run_options
-from dsort.cli.stopping import options_to_resume_found, stoppable
+from dsort.cli.stopping import stoppable
 
 if TYPE_CHECKING:
     from dsort.amendments import Removal
@@ -48,10 +48,9 @@ def remove(
     found = find_job(dataset, bucket=bucket, root=root, finished=True)
     refuse_moved(found)
     as_given = run_options(run, root=root, overwrite=False)
-    again = options_to_resume_found(found, as_given)
     from dsort import api
 
-    with make_reporter(progress) as reporter, stoppable(reporter, resume=again) as stop:
+    with make_reporter(progress) as reporter, stoppable(reporter) as stop:
         done = api.remove(
             found.read(),
             keys,

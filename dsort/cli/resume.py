@@ -13,8 +13,8 @@ from dsort.cli.find import FoundJob, find_job, opener, scratch_bases
 from dsort.cli.progress import make_reporter
 from dsort.cli.remote import connected, follow, found_jobs, is_remote, write_report
 from dsort.cli.run import run_options
-from dsort.cli.show import show_finished
-from dsort.cli.stopping import options_to_resume_found, stoppable
+from dsort.cli.show import replaced_shards, show_finished
+from dsort.cli.stopping import stoppable
 from dsort.errors import ForbiddenError
 from dsort.options import RunOptions
 
@@ -59,18 +59,22 @@ def resume(
     found = find_job(job, bucket=bucket, root=root)
     if found.finished:
         output.inform(f"job {found.job_id} has finished already")
+        replaced = replaced_shards(found, found.parsed())
+        for each in replaced:
+            output.warn(f"job {found.job_id}: {each.words}")
         if found.in_place:
             as_given = replace(run_options(run, root=root, overwrite=False), runs_code=run_code)
-            _finish_on_shard(found, as_given)
+            if not replaced:
+                _finish_on_shard(found, as_given)
             _tidy(found, run.scratch, root)
-            _tell_stale(found)
+            if not replaced:
+                _tell_stale(found)
         show_finished(found, as_json=as_json)
         return
     as_given = replace(run_options(run, root=root, overwrite=False), runs_code=run_code)
-    once_more = options_to_resume_found(found, as_given)
     from dsort import api
 
-    with make_reporter(progress) as reporter, stoppable(reporter, resume=once_more) as stop:
+    with make_reporter(progress) as reporter, stoppable(reporter) as stop:
         report = api.resume(
             found.job_id, found.bucket_uri, options=as_given, on_event=reporter, stop=stop
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dsort.cli import output
 from dsort.cli.find import bucket_uri, data_root, user_settings
+from dsort.cli.flags import with_flag
 from dsort.cli.options import RunArguments
 from dsort.cli.own_process import is_own_process, without_plugins
 from dsort.errors import SpecError, SpecProblem
@@ -19,7 +20,7 @@ from dsort.sizes import parse_size_bytes
 if TYPE_CHECKING:
     from dsort.spec.model import JobSpec
 
-__all__ = ["read_fields", "read_spec", "run_options", "show_spec"]
+__all__ = ["read_fields", "read_spec", "run_options", "show_spec", "size_of_option"]
 
 Value = TypeVar("Value", float, str)
 
@@ -56,7 +57,7 @@ def read_spec(
         transforms=find_transform,
     )
     for warning in loaded.warnings:
-        warn(warning)
+        warn(with_flag(warning))
     return loaded.spec
 
 
@@ -95,8 +96,8 @@ def run_options(given: RunArguments, *, root: Path | None, overwrite: bool) -> R
     that are wrong.
     """
     problems: list[SpecProblem] = []
-    memory_max_bytes = _size("--memory-max", given.memory_max, problems)
-    bandwidth_max_bytes = _size("--bandwidth-max", given.bandwidth_max, problems)
+    memory_max_bytes = size_of_option("--memory-max", given.memory_max, problems)
+    bandwidth_max_bytes = size_of_option("--bandwidth-max", given.bandwidth_max, problems)
     ray = given.ray or given.ray_address is not None
     resources = _mapping("--ray-resources", given.ray_resources, float, ray, problems)
     labels = _mapping("--ray-labels", given.ray_labels, str, ray, problems)
@@ -120,7 +121,8 @@ def run_options(given: RunArguments, *, root: Path | None, overwrite: bool) -> R
     )
 
 
-def _size(option: str, text: str | None, problems: list[SpecProblem]) -> int | None:
+def size_of_option(option: str, text: str | None, problems: list[SpecProblem]) -> int | None:
+    """The size that an option has, None if it was not given. What is wrong goes to ``problems``."""
     if text is None:
         return None
     try:

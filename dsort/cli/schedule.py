@@ -240,8 +240,8 @@ def _lines(schedule: Schedule) -> list[tuple[str, str]]:
         ("schedule", schedule.name + (", paused" if schedule.paused else "")),
         ("what", output.printable(str(document.get("description") or ""))),
         ("due", _rule(schedule)),
-        ("from", str(document.get("start_at") or "")),
-        ("until", str(document.get("end_at") or "")),
+        ("from", _local(schedule, _moment(document.get("start_at")))),
+        ("until", _local(schedule, _moment(document.get("end_at")))),
         *((("next" if number == 0 else " "), text) for number, text in enumerate(coming)),
         ("catch up", str(document.get("catch_up") or "")),
         ("overlap", str(document.get("overlap") or "")),
@@ -272,7 +272,9 @@ def _rule(schedule: Schedule) -> str:
 def _due(schedule: Schedule) -> str:
     if schedule.paused:
         return "paused"
-    return f"next due {_next_due(schedule)}" if schedule.next_times else "never due again"
+    coming = f"next due {_next_due(schedule)}" if schedule.next_times else "never due again"
+    missed = "it missed a run, which is due now; " if schedule.document.get("due_now") else ""
+    return missed + coming
 
 
 def _next_due(schedule: Schedule) -> str:
@@ -290,6 +292,10 @@ def _local(schedule: Schedule, at: datetime | None) -> str:
     except (ZoneInfoNotFoundError, ValueError, OSError):
         zone = ZoneInfo("UTC")
     return at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
+
+
+def _moment(text: object) -> datetime | None:
+    return datetime.fromisoformat(text) if isinstance(text, str) else None
 
 
 def _state(run: ScheduleRun) -> str:

@@ -22,8 +22,9 @@ from dsort.job.events import JobReport, OutputCount, PlanReport, Progress, React
 
 if TYPE_CHECKING:
     from dsort.client import DsortClient, Job, JobProgress
+    from dsort.job.replaced_results import Replacement
 
-__all__ = ["shards_text", "show", "show_finished", "show_job"]
+__all__ = ["replaced_shards", "shards_text", "show", "show_finished", "show_job"]
 
 
 SHARDS_SHOWN = 10
@@ -99,12 +100,27 @@ def show(
 def show_finished(found: FoundJob, *, show_all: bool = False, as_json: bool = False) -> None:
     """Put what a finished job did on stdout."""
     manifest = found.parsed()
+    replaced = [each.words for each in replaced_shards(found, manifest)]
     if as_json:
-        output.write_json(manifest)
+        output.write_json({**manifest, "replaced": replaced} if replaced else manifest)
         return
     with _refusing_strangers(found):
-        output.write(_finished(found, manifest))
+        output.write(_finished(found, manifest, "; ".join(replaced)))
         output.write("\n" + shards_text(manifest["outputs"], show_all))
+
+
+def replaced_shards(found: FoundJob, manifest: Any) -> list[Replacement]:
+    """What later jobs replaced of the result of a finished job. ``manifest``: its document."""
+    from dsort.job.manifest import parse_manifest
+    from dsort.job.replaced_results import later_results, replacements
+
+    created = str(manifest.get("created")) if isinstance(manifest, Mapping) else ""
+    if not found.in_place or not later_results(found.bucket, created, found.job_id):
+        return []  # as nearly always: nothing is parsed
+    try:
+        return replacements(found.bucket, parse_manifest(found.read()))
+    except InputError:
+        return []  # of another version; it is shown as far as it can be
 
 
 def _show_aborted(found: FoundJob, *, as_json: bool) -> None:
@@ -143,7 +159,7 @@ def _classes(manifest: Mapping[str, Any]) -> str:
     return f"{len(classes):,}: {shown}" + ", …" * (len(classes) > CLASSES_SHOWN)
 
 
-def _finished(found: FoundJob, manifest: Mapping[str, Any]) -> str:
+def _finished(found: FoundJob, manifest: Mapping[str, Any], replaced: str) -> str:
     spec, totals, move = manifest["spec"], manifest["totals"], manifest["move"]
     phases = manifest["phase_seconds"]
     shards = f"{totals['input_shards']:,} in, {totals['output_shards']:,} out"
@@ -155,6 +171,7 @@ def _finished(found: FoundJob, manifest: Mapping[str, Any]) -> str:
             ("from", output.printable(_inputs(spec))),
             ("to", output.printable(output.place(found.bucket.uri))),
             ("amends", output.printable(str(manifest.get("amends") or ""))),
+            ("replaced", output.printable(replaced)),
             ("algorithm", _in_words(algorithm)),
             ("seed", str(algorithm.get("seed") or "")),
             ("shards", shards),
@@ -162,7 +179,7 @@ def _finished(found: FoundJob, manifest: Mapping[str, Any]) -> str:
             ("bytes", bytes_line(totals["payload_bytes"], totals["file_bytes"])),
             *output_lines(_outputs(manifest)),
             ("moved by", str(move.get("way", ""))),
-            ("took", ", ".join(f"{name} {output.duration(s)}" for name, s in phases.items())),
+            ("took", _took(sum(phases.values()), phases)),
             ("index", manifest.get("index") or ""),
             ("sidecars", _sidecars(manifest)),
             ("classes", _classes(manifest)),
@@ -171,6 +188,12 @@ def _finished(found: FoundJob, manifest: Mapping[str, Any]) -> str:
             *reaction_lines(_reactions(manifest["reactions"])),
         ]
     )
+
+
+def _took(total_s: float | None, phases: Mapping[str, float]) -> str:
+    """How long a job took, and each phase of it."""
+    each = ", ".join(f"{name} {output.duration(seconds)}" for name, seconds in phases.items())
+    return ": ".join(filter(None, ["" if total_s is None else output.duration(total_s), each]))
 
 
 def _outputs(manifest: Mapping[str, Any]) -> list[OutputCount]:
@@ -268,7 +291,7 @@ def _lines(context: typer.Context, job: Job) -> list[tuple[str, str]]:
     place = f", number {job.queue_position} in the queue" if job.queue_position else ""
     kind = ", a plan" if job.kind == "plan" else ""
     where = f"{job.host or ''}" + (f" (attempt {job.attempt})" if job.attempt > 1 else "")
-    took = ", ".join(f"{each.phase} {output.duration(each.seconds)}" for each in job.phases)
+    phases = {each.phase: each.seconds for each in job.phases}
     return [
         ("job", f"{job.job_id} {job.words}{place}{kind}"),
         ("why", output.printable(job.stop_reason or "") if job.error is None else ""),
@@ -285,7 +308,7 @@ def _lines(context: typer.Context, job: Job) -> list[tuple[str, str]]:
         ("ended", _moment(job.ended_at)),
         ("on", output.printable(where)),
         ("now", _now(job)),
-        ("took", took),
+        ("took", _took(job.took_s, phases)),
         *_figures(job.result),
         ("mixing", _mixing(job.document)),
         ("next", _next(context, job)),

@@ -11,7 +11,7 @@ from dsort.cli.plan import show_plan
 from dsort.cli.progress import make_reporter
 from dsort.cli.remote import Submission, is_remote, submit, write_report
 from dsort.cli.run import read_fields, read_spec, run_options, show_spec
-from dsort.cli.stopping import options_to_resume, stoppable
+from dsort.cli.stopping import stoppable
 from dsort.errors import SpecError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def start(
             return
         from dsort import api
 
-        with stoppable(reporter, resume=options_to_resume(job, as_given)) as stop:
+        with stoppable(reporter) as stop:
             report = api.run(job, options=as_given, on_event=reporter, stop=stop)
     write_report(report, as_json=as_json, beside_shard=job.output_bck.is_stream)
 

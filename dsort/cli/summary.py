@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from dsort.cli import output
 from dsort.job.events import (
@@ -12,6 +12,7 @@ from dsort.job.events import (
     PlanEstimate,
     PlanReport,
     ReactionCount,
+    RecordFlow,
     VerifyReport,
 )
 from dsort.job.shard_readers import ReaderCounts
@@ -21,6 +22,7 @@ from dsort.order.mixing import mixing_line
 __all__ = [
     "bytes_line",
     "estimate_lines",
+    "flow_lines",
     "job",
     "job_lines",
     "mixing",
@@ -31,6 +33,7 @@ __all__ = [
     "reaction_lines",
     "reader_lines",
     "records_line",
+    "skipped",
     "verification",
 ]
 
@@ -38,6 +41,14 @@ SHARDS_SHOWN = 10
 KINDS_A_ROW, MOVES_A_ROW = 3, 2
 SAMPLES_SHOWN = 3
 READERS_SHOWN = 8
+SKIPPED: Final[Mapping[str, str]] = {
+    "clutter_files": "for people or of file managers (README.txt, Thumbs.db)",
+    "hidden_files": "hidden",
+    "other_files": "with another extension or name than asked for",
+    "unusable_files": "that can be no members",
+    "unlisted_files": "in no row of metadata",
+}
+"""Why a loose file goes into no shard, by the kind that counts it."""
 
 
 def job(report: JobReport) -> str:
@@ -58,15 +69,38 @@ def job_lines(report: JobReport) -> list[tuple[str, str]]:
         ("manifest", output.printable(report.manifest_name or "")),
         ("shards", f"{report.input_shards:,} in, {report.output_shards:,} out"),
         ("records", records_line(report.records, report.members)),
+        *flow_lines(report.flow),
         ("bytes", bytes_line(report.payload_bytes, report.file_bytes)),
         *output_lines(report.outputs),
         ("rate", output.rate(report.file_bytes, sum(report.phase_seconds.values()))),
         ("algorithm", output.printable(report.algorithm)),
         ("how", f"{report.move}, {output.count(report.workers, 'worker')}"),
         ("seed", report.seed or ""),
+        ("skipped", skipped(report.reactions)),
         *reaction_lines(report.reactions),
         ("warnings", _warnings(report.warnings)),
     ]
+
+
+def flow_lines(flow: RecordFlow | None) -> list[tuple[str, str]]:
+    """Records from input to output: those of each input, and all that was dropped and added; empty
+    where what was read came out."""
+    if flow is None or (len(flow.read) < 2 and not flow.dropped and not flow.added):
+        return []
+    read = [f"{count:,} of {name}" if name else f"{count:,}" for name, count in flow.read.items()]
+    changed = [
+        *(f"- {count:,} {name}" for name, count in sorted(flow.dropped.items())),
+        *(f"+ {count:,} {name}" for name, count in sorted(flow.added.items())),
+    ]
+    head = [("in", output.printable(", ".join(read)))]
+    return [*head, *((" ", output.printable(each)) for each in changed), ("out", f"{flow.out:,}")]
+
+
+def skipped(reactions: Iterable[ReactionCount]) -> str:
+    """How many loose files became no members, and why; "" if there are none."""
+    found = [(each.count, each.kind) for each in reactions if each.kind in SKIPPED]
+    why = ", ".join(f"{count:,} {SKIPPED[kind]}" for count, kind in found)
+    return f"{output.count(sum(count for count, _ in found), 'file')}: {why}" if found else ""
 
 
 def mixing(spec: Mapping[str, Any], counts: Mapping[str, Any] | None) -> str:
@@ -95,6 +129,7 @@ def plan_lines(report: PlanReport) -> list[tuple[str, str]]:
         ("scratch", output.size(report.scratch_bytes)),
         *estimate_lines(report.estimate),
         ("seed", report.seed or ""),
+        ("skipped", skipped(report.reactions)),
         *reaction_lines(report.reactions),
         ("warnings", _warnings(report.warnings)),
     ]

@@ -123,7 +123,9 @@ def ls(
     rows = []
     for each in found:
         expires = "never"
-        if each.expires_at is not None:
+        if each.is_outdated:
+            expires = "of an earlier dsort"
+        elif each.expires_at is not None:
             over = each.expires_at <= now_s
             expires = "has expired" if over else _day(each.expires_at)
         globs = (" ".join(each.input_globs), " ".join(each.output_globs))

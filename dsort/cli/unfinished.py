@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ def _why_dead(standing: Standing) -> str:
 
     reasons = {
         Standing.ABSENT: "it has no lease",
-        Standing.RELEASED: "it gave up its lease",
+        Standing.RELEASED: "it was stopped",
         Standing.DEAD: "its process is gone",
         Standing.LAPSED: "it does not renew its lease",
     }
@@ -118,8 +119,12 @@ class Unfinished:
         if self.hold.live:
             return f"stop it with `dsort stop {job_id}`"
         if self.resumable:
-            return f"go on with `dsort resume {job_id}`, or remove it with `dsort gc`"
-        return "it cannot be resumed; remove what is left with `dsort gc`"
+            return f"go on with `dsort resume {job_id}`, or remove it with {self._gc()}"
+        return f"it cannot be resumed; remove what is left with {self._gc()}"
+
+    def _gc(self) -> str:
+        place = output.place(self.found.bucket.uri)
+        return f"`{shlex.join(['dsort', 'gc', place, '--job', self.found.job_id, '--remove'])}`"
 
 
 def look_at(found: FoundJob) -> Unfinished:

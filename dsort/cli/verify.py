@@ -9,8 +9,9 @@ import typer
 from dsort.cli import exits, options, output, summary
 from dsort.cli.find import data_root, find_job, user_settings
 from dsort.cli.progress import make_reporter
+from dsort.cli.run import size_of_option
 from dsort.cli.stopping import stoppable
-from dsort.errors import InputError, VerifyError
+from dsort.errors import InputError, SpecError, SpecProblem, VerifyError
 from dsort.options import RunOptions
 
 __all__ = ["verify"]
@@ -21,6 +22,7 @@ def verify(
     bucket: options.JobBucket = None,
     root: options.Root = None,
     max_expansion: options.VerifyMaxExpansion = None,
+    memory_max: options.VerifyMemoryMax = None,
     run_code: Annotated[
         bool,
         typer.Option(
@@ -44,7 +46,15 @@ def verify(
             hint=f"see what it did with `dsort show {found.job_id}`",
         )
     settings = user_settings()
-    run = RunOptions(root=data_root(root, settings), settings=settings)
+    problems: list[SpecProblem] = []
+    memory_max_bytes = size_of_option("--memory-max", memory_max, problems)
+    if problems:
+        raise SpecError(problems)
+    run = RunOptions(
+        root=data_root(root, settings),
+        memory_max_bytes=memory_max_bytes or settings.memory_max_bytes,
+        settings=settings,
+    )
     with make_reporter(progress) as reporter, stoppable(reporter) as stop:
         report = api.verify(
             found.read(),

@@ -28,8 +28,6 @@ from dsort.job.job import Job
 from dsort.job.journal import list_job_directories
 from dsort.job.layout import (
     amended_name,
-    index_name,
-    lineage_names,
     manifest_name,
     reactions_name,
     removed_name,
@@ -52,7 +50,6 @@ __all__ = [
     "Amended",
     "amended",
     "claim_base",
-    "forget_replaced",
     "is_removal",
     "load_base",
     "read_removed",
@@ -183,24 +180,6 @@ def amended(
 def is_removal(manifest: StoredManifest) -> bool:
     """Whether the job of a manifest removed records from a result."""
     return removed_name(manifest.job_id) in manifest.removed
-
-
-def forget_replaced(bucket: Bucket, job_id: str) -> None:
-    """Once a finished job has removed records from a result: remove what still tells of them, which
-    are the lineages that the result had, and its wids index, which says what its shards were."""
-    now = parse_manifest(read_small(bucket, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX))
-    if now.amends is None or not is_removal(now):
-        return
-    try:
-        data = read_small(bucket, manifest_name(now.amends), bytes_max=MANIFEST_BYTES_MAX)
-    except ObjectNotFoundError:
-        return
-    base = parse_manifest(data)
-    jobs = {base.job_id, *(part.job_id for part in base.earlier)} - {job_id}
-    ours = {name for job in jobs for name in (index_name(job), *lineage_names(job))}
-    for name in (*(each.name for each in base.lineages), base.index):
-        if name in ours:
-            bucket.delete(name)
 
 
 def read_removed(bucket: Bucket, names: Sequence[str]) -> UInt64s:

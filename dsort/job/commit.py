@@ -10,9 +10,9 @@ import json
 import platform
 import tempfile
 from collections import ChainMap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from typing import IO, Any, cast, overload
 
@@ -21,6 +21,7 @@ import numpy as np
 from dsort.containers.base import Container
 from dsort.errors import InvariantError
 from dsort.job.amend import amended, refuse_lost_claim, release_base
+from dsort.job.commits import Commit, commit_of, commits, later_than, manifests_in
 from dsort.job.create import Created, keep_sealed
 from dsort.job.directory_files import containers_named, directory_file_names, directory_files
 from dsort.job.extract import answers
@@ -208,11 +209,11 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
     keep_sealed(job, created, md5)
     job.record(Committing())
     job.flush()
-    manifest = manifest_name(job.job_id)
     beside = [each.listed for each in sidecars]
-    content = _manifest(job, outputs, index, beside, lineage.listed if lineage else None)
-    with content:
-        last = _stage_file(bucket, f"{prefix}manifest", manifest, content)
+    listed_lineage = lineage.listed if lineage else None
+    content = partial(_manifest, job, outputs, index, beside, listed_lineage)
+    moment = _moment(job)
+    last = _stage_manifest(job, content(moment))
     refuse_lost_claim(job)
     if job.lease is not None:
         job.lease.check()
@@ -229,8 +230,8 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
     named = [each._replace(replaces=each.replaces or each.token in ours) for each in named]
     others = {each.token: (each.name, each.receipt) for each in named}
     job.naming = ChainMap(others, cast(Any, _ShardsByToken(shards)), job.naming)
-    _publish(job, given, named, last)
-    return manifest
+    _publish(job, given, named, lambda: _still_last(job, last, moment, content))
+    return manifest_name(job.job_id)
 
 
 def _directory_files(
@@ -267,10 +268,13 @@ def _keep_replaced(
 
 
 def _publish(
-    job: Job, shards: Sequence[NamedObject], others: Sequence[NamedObject], last: NamedObject
+    job: Job,
+    shards: Sequence[NamedObject],
+    others: Sequence[NamedObject],
+    last: Callable[[], NamedObject],
 ) -> None:
-    """Give the shards their names, then the manifest its own. If that fails, ``rollback`` is to
-    follow."""
+    """Give the shards their names, then its own to the manifest, which is ``last``. If that fails,
+    ``rollback`` is to follow."""
     bucket = job.outputs_bucket
 
     def give(each: NamedObject) -> None:
@@ -286,7 +290,7 @@ def _publish(
         each_at_once(bucket, shards, give)
     each_at_once(bucket, others, give)
     bucket.make_durable()
-    give(last)
+    give(last())
     bucket.make_durable()
 
 
@@ -340,6 +344,20 @@ def rollback(job: Job) -> PutBack:
     return done
 
 
+def take_names_back(job: Job) -> PutBack:
+    """Stage the output shards again that have got their names, for another attempt; what they had
+    replaced is put back. For directories, which keep what is staged under either name."""
+    bucket = job.outputs_bucket
+    bucket.delete(manifest_name(job.job_id))  # as in `rollback`; another attempt writes it again
+    given = {job.naming[token][0]: token for token in bucket.published(job.naming)}
+    for name, token in given.items():
+        bucket.keep_aside(name, token)
+    done = put_back(bucket, job.job_id, _numbered_names(job))
+    for name in given.keys() - done.kept:
+        bucket.delete(name)
+    return done
+
+
 def _notes_replaced(job: Job) -> bool:
     """Whether the job notes what it replaces before it gives the first name."""
     return job.overwrite or job.spec.amend is not None
@@ -360,12 +378,43 @@ def _stage_file(bucket: Bucket, token: str, name: str, file: IO[bytes]) -> Named
     return NamedObject(token, name, receipt, replaces=False)
 
 
+def _moment(job: Job) -> str:
+    """When the job is committed: later than all that it may replace."""
+    if job.base is not None:
+        return later_than(commit_of(job.base.created, job.base.job_id))
+    return later_than(_newest(job) if job.overwrite else None)
+
+
+def _newest(job: Job) -> Commit | None:
+    """The last commit of another job in the bucket."""
+    bucket = job.outputs_bucket
+    return next(iter(commits(bucket, manifests_in(bucket))), None)
+
+
+def _stage_manifest(job: Job, content: IO[bytes]) -> NamedObject:
+    token, name = f"{staged_prefix(job.job_id)}manifest", manifest_name(job.job_id)
+    with content:
+        return _stage_file(job.outputs_bucket, token, name, content)
+
+
+def _still_last(
+    job: Job, staged: NamedObject, moment: str, content: Callable[[str], IO[bytes]]
+) -> NamedObject:
+    """The staged manifest, of a commit at ``moment``. It is staged again, with a later one, if
+    another job was committed while this one gave its shards their names."""
+    newest = _newest(job) if job.overwrite and job.base is None else None
+    if newest is None or newest < commit_of(moment, job.job_id):
+        return staged
+    return _stage_manifest(job, content(later_than(newest)))
+
+
 def _manifest(
     job: Job,
     outputs: Sequence[ManifestOutput],
     index: str | None,
     sidecars: Sequence[ManifestSidecar],
     lineage: ManifestSidecar | None,
+    created: str,
 ) -> IO[bytes]:
     """A file without a name: that of a million outputs has 150 MB."""
     movement, codec = job.movement, job.spec.output_codec
@@ -384,7 +433,7 @@ def _manifest(
     write_manifest(
         file,
         job_id=job.job_id,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=created,
         versions={"dsort": dsort_version(), "python": platform.python_version()},
         spec=whole.spec.canonical(),
         inputs=whole.inputs,

@@ -25,7 +25,6 @@ from dsort.errors import (
     ObjectNotFoundError,
     StorageError,
 )
-from dsort.job.amend import forget_replaced
 from dsort.job.directory_files import directory_file_names
 from dsort.job.elsewhere import Opened, forget_elsewhere, is_elsewhere, is_note_alone, outputs_left
 from dsort.job.journal import JobDirectory, discard_run, list_job_directories, read_journal
@@ -41,6 +40,7 @@ from dsort.job.layout import (
 from dsort.job.lease import JobHold, Lease, last_attempt, read_hold
 from dsort.job.replacement import put_back
 from dsort.job.sidecars import noted_sidecars
+from dsort.job.traces import forget_removed
 from dsort.runtime.machine import Machine
 from dsort.runtime.ray.directory import rays_left, remove_ray_directory
 from dsort.sidecars.kinds import parse_kinds, sidecar_names
@@ -52,8 +52,10 @@ __all__ = [
     "KeepsUploads",
     "Upload",
     "find_garbage",
+    "measure_directory",
     "remove_garbage",
     "tidy_finished",
+    "upload_keeper",
 ]
 
 OWNER_FILE: Final = "owner.json"
@@ -140,7 +142,7 @@ def remove_garbage(
     elif garbage.kind == "file":
         bucket.delete(garbage.where)
     elif garbage.kind == "upload":
-        keeper = _keeper(bucket)
+        keeper = upload_keeper(bucket)
         if keeper is not None:
             keeper.abort_upload(garbage.where, garbage.upload_id)
     elif garbage.kind == "ray":
@@ -192,7 +194,7 @@ def _remove_job(bucket: Bucket, job_id: str, machine: Machine, opened: Opened | 
                 raise JobConflictError(f"there is the result of a job in {directory.job_id}")
             if directory.has_manifest:
                 with contextlib.suppress(InputError):  # of a newer dsort, which knows more
-                    forget_replaced(bucket, job_id)
+                    forget_removed(bucket, job_id)
             else:
                 _remove_named(outputs, directory)
                 for name in (reactions_name(job_id), *lineage_names(job_id)):
@@ -297,7 +299,7 @@ class _Search:
             yield Garbage("file", each.name, what, "", 1, each.size_bytes, age_s)
 
     def uploads(self) -> Iterator[Garbage]:
-        keeper = _keeper(self.bucket)
+        keeper = upload_keeper(self.bucket)
         found = list(keeper.unfinished_uploads()) if keeper is not None else []
         if not found:
             return
@@ -320,7 +322,7 @@ class _Search:
         for path in sorted(base.glob(_SCRATCH_DIRECTORIES)):
             job_id = _scratch_owner(path, self.bucket.uri)
             if job_id and not self._is_live(job_id):
-                files, size_bytes, newest_ns = _measure(path)
+                files, size_bytes, newest_ns = measure_directory(path)
                 yield Garbage(
                     kind="scratch",
                     where=str(path),
@@ -333,7 +335,7 @@ class _Search:
 
     def rays(self, base: Path) -> Iterator[Garbage]:
         for left in rays_left(base, machine=self.machine):
-            files, size_bytes, newest_ns = _measure(left.path)
+            files, size_bytes, newest_ns = measure_directory(left.path)
             running = f" and {left.processes} process{'es' if left.processes > 1 else ''}"
             yield Garbage(
                 kind="ray",
@@ -411,7 +413,7 @@ def _what_is_left(directory: JobDirectory) -> str:
     return "working files of an aborted job" if directory.has_report else "a job that died early"
 
 
-def _keeper(bucket: object) -> KeepsUploads | None:
+def upload_keeper(bucket: object) -> KeepsUploads | None:
     """The store itself, which may be wrapped (retries, limits): a wrapper has it as ``inner``."""
     while bucket is not None:
         if isinstance(bucket, KeepsUploads):
@@ -445,7 +447,7 @@ def _own_bytes(path: Path) -> bytes:
         return file.read(OWNER_BYTES_MAX)
 
 
-def _measure(directory: Path) -> tuple[int, int, int]:
+def measure_directory(directory: Path) -> tuple[int, int, int]:
     """(files, bytes, when the newest was written in ns since 1970) of a directory."""
     files, size_bytes, newest_ns = 0, 0, 0
     for path in (directory, *directory.rglob("*")):

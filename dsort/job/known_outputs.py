@@ -13,6 +13,7 @@ from typing import Any
 
 from dsort.data.tally import Tally
 from dsort.errors import ShardEndError, StorageError
+from dsort.job.commits import newest_first
 from dsort.job.layout import job_of, manifest_name
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.workers.source import InputShard
@@ -58,7 +59,8 @@ def _newest_manifests(bucket: Bucket) -> Sequence[ObjectInfo]:
         for info in bucket.list(INTERNAL_PREFIX)
         if info.name == manifest_name(job_of(info.name)) and info.size_bytes <= MANIFEST_BYTES_MAX
     ]
-    return sorted(manifests, key=lambda info: info.mtime_ns, reverse=True)[:MANIFESTS_MAX]
+    manifests = sorted(manifests, key=lambda info: info.mtime_ns, reverse=True)[:MANIFESTS_MAX]
+    return newest_first(bucket, manifests)
 
 
 def listed_outputs(data: bytes) -> Iterator[tuple[str, int, str]]:

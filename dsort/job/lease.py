@@ -24,6 +24,7 @@ from dsort.errors import (
     JobStoppedError,
     ObjectNotFoundError,
     StorageError,
+    StorageFullError,
     TransientStorageError,
 )
 from dsort.job.layout import (
@@ -430,8 +431,13 @@ class Lease:
         the lease has lapsed)."""
         self.close()
         if not self.lost:
+            released = replace(self._record, released=True)
             with contextlib.suppress(StorageError):
-                self._write(replace(self._record, released=True))
+                try:
+                    self._write(released)
+                except StorageFullError:  # the room that the lease had is enough
+                    self._bucket.delete(lease_name(self.job_id))
+                    self._write(released)
 
     def close(self) -> None:
         """End the renewals, and write nothing: for a job whose directory is about to be removed."""

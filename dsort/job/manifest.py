@@ -6,7 +6,8 @@ JSON, UTF-8, keys in the order below, two spaces of indent, one newline at the e
 =================  ================================================================================
 ``manifest``       version of this format: 1
 ``job_id``         as in the manifest's own path, ``.dsort/<job_id>/manifest.json``
-``created``        when it was committed, RFC 3339, UTC
+``created``        when it was committed, RFC 3339, UTC; in microseconds, and later than that of
+                   what it replaces or amends. Manifests of the first releases have seconds
 ``dsort``          versions of dsort and Python
 ``spec``           the spec with every default and the seed; can be run again as it is
 ``inputs``         name, bytes, mtime_ns, etag and records of each input shard, in input order
@@ -81,6 +82,7 @@ __all__ = [
     "parse_manifest",
     "splits_of",
     "wids_index_bytes",
+    "without_names",
     "write_manifest",
 ]
 
@@ -202,6 +204,27 @@ def write_manifest(
     write_json(file, content)
 
 
+def without_names(data: bytes) -> bytes:
+    """A manifest without the names in its ``reactions``; all else of it stays, and its form.
+    ``InputError`` if it is none."""
+    content = _json_object(data)
+    reactions = content.get("reactions")
+    for each in reactions if isinstance(reactions, list) else []:
+        if isinstance(each, dict):
+            each["samples"] = []
+    if "reactions_file" in content:
+        content["reactions_file"] = None
+    rows = ("readers", "sidecars", "timeline", "inputs", "outputs")
+    content |= {name: Rows(content[name]) for name in rows if isinstance(content.get(name), list)}
+    if isinstance(content.get("mixing"), dict):
+        content["mixing"] = _mixing(content["mixing"])
+    parts = content.get("earlier")
+    for each in parts.values() if isinstance(parts, dict) else ():
+        if isinstance(each, dict) and isinstance(each.get("inputs"), list):
+            each["inputs"] = Rows(each["inputs"])
+    return json_bytes(content)
+
+
 def _part(part: ManifestPart) -> dict[str, object]:
     return {
         "spec": part.spec.canonical(),
@@ -311,6 +334,7 @@ class StoredManifest:
     earlier: tuple[ManifestPart, ...] = ()
     code: tuple[Mapping[str, Any], ...] = ()
     classes: Mapping[str, int] = field(default_factory=dict)
+    created: str = ""
 
     def __repr__(self) -> str:
         shards = f"{len(self.inputs):,} → {len(self.outputs):,} shards"
@@ -362,6 +386,11 @@ class StoredManifest:
         return [*found, last]
 
     @property
+    def has_removed(self) -> bool:
+        """Whether records were removed from the result."""
+        return bool(self.removed) or any(part.removed for part in self.earlier)
+
+    @property
     def lineages(self) -> list[ManifestSidecar]:
         """The files whose rows, one behind the other, are the lineage of the result."""
         return [each for each in (*(p.lineage for p in self.earlier), self.lineage) if each]
@@ -376,20 +405,16 @@ class StoredManifest:
 
 def parse_manifest(data: bytes) -> StoredManifest:
     """The manifest in ``data``; ``InputError`` if it is none, or one of another version."""
-    try:
-        content = json.loads(data.decode("utf-8", "surrogateescape"))
-    except (ValueError, RecursionError):
-        raise _no_manifest("it is not JSON") from None
-    if not isinstance(content, dict) or "manifest" not in content:
-        raise _no_manifest("it has no field manifest")
+    content = _json_object(data)
     version = content["manifest"]
     if version != MANIFEST_VERSION:
         raise InputError(
             f"this is a manifest of version {version}, and this dsort reads {MANIFEST_VERSION}",
             hint="use the dsort that made it, or a newer one",
         )
+    created = str(content.get("created"))
     try:
-        spec = parse_spec(_field(content, "spec", dict)).spec
+        spec = parse_spec(_spec_fields(content, created)).spec
     except SpecError as error:
         raise _no_manifest(f"its spec is none: {error}") from None
     index = content.get("index")
@@ -409,7 +434,27 @@ def parse_manifest(data: bytes) -> StoredManifest:
         earlier=_earlier(content),
         code=_code(content),
         classes=_classes(content),
+        created=created,
     )
+
+
+def _spec_fields(content: Mapping[str, Any], created: str) -> dict[str, Any]:
+    """The spec. Versions that wrote ``created`` in seconds wrote out a default of abort that let
+    members of one name lie apart."""
+    fields: dict[str, Any] = _field(content, "spec", dict)
+    if "." not in created and fields.get("duplicated_records") == "abort":
+        return {**fields, "duplicated_records": None}
+    return fields
+
+
+def _json_object(data: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(data.decode("utf-8", "surrogateescape"))
+    except (ValueError, RecursionError):
+        raise _no_manifest("it is not JSON") from None
+    if not isinstance(content, dict) or "manifest" not in content:
+        raise _no_manifest("it has no field manifest")
+    return content
 
 
 def _names(content: Mapping[str, Any], where: str) -> tuple[str, ...]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from dsort.data.json_rows import Rows, json_bytes
 from dsort.data.tally import parse_names, parse_tally, tally_rows
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
 from dsort.job.create import Created, shard_created
-from dsort.job.events import JobReport
+from dsort.job.events import JobReport, RecordFlow
 from dsort.job.job import Job
 from dsort.job.journal import NoJournalError, read_journal
 from dsort.job.journal_entries import (
@@ -54,6 +55,7 @@ __all__ = [
 PLANNED_FILE = "planned.json"
 RESOLVED_FILE = "resolved.json"
 KEPT_BYTES_MAX = 1 << 30
+MOVES = ("auto", "map", "range", "spill")
 
 
 def state_of(bucket: Bucket, job_id: str, report: str) -> JournalState:
@@ -118,11 +120,15 @@ def resolved_before(job: Job) -> dict[str, Any]:
             raise TypeError("keymap is no text")
         if not isinstance(found.get("steps", ""), str):
             raise TypeError("steps is no text")
+        move = found.get("move", "auto")  # older versions did not keep it
+        if move not in MOVES:
+            raise ValueError(f"move is {move!r}")
         return {
             "tally": tally_rows(parse_tally(found["tally"])),
             "keymap": found["keymap"],
             "steps": found.get("steps", ""),  # older versions had none
             "named": parse_names(found.get("named", {})),  # older versions kept none
+            "move": move,
         }
 
 
@@ -170,6 +176,7 @@ def note_plan(job: Job, plan: Plan, created: Created) -> None:
         "tally": tally_rows(job.state.tally),
         "records": job.input_records,
         "mixing": None if job.mixing is None else job.mixing.stored(),
+        "flow": None if job.flow is None else asdict(job.flow),
         "reactions_file": job.reactions_file,
         "rejects_file": job.rejects_file,
     }
@@ -249,9 +256,15 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
             job.reactions_file = reactions_name(job.job_id)
         if facts.get("rejects_file"):
             job.rejects_file = rejects_name(job.job_id)
+        if flow := facts.get("flow"):  # older versions did not count
+            job.flow = RecordFlow(*(_counts(flow[name]) for name in ("read", "dropped", "added")))
         if mixing := facts.get("mixing"):  # older versions did not count
             job.mixing = mixing_of(mixing, order=job.order)
     return plan
+
+
+def _counts(stored: Any) -> dict[str, int]:
+    return {str(name): counted(count, INTEGER_MAX) for name, count in stored.items()}
 
 
 def _places(job: Job, names: Sequence[str]) -> list[tuple[int, int]] | None:

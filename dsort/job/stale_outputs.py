@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from dsort.errors import InputError, ObjectNotFoundError, StorageError
+from dsort.job.commits import newest_first
 from dsort.job.job import Job
 from dsort.job.known_outputs import listed_outputs
 from dsort.job.layout import job_of, manifest_name
@@ -201,7 +202,7 @@ def _manifests(bucket: Bucket) -> Iterator[ObjectInfo]:
     """The newest manifests in the bucket, newest first. None that is older than one too large to
     be read: nobody knows which of their names that one lists, too."""
     newest = sorted(_infos(bucket), key=lambda info: (info.mtime_ns, info.name), reverse=True)
-    for info in newest[:MANIFESTS_READ_MAX]:
+    for info in newest_first(bucket, newest[:MANIFESTS_READ_MAX]):
         if info.size_bytes > MANIFEST_BYTES_MAX:
             return
         yield info

@@ -27,6 +27,7 @@ __all__ = [
     "PlannedShardView",
     "ReactionView",
     "ReaderCountsView",
+    "RecordFlowView",
     "RunReportView",
     "Sample",
     "SidecarView",
@@ -289,10 +290,22 @@ class ManifestView(Model):
     outputs: list[OutputShardView] = Field(examples=[[example_of(OutputShardView), _SECOND_SHARD]])
 
 
+class RecordFlowView(Model):
+    """Where all records came from and went: read - dropped + added is what came out."""
+
+    read: dict[str, int] = Field(
+        description='Records by input; "" is the only one.', examples=[{"": 19100}]
+    )
+    dropped: dict[str, int] = Field(
+        description="Records by what dropped them.", examples=[{"step 1 filter": 100}]
+    )
+    added: dict[str, int] = Field(description="Records by what added them.", examples=[{}])
+
+
 class RunReportView(Model):
     """What a job did, or how far one came that failed or was stopped."""
 
-    sent_sometimes = frozenset(("mixing", "timeline", "algorithm", "outputs"))
+    sent_sometimes = frozenset(("mixing", "timeline", "algorithm", "outputs", "flow"))
 
     job_id: str = Field(examples=[EXAMPLE_ID])
     state: Literal["finished", "aborted"] = Field(examples=["finished"])
@@ -319,6 +332,7 @@ class RunReportView(Model):
     outputs: list[OutputCountView] = Field(
         default_factory=list, description="What each of several outputs got; empty for one."
     )
+    flow: RecordFlowView | None = Field(default=None, examples=[example_of(RecordFlowView)])
 
 
 class PlanEstimateView(Model):

@@ -8,7 +8,15 @@ from pydantic import Field
 
 from dsort.model.base import JobState, Model, Time, example_of
 
-__all__ = ["CatchUp", "Overlap", "RunList", "RunView", "ScheduleList", "ScheduleView"]
+__all__ = [
+    "CatchUp",
+    "NextTimes",
+    "Overlap",
+    "RunList",
+    "RunView",
+    "ScheduleList",
+    "ScheduleView",
+]
 
 CatchUp = Literal["none", "last", "all"]
 Overlap = Literal["skip", "queue", "replace"]
@@ -101,6 +109,12 @@ class ScheduleView(Model):
         description="The next five due times; none while it is paused.",
         examples=[[f"2026-11-{day}T01:00:00.000Z" for day in range(21, 26)]],
     )
+    due_now: bool = Field(
+        default=False,
+        description="Whether it makes up now for a run that it missed, by its `catch_up`: while it "
+        "was paused, or no service ran.",
+        examples=[False],
+    )
     run_count: int = Field(
         default=0,
         description="The jobs that it has made: the next one's {{epoch}}.",
@@ -114,6 +128,17 @@ class ScheduleView(Model):
     )
     unreadable: str | None = Field(
         default=None, description="What of its row cannot be read, and why; it is not run then."
+    )
+
+
+class NextTimes(Model):
+    """When a schedule would be due."""
+
+    timezone: str = Field(default="UTC", examples=["Europe/Berlin"])
+    next_times: tuple[Time, ...] = Field(
+        default=(),
+        description="The next five due times.",
+        examples=[[f"2026-11-{day}T01:00:00.000Z" for day in range(21, 26)]],
     )
 
 

@@ -19,6 +19,7 @@ from dsort import api
 from dsort.amendments import Removal, append_fields
 from dsort.errors import (
     DsortError,
+    DuplicateError,
     ForbiddenError,
     InputError,
     JobConflictError,
@@ -26,14 +27,14 @@ from dsort.errors import (
     StorageError,
 )
 from dsort.job.events import JobReport, VerifyReport
-from dsort.job.manifest import parse_manifest
+from dsort.job.manifest import parse_manifest, without_names
 from dsort.job.output_names import OutputNames
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import CommandLine
 from tests.support.container_kinds import kind_named, some_records
-from tests.support.datasets import files_of, tree_of, write_shards
+from tests.support.datasets import Shard, files_of, tree_of, write_shards
 from tests.support.engine import record, run_local, shard_of, spec_of
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -125,6 +126,72 @@ def test_no_file_says_which_keys_were_removed(tmp_path: Path) -> None:
     assert [name for name, (_, data) in files.items() if b"jane-doe" in data] == []
     assert [name for name in files if name.endswith("removed.json")] != []
     assert keys_of(tmp_path) == ["b", "c"]
+
+
+def names_in(root: Path, word: bytes) -> list[str]:
+    """The objects of the bucket that have ``word`` in them."""
+    return [name for name, (_, data) in tree_of(root / "out").items() if word in data]
+
+
+def test_no_report_or_older_manifest_of_a_result_names_a_removed_key(tmp_path: Path) -> None:
+    twice = Shard((*record("jane-doe"), *record("b"), *record("jane-doe"), *record("c")))
+    write_shards(tmp_path / "in", {"a.tar": twice})
+    run_local(tmp_path, spec_of(Config={"duplicate_keys": "warn"}))
+    write_shards(tmp_path / "more", {"m.tar": shard_of("d")})
+    append(tmp_path, "more", duplicate_keys="ignore")
+    write_shards(tmp_path / "again", {"m.tar": shard_of("jane-doe", "e")})
+    with pytest.raises(DuplicateError):
+        append(tmp_path, "again", duplicate_keys="abort")
+    reports = [*tmp_path.glob("out/.dsort/*/report.json")]
+    assert len(reports) == 1
+    assert reports[0].name in {Path(name).name for name in names_in(tmp_path, b"jane-doe")}
+    before = [path.read_bytes() for path in sorted(tmp_path.glob("out/.dsort/*/manifest.json"))]
+    assert remove(tmp_path, "jane-doe").found.records == 2
+    assert names_in(tmp_path, b"jane-doe") == []
+    # What else they say stays, and they are still manifests.
+    after = [path.read_bytes() for path in sorted(tmp_path.glob("out/.dsort/*/manifest.json"))]
+    for old, new in zip(before, after, strict=False):
+        was, now = json.loads(old), json.loads(new)
+        kept = {"reactions", "reactions_file"}
+        assert {k: v for k, v in was.items() if k not in kept} == {
+            k: v for k, v in now.items() if k not in kept
+        }
+        counts = [[(each["kind"], each["count"]) for each in m["reactions"]] for m in (was, now)]
+        assert counts[0] == counts[1]
+        parse_manifest(new)
+    assert keys_of(tmp_path) == ["b", "c", "d"]
+    assert verify(tmp_path).problems == ()
+    assert without_names(newest(tmp_path)) == newest(tmp_path)  # it is written as a job writes it
+
+
+def test_a_later_append_that_fails_does_not_name_a_removed_key(tmp_path: Path) -> None:
+    made(tmp_path)
+    remove(tmp_path, "c")
+    twice = Shard((*record("jane-doe"), *record("e2"), *record("jane-doe")))
+    write_shards(tmp_path / "more", {"m.tar": twice})
+    with pytest.raises(DuplicateError) as caught:
+        append(tmp_path, "more", duplicate_keys="abort")
+    assert "jane-doe" in str(caught.value)
+    (report,) = tmp_path.glob("out/.dsort/*/report.json")
+    assert json.loads(report.read_bytes())["error"].startswith("DuplicateError")
+    assert names_in(tmp_path, b"jane-doe") == []
+
+
+def test_a_removed_record_leaves_the_rejects_of_its_job(tmp_path: Path) -> None:
+    made(tmp_path)
+    (path,) = tmp_path.glob("out/.dsort/*/manifest.json")
+    rejects = path.with_name("rejects.jsonl")
+    lines = [{"key": key, "shard": "a.tar", "step": "", "error": "it failed"} for key in "abc"]
+    lines.append({"key": "d", "error": "left out with b, c"})
+    rejects.write_text("".join(json.dumps(each) + "\n" for each in lines) + "[1]\nno JSON\n")
+    text = path.read_text()
+    name = f".dsort/{path.parent.name}/rejects.jsonl"
+    path.write_text(text.replace('"rejects_file": null', f'"rejects_file": "{name}"'))
+    remove(tmp_path, "b")
+    *left, number, other = rejects.read_text().splitlines()
+    assert [json.loads(line)["key"] for line in left] == ["a", "c", "d"]
+    assert json.loads(left[2])["error"] == "left out with another record"
+    assert (number, other) == ("[1]", "no JSON")
 
 
 def test_a_record_that_comes_back_is_found_by_verify(tmp_path: Path) -> None:

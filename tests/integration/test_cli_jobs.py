@@ -19,7 +19,6 @@ from dsort.errors import InvariantError
 from dsort.job import resolve
 from dsort.job.events import (
     JobReport,
-    JobStarted,
     JobWarning,
     PlannedShard,
     PlanReport,
@@ -328,7 +327,7 @@ def test_signals_stop_the_job(
     ended = cli("start" if verb == "run" else "plan", "-f", json.dumps(SPEC))
     assert ended.code == code
     assert ended.err.splitlines() == [
-        "stopping: ending the workers and removing what is partial",
+        "stopping: ending the workers",
         "stopping, please wait",
         f"error: the job was stopped by {number.name}",
     ]
@@ -352,37 +351,6 @@ def test_a_job_that_is_stopped_while_its_workers_start_says_how_to_begin_it_agai
     said = re.fullmatch("hint: `dsort (resume .*)` begins it again, with its seed .*", hint)
     assert said is not None
     assert cli(*shlex.split(said[1])).code == 0
-
-
-@pytest.mark.parametrize(
-    ("bucket", "options", "command"),
-    [
-        ("shuffled", (), "dsort resume job-1"),
-        ("a/b", ("--ray-address", "auto"), "dsort resume job-1 --bucket a/b --ray-address auto"),
-        ("s3://bkt/p q", (), "dsort resume job-1 --bucket 's3://bkt/p q'"),
-        ("-", (), ""),
-    ],
-)
-def test_a_job_that_is_stopped_says_how_to_begin_it_again(
-    bucket: str,
-    options: tuple[str, ...],
-    command: str,
-    cli: CommandLine,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def stopped(stop: StopFlag, on_event: Callable[[object], None], **named: object) -> None:
-        on_event(JobStarted("job-1", "map", 2, 1, 1))
-        os.kill(os.getpid(), signal.SIGINT)
-        stop.raise_if_requested()
-
-    answering(monkeypatch, "run", stopped)
-    monkeypatch.setattr("dsort.cli.main.is_for_ray", lambda argv: False)
-    said = cli("start", "images", bucket, "-f", json.dumps(SPEC), *options).err.splitlines()
-    assert said[-1] == (
-        f"hint: `{command}` begins it again, with its seed and its inputs"
-        if command
-        else "error: the job was stopped by SIGINT"
-    )
 
 
 def test_warnings_are_reported_while_the_job_runs(

@@ -6,7 +6,15 @@ import contextlib
 
 import psutil
 
-__all__ = ["COMMANDS", "COORDINATORS", "FIRST_JOB", "FIRST_WORKER", "PYTESTS", "children_here"]
+__all__ = [
+    "COMMANDS",
+    "COORDINATORS",
+    "FIRST_JOB",
+    "FIRST_WORKER",
+    "PYTESTS",
+    "READERS",
+    "children_here",
+]
 
 COORDINATORS = "coordinators"
 """The name of the process that begins coordinators."""
@@ -16,9 +24,11 @@ FIRST_JOB = "first-job"
 """The name of the process that processes of jobs are forks of."""
 COMMANDS = "first-command"
 """The name of the process that command lines are forks of."""
+READERS = "first-reader"
+"""The name of the process that readers under a meter are forks of."""
 PYTESTS = "first-pytest"
 """The name of the process that runs of pytest are forks of."""
-_SHARED = ("weed", "postgres", COORDINATORS, FIRST_WORKER, FIRST_JOB, COMMANDS, PYTESTS)
+_SHARED = ("weed", "postgres", COORDINATORS, FIRST_WORKER, FIRST_JOB, COMMANDS, PYTESTS, READERS)
 
 
 def children_here(*, recursive: bool = False) -> list[psutil.Process]:

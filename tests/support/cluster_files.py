@@ -22,6 +22,7 @@ __all__ = [
     "command_lines",
     "locked_versions",
     "manifests",
+    "namespaces_let_in",
     "of_kind",
     "parse_command",
     "project",
@@ -54,6 +55,16 @@ def manifests() -> Iterator[tuple[str, dict[str, Any]]]:
     for path in sorted((CLUSTER / "kuberay").glob("*.yaml")):
         for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
             yield path.name, document
+
+
+def namespaces_let_in(policy: dict[str, Any]) -> list[str]:
+    """The other namespaces whose pods a NetworkPolicy lets in; "*" for all of them."""
+    peers = [peer for rule in policy["ingress"] for peer in rule.get("from", [{}])]
+    selectors = [peer.get("namespaceSelector") for peer in peers if set(peer) != {"podSelector"}]
+    return [
+        (each or {}).get("matchLabels", {}).get("kubernetes.io/metadata.name", "*")
+        for each in selectors
+    ]
 
 
 def of_kind(kind: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 
 from tests.support.children import COORDINATORS
+from tests.support.disks import REAL_DISK, wait_for_disk
 from tests.support.fault_points import DIRECTORY, points_environment
 
 __all__ = ["Coordinators", "Ended", "Running", "coordinators"]
@@ -58,6 +59,16 @@ class Running:
     def await_stop(self) -> None:
         """Wait until it is suspended (SIGSTOP)."""
         assert self._owner.ask({"stopped": self.pid})["stopped"], "it ended"
+
+    def suspend_all(self) -> list[psutil.Process]:
+        """Suspend the coordinator, then its workers; returns all of these processes."""
+        coordinator = psutil.Process(self.pid)
+        coordinator.suspend()
+        processes = [coordinator, *coordinator.children(recursive=True)]
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.suspend()
+        return processes
 
     def wait(self) -> Ended:
         """Wait for its end, and for that of all its workers."""
@@ -191,6 +202,8 @@ def _become(request: Mapping[str, Any]) -> None:
     os.environ.update(request["env"])
     if not request["env"][DIRECTORY]:
         del os.environ[DIRECTORY]
+    if REAL_DISK in request["env"]:
+        wait_for_disk()
     log = Path(request["log"])
     for stream, end in ((sys.stdout, "out"), (sys.stderr, "err")):
         stream.flush()

@@ -130,7 +130,8 @@ class PointFault:
     it; only passages about what contains ``about`` count.
 
     ``action``: ``kill`` this process, ``kill parent`` (a worker's coordinator; and wait to die with
-    it), ``terminate`` (SIGTERM to it), ``stop`` (SIGSTOP), the last two also with ``parent``;
+    it), ``terminate`` (SIGTERM to it), ``interrupt`` (SIGINT), ``hang up`` (SIGHUP), ``stop``
+    (SIGSTOP), the last four also with ``parent``;
     ``store down`` (see ``faulty_store``), ``out of memory`` (more than the control group may have
     that the file ``group`` names), ``raise`` (an error that nobody expected).
     """
@@ -304,5 +305,11 @@ def _act(action: str, directory: Path) -> None:
         while True:
             signal.pause()
     whom = os.getppid() if action.endswith("parent") else os.getpid()
-    what = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "stop": signal.SIGSTOP}
+    what = {
+        "kill": signal.SIGKILL,
+        "terminate": signal.SIGTERM,
+        "interrupt": signal.SIGINT,
+        "hang": signal.SIGHUP,
+        "stop": signal.SIGSTOP,
+    }
     os.kill(whom, what[action.split()[0]])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -71,21 +72,36 @@ def become_service(
 def _begins_jobs(nursery: Callable[[], Nursery]) -> None:
     """Have what ``nursery`` gives begin the jobs of this process."""
 
-    def begin(command: list[str], *, env: Mapping[str, str], stdout: IO[bytes], **_: Any) -> Forked:
+    def begin(
+        command: list[str],
+        *,
+        env: Mapping[str, str],
+        stdout: IO[bytes],
+        umask: int = -1,
+        **_: Any,
+    ) -> Forked:
         assert command[3] == hosting_process.MODULE
         become, output = f"{__name__}:become_job", [stdout.fileno()] * 2
-        return nursery().begin(become, command[4:], descriptors=output, env=env)
+        inherited = _umask() if umask < 0 else umask
+        return nursery().begin(become, command[4:], inherited, descriptors=output, env=env)
 
     stand_in: Any = SimpleNamespace(Popen=begin, DEVNULL=subprocess.DEVNULL)
     hosting_process.subprocess = stand_in
 
 
-def become_job(descriptors: list[int], parent: int, arguments: list[str]) -> NoReturn:
+def _umask() -> int:
+    """The umask of this process, which its threads share: to ask ``os.umask`` would change it."""
+    found = re.search(r"(?m)^Umask:\s*([0-7]+)$", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1], 8)
+
+
+def become_job(descriptors: list[int], parent: int, arguments: list[str], umask: int) -> NoReturn:
     """Be the process of an attempt at a job."""
+    os.umask(umask)
     nursery = Nursery.here(FIRST_WORKER)
     forked_workers.begins_workers(nursery)
     become_command(descriptors, nursery.descriptor)
-    os.umask(0o022)
     from dsort.service.hosting.job_main import main
 
     raise SystemExit(main(arguments))

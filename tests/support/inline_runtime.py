@@ -20,9 +20,10 @@ from dsort.errors import ScratchLostError
 from dsort.job.coordinator import plan_job, run_job
 from dsort.job.events import Event, JobReport, PlanReport
 from dsort.job.job import Job
+from dsort.job.job_ids import new_job_id
 from dsort.job.memory import Movement
 from dsort.job.resources import job_memory
-from dsort.job.setup import load_keymap, load_steps, new_job_id, output_names, with_seed
+from dsort.job.setup import load_keymap, load_steps, output_names, with_seed
 from dsort.options import RunOptions
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Request, ScratchNodes, make_scratch, open_scratch, scratch_owner

@@ -130,7 +130,7 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
         "duplicate_keys": draw(
             st.sampled_from(["ignore", "warn", "warn", "drop", "drop", *["rename"] * 4, "abort"])
         ),
-        "duplicated_records": draw(st.sampled_from(["warn", "ignore", "warn", "ignore", "abort"])),
+        "duplicated_records": draw(st.sampled_from(["warn", "ignore", None, None, None, "abort"])),
         "incomplete_shards": draw(st.sampled_from([*["warn", "ignore"] * 4, "abort"])),
         "corrupt_shards": draw(st.sampled_from(["skip"] * 5 + ["abort"])),
         "stray_members": draw(st.sampled_from(["keep", "keep", "keep", "drop", "drop", "abort"])),

@@ -164,20 +164,35 @@ def _group(
     found: list[Record] = []
     for key, stray in dict.fromkeys((kept[group[0]][0], kept[group[0]][2]) for group in groups):
         own_groups = [g for g in groups if (kept[g[0]][0], kept[g[0]][2]) == (key, stray)]
+        reaction = config.get("duplicated_records")
+        if reaction is None or reaction == "abort":
+            own_groups = [part for group in own_groups for part in _apart(group, kept)]
         names = [name for g in own_groups for name in {kept[row][1] for row in g}]
         if len(names) == len(set(names)):
             own_groups = [[row for g in own_groups for row in g]]
+        elif reaction == "abort":
+            outcome.errors.add(DuplicateError)
         for group in own_groups:
             found.append(Record(key, stray, ordinal, at=group[0]))
             for place, row in enumerate(group):
                 if kept[row][1] in [kept[later][1] for later in group[place + 1 :]]:
                     outcome.counts["duplicated_records"] += 1
-                    if config.get("duplicated_records", "abort") == "abort":
-                        outcome.errors.add(DuplicateError)
                 else:
                     found[-1].members.append(_stored(shard, kept[row][1], kept[row][3]))
     outcome.counts["non_adjacent_records"] += len(pieces) - len(found)
     return sorted(found, key=lambda record: record.at)
+
+
+def _apart(
+    group: Sequence[int], kept: Sequence[tuple[bytes, bytes, bool, Member]]
+) -> list[list[int]]:
+    """The members of a group by record: a name that comes again begins another one."""
+    parts: list[list[int]] = [[]]
+    for row in group:
+        if kept[row][1] in [kept[before][1] for before in parts[-1]]:
+            parts.append([])
+        parts[-1].append(row)
+    return parts
 
 
 def _stored(shard: Shard, name: bytes, member: Member) -> tuple[bytes, bytes, str, bytes | None]:

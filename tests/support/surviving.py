@@ -36,6 +36,7 @@ __all__ = [
     "Case",
     "Facts",
     "Resumed",
+    "assert_kept",
     "assert_resumed_alike",
     "assert_whole",
     "facts_of",
@@ -204,6 +205,22 @@ def only_a_report(bucket: Path, before: Iterable[str] = ()) -> None:
     """Nothing of the one job in ``bucket`` is left but its report."""
     job = f".dsort/{job_in(bucket)}"
     assert set(tree_of(bucket)) == {".dsort/", f"{job}/", f"{job}/report.json", *before}
+
+
+def assert_kept(bucket: Path, before: Mapping[str, bytes] | None = None) -> set[int]:
+    """What the one job in ``bucket`` has done is kept for another attempt: its journal and the
+    output shards that it staged, whose ordinals are returned; no shard has its name, and ``before``
+    is as it was."""
+    state = known_of(bucket)
+    assert state.accepted is not None
+    own = bucket / ".dsort" / job_in(bucket)
+    assert not (own / "manifest.json").exists()
+    assert not (own / "report.json").exists()
+    assert files_of(bucket, "*") == dict(before or {})
+    assert set(state.created) <= {
+        int(path.name) for path in own.glob("staged/*") if path.name.isdecimal()
+    }
+    return set(state.created)
 
 
 @dataclass

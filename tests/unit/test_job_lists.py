@@ -89,4 +89,16 @@ def test_nothing_is_cut_where_all_columns_are_asked_for() -> None:
     row = job_list._wide_row(long, NOW)
     assert len(row) == len(job_list.WIDE)
     assert row[1:3] == ("running", "create")
-    assert row[5:] == ("alice", "/data/images", "s3://shuffled", "l" * 40, "x" * 200)
+    assert row[7:] == ("alice", "", "/data/images", "s3://shuffled", "l" * 40, "x" * 200)
+
+
+def test_the_wide_list_has_schedule_duration_and_records() -> None:
+    phases = [
+        {"phase": "extract", "seconds": 3.0, "records": 120},
+        {"phase": "create", "seconds": 5.0, "records": 100},
+        {"phase": "commit", "seconds": 1.0},
+    ]
+    times = {"started_at": "2026-01-31T02:00:00Z", "ended_at": "2026-01-31T02:01:30Z"}
+    row = job_list._wide_row(job(schedule="nightly", phases=phases, **times), NOW)
+    found = dict(zip(job_list.WIDE, row, strict=True))
+    assert (found["SCHEDULE"], found["TOOK"], found["RECORDS"]) == ("nightly", "1 min 30 s", "100")

@@ -92,7 +92,7 @@ def test_plain_lines_within_a_phase_come_every_five_seconds() -> None:
     lines = stream.getvalue().splitlines()
     assert lines[0] == "extract: 10 shards, 100 MiB"
     assert len(lines) == 1 + 4
-    assert lines[2] == ("extract: 2/10 shards, 200 records, 20 MiB, 2 MiB/s, about 40.0 s left")
+    assert lines[2] == ("extract: 2/10 shards, 200 records, 20 MiB, 2 MiB/s, about 1 min 30 s left")
 
 
 def test_a_phase_without_totals_is_reported_as_well() -> None:
@@ -232,16 +232,24 @@ def test_bars_fit_the_line(columns: str, monkeypatch: pytest.MonkeyPatch) -> Non
     extract, create = plain.splitlines()[-2:]
     assert extract.startswith("extract ")
     assert "98,765/99,999 shards" in extract
-    assert extract.endswith("11:06:40 left")
+    assert extract.endswith("33:20:00 left")
     assert "1,000.0 M rec" in create
     assert create.endswith("1 h 06 min")
     assert max(len(line) for line in plain.splitlines()) <= min(int(columns), 100)
 
 
 def test_time_left_follows_bytes_and_waits_until_it_knows() -> None:
-    assert time_left_s(progress(5, elapsed_s=10.0)) == pytest.approx(10.0)
-    assert time_left_s(progress(5, elapsed_s=0.5)) is None
-    assert time_left_s(progress(0)) is None
-    assert time_left_s(progress(10)) is None
+    def create(done: int, *, elapsed_s: float = 1.0) -> Progress:
+        return Progress("job-1", "create", done, 10, 0, done, 10, elapsed_s)
+
+    assert time_left_s(create(5, elapsed_s=10.0)) == pytest.approx(10.0)
+    assert time_left_s(create(5, elapsed_s=0.5)) is None
+    assert time_left_s(create(0)) is None
+    assert time_left_s(create(10)) is None
     by_shards = Progress("job-1", "plan", 1, 4, 0, 0, 0, 3.0)
     assert time_left_s(by_shards) == pytest.approx(9.0)
+
+
+def test_time_left_while_shards_are_extracted_is_of_the_whole_job() -> None:
+    half = Progress("job-1", "extract", 5, 10, 0, 500, 1000, 10.0)
+    assert time_left_s(half) == pytest.approx(10.0 + 20.0)

@@ -1,0 +1,151 @@
+"""A job that is stopped from outside: what it has done is kept for ``dsort resume``, as a job that
+is killed leaves it, and the user learns how much that is and which commands resume or discard it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from pathlib import Path
+from urllib.parse import unquote
+
+from dsort.errors import DsortError, JobStoppedError, StorageError, StorageFullError
+from dsort.job.commit import take_names_back
+from dsort.job.gc import measure_directory, upload_keeper
+from dsort.job.job import Job
+from dsort.job.journal import list_job_directories, read_journal
+from dsort.job.worker_setup import scratch_place
+from dsort.options import RunOptions
+from dsort.sizes import format_bytes
+from dsort.spec.model import JobSpec
+from dsort.storage.output_buckets import bucket_for, placed_at
+
+__all__ = [
+    "begin_again",
+    "gc_command",
+    "is_from_outside",
+    "is_full_scratch",
+    "resume_command",
+    "suspend",
+]
+
+
+def is_from_outside(job: Job, error: BaseException | None) -> bool:
+    """Whether ``error`` ended a job from outside that has done something and can be resumed: a
+    signal, Ctrl-C in Python, or a full disk; and neither a failure of the job nor a request to
+    discard it."""
+    if job.stop.discards or job.streams is not None:
+        return False
+    outside = (JobStoppedError, StorageFullError, KeyboardInterrupt, SystemExit)
+    has_begun = job.before is not None or "extract" in job.state.phases
+    return isinstance(error, outside) and has_begun
+
+
+def is_full_scratch(job: Job, error: BaseException | None) -> bool:
+    """Whether scratch is what is full, which then has to go."""
+    place = error.place if isinstance(error, StorageFullError) else ""
+    return place.startswith(str(scratch_place(job, dry=False)))
+
+
+def suspend(job: Job, error: BaseException) -> None:
+    """Keep journal and staged shards, give the job's lease up, and say in ``error`` what is kept.
+    The workers are gone by now. Only for the holder of the lease."""
+    assert job.lease is not None
+    try:
+        with contextlib.suppress(StorageError):  # of a disk that is full: it is as after a kill
+            job.flush()
+        words = _names_taken_back(job)
+        try:
+            kept = f"{format_bytes(_kept_bytes(job))} of what it did are kept"
+        except StorageError as problem:
+            kept = f"what it did is kept; how much that is cannot be read: {problem.message}"
+    finally:
+        job.lease.release()
+    commands = (
+        f"`{resume_command(job.job_id, job.spec, job.options)}` goes on, "
+        f"`{gc_command(job.job_id, job.spec, job.options)}` discards what is kept"
+    )
+    said = "; ".join(filter(None, [kept, words]))
+    if isinstance(error, DsortError):
+        error.message = f"{error.message}; {said}"
+        error.hint = "; ".join(filter(None, [error.hint, commands]))
+    else:
+        error.add_note(f"job {job.job_id}: {said}; {commands}")
+
+
+def begin_again(job: Job) -> str:
+    """The hint for a job of which there is a report alone."""
+    command = resume_command(job.job_id, job.spec, job.options)
+    return f"`{command}` begins it again, with its seed and its inputs"
+
+
+def resume_command(job_id: str, spec: JobSpec, options: RunOptions) -> str:
+    """The command that resumes a job, with the options that it takes to find the job and to run it
+    as before."""
+    words = ["dsort", "resume", job_id]
+    if options.fetch is not None:
+        return shlex.join(words)  # a service knows where its jobs are
+    where = spec.output_bck
+    if where.scheme or "/" in where.path:  # else it is found without being named
+        words += ["--bucket", _place(where.uri)]
+    words += _finding(options)
+    if options.ray_address is not None:
+        words += ["--ray-address", options.ray_address]
+    elif options.runtime == "ray":
+        words.append("--ray")
+    runs_code = spec.on_shard is not None
+    runs_code |= not all(each.is_safe_from_network for each in spec.steps)
+    return shlex.join(words + ["--run-code"] * runs_code)
+
+
+def gc_command(job_id: str, spec: JobSpec, options: RunOptions) -> str:
+    """The command that discards what is left of one job."""
+    words = ["dsort", "gc", _place(spec.output_bck.uri), "--job", job_id, "--remove"]
+    return shlex.join(words + _finding(options))
+
+
+def _finding(options: RunOptions) -> list[str]:
+    here = options.root.absolute() == Path.cwd()
+    root = [] if here else ["--root", str(options.root)]
+    return root + ([] if options.scratch is None else ["--scratch", str(options.scratch)])
+
+
+def _place(uri: str) -> str:
+    """A path, which is easier to copy, for a directory of this machine."""
+    return unquote(uri.removeprefix("file://")) if uri.startswith("file:///") else uri
+
+
+def _names_taken_back(job: Job) -> str:
+    """Take back the names that output shards have got, where that keeps the shards; what the user
+    has to know of it."""
+    if not job.naming:
+        return ""
+    places = [placed_at(place.name, "x") for place in job.output_places]
+    if any(bucket_for(job.outputs_bucket, each).seals_on_finish for each in places):
+        return "some output shards may have their names by now, and there is no manifest"
+    try:
+        return take_names_back(job).words(job.outputs_bucket.uri)
+    except StorageError as problem:
+        return f"not all of it could be undone: {problem.message}"
+
+
+def _kept_bytes(job: Job) -> int:
+    """The bytes of the job in its output buckets, unfinished uploads included, and in its scratch
+    on this machine."""
+    bucket, scratch = job.outputs_bucket, scratch_place(job, dry=False)
+    total = sum(each.size_bytes for each in list_job_directories(bucket, job.job_id))
+    inside = bucket.local_path("x")
+    if inside is None or not scratch.is_relative_to(inside.parent.absolute()):
+        total += measure_directory(scratch)[1]
+    for place in job.output_places:
+        if upload_keeper(bucket_for(bucket, placed_at(place.name, "x"))) is not None:
+            return total + _uploaded_bytes(job)
+    return total
+
+
+def _uploaded_bytes(job: Job) -> int:
+    """The bytes of the output shards that wait in unfinished uploads."""
+    state = read_journal(job.outputs_bucket, job.job_id)
+    planned = state.planned.shards if state.planned is not None else ()
+    created = [(planned[at], each) for at, each in state.created.items() if at < len(planned)]
+    return sum(max(row.stored_bytes, each.file_bytes) for row, each in created)
