@@ -1,5 +1,6 @@
-"""A job that is stopped, by a signal or from Python: workers end, what is partial is removed, and
-the exit code says what happened. A coordinator that is killed takes its workers with it."""
+"""A job that is stopped, by a signal or from Python: workers end, no shard is seen, what is done is
+kept, and the exit code says what happened. A coordinator that is killed takes its workers with
+it."""
 
 from __future__ import annotations
 
@@ -10,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -18,13 +18,13 @@ import pytest
 from dsort.errors import JobStoppedError
 from dsort.job.events import Event, PhaseDone
 from dsort.stop_flag import StopFlag
-from dsort.storage.directory.bucket import LocalBucket
 from tests.support.children import children_here
 from tests.support.datasets import files_of, small_dataset, write_shards
-from tests.support.engine import left_in, run_local, spec_of
+from tests.support.engine import run_local, spec_of
 from tests.support.faults import Fault, make_pipes
 from tests.support.faulty_cli import begin_faulty
 from tests.support.forked import Forked
+from tests.support.surviving import assert_kept
 
 END_SECONDS_MAX = 120
 SPEC = spec_of(algorithm={"kind": "shuffle", "seed": 3})
@@ -114,9 +114,7 @@ def test_a_signal_stops_the_job_wherever_it_is(
     running = start(task, at, "--move", move)
     os.kill(running.process.pid, number)
     assert running.finish()[0] == CODES[number]
-    assert left_in(running.root / "out") == [".dsort/JOB/report.json"]
-    (report,) = (running.root / "out").rglob("report.json")
-    assert json.loads(report.read_text())["state"] == "aborted"
+    assert_kept(running.root / "out")
 
 
 def test_impatience_changes_nothing(start: StartJob) -> None:
@@ -126,15 +124,16 @@ def test_impatience_changes_nothing(start: StartJob) -> None:
     code, said = running.finish()
     assert code == 130
     assert "Traceback" not in said
-    assert left_in(running.root / "out") == [".dsort/JOB/report.json"]
+    assert_kept(running.root / "out")
 
 
-def test_scratch_elsewhere_is_removed_as_well(start: StartJob, tmp_path: Path) -> None:
+def test_scratch_elsewhere_is_kept_as_well(start: StartJob, tmp_path: Path) -> None:
     running = start("CreateTask", "middle", "--move", "spill", "--scratch", str(tmp_path / "s"))
-    assert list((tmp_path / "s").rglob("spill-*")) != []
+    spilled = list((tmp_path / "s").rglob("spill-*"))
+    assert spilled != []
     os.kill(running.process.pid, signal.SIGTERM)
     assert running.finish()[0] == 143
-    assert list((tmp_path / "s").iterdir()) == []
+    assert list((tmp_path / "s").rglob("spill-*")) == spilled
 
 
 @pytest.mark.sample(keep=1)
@@ -172,44 +171,5 @@ def test_a_job_is_stopped_from_python(phase: str, tmp_path: Path) -> None:
         with pytest.raises(JobStoppedError, match="SIGTERM") as stopped:
             run_local(tmp_path, SPEC, move="spill", on_event=listen, stop=stop)
     assert stopped.value.signal_number == signal.SIGTERM
-    assert left_in(tmp_path / "out") == [".dsort/JOB/report.json"]
+    assert_kept(tmp_path / "out")
     assert children_here() == []
-
-
-def test_ctrl_c_in_python_leaves_nothing_behind(tmp_path: Path) -> None:
-    write_shards(tmp_path / "in", DATASET)
-
-    def listen(event: Event) -> None:
-        if isinstance(event, PhaseDone) and event.phase == "plan":
-            signal.raise_signal(signal.SIGINT)
-
-    # Where tests run in the background of a shell, SIGINT was ignored before Python began.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            run_local(tmp_path, SPEC, on_event=listen)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert left_in(tmp_path / "out") == [".dsort/JOB/report.json"]
-    assert children_here() == []
-
-
-def test_ctrl_c_in_python_while_names_are_given_takes_them_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_shards(tmp_path / "in", DATASET)
-    write_shards(tmp_path / "out", {"mine.tar": b"mine"})
-    given: list[str] = []
-    really = LocalBucket.publish
-
-    def publish(bucket: LocalBucket, token: str, name: str, **named: Any) -> None:
-        if len(given) == 3:
-            raise KeyboardInterrupt
-        really(bucket, token, name, **named)
-        given.append(name)
-
-    monkeypatch.setattr(LocalBucket, "publish", publish)
-    with pytest.raises(KeyboardInterrupt):
-        run_local(tmp_path, SPEC)
-    assert len(given) == 3
-    assert left_in(tmp_path / "out") == [".dsort/JOB/report.json", "mine.tar"]

@@ -17,6 +17,7 @@ from dsort.job.events import Event, JobStarted, PhaseDone, Progress
 from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, small_dataset, write_shards
 from tests.support.engine import left_in, run_local, spec_of
+from tests.support.surviving import assert_kept, job_in
 
 DATASET = small_dataset("storage", shards=4, records=30, payload_bytes_max=30_000)
 ROOM_BYTES = 24 << 20
@@ -84,10 +85,8 @@ def test_an_output_disk_that_fills_up(
         run_local(tmp_path, spec_into(small), scratch=scratch, on_event=listen, workers=2)
     assert full.value.exit_code == 4
     assert full.value.hint
-    found = left_in(small / "out")
-    assert found.pop() == "mine.tar"
-    assert only_a_report(found)
-    assert list(scratch.iterdir()) == []
+    assert_kept(small / "out", {"mine.tar": b"mine"})
+    assert [path.name for path in scratch.iterdir()] == [f"dsort-{job_in(small / 'out')}"]
 
 
 def test_a_full_disk_does_not_cost_what_was_to_be_replaced(tmp_path: Path, small: Path) -> None:
@@ -107,8 +106,7 @@ def test_a_full_disk_does_not_cost_what_was_to_be_replaced(tmp_path: Path, small
             on_event=listen,
             overwrite=True,
         )
-    assert files_of(small / "out") == old
-    assert only_a_report([name for name in left_in(small / "out") if name not in old])
+    assert_kept(small / "out", old)
 
 
 @pytest.mark.sample(keep=2)
@@ -126,7 +124,7 @@ def test_a_scratch_disk_that_fills_up(
         run_local(
             tmp_path, spec_into(tmp_path), scratch=small, move=move, on_event=listen, workers=2
         )
-    assert left_in(tmp_path / "out") == [".dsort/JOB/report.json"]
+    assert_kept(tmp_path / "out")
     assert [path.name for path in small.iterdir()] == ["filler"]
 
 
@@ -214,4 +212,4 @@ def test_what_hard_links_expand_to_is_counted_before_it_is_written(
         run_local(tmp_path, fields, scratch=tmp_path / "s", move="map", on_event=listen)
     assert "plan" in phases
     assert "create" not in phases
-    assert only_a_report(left_in(small / "out"))
+    assert_kept(small / "out")

@@ -27,7 +27,7 @@ CODES = {0, 2, 3, 4, 5}
 JSON_ROUNDS = (8, 30)
 RESUMES = (4, 8)
 """Usually, and with ``--all``."""
-ENDS = {"died": "kill parent", "aborted": "terminate parent"}
+ENDS = {"died": "kill parent", "aborted": "raise"}
 VICTIM = "victim"
 OUR_DATA = ("index-", "ordered-", "spill-", "survey-")
 """Nobody else can write to scratch, and what these say is checked by what a plan has to add up to:

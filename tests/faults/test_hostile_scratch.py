@@ -14,7 +14,7 @@ import pytest
 
 from dsort.errors import StorageAccessError, StorageError
 from dsort.job.events import Event, PhaseDone
-from dsort.job.setup import new_job_id
+from dsort.job.job_ids import new_job_id
 from dsort.scratch.directory import Scratch
 from dsort.scratch.nodes import make_scratch, open_scratch
 from tests.support.engine import run_local

@@ -156,10 +156,23 @@ def test_a_killed_job_is_removed(point: str, store: Store) -> None:
     store.is_tidy()
 
 
-def test_a_stopped_job_leaves_only_its_report(store: Store, base: Path) -> None:
-    assert store.start(PointFault("create:finish", 3, "terminate parent")).code == 143
-    assert list(store.objects()) == [f".dsort/{store.job()}/report.json"]
-    store.is_tidy()
-    ended = store.run("resume", store.job(), "--bucket", store.uri)
+def test_a_stopped_job_keeps_its_uploads_and_is_gone_on_with(store: Store, base: Path) -> None:
+    ended = store.start(PointFault("create:finish", 3, "interrupt parent"))
+    assert ended.code == 130, ended.err
+    assert "of what it did are kept" in ended.err
+    shards = len(undisturbed(CASE, base).shards)
+    assert len(store.server.unfinished_uploads(store.bucket)) >= 2
+    written = arm(store.root / "written", PointFault("create:finish", shards + 1), may_miss=True)
+    ended = store.run("resume", store.job(), "--bucket", store.uri, points=written)
     assert ended.code == 0, ended.err
     store.is_whole(base)
+    assert len([*written.glob("0-*")]) <= shards - 2  # those that were uploaded stay
+
+
+def test_a_stopped_job_is_discarded_by_the_command_of_its_message(store: Store) -> None:
+    ended = store.start(PointFault("create:finish", 3, "interrupt parent"))
+    assert f"dsort gc {store.uri} --job {store.job()} --remove" in " ".join(ended.err.split())
+    ended = store.run("gc", store.uri, "--job", store.job(), "--remove")
+    assert ended.code == 0, ended.err
+    assert store.objects() == {}
+    store.is_tidy()
