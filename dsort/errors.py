@@ -7,6 +7,7 @@
     ├── InputError                  3    422  the data: a shard, a record, a key map
     │   ├── MissingShardError
     │   ├── CorruptShardError                 names shard, offset and reason
+    │   ├── UnsupportedShardError             a good shard of a kind that dsort cannot read
     │   ├── ChangedInputError                 an input changed while the job ran
     │   ├── DuplicateError                    duplicated_records / duplicate_keys: abort
     │   ├── ContentKeyError                   a record's content key is missing or unreadable
@@ -28,14 +29,15 @@
     ├── JobConflictError            2    409  another coordinator has the job, or none has
     ├── JobStoppedError       130/143    409  stopped by the user
     ├── ServiceError                6    502  the service cannot be reached, or refuses
-    │   ├── NotFoundError           2    404  no such job, schedule or token that you may see
-    │   ├── ConflictError           2    409  the state of the thing does not allow it
-    │   ├── UnauthorizedError       2    401  no token, or one that the service does not know
-    │   ├── ForbiddenError          2    403  the token's role or buckets do not allow it
-    │   ├── TooLargeError           2    413  the request's body
-    │   ├── TooSlowError            2    408  the request's body
-    │   ├── TooManyRequestsError    2    429  wait ``retry_after_s``
-    │   └── NotSupportedError       2    501  a request of a peer's client that dsort does not serve
+    │   ├── NotFoundError                404  no such job, schedule or token that you may see
+    │   ├── ConflictError                409  the state of the thing does not allow it
+    │   ├── UnauthorizedError            401  no token, or one that the service does not know
+    │   ├── ForbiddenError               403  the token's role or buckets do not allow it
+    │   │   └── CodeRefusedError    2    403  code that the user has not allowed, here
+    │   ├── TooLargeError                413  the request's body
+    │   ├── TooSlowError                 408  the request's body
+    │   ├── TooManyRequestsError         429  wait ``retry_after_s``
+    │   └── NotSupportedError            501  a request of a peer's client that dsort does not serve
     └── InvariantError              1    500  a bug of dsort: please report it
 
 A message says what happened and to what (job, shard, record, field); ``hint`` says what would
@@ -50,6 +52,7 @@ from typing import ClassVar
 
 __all__ = [
     "ChangedInputError",
+    "CodeRefusedError",
     "ConflictError",
     "ContentKeyError",
     "ConversionError",
@@ -87,6 +90,7 @@ __all__ = [
     "TransientStorageError",
     "UnauthorizedError",
     "UnsafeNameError",
+    "UnsupportedShardError",
     "VerifyError",
     "WorkerLostError",
 ]
@@ -179,6 +183,19 @@ class CorruptShardError(InputError):
         )
 
 
+class UnsupportedShardError(InputError):
+    """A shard uses what dsort cannot read: ``reason``. Its bytes may be good, so the shard is never
+    left out as a corrupt one is."""
+
+    def __init__(self, shard: str, reason: str, *, hint: str = "") -> None:
+        self.shard = shard
+        self.reason = reason
+        super().__init__(
+            f"dsort cannot read shard {shard}: {reason}",
+            hint=hint or "write the shard again without it, or leave the shard out of the inputs",
+        )
+
+
 class ConversionError(InputError):
     """A record that the container of the outputs cannot hold."""
 
@@ -251,7 +268,10 @@ class StorageAccessError(StorageError):
 
 
 class StorageFullError(StorageError):
-    """No room is left for outputs or scratch."""
+    """No room is left for outputs or scratch. ``place``: the bucket's URI, or the path of the
+    scratch directory, that a write found full; "" if no write found it."""
+
+    place = ""
 
 
 class NamesTakenError(StorageError):
@@ -293,15 +313,13 @@ class JobConflictError(DsortError):
 
 
 class JobStoppedError(DsortError):
-    """The user stopped the job. ``signal_number`` decides the exit code (128 + signal);
-    ``resumable_job`` is its id once it has left what ``dsort resume`` begins it again from."""
+    """The user stopped the job. ``signal_number`` decides the exit code (128 + signal)."""
 
     exit_code = 130
     http_status = 409
 
     def __init__(self, message: str, *, signal_number: int = 2, hint: str = "") -> None:
         self.signal_number = signal_number
-        self.resumable_job = ""
         super().__init__(message, hint=hint)
 
 
@@ -315,49 +333,48 @@ class ServiceError(DsortError):
 class NotFoundError(ServiceError):
     """The thing does not exist, or the client may not know of it."""
 
-    exit_code = 2
     http_status = 404
 
 
 class ConflictError(ServiceError):
     """The state of the thing does not allow what was asked."""
 
-    exit_code = 2
     http_status = 409
 
 
 class UnauthorizedError(ServiceError):
     """The request has no token, or one that the service does not know."""
 
-    exit_code = 2
     http_status = 401
 
 
 class ForbiddenError(ServiceError):
     """The token's role or its bucket patterns do not allow it."""
 
-    exit_code = 2
     http_status = 403
+
+
+class CodeRefusedError(ForbiddenError):
+    """A job would run code that the user has not allowed, here and at no service."""
+
+    exit_code = 2
 
 
 class TooLargeError(ServiceError):
     """The request's body is larger than the service takes."""
 
-    exit_code = 2
     http_status = 413
 
 
 class TooSlowError(ServiceError):
     """The request's body takes longer to arrive than the service waits."""
 
-    exit_code = 2
     http_status = 408
 
 
 class TooManyRequestsError(ServiceError):
     """Requests come faster than the service takes them from one client."""
 
-    exit_code = 2
     http_status = 429
 
     def __init__(self, message: str, *, retry_after_s: float, hint: str = "") -> None:
@@ -368,7 +385,6 @@ class TooManyRequestsError(ServiceError):
 class NotSupportedError(ServiceError):
     """A request of an AIStore client that this service does not serve."""
 
-    exit_code = 2
     http_status = 501
 
 

@@ -1,7 +1,8 @@
 """The coordinator: takes one job from its spec to its manifest, phase by phase.
 
-Pure modules decide what to do, and the runtime does it. Whatever happens, the coordinator leaves
-either the whole result, or nothing but a report.
+Pure modules decide what to do, and the runtime does it. The coordinator leaves the whole result;
+of a job that failed, nothing but a report; of one that was stopped from outside, what can be
+resumed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import numpy  # noqa: F401 - first, at this depth of imports: see section 8 of A
 
 from dsort.data.tally import Tally
 from dsort.errors import DsortError, JobStoppedError, StorageError
-from dsort.job.amend import forget_replaced
 from dsort.job.collisions import refuse_collisions
 from dsort.job.commit import commit, names_stored, outputs_of, rollback
 from dsort.job.create import Created, create, seal
@@ -35,6 +35,7 @@ from dsort.job.resume import finished_plan, known_shards, learn_created, note_pl
 from dsort.job.sidecars import refuse_alike
 from dsort.job.stale_outputs import look_for_stale, remove_stale
 from dsort.job.taken_names import refuse_taken
+from dsort.job.traces import forget_removed
 from dsort.job.whole_result import (
     refuse_moved_sidecars,
     refuse_other_schema,
@@ -49,7 +50,8 @@ __all__ = ["plan_job", "planned", "run_job"]
 def run_job(job: Job, tally: Tally) -> JobReport:
     """Run a job to its end. ``tally``: what was counted before it began.
 
-    Raises what went wrong, after removing all but the job's report.
+    Raises what went wrong, after removing all but the job's report; or what stopped it from
+    outside, after which its journal and what it staged are kept for ``dsort resume``.
     """
     committed = False
     try:
@@ -72,11 +74,15 @@ def run_job(job: Job, tally: Tally) -> JobReport:
             _abort(job, sys.exception())
     remove_stale(job)
     if job.replaces_inputs:
-        forget_replaced(job.outputs_bucket, job.job_id)
+        forget_removed(job.outputs_bucket, job.job_id)
     try:
         _run_on_shards(job, plan, created)
-    except JobStoppedError:
+    except JobStoppedError as stopped:
+        from dsort.job.suspend import resume_command
+
         job.stop.heed()
+        command = resume_command(job.job_id, job.spec, job.options)
+        stopped.hint = f"the result is there; `{command}` runs on_shard for the other shards"
         raise
     finally:
         _clean(job)
@@ -225,10 +231,14 @@ def _clean(job: Job) -> None:
 
 def _abort(job: Job, error: BaseException | None) -> None:
     """Remove everything of the job but a report of how far it came, from which it can be begun
-    again. A job that somebody else has by now is left alone."""
+    again. What a job that was stopped from outside has done is kept. A job that somebody else has
+    by now is left alone."""
+    from dsort.job.suspend import begin_again, is_from_outside, is_full_scratch, suspend
+
     job.stop.heed()
     lost = job.lease is not None and _is_lost(job, job.lease)
-    job.runtime.close(keep_scratch=lost)
+    outside = job.lease is not None and is_from_outside(job, error)
+    job.runtime.close(keep_scratch=lost or (outside and not is_full_scratch(job, error)))
     if job.lease is None:
         return  # nothing was begun
     if lost:
@@ -236,6 +246,9 @@ def _abort(job: Job, error: BaseException | None) -> None:
         if job.lease.lost:
             _clean_after_others(job)
             job.lease.check()  # says so: whatever the error was, it came of that
+        return
+    if outside and error is not None:
+        suspend(job, error)
         return
     # The error that ended the job is the one to tell, not that its report found no room.
     try:
@@ -248,10 +261,14 @@ def _abort(job: Job, error: BaseException | None) -> None:
     job.lease.close()
     reason = one_sentence(str(error)) or type(error).__name__  # the bucket is read by many
     report = replace(_report(job, None, state="aborted", manifest=None), error=reason)
+    if job.base is not None and job.base.has_removed:  # its keys may have come again
+        reactions = tuple(replace(each, samples=()) for each in report.reactions)
+        error_kind = f"{type(error).__name__}; names are not kept beside a result with removed keys"
+        report = replace(report, reactions=reactions, warnings=(), error=error_kind)
     with contextlib.suppress(StorageError):
         job.outputs_bucket.write(report_name(job.job_id), report_bytes(job, report))
-        if isinstance(error, JobStoppedError):
-            error.resumable_job = job.job_id
+        if isinstance(error, JobStoppedError) and job.streams is None:
+            error.hint = begin_again(job)
 
 
 def _tell_put_back(job: Job, error: BaseException | None, done: PutBack) -> None:
@@ -312,4 +329,5 @@ def _report(job: Job, plan: Plan | None, *, state: str, manifest: str | None) ->
         timeline=job.timeline.samples(),
         algorithm=job.spec.algorithm.in_words,
         outputs=plan.by_output(job.spec.output_names) if plan is not None else (),
+        flow=job.flow if plan is not None else None,
     )

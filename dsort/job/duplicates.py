@@ -107,14 +107,14 @@ def _settle_keys(job: Job, extraction: Extraction, before: Dropped) -> Dropped:
         )
         raise DuplicateError(
             f"{count} records have the key of {earlier}: {', '.join(samples[:3])}",
-            hint="duplicate_keys: rename or drop settles them, warn lets them be",
+            hint="duplicate_keys: rename gives them keys of their own, warn lets them be",
         )
     if indexed and reaction != "drop":
         raise DuplicateError(
             f"{count} records have the key of an earlier record: {', '.join(samples[:3])}; wids "
             "and webdataset take neighbours of one key for one sample, so that an index would be "
             "wrong",
-            hint="duplicate_keys: rename or drop settles them; or leave out index: wids",
+            hint="duplicate_keys: rename gives them keys of their own; or leave out the index",
         )
     return _left_out(job, search, kind, found, before)
 
@@ -132,8 +132,8 @@ def _refuse_known(job: Job, extraction: Extraction) -> None:
     if count := sum(part.count for part in found):
         raise DuplicateError(
             f"{count} records have keys that the result has: {', '.join(_samples(job, found)[:3])}",
-            hint="rename gives new keys among the new records alone; duplicate_keys: drop leaves "
-            "such records out, and a rekey step gives all of them others",
+            hint="rename gives new keys among the new records alone; a rekey step gives all of "
+            "them others",
         )
 
 

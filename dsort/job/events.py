@@ -28,6 +28,7 @@ __all__ = [
     "PlannedShard",
     "Progress",
     "ReactionCount",
+    "RecordFlow",
     "Sample",
     "Timeline",
     "VerifyProblem",
@@ -192,6 +193,31 @@ class ReactionCount:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordFlow:
+    """Where all records of a job came from and went: those ``read`` by input ("": the only one),
+    less those ``dropped`` and with those ``added``, by what did so, are those that came out."""
+
+    read: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)
+    added: dict[str, int] = field(default_factory=dict)
+
+    def drop(self, what: str, count: int) -> None:
+        """``what`` dropped ``count`` more."""
+        if count:
+            self.dropped[what] = self.dropped.get(what, 0) + count
+
+    def add(self, what: str, count: int) -> None:
+        """``what`` added ``count`` more."""
+        if count:
+            self.added[what] = self.added.get(what, 0) + count
+
+    @property
+    def out(self) -> int:
+        """How many records come out."""
+        return sum(self.read.values()) - sum(self.dropped.values()) + sum(self.added.values())
+
+
+@dataclass(frozen=True, slots=True)
 class OutputCount:
     """What one of several outputs got."""
 
@@ -227,6 +253,7 @@ class JobReport:
     timeline: tuple[Sample, ...] = ()  # of this attempt
     algorithm: str = ""  # in words
     outputs: tuple[OutputCount, ...] = ()  # empty where there is only one
+    flow: RecordFlow | None = None  # None where there was no plan, and of a manifest
 
     def __repr__(self) -> str:
         figures = _figures(self.input_shards, self.output_shards, self.records, self.file_bytes)
@@ -250,7 +277,10 @@ class JobReport:
 
     def to_dict(self) -> dict[str, object]:
         """The report in JSON types."""
-        return asdict(self)
+        document = asdict(self)
+        if self.flow is None:
+            del document["flow"]
+        return document
 
 
 @dataclass(frozen=True, slots=True)

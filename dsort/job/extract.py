@@ -12,8 +12,9 @@ import numpy as np
 from dsort.containers.registry import codec_of
 from dsort.data.copies import CopyRule
 from dsort.data.index import SortKeys
-from dsort.data.tally import Tally
+from dsort.data.tally import FITS, FLOW, FLOW_ADDED, FLOW_DROPPED, FLOW_READ, Tally
 from dsort.errors import InvariantError, ScratchLostError, WorkerLostError
+from dsort.job.events import RecordFlow
 from dsort.job.failures import refuse_too_many_errors
 from dsort.job.job import Job
 from dsort.job.shard_runs import can_run, runs_of
@@ -22,6 +23,7 @@ from dsort.order.partitions import Splitters, pick_splitters
 from dsort.scratch.index import splitters_bytes
 from dsort.scratch.nodes import ShardLocations
 from dsort.scratch.requests import Indexed, Sample, Sampled
+from dsort.storage.several import input_of
 from dsort.transforms.positions import InputPositions
 from dsort.workers.header_reader import SHARDS_AHEAD
 from dsort.workers.same_content import DEDUPLICATE
@@ -303,6 +305,21 @@ class Extraction:
             since[list(self._since)] = list(self._since.values())
         return ShardLocations(tuple(self._scratch_nodes), node_of, file_of, since)
 
+    def flow(self) -> RecordFlow:
+        """How many records were read, and what dropped and added some. Before ``tally``."""
+        flow, names = RecordFlow(), [place.name for place in self.job.input_places]
+        for shard, facts in self.done.items():
+            counts = facts.tally.counts
+            read = counts.get(FLOW_READ, facts.records)
+            name = input_of(self.job.inputs[shard].name, names)
+            flow.read[name] = flow.read.get(name, 0) + read
+            for kind, count in counts.items():
+                if kind.startswith(FLOW_DROPPED):
+                    flow.drop(kind.removeprefix(FLOW_DROPPED), count)
+                elif kind.startswith(FLOW_ADDED):
+                    flow.add(kind.removeprefix(FLOW_ADDED), count)
+        return flow
+
     def tally(self) -> Tally:
         """What was counted, in the order of the shards; the facts forget it. ``TransformError`` if
         steps failed at too many records."""
@@ -311,7 +328,9 @@ class Extraction:
             facts = self.done[shard]
             total.merge(facts.tally)
             self.done[shard] = replace(facts, tally=Tally())
-        total, fits = total.without_fits()
+        total, found = total.without(FITS)
+        fits = set(found)
+        total, _ = total.without(FLOW)
         refuse_too_many_errors(self.job, self.done.values(), total)
         _warn_of_what_fits_nothing(self.job, fits)
         return total

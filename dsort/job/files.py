@@ -11,6 +11,7 @@ from dsort.job.job import Job
 from dsort.job.setup import named_text
 from dsort.loose_files.bucket import FilesBucket
 from dsort.loose_files.listing import LISTING_FILE, Listing
+from dsort.naming.locations import FileLocation
 from dsort.options import RunOptions
 from dsort.scratch.columns import ColumnFile
 from dsort.spec.model import JobSpec
@@ -53,7 +54,7 @@ def files_of(
     assert rules is not None
     buckets = [bucket_named(bucket, source.name) for source in spec.sources]
 
-    def read(location: str) -> bytes:
+    def read(location: FileLocation) -> bytes:
         text = named_text(location, TextKind("file", "ingest", "copy it", InputError), options)
         return text.encode("utf-8", "surrogateescape")
 

@@ -36,6 +36,7 @@ from dsort.storage.several import SeveralBuckets, bucket_named
 from dsort.workers.source import InputShard
 
 __all__ = [
+    "absent_inputs",
     "first_objects",
     "refuse_absent",
     "refuse_changed_inputs",
@@ -101,6 +102,24 @@ def resolve_inputs(
     tally.add("missing_shards", missing.count, missing.first)
     tally.add("objects_passed_over", passed_over.count, passed_over.first)
     return found
+
+
+def absent_inputs(
+    spec: JobSpec, bucket: Bucket, *, check: Callable[[], None] = lambda: None
+) -> str:
+    """What a job of ``spec`` would look for in vain; empty if there is at least one input shard,
+    and then no more of them is looked for. ``check``: as for ``resolve_inputs``.
+    ``MissingShardError`` for a bucket that is not there, ``StorageError``."""
+    looked_for = []
+    for source in spec.sources:
+        own, absent = bucket_named(bucket, source.name), _SomeNames()
+        refuse_absent(source, own)
+        for name, info in _candidates(spec, source, own, _SomeNames(), check):
+            if info is not None:
+                return ""
+            absent.add(name)
+        looked_for.append(f"no input shard is in {own.uri}{_tried(spec, source, absent)}")
+    return "; ".join(looked_for)
 
 
 def first_objects(job: Job) -> list[tuple[Bucket, str]]:
@@ -198,9 +217,9 @@ def warn_of_equal_numbers(job: Job) -> None:
 
 
 def refuse_absent(source: Source, bucket: Bucket) -> None:
-    """``MissingShardError`` if the bucket of an input does not exist."""
+    """``ObjectNotFoundError`` if the bucket of an input does not exist."""
     if not bucket.exists():
-        raise MissingShardError(
+        raise ObjectNotFoundError(
             f"the input bucket {source.bucket.uri} does not exist ({bucket.uri})",
             hint="a bare name is a directory under the data root: --root or DSORT_ROOT"
             if source.bucket.is_directory

@@ -20,7 +20,15 @@ from dsort.containers.base import OddityKind
 from dsort.data.tally import Tally
 from dsort.errors import InvariantError, ObjectNotFoundError
 from dsort.job.collisions import BucketIdentity, InputIdentities, OutputIdentities
-from dsort.job.events import Event, JobWarning, PhaseDone, Progress, ReactionCount, Timeline
+from dsort.job.events import (
+    Event,
+    JobWarning,
+    PhaseDone,
+    Progress,
+    ReactionCount,
+    RecordFlow,
+    Timeline,
+)
 from dsort.job.journal import Journal
 from dsort.job.journal_entries import JournalEvent, JournalState
 from dsort.job.layout import shared_name
@@ -165,6 +173,7 @@ class JobState:
 RETAINED_BYTES_MAX = 4 << 30
 QUIET_KINDS = frozenset(
     {
+        "clutter_files",
         "hidden_files",
         "other_files",
         "stray_members_kept",
@@ -195,7 +204,7 @@ WARNING_TEXTS = {  # [of one|of many]
     "{names}",
     "duplicate_keys": "{count} [record has|records have] the key of an earlier record "
     "(webdataset reads "
-    "neighbours of one key as one sample; duplicate_keys: rename or drop mends that): {names}",
+    "neighbours of one key as one sample; duplicate_keys: rename mends that): {names}",
     "duplicate_keys_dropped": "{count} [record was|records were] dropped, an earlier one has "
     "their key: {names}",
     "duplicate_keys_renamed": "{count} [record was|records were] renamed, an earlier one has "
@@ -234,7 +243,7 @@ class Job:
     was found besides the inputs, for later attempts. ``planned_names``: of the output shards, once
     they are known. ``naming``: what may have its name by now, (name, receipt) by token. ``stale``:
     what is to be removed after the commit, as it was when it was looked for (see
-    ``stale_outputs``). ``mixing``,
+    ``stale_outputs``). ``mixing``, ``flow``,
     ``reactions_file``, ``rejects_file``: once there is a plan. ``input_checksums``: (XXH3, the job
     that wrote it) by ordinal of the input, where content is to be verified.
     """
@@ -272,6 +281,7 @@ class Job:
     input_records: dict[int, int] = field(default_factory=dict)
     input_checksums: dict[int, tuple[str, str]] = field(default_factory=dict)
     mixing: Mixing | None = None
+    flow: RecordFlow | None = None
     reactions_file: str | None = None
     rejects_file: str | None = None
     timeline: Timeline = field(default_factory=Timeline)
@@ -354,13 +364,13 @@ class Job:
         self.lease = Lease.take(self.outputs_bucket, self.job_id, attempt=attempt, waiting=waiting)
         self.lease.keep(
             on_lost=lambda why: self.stop_for(f"the loss of its lease: {why}"),
-            on_stop=lambda: self.stop_for("`dsort stop`"),
+            on_stop=lambda: self.stop_for("`dsort stop`", discards=True),
         )
         self.journal = Journal(self.outputs_bucket, self.job_id, attempt)
 
-    def stop_for(self, why: str) -> None:
-        """End the job; may be called from any thread."""
-        self.stop.request(signal.SIGTERM, why)
+    def stop_for(self, why: str, *, discards: bool = False) -> None:
+        """End the job; may be called from any thread. ``discards``: see ``StopFlag.request``."""
+        self.stop.request(signal.SIGTERM, why, discards=discards)
 
     def record(self, event: JournalEvent) -> None:
         """Note in the journal what a later attempt can rely on. Nothing where nothing is written:

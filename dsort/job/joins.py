@@ -161,5 +161,6 @@ def _refuse(job: Job, found: JoinFinding) -> None:
     if found.kind == JoinedKind.DUPLICATE and job.spec.config.duplicate_keys != "drop":
         raise DuplicateError(
             f"{records} the key of an earlier record of the same input: {first}",
-            hint="duplicate_keys: drop takes the first of each input",
+            hint="a join wants keys that an input has once: a job with duplicate_keys: rename "
+            "before this one gives all records keys of their own",
         )

@@ -56,6 +56,7 @@ from dsort.workers.tasks import (
 )
 
 __all__ = [
+    "OVERHEAD_TEXT",
     "Plan",
     "extract",
     "make_plan",
@@ -63,6 +64,13 @@ __all__ = [
 
 OVERHEAD_WARNED_FROM = 1.5
 """So many times their payload output shards may be large without a word."""
+OVERHEAD_TEXT = (
+    "the output shards take {stored}, but their payload is {payload}, which is what "
+    "output_shard_size counts (output_shard_size_counts: file counts headers and padding, too)"
+)
+OVERHEAD_IGNORED_BYTES = 4 * 10_240
+"""Shards of a few tar blocks (20 x 512 bytes) are mostly header and padding, whatever their size
+counts: the warning is about shards that are larger on average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +187,7 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
     retry_after_lost_scratch(extraction, lambda: None)
     for shard, facts in extraction.done.items():
         job.input_records[shard] = facts.records
+    job.flow = extraction.flow()
     job.note(extraction.tally())
     return extraction
 
@@ -328,6 +337,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
         schema=schema,
         late_schemas=late_schemas(job, extraction),
     )
+    _end_flow(job, ordered)
     _warn_of_nothing(job, plan)
     _warn_of_overhead(job, plan)
     _warn_of_large_records(job, plan, rule)
@@ -339,6 +349,24 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
         order=job.order,
     )
     return plan, ordering
+
+
+_DROPS = ("deduplicated", "duplicate_keys_dropped", "left_out_to_equalize")
+
+
+def _end_flow(job: Job, ordered: Sequence[OrderDone]) -> None:
+    """What is known once the plan is: duplicates, joins, and shards with equal numbers."""
+    assert job.flow is not None
+    joins = [facts.join for facts in ordered if facts.join is not None]
+    if joins:
+        pieces = sum(each.pieces for each in joins)
+        job.flow.drop("join", sum(each.left_out for each in joins))
+        job.flow.drop("joined into one record", pieces - sum(facts.records for facts in ordered))
+    for each in job.reactions():
+        if each.kind in _DROPS and not (joins and each.kind == "duplicate_keys_dropped"):
+            job.flow.drop(each.kind, each.count)
+        elif each.kind == "repeated_to_equalize":
+            job.flow.add(each.kind, each.count)
 
 
 def _equalize(
@@ -365,12 +393,14 @@ def _warn_of_overhead(job: Job, plan: Plan) -> None:
     targets = job.spec.targets
     if all(target.size_bytes is None or target.counts_file for target in targets):
         return
+    if plan.stored_bytes <= OVERHEAD_IGNORED_BYTES * len(plan.shards):
+        return
     if plan.records and plan.stored_bytes >= OVERHEAD_WARNED_FROM * plan.payload_bytes:
         job.warn(
             "output_shard_size",
-            f"the output shards take {format_bytes(plan.stored_bytes)}, but their payload is "
-            f"{format_bytes(plan.payload_bytes)}, which is what output_shard_size counts "
-            "(output_shard_size_counts: file counts headers and padding, too)",
+            OVERHEAD_TEXT.format(
+                stored=format_bytes(plan.stored_bytes), payload=format_bytes(plan.payload_bytes)
+            ),
         )
 
 

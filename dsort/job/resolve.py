@@ -67,13 +67,18 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
         job.runtime.share(INPUTS_FILE, inputs_bytes(job.inputs))
         share_files(job)
         if job.spec.writes_rows:
-            from dsort.job.tables import first_schema, made_schema  # the readers of tables
+            from dsort.job.tables import (
+                check_types_kept,
+                first_schema,
+                made_schema,
+            )  # the readers of tables
 
             schema, long = job.stop.wait_for(lambda: first_schema(job))
             job.runtime.share(LONG_COLUMNS_FILE, json.dumps(long).encode())
             if job.spec.input_container.is_columnar:
                 job.runtime.share(READ_SCHEMA_FILE, schema)
                 schema = made_schema(job.steps, job.spec.key_field, schema)
+                check_types_kept(job, schema)
             job.runtime.share(SCHEMA_FILE, schema)
         job.advance(shards=len(job.inputs), bytes_done=total)
     movement, where = job.movement, job.runtime.where()
@@ -114,6 +119,7 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
         "keymap": _keymap_digest(job),
         "steps": _steps_digest(job),
         "named": tally.named or {},
+        "move": job.options.move,
     }
     _record_inputs(job, JobAccepted(job.job_id, dsort_version(), job.spec.canonical(), created))
     _record_movement(job)
@@ -135,6 +141,8 @@ def _resolve_again(job: Job) -> None:
     job.inputs = [InputShard(*row) for row in job.before.inputs or ()]
     _name_outputs(job)
     job.resolved = resolved_before(job)
+    if job.options.move == "auto":  # as for the attempt that began the job
+        job.options = replace(job.options, move=job.resolved["move"])
     if job.spec.ingest is not None:
         job.stop.wait_for(lambda: list_files_again(job))
     job.stop.wait_for(lambda: refuse_changed_inputs(job))

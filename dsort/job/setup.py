@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import secrets
-import time
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import KeyMapError, SpecError, SpecProblem, StorageError, TransformError
 from dsort.job.kept_names import KeptNames
 from dsort.job.output_names import OutputNames
 from dsort.keymap.match import KeyMap, entries_of_mapping, parse_keymap
+from dsort.naming.locations import FileLocation
 from dsort.options import RunOptions, open_with_settings
 from dsort.spec.model import JobSpec
 from dsort.storage.network_policy import FetchPolicy
@@ -24,34 +23,13 @@ if TYPE_CHECKING:
     from dsort.keymap.fetch import TextKind
 
 __all__ = [
-    "later_job_id",
     "load_formats",
     "load_keymap",
     "load_steps",
     "named_text",
-    "new_job_id",
     "output_names",
     "with_seed",
 ]
-
-_JOB_ID: Final = re.compile(r"(\d{8}-\d{6})-([0-9a-f]{6})")
-
-
-def new_job_id() -> str:
-    """An id that sorts by time and is a safe directory name: ``20260131-235959-4f2a9c``."""
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
-
-
-def later_job_id(earlier: str) -> str:
-    """A new id that sorts after the id ``earlier``: a job that amends a result is the newest of its
-    bucket, also within a second, and by a clock that is behind."""
-    found = new_job_id()
-    match = _JOB_ID.fullmatch(earlier)
-    if found > earlier or match is None:
-        return found
-    number = int(match[2], 16)
-    free = 0xFFFFFF - number
-    return f"{match[1]}-{number + 1 + secrets.randbelow(free):06x}" if free else found
 
 
 def with_seed(spec: JobSpec) -> JobSpec:
@@ -74,8 +52,9 @@ def load_keymap(spec: JobSpec, tally: Tally, *, fetch: FetchPolicy | None = None
     # Loads what fetches from the web: jobs that name no text start without it.
     from dsort.keymap.fetch import read_text, shown_location
 
-    text = read_text(spec.ekm_file or "", policy=fetch)
-    source = shown_location(spec.ekm_file or "")
+    assert spec.ekm_file is not None
+    text = read_text(spec.ekm_file, policy=fetch)
+    source = shown_location(spec.ekm_file)
     entries, malformed = parse_keymap(text, separator=spec.ekm_file_sep, source_name=source)
     if malformed:
         if spec.config.ekm_malformed_line == "abort":
@@ -105,7 +84,7 @@ def load_steps(spec: JobSpec, options: RunOptions) -> tuple[Step, ...]:
     return tuple(step.loaded(partial(_listed_text, options=options)) for step in spec.steps)
 
 
-def _listed_text(location: str, options: RunOptions) -> str:
+def _listed_text(location: FileLocation, options: RunOptions) -> str:
     """The text at a path, a URL, or a place in an object store."""
     from dsort.keymap.fetch import TextKind
 
@@ -113,13 +92,12 @@ def _listed_text(location: str, options: RunOptions) -> str:
     return named_text(location, kind, options)
 
 
-def named_text(location: str, kind: TextKind, options: RunOptions) -> str:
+def named_text(location: FileLocation, kind: TextKind, options: RunOptions) -> str:
     """The text that a spec names: at a path, a URL, or a place in an object store. ``kind.error``
     if it cannot be had."""
-    from dsort.keymap.fetch import TEXT_BYTES_MAX, read_text
+    from dsort.keymap.fetch import TEXT_BYTES_MAX, read_text, scheme_of
 
-    scheme, found, _ = location.partition("://")
-    if not found or scheme.lower() in ("file", "http", "https"):
+    if scheme_of(location) in ("", "file", "http", "https"):
         return read_text(location, kind, policy=options.fetch)
     if options.fetch is not None:
         raise kind.error(

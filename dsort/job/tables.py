@@ -12,8 +12,9 @@ from dsort.containers.columnar.cell_types import changed_schema
 from dsort.containers.columnar.columns import ColumnKinds, schema_of_kinds
 from dsort.containers.columnar.reader import TableShard, open_table
 from dsort.containers.columnar.schema import plain_schema, schema_bytes, schema_of, with_columns
+from dsort.containers.columnar.writer import check_types
 from dsort.data.members import MemberTable
-from dsort.data.records import FormedRecords, form_records
+from dsort.data.records import LAST_IS_KEPT, FormedRecords, form_records
 from dsort.errors import CorruptShardError
 from dsort.job.code_again import CodeAgain
 from dsort.job.job import Job
@@ -27,7 +28,7 @@ from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.row_changes import columns_left
 from dsort.workers.source import InputShard, ShardBytes
 
-__all__ = ["expanded_bytes", "first_schema", "made_schema", "table_schema"]
+__all__ = ["check_types_kept", "expanded_bytes", "first_schema", "made_schema", "table_schema"]
 
 WINDOW_BYTES = 8 << 20
 LEARNT_RECORDS_MAX = 256
@@ -130,6 +131,14 @@ def made_schema(steps: Sequence[Step], key_field: str, schema: bytes) -> bytes:
     return schema_bytes(found)
 
 
+def check_types_kept(job: Job, schema: bytes) -> None:
+    """``InputError`` for a column whose type in Parquet an output cannot have."""
+    found = schema_of(schema)
+    for container in job.spec.target_containers:
+        if container.is_columnar:
+            check_types(container.suffixes[0], found)
+
+
 def _schema_of_members(job: Job) -> Any:
     """The columns that the members of the first input make that has any (see
     ``columnar.columns``). Where steps make records, those of some: code is not run on all of a
@@ -167,7 +176,10 @@ def _learn_from(job: Job, shard: InputShard, kinds: ColumnKinds, code: CodeAgain
         )
         try:
             members = bare_members(opened, opened.members(), spec.config.stray_members)
-            records = form_records(members, spec.config.stray_members)
+            config = spec.config
+            records = form_records(
+                members, config.stray_members, keep_last=config.duplicated_records in LAST_IS_KEPT
+            )
             if code is not None:
                 records = records.taking(np.arange(min(len(records), LEARNT_RECORDS_MAX)))
                 named = input_of(shard.name, (place.name for place in job.input_places))

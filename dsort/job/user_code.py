@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 
-from dsort.errors import ForbiddenError
+from dsort.errors import CodeRefusedError
 from dsort.options import RunOptions
 from dsort.transforms.base import Step
 from dsort.transforms.payload import PayloadStep
@@ -16,7 +16,7 @@ __all__ = ["described_steps"]
 
 def described_steps(steps: Sequence[Step], options: RunOptions) -> tuple[Step, ...]:
     """``steps``, those on payload with what is known of their code: the hash of its source, and the
-    packages that it loads. ``TransformError`` if it cannot be loaded, ``ForbiddenError`` if
+    packages that it loads. ``TransformError`` if it cannot be loaded, ``CodeRefusedError`` if
     ``options`` keep it from being run."""
     return tuple(
         _described(number, step, options) if isinstance(step, PayloadStep) else step
@@ -26,7 +26,7 @@ def described_steps(steps: Sequence[Step], options: RunOptions) -> tuple[Step, .
 
 def _described(number: int, step: PayloadStep, options: RunOptions) -> Step:
     if not options.may_run_code:
-        raise ForbiddenError(
+        raise CodeRefusedError(
             f"transform.steps[{number}] is {step.kind}, which runs code that the spec names",
             hint="--run-code lets it, for a spec that is yours",
         )

@@ -43,6 +43,7 @@ __all__ = [
     "movement_for",
     "output_limits",
     "scratch_free",
+    "scratch_place",
     "spills_to_disk",
     "start_workers",
 ]
@@ -152,7 +153,7 @@ def _range_suits(job: Job, input_bytes: int) -> str:
     """Asked of jobs alone whose inputs do not fit in memory, or are in stores."""
     nodes = job.runtime.nodes()
     to_disk = input_bytes * SCRATCH_SHARE > job.memory.wanted_bytes * nodes
-    has_scratch = nodes > 1 or scratch_free(_scratch(job, dry=False)) >= input_bytes
+    has_scratch = nodes > 1 or scratch_free(scratch_place(job, dry=False)) >= input_bytes
     if not (to_disk or not has_scratch or any(each.ref.is_directory for each in job.input_places)):
         return ""  # a request for a header is not worth it
     from dsort.job.range_probe import range_suits
@@ -298,7 +299,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
         ),
         output_uri=job.outputs_bucket.uri,
         root=str(job.options.root.absolute()),
-        scratch=str(_scratch(job, dry=dry)),
+        scratch=str(scratch_place(job, dry=dry)),
         # More than any worker of an earlier attempt, also of those that never ended a task.
         first_worker=max(last_worker + 1, attempts * WORKERS_PER_ATTEMPT),
         input_container=job.spec.input_container.with_schema(schema),
@@ -325,6 +326,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
         join=job.spec.join_rule,
         input_containers=_containers(job.spec),
         written_as=job.spec.written_as,
+        fetch=job.options.fetch,
     )
     job.runtime.start(setup, movement.workers)
 
@@ -365,7 +367,7 @@ def output_limits(job: Job, ref: BucketRef, *, workers: int = 1) -> StoreLimits:
     )
 
 
-def _scratch(job: Job, *, dry: bool) -> Path:
+def scratch_place(job: Job, *, dry: bool) -> Path:
     """Where scratch goes: on a cluster, a directory for each node is made in it. Never into a
     bucket that somebody on the network has named."""
     base = job.options.scratch

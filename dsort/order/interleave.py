@@ -1,8 +1,10 @@
 """Interleaved classes: each stretch of a shuffle has the classes in the proportion that all have.
 
-The n-th record of a class with N records, in an order that is drawn, lies somewhere in the n-th of
-N equal parts of the output. So of any stretch with the share s of the output, a class has s N
-records, less than two more or less.
+The n-th record of a class with N records, in an order that is drawn, has its word somewhere in the
+n-th of N equal parts of all words. So below any word a class is off by at most one record from its
+even pace, and the sum of the others, which moves the end of a stretch, by one for each of them: of
+K classes, one with the share p of all records has p n of the first n, give or take 1 + (K - 2) p at
+most. Any stretch is the difference of two such, with twice that.
 """
 
 from __future__ import annotations

@@ -82,15 +82,19 @@ def _p_value_by_recurrence(half: float, degrees: int) -> float:
 
 
 def mixing_line(stored: Mapping[str, Any]) -> str:
-    """A stored mixing in half a line: the verdict and its figures."""
-    verdict, degrees = str(stored["verdict"]), int(stored["degrees_of_freedom"])
+    """A stored mixing in half a line: the verdict, and the limit that it was measured against."""
+    verdict = str(stored["verdict"])
     if verdict == "too_few":
         return "too few records or shards to tell"
-    return f"{verdict}, {_figures(float(stored['chi2']), degrees, float(stored['p_value']))}"
+    return f"{verdict}: {_p_text(float(stored['p_value']))}, and uneven is below {P_MIN}"
+
+
+def _p_text(p_value: float) -> str:
+    return f"p = {p_value:.2g}" if p_value >= P_SHOWN_MIN else f"p < {P_SHOWN_MIN:f}"
 
 
 def _figures(chi2: float, degrees: int, p_value: float) -> str:
-    p_text = f"p = {p_value:.2g}" if p_value >= P_SHOWN_MIN else f"p < {P_SHOWN_MIN:f}"
+    p_text = _p_text(p_value)
     return f"chi-squared {chi2:.0f} for {_count(degrees, 'degree')} of freedom, {p_text}"
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, cut_rows
 from dsort.data.members import MemberTable
 from dsort.data.numbered import are_positions
-from dsort.data.records import FormedRecords, repeated_names
+from dsort.data.records import FormedRecords
+from dsort.data.repeated_names import repeated_names
 from dsort.data.row_bytes import side_by_side
 from dsort.data.tally import FITS
 

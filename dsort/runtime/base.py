@@ -39,7 +39,16 @@ from dsort.workers.tasks import (
 )
 from dsort.workers.worker import Worker
 
-__all__ = ["TASK_TRIES_MAX", "Runtime", "answer", "describe", "next_for", "next_in_turn", "reply"]
+__all__ = [
+    "TASK_TRIES_MAX",
+    "FirstFailure",
+    "Runtime",
+    "answer",
+    "describe",
+    "next_for",
+    "next_in_turn",
+    "reply",
+]
 
 TASK_TRIES_MAX = 3
 """A task that has taken so many workers with it fails the job."""
@@ -84,7 +93,8 @@ class Runtime(Protocol):
 
         ``workers_max``: at most so many of the workers are used.
 
-        Raises what a task raised (``DsortError``), ``WorkerLostError``, or ``JobStoppedError``.
+        Raises what a task raised (``DsortError``; of several tasks the first), ``WorkerLostError``,
+        or ``JobStoppedError``. Once a task has failed, only those before it are done.
         A task whose worker died is done again by another one; an answer is yielded once a task.
         A task with a ``node`` is given to a worker there, if one is free.
         """
@@ -99,6 +109,24 @@ class Runtime(Protocol):
     def close(self, *, keep_scratch: bool = False) -> None:
         """Stop all workers at once, release what they hold, and remove their nodes unless
         ``keep_scratch``. May be called twice."""
+
+
+class FirstFailure:
+    """The error that ends a run: that of the first task that fails, by their order and not by when
+    they end. So the shard that an error names is the same for any number of workers."""
+
+    def __init__(self) -> None:
+        self.error: DsortError | None = None
+        self._order = 0
+
+    def note(self, order: int, error: DsortError) -> None:
+        """The task number ``order`` has failed."""
+        if self.awaits(order):
+            self.error, self._order = error, order
+
+    def awaits(self, order: int) -> bool:
+        """Whether it matters what becomes of the task number ``order``."""
+        return self.error is None or order < self._order
 
 
 def describe(task: Task) -> str:

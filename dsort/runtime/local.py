@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from dsort.errors import DsortError, ScratchLostError, WorkerLostError
-from dsort.runtime.base import TASK_TRIES_MAX, describe, next_in_turn
+from dsort.runtime.base import TASK_TRIES_MAX, FirstFailure, describe, next_in_turn
 from dsort.runtime.forked import ForkedProcess, can_fork
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Request, make_scratch, open_scratch, scratch_owner
@@ -61,11 +61,13 @@ class _Host:
 
 @dataclass(frozen=True, slots=True)
 class _Ticket:
-    """One attempt at a task. A late answer to an older attempt has another ticket number."""
+    """One attempt at a task. A late answer to an older attempt has another number. ``order``: that
+    of the first attempt, which the others keep."""
 
     number: int
     task: Task
     tries: int
+    order: int
 
 
 class LocalRuntime:
@@ -84,6 +86,7 @@ class LocalRuntime:
         self._started = 0
         self._lost = 0
         self._tickets = 0
+        self._failure = FirstFailure()
         for _ in range(workers):
             try:
                 self._hosts.append(self._launch())
@@ -150,25 +153,25 @@ class LocalRuntime:
     ) -> Iterator[tuple[Task, TaskDone]]:
         """See :class:`~dsort.runtime.base.Runtime`."""
         rest, waiting = iter(tasks), deque[_Ticket]()
-        most, running = AHEAD_A_WORKER * len(self._hosts), 0
+        most, self._failure = AHEAD_A_WORKER * len(self._hosts), FirstFailure()
         with selectors.DefaultSelector() as selector:
             selector.register(self._stop, selectors.EVENT_READ)
             for at, host in enumerate(self._hosts):
                 selector.register(host.link, selectors.EVENT_READ, at)
             while True:
-                waiting.extend(self._tickets_of(rest, most - len(waiting)))
-                if not (waiting or running):
+                self._fill(waiting, rest, most)
+                busy = (each.task for each in self._hosts if each.task is not None)
+                if not waiting and not any(self._failure.awaits(each.order) for each in busy):
+                    if self._failure.error is not None:
+                        raise self._failure.error
                     return
                 for at, host in enumerate(self._hosts[:workers_max]):
                     if host.task is None and waiting:
                         self._give(selector, at, waiting)
-                        running += 1
                 # Now, while all are busy: tasks of thousands of small shards take a while to make.
-                waiting.extend(self._tickets_of(rest, most - len(waiting)))
+                self._fill(waiting, rest, most)
                 for key, _ in selector.select():
                     self._stop.raise_if_requested()
-                    host = self._hosts[key.data]
-                    running -= host.task is not None
                     answer = self._hear(selector, key.data, waiting)
                     if answer is not None:
                         yield answer
@@ -192,12 +195,19 @@ class LocalRuntime:
         assert self._store is not None, "the job has started"
         return self._store
 
-    def _ticket(self, task: Task, tries: int) -> _Ticket:
+    def _ticket(self, task: Task, tries: int, order: int = 0) -> _Ticket:
         self._tickets += 1
-        return _Ticket(self._tickets, task, tries)
+        return _Ticket(self._tickets, task, tries, order or self._tickets)
 
-    def _tickets_of(self, tasks: Iterator[Task], count_max: int) -> list[_Ticket]:
-        return [self._ticket(task, 1) for task in islice(tasks, max(count_max, 0))]
+    def _fill(self, waiting: deque[_Ticket], rest: Iterator[Task], most: int) -> None:
+        """Have ``most`` tasks wait, if there are as many; once one has failed, those before it."""
+        if self._failure.error is None:
+            more = islice(rest, max(most - len(waiting), 0))
+            waiting.extend(self._ticket(task, 1) for task in more)
+            return
+        left = [each for each in waiting if self._failure.awaits(each.order)]
+        waiting.clear()
+        waiting.extend(left)
 
     def _launch(self) -> _Host:
         ours, theirs = socket.socketpair()
@@ -268,7 +278,8 @@ class LocalRuntime:
     def _hear(
         self, selector: selectors.BaseSelector, at: int, waiting: deque[_Ticket]
     ) -> tuple[Task, TaskDone] | None:
-        """Take one worker's answer; None if it died instead and its task waits again."""
+        """Take one worker's answer; None if its task failed, or if it died and its task waits
+        again."""
         host = self._hosts[at]
         ticket = host.task
         try:
@@ -287,13 +298,14 @@ class LocalRuntime:
                     f"{_cause(host)}",
                     hint="look at that shard, and at the memory that workers have",
                 ) from None
-            waiting.append(self._ticket(ticket.task, ticket.tries + 1))
+            waiting.append(self._ticket(ticket.task, ticket.tries + 1, ticket.order))
             return None
         assert ticket is not None, "only busy workers answer"
         assert number == ticket.number, "one task at a time"
         host.task = None
         if error is not None:
-            raise error
+            self._failure.note(ticket.order, error)
+            return None
         return ticket.task, done
 
     def _replace(self, at: int, doing: str) -> None:

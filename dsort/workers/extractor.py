@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -12,19 +11,16 @@ from dsort.containers.base import Container, oddities_in, refusal
 from dsort.containers.tar.container import TAR
 from dsort.data.columns import BytesColumn, Int64s, UInt64s, row_numbers
 from dsort.data.index import Origins, RecordIndex, Segments
-from dsort.data.members import MemberKind, MemberTable
+from dsort.data.members import MemberTable
 from dsort.data.numbered import NumberedColumn, are_positions
-from dsort.data.records import FormedRecords, form_records
+from dsort.data.records import LAST_IS_KEPT, FormedRecords, form_records
 from dsort.data.tally import Tally
 from dsort.errors import (
     CorruptShardError,
-    DuplicateError,
     InvariantError,
     ShardEndError,
-    StrayMemberError,
     UnsafeNameError,
 )
-from dsort.naming.names import readable
 from dsort.order.joined_places import JoinedPlaces
 from dsort.order.partitions import Partitioning
 from dsort.order.table import RecordTable
@@ -58,6 +54,8 @@ from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.payload_spill import PayloadSpill
 from dsort.workers.placing import Placed, Placer
 from dsort.workers.read_ahead import ReadAhead
+from dsort.workers.record_flow import count_copies, count_flow
+from dsort.workers.record_reactions import react, shown_names
 from dsort.workers.renamed_keys import rename_records
 from dsort.workers.same_content import digests_of
 from dsort.workers.sort_keys import ShardSortKeys
@@ -219,9 +217,10 @@ class Extractor:
         if shard.container is BARE and not self._setup.makes_records:
             members = self._stripped(shard, members, tally)
         members = self._settle_unsafe_names(shard, members, tally)
-        records = form_records(members, policy)
-        self._react(shard.name, members, records, tally)
-        named, given = members, 0
+        keep_last = reactions.duplicated_records in LAST_IS_KEPT
+        records = form_records(members, policy, keep_last=keep_last)
+        react(reactions, shard.name, members, records, tally)
+        named, given, formed = members, 0, len(records)
         if self._setup.steps:
             stored = read if is_tar else None
             left = self._transformed(task, shard, members, records, tally, stored)
@@ -231,7 +230,7 @@ class Extractor:
         if shard.container is BARE and self._setup.output_container.member_defaults:
             defaults = self._setup.output_container.member_defaults
             named, records, made = with_member_defaults(named, records, defaults)
-            tally.add("members_defaulted", len(made), _names(shard.name, named, made))
+            tally.add("members_defaulted", len(made), shown_names(shard.name, named, made))
         table = RecordTable(
             shard.name,
             named,
@@ -250,7 +249,7 @@ class Extractor:
         origins = origins_of(read, records, self._setup) if self._setup.wants_lineage else None
         if task.copies is not None:
             counts = task.copies.counts(records.key_hash)
-            _count_copies(shard.name, counts, tally)
+            count_copies(shard.name, counts, tally)
             members, named, records = copied(shard, members, named, records, counts)
             placed = placed.repeated(counts)
             if origins is not None:
@@ -266,6 +265,7 @@ class Extractor:
         if task.places:
             file = self._store.columns(task.places)
             placed = replace(placed, words=place_words(file, task.shard, before, table))
+        count_flow(formed, len(records), placed, tally)
         done = self._store_records(task, shard, members, records, placed, tally, origins)
         return replace(done, transformed=given)
 
@@ -331,50 +331,12 @@ class Extractor:
         tally.add(kind, len(found), names)
         return settled
 
-    def _react(
-        self, shard: str, members: MemberTable, records: FormedRecords, tally: Tally
-    ) -> None:
-        """Count what forming the records left out, and stop where the spec says so."""
-        reactions = self._setup.reactions
-        if reactions.stray_members == "abort" or reactions.records_only:
-            links = np.flatnonzero(members.kind == MemberKind.SYMLINK).tolist()
-            strays = sorted({*records.strays, *links} - {*records.dropped})
-            if strays and reactions.records_only:
-                raise StrayMemberError(
-                    f"shard {shard} has {len(strays)} members that wids and webdataset do not "
-                    "count as a sample, so that an index would be wrong; the first is "
-                    f"{readable(members.names[strays[0]])}",
-                    hint="stray_members: drop leaves them out; or leave out index: wids",
-                )
-            if strays:
-                raise StrayMemberError(
-                    f"shard {shard} has {len(strays)} stray members, the first is "
-                    f"{readable(members.names[strays[0]])}",
-                    hint="stray_members: keep or drop lets the job go on",
-                )
-        kept = sorted({*records.strays} - {*records.dropped})
-        tally.add("stray_members_kept", len(kept), _names(shard, members, kept))
-        tally.add(
-            "stray_members_dropped",
-            len(records.dropped),
-            _names(shard, members, records.dropped),
-        )
-        tally.add("non_adjacent_records", records.non_adjacent, [shard])
-        if records.repeated:
-            names = list(_names(shard, members, records.repeated))
-            if reactions.duplicated_records == "abort":
-                raise DuplicateError(
-                    f"{names[0]} occurs more than once in its record",
-                    hint="duplicated_records: warn keeps the last one; the others are lost",
-                )
-            tally.add("duplicated_records", len(records.repeated), names)
-
     def _stripped(self, shard: ShardBytes, members: MemberTable, tally: Tally) -> MemberTable:
         """A bare table as the outputs want payloads to end."""
         if not self._setup.output_container.strips_final_newline:
             return members
         members, rows = without_final_newlines(shard, members)
-        tally.add("final_newlines_stripped", len(rows), _names(shard.name, members, rows))
+        tally.add("final_newlines_stripped", len(rows), shown_names(shard.name, members, rows))
         return members
 
     def _transformed(
@@ -581,18 +543,8 @@ def _note_oddities(container: Container, shard: str, members: MemberTable, tally
     for oddity, count in oddities_in(container.oddities, notes):
         if oddity.kind:
             rows = getattr(notes, oddity.note)
-            names = _names(shard, members, rows) if isinstance(rows, tuple) else [shard]
+            names = shown_names(shard, members, rows) if isinstance(rows, tuple) else [shard]
             tally.add(oddity.kind, 1 if oddity.by_shard else count, names)
-
-
-def _names(shard: str, members: MemberTable, rows: Iterable[int]) -> Iterable[str]:
-    return (f"{shard}: {readable(members.names[row])}" for row in rows)
-
-
-def _count_copies(shard: str, counts: Int64s, tally: Tally) -> None:
-    left_out, more = int((counts == 0).sum()), int(np.maximum(counts - 1, 0).sum())
-    tally.add("left_out_by_mix", left_out, [f"{left_out:,} in {shard}"])
-    tally.add("copied_by_mix", more, [f"{more:,} in {shard}"])
 
 
 def _no_members() -> MemberTable:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from dsort.data.columns import Bools
+from dsort.data.tally import FLOW_DROPPED
 from dsort.errors import StorageError
 from dsort.naming.names import readable
 from dsort.order.joining import LeftOut
@@ -45,7 +46,9 @@ def leave_out(
         wanted = {*lists[at].split(b"\0")}
         names += _without(table, int(ordinals[at]), wanted, kept)
     log.add("conflicts_left_out", len(names), [f"{task.name}: {name}" for name in names])
-    return table.keeping_members(kept)
+    left = table.keeping_members(kept)
+    log.add(f"{FLOW_DROPPED}join", len(table) - len(left))
+    return left
 
 
 def _without(table: RecordTable, record: int, wanted: set[bytes], kept: Bools) -> list[str]:

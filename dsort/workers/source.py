@@ -128,13 +128,18 @@ class ShardBytes:
 
     def members(self) -> MemberTable:
         """The members of the shard; ``CorruptShardError`` if it cannot be read whole."""
+        self.make_ready()
+        limit = self.decoding.max_expansion * self.file_bytes + EXPANSION_FLOOR_BYTES
+        container = self.container.within(limit)
+        return self._scanned(container, 0)
+
+    def make_ready(self) -> None:
+        """Decode the shard, if there is a codec around it. ``CorruptShardError`` if its bytes are
+        of another format than its name says."""
         if not self._is_decoded:
             self._decode()
         elif self.codec is None and self.size_bytes:
             refuse_misnamed(self.name, self.container, self.at, self.size_bytes)
-        limit = self.decoding.max_expansion * self.size_bytes + EXPANSION_FLOOR_BYTES
-        container = self.container.within(limit)
-        return self._scanned(container, 0)
 
     def _scanned(self, container: Container, begin: int) -> MemberTable:
         """The members of the ``container`` that goes from byte ``begin`` to the end."""

@@ -19,6 +19,7 @@ from dsort.order.base import Algorithm
 from dsort.order.cut import CutRule, EncodedSizes, OpenShard, Piece
 from dsort.order.mixing_counts import MixingGrid, MixingPart
 from dsort.scratch.logs import CreatedShard
+from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.several import BucketPlace, input_of
 from dsort.transforms.base import Step
 from dsort.transforms.outputs import Division
@@ -74,7 +75,7 @@ LONG_COLUMNS_FILE = "long-columns.json"
 class ReactionRules:
     """The reactions that workers apply themselves."""
 
-    duplicated_records: str  # ignore | warn | abort
+    duplicated_records: str | None  # abort; ignore | warn: the last one is kept; None: all are
     corrupt_shards: str  # abort | skip
     stray_members: str  # keep | drop | abort
     ekm_missing_key: str  # ignore | warn | abort
@@ -138,6 +139,7 @@ class WorkerSetup:
     input_containers: tuple[Container, ...] = ()  # of each of ``inputs``, where they differ
     join: JoinRule | None = None  # where records of several inputs are joined
     written_as: tuple[Container | None, ...] = (None,)  # by output; None: as they travel
+    fetch: FetchPolicy | None = None  # where files of buckets may really be; None: anywhere
 
     @property
     def makes_records(self) -> bool:

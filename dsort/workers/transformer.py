@@ -17,7 +17,7 @@ import numpy as np
 from dsort.data.columns import Bools
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
-from dsort.data.tally import Tally
+from dsort.data.tally import FLOW_ADDED, FLOW_DROPPED, Tally
 from dsort.errors import TransformError
 from dsort.naming.names import readable
 from dsort.order.table import RecordTable
@@ -25,7 +25,7 @@ from dsort.scratch.directory import Scratch
 from dsort.scratch.logs import LineWriter
 from dsort.transforms.base import Step
 from dsort.transforms.payload import PayloadStep
-from dsort.transforms.steps import apply_steps
+from dsort.transforms.steps import apply_steps, step_words
 from dsort.user_code.pool import CodePool
 from dsort.workers.code_frames import GivenRecords, RecordFrame, ShardResults
 from dsort.workers.conversion import BARE, bared_records
@@ -108,6 +108,7 @@ class Transformer:
                 named, records = applied.records.members, applied.records.records
                 for kind, count in applied.left_out.items():
                     left_out[kind] = left_out.get(kind, 0) + count
+                    tally.add(f"{FLOW_DROPPED}{step_words(number, step)}", count)
                 continue
             if shard.container is not BARE:
                 stored = members
@@ -157,6 +158,10 @@ class Transformer:
             left_out = int((dropped & stays).sum())
             tally.add("left_out_by_steps", left_out, [f"{kind} in {shard.name}"] * bool(left_out))
             failures.tell(tally, stays)
+            lost = int(((results.counts == 0) | ~stays).sum())  # failed ones, too
+            made = int(results.counts[stays].sum())
+            tally.add(f"{FLOW_DROPPED}{step_words(number, step)}", lost)
+            tally.add(f"{FLOW_ADDED}{step_words(number, step)}", made + lost - len(table))
         except BaseException:
             results.close()
             raise

@@ -65,7 +65,7 @@ class Worker:
         self.nodes = nodes
         self._heap = heap
         root = Path(setup.root)
-        inputs, outputs = open_pair(setup.inputs, setup.outputs, root)
+        inputs, outputs = open_pair(setup.inputs, setup.outputs, root, setup.fetch)
         if setup.reads_files:
             from dsort.loose_files.bucket import of_shared_files  # other jobs read shards
 

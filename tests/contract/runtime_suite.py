@@ -34,6 +34,7 @@ from dsort.storage.ref import BucketRef
 from dsort.storage.several import BucketPlace
 from dsort.workers.tasks import ExtractRunTask, RunExtracted, ShardExtracted
 from tests.support.runtime_work import SHARDS, Work, done_shards, make_work, release
+from tests.support.service_process import await_that
 from tests.support.traps import FileBytes, WriteTo
 
 __all__ = ["OneRuntimeSuite", "RuntimeSuite"]
@@ -250,6 +251,34 @@ class OneRuntimeSuite:
             list(runtime.run([bad]))
         assert (caught.value.shard, caught.value.offset) == ("bad.tar", 0)
         assert caught.value.hint
+
+    def test_of_tasks_that_fail_the_first_is_named_though_another_one_fails_before(
+        self, runtime: Runtime, work: Work
+    ) -> None:
+        bucket = Path(work.setup.inputs[0].ref.path)
+        bad = []
+        for number, task in enumerate(work.tasks(2)):
+            (bucket / f"bad-{number}.tar").write_bytes(b"no header" * 100)
+            info = LocalBucket(bucket).stat(f"bad-{number}.tar")
+            named = replace(task, name=info.name, size_bytes=info.size_bytes, etag=info.etag)
+            bad.append(named)
+        first, second, never = work.blocked(bad[0]), bad[1], work.tasks(3)[2]
+
+        def release_once_the_second_is_done() -> None:
+            (work.directory / "reached").read_bytes()
+            await_that((work.directory / "second").exists)
+            with (work.directory / "released").open("w"):
+                pass
+
+        waits = threading.Thread(target=release_once_the_second_is_done)
+        waits.start()
+        second = work.trapped(second, "note", "second")
+        with pytest.raises(CorruptShardError) as caught:
+            list(runtime.run([first, second, work.trapped(never, "note", "never")]))
+        waits.join()
+        assert caught.value.shard == "bad-0.tar"
+        assert not (work.directory / "never").exists()
+        assert done_shards(list(runtime.run(work.tasks(2)))) == [0, 1]
 
     def test_workers_work_at_the_same_time_and_answers_come_at_once(
         self, runtime: Runtime, work: Work

@@ -146,6 +146,18 @@ def test_a_map_with_two_fields_of_one_name_is_not_converted(tmp_path: Path, suff
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_map_of_very_many_fields_is_not_converted(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / "in").mkdir()
+    document = encode(suffix, {f"{number:x}": 1 for number in range((1 << 16) + 1)})
+    (tmp_path / "in" / f"s-0{suffix}").write_bytes(document)
+    spec = spec_of(
+        input_format={"template": "s-{0..0}"}, input_extension=suffix, output_extension=".tar"
+    )
+    with pytest.raises(ConversionError, match="more than 65,536 fields"):
+        run_inline(spec, tmp_path, Moved())
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_field_called_key_is_kept_where_another_is_the_key(tmp_path: Path, suffix: str) -> None:
     (tmp_path / "in").mkdir()
     document = encode(suffix, {"__key__": "k", "id": "a"})

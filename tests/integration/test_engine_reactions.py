@@ -13,6 +13,7 @@ from dsort.errors import (
     CorruptShardError,
     DuplicateError,
     MissingShardError,
+    ObjectNotFoundError,
     ShardEndError,
     StrayMemberError,
 )
@@ -97,7 +98,7 @@ def test_no_input_at_all_is_an_error(inputs: dict[str, object], tmp_path: Path) 
 
 
 def test_no_input_bucket_is_an_error(tmp_path: Path) -> None:
-    with refused(tmp_path, MissingShardError, "in does not exist", "--root"):
+    with refused(tmp_path, ObjectNotFoundError, "in does not exist", "--root"):
         run_local(tmp_path, spec_of())
 
 
@@ -124,11 +125,62 @@ def test_of_a_repeated_member_the_last_one_wins(reaction: str, tmp_path: Path) -
     assert any("a.jpg" in text for text in report.warnings) is (reaction != "ignore")
 
 
-@pytest.mark.parametrize("config", [{}, {"duplicated_records": "abort"}])
-def test_a_repeated_member_aborts(config: dict[str, str], tmp_path: Path) -> None:
+def test_a_repeated_member_aborts_where_the_spec_says_so(tmp_path: Path) -> None:
     write_shards(tmp_path / "in", {"in.tar": REPEATED})
     with refused(tmp_path, DuplicateError, "in.tar: a.jpg", "duplicated_records"):
-        run_local(tmp_path, spec_of(Config=config))
+        run_local(tmp_path, spec_of(Config={"duplicated_records": "abort"}))
+
+
+@pytest.mark.parametrize("settled", ["warn", "rename", "drop", "ignore"])
+@pytest.mark.parametrize(
+    "names",
+    [["a.jpg", "b.jpg", "a.jpg"], ["README", "b.jpg", "README"], ["a.jpg", "a.cls", "a.jpg"]],
+)
+def test_members_of_one_name_abort_wherever_they_are_in_the_shard(
+    names: list[str], settled: str, tmp_path: Path
+) -> None:
+    write_shards(tmp_path / "in", {"in.tar": Shard(tuple(Member(name, b"x") for name in names))})
+    spec = spec_of(Config={"duplicated_records": "abort", "duplicate_keys": settled})
+    with refused(tmp_path, DuplicateError, f"in.tar: {names[0]}", "duplicated_records"):
+        run_local(tmp_path, spec)
+
+
+def test_members_of_one_name_in_two_shards_do_not_abort(tmp_path: Path) -> None:
+    shards = {f"in-{number}.tar": Shard((*record("a"), *record("b"))) for number in range(2)}
+    write_shards(tmp_path / "in", shards)
+    report = run_local(tmp_path, spec_of(Config={"duplicated_records": "abort"}))
+    assert records_out(tmp_path) == ["a.jpg", "b.jpg", "a.jpg", "b.jpg"]
+    assert count_of(report, "duplicate_keys")[0] == 2
+
+
+@pytest.mark.parametrize("move", ["map", "spill"])
+def test_a_member_that_comes_again_begins_another_record(move: str, tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", {"in.tar": REPEATED})
+    report = run_local(tmp_path, spec_of(verify="content"), move=move)
+    found = read_shard(files_of(tmp_path / "out")["out-0.tar"])
+    assert [m.payload for m in found] == [b"old", b"new", b"b.jpg"]
+    assert report.records == 3
+    assert count_of(report, "duplicate_keys") == (1, ("in.tar: a",))
+    assert verified_again(tmp_path, report).problem_count == 0
+
+
+@pytest.mark.parametrize("extension", [".tar", ".zip", ".tar.gz"])
+@pytest.mark.parametrize("kind", ["alphanumeric", "shuffle"])
+def test_what_a_job_of_defaults_wrote_is_an_input_again(
+    kind: str, extension: str, tmp_path: Path
+) -> None:
+    members = [*record("a", "jpg", "cls"), *record("b", "jpg"), Member("README", b"x")]
+    shards = {f"in-{number}.tar": Shard(tuple(members)) for number in range(3)}
+    write_shards(tmp_path / "in", shards)
+    ways = [("in", ".tar", "first"), ("first", extension, "second"), ("second", extension, "third")]
+    for source, suffix, target in ways:
+        fields = {"input_bck": source, "input_extension": suffix, "output_bck": target}
+        order = {"kind": kind, **({"seed": 3} if kind == "shuffle" else {})}
+        more = {"output_extension": extension, "algorithm": order, "input_format": {"prefix": ""}}
+        report = run_local(tmp_path, spec_of(**fields, **more, verify="content"))
+        assert (report.records, report.members) == (9, 12), target
+    if kind == "alphanumeric" and extension == ".tar":
+        assert files_of(tmp_path / "second") == files_of(tmp_path / "third")
 
 
 # --- records of one shard that have one key ------------------------------------------------------

@@ -65,6 +65,12 @@ def test_shards_far_larger_than_their_size_are_warned_of(root: Path) -> None:
     assert "60" in text.split("but their payload")[0]
 
 
+def test_shards_of_a_few_blocks_are_not_warned_of(root: Path) -> None:
+    report = run_local(root, spec_of(output_shard_records=None, output_shard_size=20))
+    assert max(map(len, files_of(root / "out").values())) <= 40 * 1024
+    assert report.warnings == ()
+
+
 def test_an_even_share_is_one_of_what_is_counted(root: Path) -> None:
     fields = {"output_format": "out-{0..3}", "output_shard_size_counts": "file"}
     run_local(root, spec_of(output_shard_records=None, **fields))

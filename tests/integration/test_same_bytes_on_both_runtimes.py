@@ -29,6 +29,7 @@ from tests.support.datasets import (
 from tests.support.etl_server import etl_server
 from tests.support.loose_files import write_tree
 from tests.support.ray_here import ray_here
+from tests.support.surviving import assert_kept
 from tests.support.tables import mixed_table, write_table
 
 pytestmark = pytest.mark.ray
@@ -189,6 +190,7 @@ def test_code_runs_on_ray_as_it_does_in_processes_and_is_gone_on_with(root: Path
         spec = parse_spec(whole_spec("code-again", CODE)).spec
         with pytest.raises(JobStoppedError):
             api.run(spec, options=options, job_id="again", stop=stop, on_progress=stop_behind)
+    assert_kept(root / "code-again")
     again = api.resume("again", "code-again", options=options)
     assert files_of(root / "code-again") == files_of(root / "code-local")
     assert again.reactions == local.reactions

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dsort import api
-from dsort.errors import MissingShardError, SpecError, TransformError
+from dsort.errors import MissingShardError, ObjectNotFoundError, SpecError, TransformError
 from dsort.job.layout import manifest_name
 from dsort.options import RunOptions, open_with_settings
 from dsort.settings import Settings, StoreSettings
@@ -128,7 +128,7 @@ def test_an_input_without_a_shard_is_named(root: Path) -> None:
     (root / "empty").mkdir()
     with pytest.raises(MissingShardError, match="no shard of the input empty was found"):
         run_local(root, several("web", "empty"))
-    with pytest.raises(MissingShardError, match="input bucket nowhere does not exist"):
+    with pytest.raises(ObjectNotFoundError, match="input bucket nowhere does not exist"):
         run_local(root, several("web", "nowhere"))
     report = run_local(root, several("web", "empty", missing_shards="ignore"))
     assert report.records == 12

@@ -28,15 +28,15 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("found", ["2.40.0", "2.49.2", "2.51.2", "1.99", "nightly"])
+@pytest.mark.parametrize("found", ["2.40.0", "2.49.2", "2.51.2", "2.55.1", "1.99", "nightly"])
 def test_a_ray_without_tokens_is_refused(found: str) -> None:
     with pytest.raises(WorkerLostError, match=f"Ray {found} is too old") as caught:
         check_ray_version(found)
     assert caught.value.hint is not None
-    assert "pip install 'ray>=2.52'" in caught.value.hint
+    assert "pip install 'ray>=2.56'" in caught.value.hint
 
 
-@pytest.mark.parametrize("found", ["2.52.0", "2.60.0", "2.100.1", "3.0.0.dev0", ""])
+@pytest.mark.parametrize("found", ["2.56.0", "2.60.0", "2.100.1", "3.0.0.dev0", ""])
 def test_a_ray_with_tokens_is_taken(found: str) -> None:
     check_ray_version(found)
 
@@ -65,7 +65,7 @@ def test_nothing_is_started_or_joined_before(tmp_path: Path, options: list[str])
     )
     assert (ended.returncode, ended.stdout) == (5, "")
     assert "error: Ray 2.49.2 is too old" in ended.stderr
-    assert "hint: pip install 'ray>=2.52'" in ended.stderr
+    assert "hint: pip install 'ray>=2.56'" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert list(tmp_path.glob("dsort-ray-*")) == []
 

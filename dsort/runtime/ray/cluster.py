@@ -353,9 +353,9 @@ def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     return mapped or parsed
 
 
-RAY_VERSION_MIN = (2, 52)
-"""The first that refuses who has no token, or a wrong one. Before, whoever reaches a port of a Ray
-has it run what they like."""
+RAY_VERSION_MIN = (2, 56)
+"""The first without a known vulnerability. Before 2.52, Ray ran code for whoever reached one of its
+ports: it had no tokens."""
 
 
 def check_ray_version(found: str = "") -> None:
@@ -368,8 +368,7 @@ def check_ray_version(found: str = "") -> None:
     numbers = re.match(r"(\d+)\.(\d+)", found)
     if numbers is None or tuple(map(int, numbers.groups())) < RAY_VERSION_MIN:
         raise WorkerLostError(
-            f"Ray {found} is too old: it runs code for whoever reaches its ports, and knows no "
-            "tokens",
+            f"Ray {found} is too old: others may have it run their code",
             hint=f"pip install {_required()}, on all nodes of a cluster; without Ray nothing of it "
             "is used",
         )

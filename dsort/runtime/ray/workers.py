@@ -8,12 +8,19 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dsort.errors import DsortError, WorkerLostError
-from dsort.runtime.base import TASK_TRIES_MAX, answer, describe, next_for, next_in_turn
+from dsort.runtime.base import (
+    TASK_TRIES_MAX,
+    FirstFailure,
+    answer,
+    describe,
+    next_for,
+    next_in_turn,
+)
 from dsort.runtime.ray.exchange import RayExchange
 from dsort.runtime.ray.library import LOST_ERRORS, RayError, RayTaskError, ray
 from dsort.runtime.ray.messages import bug, cause, located, node_words
@@ -40,10 +47,11 @@ a node may go with many."""
 @dataclass(frozen=True, slots=True)
 class _Attempt:
     """One try at a task. Its answer has the reference that the task was sent with, so that no
-    answer to an older attempt is taken for it."""
+    answer to an older attempt is taken for it. ``order``: the number of the task."""
 
     task: Task
     tries: int
+    order: int
 
 
 @dataclass(slots=True, eq=False)
@@ -85,6 +93,7 @@ class RayWorkers:
         self._number = number
         self._lost = 0
         self._hosts: list[_Host] = []
+        self._failure = FirstFailure()
         self._asked: dict[Any, _Host] = {}  # by the reference to an answer, at most one a host
         self._chosen: list[_Host] = []  # those that do what not all may do
         self._warnings: dict[str, str] = {}  # reason, by the node that is not reached
@@ -112,12 +121,12 @@ class RayWorkers:
         self, tasks: Iterable[Task], workers_max: int | None
     ) -> Iterator[tuple[Task, TaskDone]]:
         """See :class:`~dsort.runtime.base.Runtime`."""
-        waiting = deque(_Attempt(task, 1) for task in tasks)
-        busy = 0
+        waiting = deque(_Attempt(task, 1, order) for order, task in enumerate(tasks))
+        self._failure = FirstFailure()
         for host in self._hosts:
             host.fetches = -1
-        while waiting or busy:
-            if not busy:
+        while waiting or self._awaited():
+            if not any(host.attempt for host in self._hosts):
                 self.wait()
             for host in self._hosts:
                 if not waiting:
@@ -128,17 +137,24 @@ class RayWorkers:
                     del waiting[at]
                     host.fetches = getattr(host.attempt.task, "next_shard", -1)
                     self._asked[host.actor.do.remote(host.attempt.task)] = host
-                    busy += 1
             reference, heard = self._answered()
             if heard is None:
                 continue
             attempt, heard.attempt = heard.attempt, None
-            busy -= attempt is not None
             done = self._hear(reference, heard, attempt, waiting)
             if isinstance(done, ScratchLost):
                 self._scratch_nodes.lose(done.node)
             if attempt is not None and done is not None:
                 yield attempt.task, done
+            if self._failure.error is not None:
+                waiting = deque(each for each in waiting if self._failure.awaits(each.order))
+        if self._failure.error is not None:
+            raise self._failure.error
+
+    def _awaited(self) -> bool:
+        """Whether a worker does what may still decide how the run ends."""
+        attempts = (host.attempt for host in self._hosts)
+        return any(each is not None and self._failure.awaits(each.order) for each in attempts)
 
     def _next(self, host: _Host, waiting: deque[_Attempt]) -> int:
         """Which task it is to do: of shards that are fetched ahead, or else of its node."""
@@ -207,10 +223,14 @@ class RayWorkers:
                 raise bug(died, str(host)) from died
             self._replace(host, attempt, died)
             if attempt is not None:
-                waiting.append(_Attempt(attempt.task, attempt.tries + 1))
+                waiting.append(replace(attempt, tries=attempt.tries + 1))
             return None
         if error is not None:
-            raise located(error, str(host)) if len(self._scratch_nodes) > 1 else error
+            error = located(error, str(host)) if len(self._scratch_nodes) > 1 else error
+            if attempt is None:
+                raise error
+            self._failure.note(attempt.order, error)
+            return None
         if isinstance(done, Done):
             for scratch_node, reason in done.unreachable:
                 self._warnings.setdefault(node_slot_of(scratch_node), reason)

@@ -1,0 +1,83 @@
+"""What the spec says of what is odd about the members and records of one shard: count, or stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from dsort.data.hashes import any_twice
+from dsort.data.members import MemberKind, MemberTable
+from dsort.data.records import FormedRecords
+from dsort.data.tally import Tally
+from dsort.errors import DuplicateError, StrayMemberError
+from dsort.naming.names import readable
+from dsort.workers.tasks import ReactionRules
+
+__all__ = ["react", "shown_names"]
+
+
+def react(
+    reactions: ReactionRules,
+    shard: str,
+    members: MemberTable,
+    records: FormedRecords,
+    tally: Tally,
+) -> None:
+    """Count what forming the records left out, and stop where the spec says so."""
+    if reactions.stray_members == "abort" or reactions.records_only:
+        _refuse_strays(reactions, shard, members, records)
+    kept = sorted({*records.strays} - {*records.dropped})
+    tally.add("stray_members_kept", len(kept), shown_names(shard, members, kept))
+    tally.add(
+        "stray_members_dropped",
+        len(records.dropped),
+        shown_names(shard, members, records.dropped),
+    )
+    tally.add("non_adjacent_records", records.non_adjacent, [shard])
+    if reactions.duplicated_records == "abort":
+        _refuse_repeated(shard, members, records)
+    elif records.repeated and reactions.duplicated_records is not None:
+        names = shown_names(shard, members, records.repeated)
+        tally.add("duplicated_records", len(records.repeated), names)
+
+
+def shown_names(shard: str, members: MemberTable, rows: Iterable[int]) -> Iterator[str]:
+    """The names of the members ``rows`` as messages and reactions show them."""
+    return (f"{shard}: {readable(members.names[row])}" for row in rows)
+
+
+def _refuse_strays(
+    reactions: ReactionRules, shard: str, members: MemberTable, records: FormedRecords
+) -> None:
+    links = np.flatnonzero(members.kind == MemberKind.SYMLINK).tolist()
+    strays = sorted({*records.strays, *links} - {*records.dropped})
+    if strays and reactions.records_only:
+        raise StrayMemberError(
+            f"shard {shard} has {len(strays)} members that wids and webdataset do not "
+            "count as a sample, so that an index would be wrong; the first is "
+            f"{readable(members.names[strays[0]])}",
+            hint="stray_members: drop leaves them out; or leave out index: wids",
+        )
+    if strays:
+        raise StrayMemberError(
+            f"shard {shard} has {len(strays)} stray members, the first is "
+            f"{readable(members.names[strays[0]])}",
+            hint="stray_members: keep or drop lets the job go on",
+        )
+
+
+def _refuse_repeated(shard: str, members: MemberTable, records: FormedRecords) -> None:
+    """``DuplicateError`` if two members of the shard have one name, wherever they are."""
+    if members.record_of is not None or not any_twice(records.key_hash):
+        return  # members of one name are in records of one key
+    seen = set[bytes]()
+    for row in np.sort(records.member_rows).tolist():
+        name = members.names[row]
+        if name in seen:
+            raise DuplicateError(
+                f"{shard}: {readable(name)} occurs more than once in the shard",
+                hint="without duplicated_records each is in a record of its own, and "
+                "duplicate_keys: rename gives such records keys of their own",
+            )
+        seen.add(name)
