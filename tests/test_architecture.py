@@ -46,13 +46,17 @@ ROOMS = (
     {"data"},
     {"stop_flag"},
     {"html_tables"},
-    {"closing", "installation", "late_methods", "process_end", "retry", "sizes", "tracebacks"},
+    {
+        *("bounds", "closing", "installation", "late_methods", "process_end"),
+        *("retry", "sizes", "tracebacks"),
+    },
     {"errors", "version"},
 )
 """From the top down. A room (a folder, or a module right under ``dsort``) imports lower rooms and
 itself; rooms of one line know nothing of each other."""
 
 PURE = (
+    "bounds",
     "closing",
     "data",
     "expressions",

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from dsort.sizes import parse_size_bytes
-from tests.support.cluster_files import manifests, of_kind, validate, walk
+from tests.support.cluster_files import manifests, namespaces_let_in, of_kind, validate, walk
 
 OBJECTS = list(manifests())
 KINDS = [f"{name}-{each['kind']}" for name, each in OBJECTS]
@@ -86,6 +86,10 @@ def test_workers_get_whole_cpus_and_the_disk_that_scratch_may_take() -> None:
     assert resources["requests"]["memory"] == resources["limits"]["memory"]
     assert resources["requests"]["ephemeral-storage"] == scratch["emptyDir"]["sizeLimit"]
     assert parse_size_bytes(scratch["emptyDir"]["sizeLimit"]) > 0
+
+
+def test_no_pod_of_any_other_namespace_reaches_ray_but_the_operators() -> None:
+    assert namespaces_let_in(of_kind("NetworkPolicy")["spec"]) == ["kuberay-system"]
 
 
 def test_pods_are_covered_by_the_network_policy() -> None:

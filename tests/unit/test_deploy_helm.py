@@ -16,7 +16,14 @@ import yaml
 
 from dsort.service.hosting.handing_over import HAND_OVER_S_MAX
 from dsort.service.server import SHUTDOWN_S_MAX
-from tests.support.cluster_files import locked_versions, parse_command, project, validate, walk
+from tests.support.cluster_files import (
+    locked_versions,
+    namespaces_let_in,
+    parse_command,
+    project,
+    validate,
+    walk,
+)
 from tests.support.deploy_files import DEPLOY, read_text, read_yaml
 
 CHART = DEPLOY / "helm" / "dsort"
@@ -189,6 +196,10 @@ def test_nobody_reaches_ray_but_its_pods_the_service_and_the_operator() -> None:
         [10001],
         [8265],
     ]
+    policy = of_kind("NetworkPolicy", "dsort-ray")["spec"]
+    assert namespaces_let_in(policy) == ["kuberay-system"]
+    values = read_yaml("helm/dsort/values.yaml")
+    assert values["ray"]["operatorNamespace"] == "kuberay-system"
 
 
 def test_the_admin_job_has_no_way_in_by_the_network() -> None:
