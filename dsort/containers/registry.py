@@ -33,6 +33,7 @@ __all__ = [
     "is_called",
     "is_columnar",
     "is_supported",
+    "raw_extension",
     "register",
 ]
 
@@ -192,7 +193,7 @@ def register(container: Container) -> None:
 
 def check_supported(extension: str) -> None:
     """``ValueError`` for a known extension whose container dsort cannot read and write yet."""
-    raw = _raw(extension)
+    raw = raw_extension(extension)
     if raw not in _BUILT_IN and raw not in _registered:
         usable = " ".join(dict.fromkeys((*_BUILT_IN, *_registered)))
         codecs = " ".join(_CODECS)
@@ -213,25 +214,30 @@ def is_supported(name: str) -> bool:
     """Whether ``name`` is that of a shard that dsort can read."""
     extension = archive_extension(name)
     return extension is not None and (
-        _raw(extension) in _BUILT_IN or _raw(extension) in _registered
+        raw_extension(extension) in _BUILT_IN or raw_extension(extension) in _registered
     )
 
 
 def is_called(name: str, extension: str) -> bool:
-    """Whether ``name`` ends in ``extension``, or in what means the same container and codec
-    (``.tgz`` and ``.tar.gz``)."""
+    """Whether ``name`` is that of a shard of ``extension``: of its container and its codec. An
+    extension without a codec covers all of them: ``.jsonl`` covers ``.jsonl.gz``."""
     if name.endswith(extension):
         return True
     own = archive_extension(name)
-    if own is None or _raw(own) != _raw(extension):
+    if own is None or not _is_same_container(raw_extension(own), raw_extension(extension)):
         return False
-    return _codec_maker(own) is _codec_maker(extension)  # that of the other need not be installed
+    wanted = _codec_maker(extension)
+    return wanted is None or _codec_maker(own) is wanted  # the other codec need not be installed
+
+
+def _is_same_container(raw: str, other: str) -> bool:
+    return raw == other or (is_supported(raw) and container_of(raw) == container_of(other))
 
 
 def is_columnar(extension: str) -> bool:
     """Whether shards of ``extension`` hold rows of tables, as its container says. Asked of every
     spec, so it loads none of dsort's own."""
-    raw = _raw(extension)
+    raw = raw_extension(extension)
     if raw in _registered:
         return _registered[raw].is_columnar
     return raw in _COLUMNAR
@@ -241,7 +247,7 @@ def is_columnar(extension: str) -> bool:
 def container_of(name: str) -> Container:
     """The container of the shard ``name``, or of an extension, whatever codec is around it: that of
     the longest suffix that it ends in; tar if there is none."""
-    raw = _raw(name)
+    raw = raw_extension(name)
     known = (*_registered, *_BUILT_IN)
     suffix = max((each for each in known if raw.endswith(each)), key=len, default="")
     if suffix in _registered:
@@ -265,7 +271,7 @@ def _codec_maker(name: str) -> Callable[[], Codec] | None:
     return _CODECS[codec] if codec else None
 
 
-def _raw(name: str) -> str:
+def raw_extension(name: str) -> str:
     """``name`` without the suffix of its codec."""
     extension = archive_extension(name)
     if extension is None:

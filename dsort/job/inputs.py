@@ -97,7 +97,7 @@ def resolve_inputs(
     if not found and reaction is None:
         raise MissingShardError(
             f"no input shard was found in {bucket.uri}{_tried(spec, source, missing)}",
-            hint=_naming_hint(source, own, absent) or _LOOK_HINT,
+            hint=_naming_hint(source, own, absent) or _other_suffixes(passed_over) or _LOOK_HINT,
         )
     tally.add("missing_shards", missing.count, missing.first)
     tally.add("objects_passed_over", passed_over.count, passed_over.first)
@@ -320,6 +320,15 @@ def _naming_hint(source: Source, bucket: Bucket, absent: _SomeNames) -> str:
     if text is None or any(sign in text for sign in "{}@") or archive_extension(text):
         return ""
     return f'a name without a range is one shard; {{"prefix": "{text}"}} takes all that begin so'
+
+
+def _other_suffixes(passed_over: _SomeNames) -> str:
+    """A hint that names the containers of the shards that were passed over; empty if there are
+    none."""
+    suffixes = sorted({archive_extension(name) or "" for name in passed_over.first} - {""})
+    if not suffixes:
+        return ""
+    return f"there are shards that end in {first_few(suffixes)}: set input_extension"
 
 
 def _tried(spec: JobSpec, source: Source, missing: _SomeNames) -> str:

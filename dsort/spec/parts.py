@@ -231,8 +231,9 @@ class SpecFields(Part):
     )
     input_extension: ArchiveExtension = Field(
         default_factory=str,
-        description="The container of the inputs, as a suffix. Default: that of input_format's "
-        "names, else .tar.",
+        description="The container of the inputs, as a suffix. A suffix without a codec covers "
+        "each codec: .jsonl reads .jsonl.gz as well. Default: that of input_format's names, else "
+        ".tar.",
         examples=[".tar"],
     )
     key_field: str = Field(

@@ -40,7 +40,7 @@ def root(tmp_path: Path) -> Path:
         (tmp_path / "in" / f"in-{number}.tar").write_bytes(b"".join(parts) + END)
     (tmp_path / "in" / "torn.tar").write_bytes(b"torn")
     for number in range(15):
-        (tmp_path / "in" / f"other-{number:02d}.tgz").write_bytes(b"")
+        (tmp_path / "in" / f"other-{number:02d}.zip").write_bytes(b"")
     return tmp_path
 
 
@@ -69,7 +69,7 @@ def test_every_name_is_there_and_counts_add_up(root: Path, duplicates: str) -> N
     assert len(named["stray_members_dropped"]) == SHARDS * KEYS
     assert len(named["unsafe_names_renamed"]) == SHARDS * KEYS
     assert [line["name"] for line in named["objects_passed_over"]] == [
-        f"other-{number:02d}.tgz" for number in range(15)
+        f"other-{number:02d}.zip" for number in range(15)
     ]
     settled = [kind for kind in counted if kind.startswith("duplicate_keys")]
     if duplicates == "ignore":

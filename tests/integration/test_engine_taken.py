@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("workers_here")
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     write_shards(tmp_path / "in", {"a.tar": shard_of("a"), "sub/b.tar": shard_of("b")})
-    for name in ("a.tar.gz", "sub/b.tgz", "README"):
+    for name in ("a.zip", "sub/b.zip", "README"):
         (tmp_path / "in" / name).write_bytes(b"other")
     return tmp_path
 
@@ -32,9 +32,9 @@ def root(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("inputs", "passed_over"),
     [
-        ({}, ["README", "a.tar.gz", "sub/b.tgz"]),
-        ({"prefix": "sub/"}, ["sub/b.tgz"]),
-        ({"glob": "a*"}, ["a.tar.gz"]),
+        ({}, ["README", "a.zip", "sub/b.zip"]),
+        ({"prefix": "sub/"}, ["sub/b.zip"]),
+        ({"glob": "a*"}, ["a.zip"]),
         ({"glob": "*.tar"}, []),
         ({"objnames": ["a.tar"]}, []),
         ({"template": "a"}, []),

@@ -98,13 +98,16 @@ def test_a_name_says_what_its_shard_is_and_what_is_around_it(
         ("a.tar.gz", ".tgz", True),
         ("a.tgz", ".tar.gz", True),
         ("a.tar.zstd", ".tar.zst", True),
-        ("a.tgz", ".tar", False),
+        ("a.tgz", ".tar", True),
+        ("a.jsonl.gz", ".jsonl", True),
+        ("a.ndjson.zst", ".jsonl", True),
+        ("a.txt", ".jsonl", False),
         ("a.tar", ".tgz", False),
         ("a.jsonl.gz", ".tgz", False),
         ("a.gz", ".tgz", False),
     ],
 )
-def test_two_suffixes_of_one_container_and_codec_mean_the_same(
+def test_an_extension_covers_each_codec_unless_it_names_one(
     name: str, extension: str, expected: bool
 ) -> None:
     assert is_called(name, extension) == expected
