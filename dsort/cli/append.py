@@ -41,12 +41,12 @@ _Template = Annotated[
         "--template", metavar="TEMPLATE", help="Which shards of SRC go in.  [default: all]"
     ),
 ]
-_OutputFormat = Annotated[
+_Names = Annotated[
     str | None,
     typer.Option(
-        "--output-format",
+        "--names",
         metavar="TEMPLATE",
-        help="What the new shards are called.  [default: the names of DATASET go on]",
+        help="The names of the new shards.  [default: as in DATASET, numbered on]",
     ),
 ]
 _DuplicateKeys = Annotated[
@@ -75,7 +75,7 @@ def append(
     dataset: Dataset,
     src: _NewShards,
     template: _Template = None,
-    output_format: _OutputFormat = None,
+    names: _Names = None,
     duplicate_keys: _DuplicateKeys = None,
     bucket: options.JobBucket = None,
     root: options.Root = None,
@@ -108,7 +108,7 @@ def append(
             _source(src),
             place=found.bucket_uri,
             template=template,
-            output_format=output_format,
+            output_format=names,
             duplicate_keys=duplicate_keys,
             options=as_given,
             on_event=reporter,

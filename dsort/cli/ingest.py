@@ -13,15 +13,15 @@ import typer
 
 from dsort.cli import options
 from dsort.cli.find import bucket_uri
-from dsort.cli.made_spec import run_made_spec
-from dsort.cli.run import run_options
+from dsort.cli.made_spec import MadeJob, run_made_spec
+from dsort.cli.output_shards import OutputShards
+from dsort.cli.remote import is_remote
+from dsort.cli.seeds import Seed, shuffle_with
 from dsort.errors import DsortError, SpecError, SpecProblem
 
 __all__ = ["ingest"]
 
-NAMES = "shard-{n:06d}"
-SIZE = "1GB"
-_TEMPLATE = re.compile(r"[%{@]")
+_TEMPLATE = re.compile(r"%[0-9]*d|[{}]")
 _FIELD = re.compile(r"\bingest\.(layout|key|dots|unusable): (\w+)")
 _NAMED = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_-]*)=(.+)", re.DOTALL)
 
@@ -72,8 +72,9 @@ class LooseFiles:
         typer.Option(help="What becomes of files that can be no members, as without extension."),
     ] = "abort"
 
-    def fields(self) -> dict[str, object]:
-        """``ingest`` of a spec."""
+    def fields(self, *, local: bool) -> dict[str, object]:
+        """``ingest`` of a spec. ``local``: paths are relative to the current directory."""
+        located = _location if local else str
         extensions = [text.removeprefix(".") for text in self.extensions or ()]
         given = {
             "layout": self.layout,
@@ -82,91 +83,55 @@ class LooseFiles:
             "dots": self.dots,
             "archives": self.archives,
             "extensions": extensions,
-            "recipe": _location(self.recipe),
+            "recipe": self.recipe and located(self.recipe),
             "pipes": self.pipes,
-            "class_map": _location(self.class_map),
+            "class_map": self.class_map and located(self.class_map),
             "unusable": self.unusable,
         }
         return {name: value for name, value in given.items() if value}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShuffledShards:
-    """What shards hold, and in which order."""
-
-    shard_size: Annotated[
-        str | None, typer.Option(metavar="SIZE", help=f"Payload of a shard. Default: {SIZE}.")
-    ] = None
-    shard_records: Annotated[
-        int | None, typer.Option(metavar="N", help="Records of a shard.", min=1)
-    ] = None
-    seed: Annotated[str | None, typer.Option(metavar="SEED", help="Of the shuffle.")] = None
-    sort: Annotated[
-        bool, typer.Option("--sort", help="In the order of keys, and not shuffled.")
-    ] = False
-
-    def fields(self) -> dict[str, object]:
-        """The fields of a spec."""
-        order = {"kind": "alphanumeric"} if self.sort else {"kind": "shuffle", "seed": self.seed}
-        order = {name: value for name, value in order.items() if value is not None}
-        given = {"output_shard_size": self.shard_size, "output_shard_records": self.shard_records}
-        given = {name: value for name, value in given.items() if value is not None}
-        return {"algorithm": order, **(given or {"output_shard_size": SIZE})}
-
-
 @options.grouped
 def ingest(
+    context: typer.Context,
     places: Annotated[
         list[str],
         typer.Argument(
             metavar="SRC... DST",
-            help="Trees of files, each as PATH or NAME=PATH, and where shards go: a bucket, or "
-            "BUCKET/TEMPLATE.",
+            help="Trees of files, each as PATH or NAME=PATH, and the bucket for the shards.",
         ),
     ],
-    root: options.Root = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan, but write nothing.")] = False,
-    overwrite: options.Overwrite = False,
+    seed: Seed = None,
+    sort: Annotated[bool, typer.Option("--sort", help="Sort by key; do not shuffle.")] = False,
     *,
     files: LooseFiles,
-    shards: ShuffledShards,
-    run: options.RunArguments,
-    progress: options.ProgressOption = "auto",
-    as_json: options.AsJson = False,
-    verbose: options.Verbose = False,
-    debug: options.Debug = False,
+    shards: OutputShards,
+    how: MadeJob,
 ) -> None:
     """Make shuffled shards of loose files, each file a member of one record.
 
     \b
     Examples:
       dsort ingest ./imagenet/train s3://data/train --layout folders
-      dsort ingest images=./jpg labels=./txt "shards/pets-%05d.tar" \\
+      dsort ingest photos shards --split train=0.9,val=0.1
+      dsort ingest images=./jpg labels=./txt pets --names "pets-%05d.tar" \\
           --shard-records 1000
     """
-    if len(places) < 2:
+    *sources, dst = places
+    if not sources:
         raise SpecError("there is a SRC, but no DST", hint="dsort ingest SRC... DST")
-    bucket, names = _destination(places[-1])
+    if _TEMPLATE.search(dst):
+        hint = "name the bucket as DST, and the shards with --names"
+        raise SpecError([SpecProblem("DST", f"{dst} is a template of names", hint)])
     fields: dict[str, Any] = {
-        **_sources(places[:-1]),
-        "output_bck": bucket_uri(bucket),
-        "output_format": names,
-        "ingest": files.fields(),
-        **shards.fields(),
+        **_sources(sources),
+        "output_bck": bucket_uri(dst),
+        **shards.fields(dst),
+        "ingest": files.fields(local=not is_remote(context)),
+        "algorithm": {"kind": "alphanumeric"} if sort else shuffle_with(seed),
     }
-    as_given = run_options(run, root=root, overwrite=overwrite)
     with _hinting_at_options():
-        run_made_spec(
-            fields,
-            None,
-            None,
-            as_given,
-            overwrite=overwrite,
-            verbose=verbose,
-            dry_run=dry_run,
-            progress=progress,
-            as_json=as_json,
-        )
+        run_made_spec(context, fields, how)
 
 
 @contextmanager
@@ -179,19 +144,9 @@ def _hinting_at_options() -> Iterator[None]:
         raise
 
 
-def _location(text: str | None) -> str | None:
+def _location(text: str) -> str:
     """A path from here, or a URL."""
-    return text if text is None or "://" in text else str(Path(text).absolute())
-
-
-def _destination(text: str) -> tuple[str, str]:
-    """(bucket, template of names) of where shards go."""
-    bucket, slash, last = text.rpartition("/")
-    if not _TEMPLATE.search(last):
-        return text, NAMES
-    if not slash:
-        raise SpecError([SpecProblem("DST", f"{text} names no bucket", "write BUCKET/TEMPLATE")])
-    return bucket or "/", last
+    return text if "://" in text else str(Path(text).absolute())
 
 
 def _sources(texts: list[str]) -> dict[str, object]:

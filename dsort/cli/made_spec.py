@@ -1,43 +1,84 @@
-"""Runs the spec that a verb makes of its options: ``convert``, ``ingest``, ``transform``."""
+"""Runs, plans, prints or submits the spec that a verb makes of its options."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+import typer
+
+from dsort.cli import options, output
 from dsort.cli.plan import show_plan
 from dsort.cli.progress import ProgressStyle, make_reporter
-from dsort.cli.remote import write_report
-from dsort.cli.run import read_spec, show_spec
+from dsort.cli.remote import Submission, is_remote, submit, write_report
+from dsort.cli.run import read_spec, run_options, show_spec
 from dsort.cli.stopping import stoppable
-from dsort.options import RunOptions
 
-__all__ = ["run_made_spec"]
+__all__ = ["MadeJob", "run_made_spec"]
 
 
-def run_made_spec(
-    fields: Mapping[str, object],
-    src: str | None,
-    dst: str | None,
-    how: RunOptions,
-    *,
-    overwrite: bool,
-    verbose: bool,
-    dry_run: bool,
-    progress: ProgressStyle,
-    as_json: bool,
-) -> None:
-    """Run the job, or with ``dry_run`` plan it, and put on stdout what came of it."""
-    with make_reporter(progress) as reporter:
-        flags = {"overwrite": overwrite}
-        spec = read_spec(json.dumps(fields), src, dst, warn=reporter.warn, flags=flags)
-        if verbose:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeJob(options.RunArguments):
+    """The options of each verb that makes a spec: where and how the job runs."""
+
+    root: options.Root = None
+    overwrite: options.Overwrite = False
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read and plan, but write nothing.")
+    ] = False
+    print_spec: Annotated[
+        bool,
+        typer.Option(
+            "--print-spec", help="Print the job spec as YAML, for `dsort start -f`; run nothing."
+        ),
+    ] = False
+    progress: options.ProgressOption = "auto"
+    as_json: options.AsJson = False
+    verbose: options.Verbose = False
+    wait: options.WaitOption = False
+    priority: options.Priority = 0
+    labels: options.Labels = None
+    server: options.Server = None
+    token_file: options.TokenFile = None
+    local: options.Local = False
+    debug: options.Debug = False
+
+
+def run_made_spec(context: typer.Context, fields: Mapping[str, Any], how: MadeJob) -> None:
+    """Run the job that ``fields`` describe, here or at a service, and put its report on stdout."""
+    if how.overwrite:
+        fields = {**fields, "overwrite": True}
+    if how.print_spec:
+        _print_spec(fields, as_json=how.as_json)
+        return
+    style: ProgressStyle = how.progress
+    if is_remote(context):
+        asked = Submission(fields, how.priority, how.labels or (), how.dry_run)
+        submit(
+            context, asked, wait=how.wait, progress=style, as_json=how.as_json, verbose=how.verbose
+        )
+        return
+    as_given = run_options(how, root=how.root, overwrite=how.overwrite)
+    with make_reporter(style) as reporter:
+        spec = read_spec(json.dumps(fields), None, None, warn=reporter.warn)
+        if how.verbose:
             show_spec(spec)
-        if dry_run:
-            show_plan(spec, how, reporter, as_json=as_json)
+        if how.dry_run:
+            show_plan(spec, as_given, reporter, as_json=how.as_json)
             return
         from dsort import api
 
         with stoppable(reporter) as stop:
-            report = api.run(spec, options=how, on_event=reporter, stop=stop)
-    write_report(report, as_json=as_json)
+            report = api.run(spec, options=as_given, on_event=reporter, stop=stop)
+    write_report(report, as_json=how.as_json, beside_shard=spec.output_bck.is_stream)
+
+
+def _print_spec(fields: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        output.write_json(dict(fields))
+        return
+    import yaml
+
+    output.write(yaml.safe_dump(dict(fields), sort_keys=False, allow_unicode=True).rstrip("\n"))

@@ -46,8 +46,7 @@ def dsort(
     \b
     Try it:
       dsort gen-shards "images/samples-{00..18}.tar" --fcount 100
-      dsort start images shuffled -f '{"output_format": "shuffled-%d",
-          "output_shard_size": "100KB", "algorithm": {"kind": "shuffle"}}'
+      dsort shuffle images shuffled --shard-size 100KB
       dsort ls shuffled
     """
     if version:
@@ -76,6 +75,9 @@ class _Verb(NamedTuple):
 
 
 _VERBS: Final = (
+    _Verb("shuffle", "reorder:shuffle", "Shuffle the records of a bucket into new shards."),
+    _Verb("sort", "reorder:sort", "Sort the records of a bucket into new shards."),
+    _Verb("reshard", "reorder:reshard", "Write records into shards of another size."),
     _Verb("start", "start:start", "Run a job: shuffle, sort or reshard a bucket."),
     _Verb("plan", "plan:plan", "Show what a job would do; write nothing."),
     _Verb("convert", "convert:convert", "Write shards as shards of another container."),

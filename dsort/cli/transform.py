@@ -11,11 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from dsort.cli import options
-from dsort.cli.convert import inputs_of, suffix_of
 from dsort.cli.find import bucket_uri
-from dsort.cli.made_spec import run_made_spec
-from dsort.cli.remote import Submission, is_remote, submit
-from dsort.cli.run import run_options
+from dsort.cli.input_shards import From, find_inputs, suffix_of
+from dsort.cli.made_spec import MadeJob, run_made_spec
+from dsort.cli.remote import is_remote
 from dsort.errors import SpecError, SpecProblem
 
 __all__ = ["Change", "InputShards", "read_definition", "transform"]
@@ -90,25 +89,17 @@ class InputShards:
             metavar="TEMPLATE", help="Only these shards: train-{000..099}.", show_default=False
         ),
     ] = None
-    source: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="EXT",
-            help="What to read, as a suffix.  [default: what is in SRC; at a service .tar]",
-            show_default=False,
-        ),
-    ] = None
+    source: From = None
 
-    def fields(self, src: str, root: Path | None, *, local: bool) -> dict[str, Any]:
+    def fields(self, context: typer.Context, src: str, root: Path | None) -> dict[str, Any]:
         """The fields of a spec."""
         fields: dict[str, Any] = {}
         if self.template is not None:
             fields["input_format"] = {"template": self.template}
         if self.source is not None:
             fields["input_extension"] = suffix_of(self.source)
-        elif self.template is None and local:
-            fields["input_extension"], _ = inputs_of(src, None, root)
+        elif self.template is None:
+            fields["input_extension"], _ = find_inputs(context, src, None, root)
         return fields
 
 
@@ -119,21 +110,10 @@ def transform(
     dst: Annotated[
         str | None, typer.Argument(metavar="DST", help="The bucket to write.", show_default=False)
     ] = None,
-    root: options.Root = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan, but write nothing.")] = False,
-    overwrite: options.Overwrite = False,
     *,
     change: Change,
     shards: InputShards,
-    run: options.RunArguments,
-    progress: options.ProgressOption = "auto",
-    wait: options.WaitOption = False,
-    priority: options.Priority = 0,
-    labels: options.Labels = None,
-    as_json: options.AsJson = False,
-    verbose: options.Verbose = False,
-    service: options.ServiceOrHere,
-    debug: options.Debug = False,
+    how: MadeJob,
 ) -> None:
     """Change the records of a bucket. Each shard becomes one shard of the same name in DST.
 
@@ -152,32 +132,15 @@ def transform(
         raise SpecError(
             [SpecProblem("DST", "is missing", "shards keep their names: name a bucket")]
         )
-    remote = is_remote(context)
     fields: dict[str, Any] = {
         "input_bck": bucket_uri(src),
         "output_bck": bucket_uri(dst),
         "keep_shards": True,
         "algorithm": {"kind": "none"},
-        "transform": change.steps(local=not remote),
-        **shards.fields(src, root, local=not remote),
+        "transform": change.steps(local=not is_remote(context)),
+        **shards.fields(context, src, how.root),
     }
-    flags = {"overwrite": overwrite}
-    if remote:
-        asked = Submission({**fields, **flags}, priority, labels or (), dry_run)
-        submit(context, asked, wait=wait, progress=progress, as_json=as_json, verbose=verbose)
-        return
-    as_given = run_options(run, root=root, overwrite=overwrite)
-    run_made_spec(
-        fields,
-        src,
-        dst,
-        as_given,
-        overwrite=overwrite,
-        verbose=verbose,
-        dry_run=dry_run,
-        progress=progress,
-        as_json=as_json,
-    )
+    run_made_spec(context, fields, how)
 
 
 def read_definition(source: str, *, local: bool) -> dict[str, Any]:

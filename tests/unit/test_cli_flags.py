@@ -28,6 +28,10 @@ GIVEN = [
     (("ingest", "in", "out", "--shard-size", "big"), "--shard-size: "),
     (("ingest", "in", "out", "--key-pattern", "("), "--key-pattern: "),
     (("transform", "in", "out", "--use", "nothing"), "--use: "),
+    (("shuffle", "in", "out", "--split", "train=0.9,val=0.9"), "--split: "),
+    (("shuffle", "in", "out", "--filter", "key <"), "--filter: "),
+    (("reshard", "in", "out", "--shards", "3", "--shard-size", "1MB"), "--shards: "),
+    (("sort", "in", "out", "--by", "member:.cls:integer"), "--by: "),
 ]
 
 
@@ -58,13 +62,17 @@ def test_a_warning_names_the_option_that_was_typed(cli: CommandLine, tmp_path: P
 NO_FIELDS = {
     *("as_json", "debug", "verbose", "progress", "dry_run", "wait", "priority", "labels", "server"),
     *("token_file", "local", "root", "spec", "help", "file", "run_code", "dataset", "bucket"),
+    "print_spec",
     *("workers", "bandwidth_max", "scratch", "move", "places", "keys"),
     *("ray", "ray_address", "ray_resources", "ray_labels"),
 }
 """Parameters that set no field of a spec: errors about them name them already."""
 
 
-@pytest.mark.parametrize("verb", ["start", "convert", "ingest", "transform", "append", "remove"])
+@pytest.mark.parametrize(
+    "verb",
+    ["shuffle", "sort", "reshard", "start", "convert", "ingest", "transform", "append", "remove"],
+)
 def test_every_option_of_a_verb_that_makes_a_job_is_known(verb: str) -> None:
     (found,) = [each for each in _VERBS if each.name == verb]
     app = typer.Typer(add_completion=False)

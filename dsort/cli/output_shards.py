@@ -1,0 +1,85 @@
+"""The names, sizes and splits of the shards that a verb writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from dsort.errors import SpecError, SpecProblem
+
+__all__ = ["NAMES", "OutputShards"]
+
+NAMES = "shard-%06d"
+SHARD_SIZE = "1GB"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputShards:
+    """The options of each verb that writes shards of its own names and sizes."""
+
+    names: Annotated[
+        str, typer.Option("--names", metavar="TEMPLATE", help="The names of output shards.")
+    ] = NAMES
+    shard_size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help=f"An output shard closes at so many bytes of payload.  [default: {SHARD_SIZE}]",
+            show_default=False,
+        ),
+    ] = None
+    shard_records: Annotated[
+        int | None, typer.Option(metavar="N", help="Records of an output shard.", min=1)
+    ] = None
+    shards: Annotated[
+        int | None, typer.Option("--shards", metavar="N", help="Number of output shards.", min=1)
+    ] = None
+    split: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=PART,...",
+            help="Split the records, as in train=0.9,val=0.1: into DST/train and DST/val.",
+            show_default=False,
+        ),
+    ] = None
+
+    def fields(self, dst: str, *, count: int | None = None) -> dict[str, Any]:
+        """The fields of a spec. ``count``: the number of shards in place of a size, where no option
+        sets either. A shard on standard output has no name."""
+        sizes = {
+            "output_shard_size": self.shard_size,
+            "output_shard_records": self.shard_records,
+            "output_shard_count": self.shards,
+        }
+        ends = {field: value for field, value in sizes.items() if value is not None}
+        if not ends and dst != "-":
+            ends = (
+                {"output_shard_size": SHARD_SIZE}
+                if count is None
+                else {"output_shard_count": count}
+            )
+        named = {} if dst == "-" and self.names == NAMES else {"output_format": self.names}
+        if self.split is None:
+            return {**named, **ends}
+        if "{split}" not in self.names:
+            named["output_format"] = f"{{split}}/{self.names}"
+        return {**named, **ends, "outputs": _splits(self.split)}
+
+
+def _splits(text: str) -> list[dict[str, object]]:
+    """The ``outputs`` of a spec that ``train=0.9,val=0.1`` means."""
+    found: list[dict[str, object]] = []
+    for part in text.split(","):
+        name, equals, fraction = (each.strip() for each in part.partition("="))
+        try:
+            found.append({"name": name, "fraction": float(fraction)})
+        except ValueError:
+            equals = ""
+        if not (name and equals):
+            problem = SpecProblem(
+                "--split", f"{part.strip()!r} is no NAME=PART", "train=0.9,val=0.1"
+            )
+            raise SpecError([problem])
+    return found

@@ -1,0 +1,181 @@
+"""``dsort shuffle``, ``dsort sort`` and ``dsort reshard``: one job each, from options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import typer
+
+from dsort.cli import options
+from dsort.cli.find import bucket_uri
+from dsort.cli.input_shards import From, find_inputs, suffix_of
+from dsort.cli.made_spec import MadeJob, run_made_spec
+from dsort.cli.output_shards import OutputShards
+from dsort.cli.seeds import Seed, shuffle_with
+from dsort.errors import SpecError, SpecProblem
+
+__all__ = ["reshard", "shuffle", "sort"]
+
+Source = Annotated[
+    str, typer.Argument(metavar="SRC", help="The bucket to read.", show_default=False)
+]
+Destination = Annotated[
+    str, typer.Argument(metavar="DST", help="The bucket to write.", show_default=False)
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """Which records go in, and the containers that hold them."""
+
+    filter: Annotated[
+        str | None,
+        typer.Option(
+            metavar="EXPR",
+            help="Keep the records of which this expression is true, as in 'has(\"jpg\")'.",
+            show_default=False,
+        ),
+    ] = None
+    dedup: Annotated[
+        Literal["key", "content"] | None,
+        typer.Option(help="Keep one of the records with equal keys, or with equal content."),
+    ] = None
+    source: From = None
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="EXT",
+            help="The container to write, as a suffix.  [default: as SRC]",
+            show_default=False,
+        ),
+    ] = None
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of a spec."""
+        fields: dict[str, Any] = {}
+        if self.to is not None:
+            fields["output_extension"] = suffix_of(self.to)
+        if self.filter is not None:
+            fields["transform"] = {"steps": [{"filter": self.filter}]}
+        if self.dedup is not None:
+            fields["deduplicate"] = {"by": self.dedup}
+        return fields
+
+
+@options.grouped
+def shuffle(
+    context: typer.Context,
+    src: Source,
+    dst: Destination,
+    seed: Seed = None,
+    *,
+    shards: OutputShards,
+    records: Records,
+    how: MadeJob,
+) -> None:
+    """Shuffle all records of a bucket into new shards.
+
+    \b
+    Examples:
+      dsort shuffle images shuffled
+      dsort shuffle s3://raw/images s3://train/images --shard-size 1GB --seed 42
+      dsort shuffle images splits --split train=0.9,val=0.1
+    """
+    _reorder(context, src, dst, shuffle_with(seed), shards, records, how)
+
+
+@options.grouped
+def sort(
+    context: typer.Context,
+    src: Source,
+    dst: Destination,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--by",
+            metavar="KEY",
+            help="key, member:.EXT:TYPE or member:.EXT:FIELD:TYPE of a JSON member; TYPE is int, "
+            "float or string. May be repeated: the first KEY counts most.  [default: key]",
+            show_default=False,
+        ),
+    ] = None,
+    reverse: Annotated[bool, typer.Option("--reverse", help="The largest first.")] = False,
+    *,
+    shards: OutputShards,
+    records: Records,
+    how: MadeJob,
+) -> None:
+    """Sort all records of a bucket into new shards.
+
+    \b
+    Examples:
+      dsort sort images sorted
+      dsort sort images by-class --by member:.cls:int
+      dsort sort images by-score --by member:.json:meta.score:float --reverse
+    """
+    keys = [_sort_key(text, reverse=reverse) for text in by or ["key"]]
+    algorithm = keys[0] if len(keys) == 1 else {"kind": "keys", "keys": keys}
+    _reorder(context, src, dst, algorithm, shards, records, how)
+
+
+@options.grouped
+def reshard(
+    context: typer.Context,
+    src: Source,
+    dst: Destination,
+    *,
+    shards: OutputShards,
+    records: Records,
+    how: MadeJob,
+) -> None:
+    """Write the records of a bucket into shards of another size, in the same order.
+
+    \b
+    Examples:
+      dsort reshard images larger --shard-size 1GB
+      dsort reshard images eight --shards 8
+    """
+    _reorder(context, src, dst, {"kind": "none"}, shards, records, how)
+
+
+def _reorder(
+    context: typer.Context,
+    src: str,
+    dst: str,
+    algorithm: dict[str, Any],
+    shards: OutputShards,
+    records: Records,
+    how: MadeJob,
+) -> None:
+    extension, _ = find_inputs(context, src, records.source, how.root)
+    fields = {
+        "input_bck": bucket_uri(src),
+        "input_extension": extension,
+        "output_bck": bucket_uri(dst),
+        **shards.fields(dst),
+        "algorithm": algorithm,
+        **records.fields(),
+    }
+    run_made_spec(context, fields, how)
+
+
+def _sort_key(text: str, *, reverse: bool) -> dict[str, Any]:
+    """The algorithm of a spec that a ``--by`` means."""
+    order = {"decreasing": True} if reverse else {}
+    what, *rest = text.split(":")
+    if what == "key" and not rest:
+        return {"kind": "alphanumeric", **order}
+    if what == "member" and len(rest) in (2, 3):
+        extension, *field, content_type = rest
+        named = {"json_field": field[0]} if field else {}
+        return {
+            "kind": "content",
+            "extension": suffix_of(extension),
+            "content_key_type": content_type,
+            **named,
+            **order,
+        }
+    hint = "key, member:.cls:int, or member:.json:meta.score:float"
+    raise SpecError([SpecProblem("--by", f"{text!r} is no sort key", hint)])

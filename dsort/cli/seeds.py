@@ -1,0 +1,32 @@
+"""The seed of a verb that shuffles: the one that was given, or a random one that is printed."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Annotated
+
+import typer
+
+from dsort.cli import output
+
+__all__ = ["Seed", "shuffle_with"]
+
+SEEDS = 2**32
+
+Seed = Annotated[
+    str | None,
+    typer.Option(
+        "--seed",
+        metavar="SEED",
+        help="The same seed gives the same order.  [default: a random one, printed]",
+        show_default=False,
+    ),
+]
+
+
+def shuffle_with(seed: str | None) -> dict[str, str]:
+    """The ``algorithm`` of a spec that shuffles with ``seed``."""
+    if seed is None:
+        seed = str(secrets.randbelow(SEEDS))
+        output.inform(f"seed {seed} (--seed {seed} gives this order again)")
+    return {"kind": "shuffle", "seed": seed}
