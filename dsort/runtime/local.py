@@ -86,6 +86,7 @@ class LocalRuntime:
         self._started = 0
         self._lost = 0
         self._tickets = 0
+        self._before = 0  # tickets of earlier runs: their answers are dropped
         self._failure = FirstFailure()
         for _ in range(workers):
             try:
@@ -154,6 +155,7 @@ class LocalRuntime:
         """See :class:`~dsort.runtime.base.Runtime`."""
         rest, waiting = iter(tasks), deque[_Ticket]()
         most, self._failure = AHEAD_A_WORKER * len(self._hosts), FirstFailure()
+        self._before = self._tickets
         with selectors.DefaultSelector() as selector:
             selector.register(self._stop, selectors.EVENT_READ)
             for at, host in enumerate(self._hosts):
@@ -161,7 +163,7 @@ class LocalRuntime:
             while True:
                 self._fill(waiting, rest, most)
                 busy = (each.task for each in self._hosts if each.task is not None)
-                if not waiting and not any(self._failure.awaits(each.order) for each in busy):
+                if not waiting and not any(self._awaits(each) for each in busy):
                     if self._failure.error is not None:
                         raise self._failure.error
                     return
@@ -194,6 +196,10 @@ class LocalRuntime:
     def _scratch(self) -> IndexStore:
         assert self._store is not None, "the job has started"
         return self._store
+
+    def _awaits(self, ticket: _Ticket) -> bool:
+        """Whether the answer to ``ticket`` may still decide how the run ends."""
+        return ticket.order > self._before and self._failure.awaits(ticket.order)
 
     def _ticket(self, task: Task, tries: int, order: int = 0) -> _Ticket:
         self._tickets += 1
@@ -290,7 +296,7 @@ class LocalRuntime:
             self._replace(at, doing)
             self._await_ready(at)
             selector.register(self._hosts[at].link, selectors.EVENT_READ, at)
-            if ticket is None:
+            if ticket is None or ticket.order <= self._before:
                 return None
             if ticket.tries >= TASK_TRIES_MAX:
                 raise WorkerLostError(
@@ -303,6 +309,8 @@ class LocalRuntime:
         assert ticket is not None, "only busy workers answer"
         assert number == ticket.number, "one task at a time"
         host.task = None
+        if ticket.order <= self._before:
+            return None
         if error is not None:
             self._failure.note(ticket.order, error)
             return None

@@ -280,6 +280,45 @@ class OneRuntimeSuite:
         assert not (work.directory / "never").exists()
         assert done_shards(list(runtime.run(work.tasks(2)))) == [0, 1]
 
+    def test_an_answer_to_a_task_of_a_failed_run_is_dropped(
+        self, runtime: Runtime, work: Work
+    ) -> None:
+        bucket = Path(work.setup.inputs[0].ref.path)
+        bad = []
+        for number, task in enumerate(work.tasks(2)):
+            (bucket / f"bad-{number}.tar").write_bytes(b"no header" * 100)
+            info = LocalBucket(bucket).stat(f"bad-{number}.tar")
+            named = replace(task, name=info.name, size_bytes=info.size_bytes, etag=info.etag)
+            bad.append(work.blocked(named, f"-bad-{number}"))
+
+        def open_gate(mark: str) -> None:
+            with (work.directory / f"released-{mark}").open("w"):
+                pass
+
+        def fail_the_first() -> None:
+            for number in range(2):
+                (work.directory / f"reached-bad-{number}").read_bytes()
+            open_gate("bad-0")
+
+        def answer_late() -> None:
+            (work.directory / "reached-0").read_bytes()
+            open_gate("bad-1")
+            (work.directory / "reached-1").read_bytes()  # by the worker that has answered
+            open_gate("0")
+            open_gate("1")
+
+        waits = threading.Thread(target=fail_the_first)
+        waits.start()
+        with pytest.raises(CorruptShardError) as caught:
+            list(runtime.run(bad))
+        waits.join()
+        assert caught.value.shard == "bad-0.tar"
+        tasks = [work.blocked(task, f"-{number}") for number, task in enumerate(work.tasks(2))]
+        waits = threading.Thread(target=answer_late)
+        waits.start()
+        assert done_shards(list(runtime.run(tasks))) == [0, 1]
+        waits.join()
+
     def test_workers_work_at_the_same_time_and_answers_come_at_once(
         self, runtime: Runtime, work: Work
     ) -> None:

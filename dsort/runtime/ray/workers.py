@@ -47,11 +47,13 @@ a node may go with many."""
 @dataclass(frozen=True, slots=True)
 class _Attempt:
     """One try at a task. Its answer has the reference that the task was sent with, so that no
-    answer to an older attempt is taken for it. ``order``: the number of the task."""
+    answer to an older attempt is taken for it. ``order``: the number of the task; ``failure``:
+    that of its run, which may have ended before the answer comes."""
 
     task: Task
     tries: int
     order: int
+    failure: FirstFailure
 
 
 @dataclass(slots=True, eq=False)
@@ -121,8 +123,8 @@ class RayWorkers:
         self, tasks: Iterable[Task], workers_max: int | None
     ) -> Iterator[tuple[Task, TaskDone]]:
         """See :class:`~dsort.runtime.base.Runtime`."""
-        waiting = deque(_Attempt(task, 1, order) for order, task in enumerate(tasks))
-        self._failure = FirstFailure()
+        self._failure = failure = FirstFailure()
+        waiting = deque(_Attempt(task, 1, order, failure) for order, task in enumerate(tasks))
         for host in self._hosts:
             host.fetches = -1
         while waiting or self._awaited():
@@ -144,7 +146,7 @@ class RayWorkers:
             done = self._hear(reference, heard, attempt, waiting)
             if isinstance(done, ScratchLost):
                 self._scratch_nodes.lose(done.node)
-            if attempt is not None and done is not None:
+            if attempt is not None and attempt.failure is failure and done is not None:
                 yield attempt.task, done
             if self._failure.error is not None:
                 waiting = deque(each for each in waiting if self._failure.awaits(each.order))
@@ -154,7 +156,12 @@ class RayWorkers:
     def _awaited(self) -> bool:
         """Whether a worker does what may still decide how the run ends."""
         attempts = (host.attempt for host in self._hosts)
-        return any(each is not None and self._failure.awaits(each.order) for each in attempts)
+        return any(
+            each is not None
+            and each.failure is self._failure
+            and self._failure.awaits(each.order)
+            for each in attempts
+        )
 
     def _next(self, host: _Host, waiting: deque[_Attempt]) -> int:
         """Which task it is to do: of shards that are fetched ahead, or else of its node."""
@@ -222,14 +229,14 @@ class RayWorkers:
             if raised or getattr(died, "actor_init_failed", False):
                 raise bug(died, str(host)) from died
             self._replace(host, attempt, died)
-            if attempt is not None:
+            if attempt is not None and attempt.failure is self._failure:
                 waiting.append(replace(attempt, tries=attempt.tries + 1))
             return None
         if error is not None:
             error = located(error, str(host)) if len(self._scratch_nodes) > 1 else error
             if attempt is None:
                 raise error
-            self._failure.note(attempt.order, error)
+            attempt.failure.note(attempt.order, error)
             return None
         if isinstance(done, Done):
             for scratch_node, reason in done.unreachable:
