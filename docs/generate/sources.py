@@ -43,7 +43,7 @@ class Command:
 
 
 def spec_schema() -> dict[str, Any]:
-    """What ``dsort schema`` prints."""
+    """What ``dsort spec schema`` prints."""
     return dict(schema())
 
 

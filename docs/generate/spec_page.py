@@ -11,9 +11,9 @@ from docs.generate.words import escaped, examples_of, facts, head
 __all__ = ["spec_page"]
 
 INTRODUCTION = """
-A spec is a JSON or YAML object. Every field is here, with what it takes and what it is when it is
-left out. [Writing a spec](../specs.md) goes by task instead. `dsort validate` checks a spec, and
-tells all of its problems at once; `dsort schema` prints the JSON Schema that this page is made of.
+A spec is a JSON or YAML object. This page lists each field with its type, its limits and its
+default. [Writing a spec](../specs.md) is ordered by task. `dsort spec check` checks a spec and
+prints all of its problems at once. `dsort spec schema` prints the JSON Schema of this page.
 """
 GROUPS: dict[str, tuple[str, ...]] = {
     "Inputs": (

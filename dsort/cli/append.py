@@ -20,7 +20,7 @@ __all__ = ["Dataset", "append", "refuse_moved"]
 Dataset = Annotated[
     str,
     typer.Argument(
-        metavar="DATASET",
+        metavar="RESULT",
         help="The result: its bucket, the id of its newest job, or the path of its manifest.",
         show_default=False,
     ),
@@ -30,7 +30,7 @@ _NewShards = Annotated[
     list[str],
     typer.Argument(
         metavar="SRC",
-        help="The bucket with new shards. Where DATASET was joined of several inputs: "
+        help="The bucket with new shards. Where RESULT was joined of several inputs: "
         "NAME=BUCKET for each.",
         show_default=False,
     ),
@@ -46,16 +46,16 @@ _Names = Annotated[
     typer.Option(
         "--names",
         metavar="TEMPLATE",
-        help="The names of the new shards.  [default: as in DATASET, numbered on]",
+        help="The names of the new shards.  [default: as in RESULT, numbered on]",
     ),
 ]
 _DuplicateKeys = Annotated[
     str | None,
     typer.Option(
         "--duplicate-keys",
-        metavar="REACTION",
-        help="What becomes of records whose key another new one has, or one of DATASET: "
-        "abort, drop, warn or ignore. With ignore the shards of DATASET are not read.  "
+        metavar="POLICY",
+        help="Policy for new records with a key that RESULT or another new record has: "
+        "abort, drop, warn or ignore. With ignore the shards of RESULT are not read.  "
         "[default: as in its spec]",
         show_default=False,
     ),

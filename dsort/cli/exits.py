@@ -64,8 +64,9 @@ def report_error(error: DsortError, *, as_json: bool, debug: bool) -> int:
     return code
 
 
-def report_usage(message: str, *, command: str, as_json: bool) -> int:
-    """Print what is wrong with the command line, and return the exit code."""
+def report_usage(message: str, *, command: str, usage: str, as_json: bool) -> int:
+    """Print what is wrong with the command line, and return the exit code. ``usage``: the form of
+    the command, which the hint shows where an argument is missing."""
     message = message.replace(": Value error, ", ": ").rstrip(".")
     if message.startswith("Usage: "):  # a group without a verb: its help lists the verbs
         output.inform(message)
@@ -73,6 +74,8 @@ def report_usage(message: str, *, command: str, as_json: bool) -> int:
     message = re.sub(r"\s*\n\t", " ", message)
     message = message[:1].lower() + message[1:]
     hint = f"see `{command} --help`"
+    if message.startswith("missing argument"):
+        hint = f"{usage.removeprefix('Usage: ')}; {hint}"
     output.inform(f"error: {message}")
     output.inform(f"hint: {hint}")
     if as_json:

@@ -11,7 +11,7 @@ import typer
 
 from dsort.cli import options, output
 from dsort.cli.find import open_existing, opener, scratch_bases
-from dsort.cli.options import span_s
+from dsort.cli.options import duration_s
 from dsort.errors import DsortError
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ OlderThan = Annotated[
     str | None,
     typer.Option(
         "--older-than",
-        metavar="AGE",
-        help="Only what nobody wrote to for that long: 12h, 7d.  [default: 24h; with --job: any "
-        "age]",
+        metavar="DURATION",
+        help="Only files that were last written so long ago: 12h, 7d.  [default: 24h; with --job: "
+        "0s]",
         show_default=False,
     ),
 ]
@@ -51,7 +51,7 @@ def gc(
     older_than: OlderThan = None,
     job: OnlyJob = None,
     remove: Annotated[
-        bool, typer.Option("--remove", "--yes", "-y", help="Remove what is listed.")
+        bool, typer.Option("--remove", help="Remove the files that are listed.")
     ] = False,
     all_uploads: Annotated[
         bool,
@@ -64,8 +64,8 @@ def gc(
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> None:
-    """List what dead jobs left in a bucket, and on this machine in scratch and of Rays of their
-    own; with --remove, remove it. Nothing of a job that runs is touched.
+    """List the files that interrupted jobs left in a bucket and in scratch on this machine; with
+    --remove, remove them. Files of a running job are never removed.
 
     \b
     Examples:
@@ -75,7 +75,7 @@ def gc(
     """
     if older_than is None:
         older_than = "24h" if job is None else "0s"
-    older_than_s = span_s(older_than, "--older-than", "age")
+    older_than_s = duration_s(older_than, "--older-than")
     from dsort.job.gc import find_garbage
     from dsort.runtime.ray.directory import ray_places
 

@@ -39,8 +39,9 @@ Extensions = Annotated[
     typer.Option(
         "--fext",
         metavar="EXT,..",
-        help="Extensions, as in jpg,cls; each record has one member for each of them. Default: "
-        "test; of lines json or txt.",
+        help="Extensions, as in jpg,cls; each record has one member for each of them.  "
+        "[default: test; for lines json or txt]",
+        show_default=False,
     ),
 ]
 Dialect = Annotated[

@@ -47,7 +47,10 @@ class LooseFiles:
     ] = None
     dots: Annotated[
         Literal["first", "last"] | None,
-        typer.Option(help="At which dot extensions begin. Default: first; last for folders."),
+        typer.Option(
+            help="The dot at which extensions begin.  [default: first; last for folders]",
+            show_default=False,
+        ),
     ] = None
     archives: Annotated[
         bool, typer.Option("--archives", help="Look into tars: what is in them are the files.")

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
+import typer.core
 
 from dsort.cli import exits, output
 from dsort.cli.flags import naming_flags
@@ -74,36 +75,40 @@ class _Verb(NamedTuple):
         return lambda: None
 
 
-_VERBS: Final = (
-    _Verb("shuffle", "reorder:shuffle", "Shuffle the records of a bucket into new shards."),
-    _Verb("sort", "reorder:sort", "Sort the records of a bucket into new shards."),
-    _Verb("reshard", "reorder:reshard", "Write records into shards of another size."),
-    _Verb("start", "start:start", "Run a job: shuffle, sort or reshard a bucket."),
-    _Verb("plan", "plan:plan", "Show what a job would do; write nothing."),
-    _Verb("convert", "convert:convert", "Write shards as shards of another container."),
-    _Verb("ingest", "ingest:ingest", "Make shuffled shards of loose files."),
-    _Verb("append", "append:append", "Add shards to a result."),
-    _Verb("remove", "remove:remove", "Remove records from a result."),
-    _Verb("transform", "transform:transform", "Change the records of a bucket, shard by shard."),
-    _Verb("validate", "validate:validate", "Check a job spec."),
-    _Verb("schema", "schema:schema", "Print the JSON Schema of a job spec."),
-    _Verb("show", "show:show", "Show what a job did, or does."),
-    _Verb("report", "report:report", "Write a job's page as one HTML file."),
-    _Verb("resume", "resume:resume", "Resume a job that died."),
-    _Verb("stop", "stop:stop", "Stop a running job."),
-    _Verb("gc", "gc:gc", "List and remove what dead jobs left in a bucket."),
-    _Verb("verify", "verify:verify", "Check a job's result against its inputs."),
-    _Verb("ls", "ls:ls", "List a bucket: names and sizes."),
-    _Verb("inspect", "inspect:inspect_shard", "Show what is in a shard, and what is odd about it."),
-    _Verb("cat", "cat:cat", "Write the bytes of a shard, a record or a member."),
-    _Verb("where", "where:where", "Show where a record comes from, and where it is."),
-    _Verb("gen-shards", "gen_shards:gen_shards", "Write test shards."),
-    _Verb("serve", "serve:serve", "Run the job service."),
-    _Verb("urls", "urls:urls", "Print the URLs of shards at a service."),
-    _Verb("wait", "wait:wait", "Wait for jobs of a service."),
-    _Verb("log", "log:log", "Print the log of a service's job."),
-    _Verb("rm", "rm:rm", "Remove jobs that are over from a service's history."),
-)
+_SECTIONS: Final[Mapping[str, Sequence[_Verb]]] = {
+    "Everyday": (
+        _Verb("shuffle", "reorder:shuffle", "Shuffle the records of a bucket into new shards."),
+        _Verb("sort", "reorder:sort", "Sort the records of a bucket into new shards."),
+        _Verb("reshard", "reorder:reshard", "Write records into shards of another size."),
+        _Verb("convert", "convert:convert", "Write shards as shards of another container."),
+        _Verb("ingest", "ingest:ingest", "Make shuffled shards of loose files."),
+        _Verb("transform", "transform:transform", "Change the records of a bucket."),
+        _Verb("append", "append:append", "Add records to a result."),
+        _Verb("remove", "remove:remove", "Remove records from a result."),
+    ),
+    "Jobs": (
+        _Verb("start", "start:start", "Run the job of a spec."),
+        _Verb("plan", "plan:plan", "Show what a job would do; write nothing."),
+        _Verb("verify", "verify:verify", "Check a result against its inputs."),
+        _Verb("show", "show:show", "Show a job, or list jobs."),
+        _Verb("log", "log:log", "Print the log of a service's job."),
+        _Verb("wait", "wait:wait", "Wait for jobs of a service."),
+        _Verb("stop", "stop:stop", "Stop a running job."),
+        _Verb("resume", "resume:resume", "Resume a job that was interrupted."),
+        _Verb("gc", "gc:gc", "List and remove files that interrupted jobs left."),
+        _Verb("rm", "rm:rm", "Remove ended jobs from the history of a service."),
+    ),
+    "Look": (
+        _Verb("ls", "ls:ls", "List a bucket: names and sizes."),
+        _Verb("inspect", "inspect:inspect_shard", "Show the records of a shard, and its faults."),
+        _Verb("cat", "cat:cat", "Write the bytes of a shard, a record or a member."),
+        _Verb("where", "where:where", "Show where a record comes from, and where it is."),
+        _Verb("urls", "urls:urls", "Print the URLs of shards at a service."),
+    ),
+    "Service": (_Verb("serve", "serve:serve", "Run the job service."),),
+    "Tools": (_Verb("gen-shards", "gen_shards:gen_shards", "Write test shards."),),
+}
+_VERBS: Final = tuple(verb for verbs in _SECTIONS.values() for verb in verbs)
 _SCHEDULE_VERBS: Final = (
     _Verb("add", "schedule:add", "Add a schedule."),
     _Verb("ls", "schedule:ls", "List schedules."),
@@ -124,11 +129,40 @@ _TOKEN_VERBS: Final = (
     _Verb("ls", "token:ls", "List tokens, without their secrets."),
     _Verb("rm", "token:rm", "Remove a token."),
 )
-_GROUPS: Final[Mapping[str, tuple[str, Sequence[_Verb]]]] = {
-    "schedule": ("Jobs that a service submits at set times.", _SCHEDULE_VERBS),
-    "transforms": ("Transforms that have names and versions.", _TRANSFORM_VERBS),
-    "token": ("Who may use a service: tokens.", _TOKEN_VERBS),
+_SPEC_VERBS: Final = (
+    _Verb("check", "spec:check", "Check a job spec."),
+    _Verb("schema", "spec:schema", "Print the JSON Schema of a job spec."),
+)
+
+
+class _Group(NamedTuple):
+    """Commands of two words. ``section``: of the list of commands."""
+
+    section: str
+    in_short: str
+    verbs: Sequence[_Verb]
+
+
+_GROUPS: Final[Mapping[str, _Group]] = {
+    "schedule": _Group("Service", "Jobs that a service submits at set times.", _SCHEDULE_VERBS),
+    "token": _Group("Service", "Tokens of the users of a service.", _TOKEN_VERBS),
+    "transforms": _Group("Service", "Transforms with names and versions.", _TRANSFORM_VERBS),
+    "spec": _Group("Tools", "Check job specs, and print their schema.", _SPEC_VERBS),
 }
+
+
+class _Sections(typer.core.TyperGroup):
+    """The list of commands, in sections."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """See ``click.Group``: one list for each section."""
+        for title, verbs in _SECTIONS.items():
+            groups = [(name, each.in_short) for name, each in _GROUPS.items()]
+            rows = [(verb.name, verb.in_short) for verb in verbs]
+            rows += [row for row in groups if _GROUPS[row[0]].section == title]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
 
 _Loader = Callable[[_Verb], Callable[..., None]]
 
@@ -137,6 +171,7 @@ def whole_app(load: _Loader = _Verb.load) -> typer.Typer:
     """The command line with all its verbs. ``load``: what gives the function of a verb."""
     app = typer.Typer(
         name="dsort",
+        cls=_Sections,
         add_completion=True,
         no_args_is_help=False,
         rich_markup_mode=None,
@@ -151,7 +186,7 @@ def whole_app(load: _Loader = _Verb.load) -> typer.Typer:
 
 
 def _group(name: str, load: _Loader) -> typer.Typer:
-    in_short, verbs = _GROUPS[name]
+    _, in_short, verbs = _GROUPS[name]
     group = typer.Typer(
         name=name,
         help=in_short,
@@ -178,7 +213,7 @@ def _command(args: list[str]) -> tuple[str, list[str], Any]:
     verbs: Sequence[_Verb] = _VERBS
     app = None
     if args and args[0] in _GROUPS:
-        app, verbs = _group(args[0], _Verb.stand_in), _GROUPS[args[0]][1]
+        app, verbs = _group(args[0], _Verb.stand_in), _GROUPS[args[0]].verbs
         words.append(args.pop(0))
     verb = next((each for each in verbs if each.name in args[:1]), None)
     if verb is not None:
@@ -218,7 +253,10 @@ def _reported(argv: Sequence[str], work: Callable[[], int]) -> int:
     except typer.TyperException as mistake:
         context = getattr(mistake, "ctx", None)
         command = context.command_path if context else "dsort"
-        return exits.report_usage(mistake.format_message(), command=command, as_json=as_json)
+        usage = " ".join(context.get_usage().split()) if context else ""
+        return exits.report_usage(
+            mistake.format_message(), command=command, usage=usage, as_json=as_json
+        )
     except DsortError as failure:
         return exits.report_error(failure, as_json=as_json, debug=debug)
     except KeyboardInterrupt:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial, wraps
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Literal, get_type_hints, overload
 import typer
 
 from dsort.cli.progress import ProgressStyle
+from dsort.durations import parse_duration_s
 from dsort.errors import SpecError, SpecProblem
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "DatabaseUrl",
     "Debug",
     "Destination",
+    "EngineArguments",
     "JobBucket",
     "JobName",
     "JobNames",
@@ -60,8 +61,8 @@ __all__ = [
     "VerifyMemoryMax",
     "WaitOption",
     "Workers",
+    "duration_s",
     "grouped",
-    "span_s",
 ]
 
 
@@ -136,9 +137,9 @@ Move = Annotated[
     MoveChoice,
     typer.Option(
         "--move",
-        metavar="WAY",
-        help="How payload moves: map (inputs fit in memory), range (large records, read where they "
-        "are), spill (through scratch), or auto.",
+        metavar="PATH",
+        help="How records move from inputs to outputs: map (inputs fit in memory), range (large "
+        "records, read where they are), spill (through scratch), or auto.",
     ),
 ]
 Workers = Annotated[
@@ -219,7 +220,7 @@ BucketUri = Annotated[
 JobOrManifest = Annotated[
     str,
     typer.Argument(
-        metavar="JOB|MANIFEST",
+        metavar="RESULT",
         help="A job id (its beginning is enough), the path or URI of a manifest.json, or a bucket: "
         "its newest job.",
         show_default=False,
@@ -228,9 +229,9 @@ JobOrManifest = Annotated[
 JobOrNone = Annotated[
     str | None,
     typer.Argument(
-        metavar="[JOB|MANIFEST]",
+        metavar="JOB",
         help="A job id (its beginning is enough), the path or URI of a manifest.json, or a bucket: "
-        "its newest job. Without it: the jobs of the service.",
+        "its newest job.  [default: list all jobs]",
         show_default=False,
     ),
 ]
@@ -329,19 +330,20 @@ RemoteJob = Annotated[
     typer.Argument(metavar="JOB", help="A job id; its beginning is enough.", show_default=False),
 ]
 Priority = Annotated[
-    int, typer.Option("--priority", metavar="N", help="With a service: higher goes first.")
+    int, typer.Option("--priority", metavar="N", help="With a service: a higher number runs first.")
 ]
 Labels = Annotated[
     list[str] | None,
     typer.Option(
         "--label",
         metavar="TEXT",
-        help="With a service: to find jobs by; may be repeated.",
+        help="With a service: a label of the job; may be repeated.",
         show_default=False,
     ),
 ]
 WaitOption = Annotated[
-    bool, typer.Option("--wait", help="With a service: wait, and end as the job does.")
+    bool,
+    typer.Option("--wait", help="With a service: wait for the job, and exit with its exit code."),
 ]
 StateDir = Annotated[
     Path | None,
@@ -368,30 +370,31 @@ DatabaseUrl = Annotated[
 ]
 
 
-SPAN = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smhd])")
-UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def span_s(text: str, option: str, noun: str = "span of time") -> float:
-    """The seconds that ``text`` means, as in ``30m``. A ``SpecError`` names ``option``."""
-    match = SPAN.fullmatch(text.strip().lower())
-    if match is None:
-        problem = SpecProblem(option, f"{text!r} is no {noun}", "e.g. 30m, 12h, 7d, or 0s")
-        raise SpecError([problem])
-    return float(match[1]) * UNITS_S[match[2]]
+def duration_s(text: str, option: str) -> float:
+    """The seconds of a duration such as ``30m``. A ``SpecError`` names ``option``."""
+    try:
+        return parse_duration_s(text)
+    except ValueError as error:
+        raise SpecError([SpecProblem(option, str(error))]) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunArguments:
-    """The options of a run as they were given on the command line."""
+    """The options of each verb that runs a job, as they were given on the command line."""
 
     workers: Workers = None
     memory_max: MemoryMax = None
     bandwidth_max: BandwidthMax = None
     scratch: Scratch = None
-    move: Move = "auto"
     ray: Ray = False
     ray_address: RayAddress = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineArguments(RunArguments):
+    """The same, with the options that only few jobs need."""
+
+    move: Move = "auto"
     ray_resources: RayResources = None
     ray_labels: RayLabels = None
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TextIO
 
+from dsort.durations import format_duration
 from dsort.errors import StorageError
 from dsort.naming.names import place
 from dsort.sizes import format_bytes, format_count
@@ -167,15 +168,8 @@ def rate(size_bytes: float, elapsed_s: float) -> str:
 
 
 def duration(elapsed_s: float) -> str:
-    """A time span for people: ``0.42 s``, ``12.3 s``, ``4 min 05 s``, ``2 h 10 min``."""
-    if elapsed_s < 9.995:
-        return f"{elapsed_s:.2f} s"
-    if elapsed_s < 59.95:
-        return f"{elapsed_s:.1f} s"
-    whole = round(elapsed_s)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+    """A duration for people: see ``format_duration``."""
+    return format_duration(elapsed_s)
 
 
 def age(age_s: float) -> str:

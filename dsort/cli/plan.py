@@ -29,7 +29,7 @@ def plan(
     show_all: options.ShowAll = False,
     overwrite: options.Overwrite = False,
     *,
-    run: options.RunArguments,
+    run: options.EngineArguments,
     progress: options.ProgressOption = "auto",
     as_json: options.AsJson = False,
     verbose: options.Verbose = False,

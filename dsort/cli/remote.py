@@ -48,6 +48,7 @@ HERE_ONLY = (
     "ray_address",
     "ray_resources",
     "ray_labels",
+    "html",
 )
 """Parameters of verbs that say how a job runs here; a service decides that for its jobs."""
 

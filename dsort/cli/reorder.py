@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -83,7 +84,7 @@ def shuffle(
       dsort shuffle s3://raw/images s3://train/images --shard-size 1GB --seed 42
       dsort shuffle images splits --split train=0.9,val=0.1
     """
-    _reorder(context, src, dst, shuffle_with(seed), shards, records, how)
+    _reorder(context, src, dst, lambda: shuffle_with(seed), shards, records, how)
 
 
 @options.grouped
@@ -117,7 +118,7 @@ def sort(
     """
     keys = [_sort_key(text, reverse=reverse) for text in by or ["key"]]
     algorithm = keys[0] if len(keys) == 1 else {"kind": "keys", "keys": keys}
-    _reorder(context, src, dst, algorithm, shards, records, how)
+    _reorder(context, src, dst, lambda: algorithm, shards, records, how)
 
 
 @options.grouped
@@ -137,14 +138,14 @@ def reshard(
       dsort reshard images larger --shard-size 1GB
       dsort reshard images eight --shards 8
     """
-    _reorder(context, src, dst, {"kind": "none"}, shards, records, how)
+    _reorder(context, src, dst, lambda: {"kind": "none"}, shards, records, how)
 
 
 def _reorder(
     context: typer.Context,
     src: str,
     dst: str,
-    algorithm: dict[str, Any],
+    algorithm: Callable[[], dict[str, Any]],
     shards: OutputShards,
     records: Records,
     how: MadeJob,
@@ -155,7 +156,7 @@ def _reorder(
         "input_extension": extension,
         "output_bck": bucket_uri(dst),
         **shards.fields(dst),
-        "algorithm": algorithm,
+        "algorithm": algorithm(),
         **records.fields(),
     }
     run_made_spec(context, fields, how)

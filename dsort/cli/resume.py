@@ -28,7 +28,7 @@ def resume(
     bucket: options.JobBucket = None,
     root: options.Root = None,
     *,
-    run: options.RunArguments,
+    run: options.EngineArguments,
     progress: options.ProgressOption = "auto",
     wait: options.WaitOption = False,
     run_code: Annotated[

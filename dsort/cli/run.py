@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dsort.cli import output
 from dsort.cli.find import bucket_uri, data_root, user_settings
 from dsort.cli.flags import with_flag
-from dsort.cli.options import RunArguments
+from dsort.cli.options import EngineArguments, RunArguments
 from dsort.cli.own_process import is_own_process, without_plugins
 from dsort.errors import SpecError, SpecProblem
 from dsort.options import RunOptions
@@ -99,8 +99,9 @@ def run_options(given: RunArguments, *, root: Path | None, overwrite: bool) -> R
     memory_max_bytes = size_of_option("--memory-max", given.memory_max, problems)
     bandwidth_max_bytes = size_of_option("--bandwidth-max", given.bandwidth_max, problems)
     ray = given.ray or given.ray_address is not None
-    resources = _mapping("--ray-resources", given.ray_resources, float, ray, problems)
-    labels = _mapping("--ray-labels", given.ray_labels, str, ray, problems)
+    engine = given if isinstance(given, EngineArguments) else EngineArguments()
+    resources = _mapping("--ray-resources", engine.ray_resources, float, ray, problems)
+    labels = _mapping("--ray-labels", engine.ray_labels, str, ray, problems)
     if problems:
         raise SpecError(problems)
     settings = user_settings()
@@ -108,7 +109,7 @@ def run_options(given: RunArguments, *, root: Path | None, overwrite: bool) -> R
         root=data_root(root, settings),
         scratch=given.scratch or settings.scratch,
         memory_max_bytes=memory_max_bytes or settings.memory_max_bytes,
-        move=given.move,
+        move=engine.move,
         workers=given.workers or settings.workers,
         overwrite=True if overwrite else None,
         runtime="ray" if ray else "local",

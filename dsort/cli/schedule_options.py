@@ -46,7 +46,12 @@ Cron = Annotated[
 ]
 Every = Annotated[
     str | None,
-    typer.Option("--every", metavar="TIME", help="Or how often: 90m, 6h, 1d.", show_default=False),
+    typer.Option(
+        "--every",
+        metavar="DURATION",
+        help="In place of --cron, how often: 90m, 6h, 1d.",
+        show_default=False,
+    ),
 ]
 Timezone = Annotated[
     str | None,

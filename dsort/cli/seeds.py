@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,7 +24,7 @@ Seed = Annotated[
 ]
 
 
-def shuffle_with(seed: str | None) -> dict[str, str]:
+def shuffle_with(seed: str | None) -> dict[str, Any]:
     """The ``algorithm`` of a spec that shuffles with ``seed``."""
     if seed is None:
         seed = str(secrets.randbelow(SEEDS))

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from dsort.cli import options, output, serve_options
+from dsort.cli.options import duration_s
 from dsort.cli.run import run_options
 from dsort.errors import SpecError, SpecProblem
 from dsort.installation import need_extra
@@ -17,7 +18,7 @@ from dsort.sizes import parse_size_bytes
 __all__ = ["serve"]
 
 
-@options.grouped(without=("ray_resources", "ray_labels"))
+@options.grouped(without=("ray_resources", "ray_labels", "scratch"))
 def serve(
     host: serve_options.Host = "127.0.0.1",
     port: serve_options.Port = 8080,
@@ -38,7 +39,8 @@ def serve(
     hand_over: serve_options.HandOver = False,
     reactions: serve_options.Reactions = None,
     *,
-    run: options.RunArguments,
+    run: options.EngineArguments,
+    scratch: serve_options.Scratch = None,
     ssl_certfile: serve_options.SslCertfile = None,
     ssl_keyfile: serve_options.SslKeyfile = None,
     insecure: serve_options.Insecure = False,
@@ -61,7 +63,7 @@ def serve(
     from dsort.service.server import run_service
 
     config = ServiceConfig(
-        run=_of_each_job(run, root),
+        run=_of_each_job(replace(run, scratch=scratch), root),
         **_places(state_dir, database),
         host=host,
         port=port,
@@ -81,7 +83,7 @@ def serve(
         running_per_owner_max=max_running_per_owner,
         queued_per_owner_max=max_queued_per_owner,
         hand_over=hand_over,
-        job_time_max_s=_seconds(max_job_time),
+        job_time_max_s=None if max_job_time is None else duration_s(max_job_time, "--max-job-time"),
         requests_per_minute_max=requests_per_minute,
         object_bytes_max=_object_bytes_max(max_object_size, no_auth=no_auth),
     )
@@ -100,7 +102,7 @@ def _places(state_dir: Path | None, database: str | None) -> dict[str, Any]:
     }
 
 
-def _of_each_job(run: options.RunArguments, root: Path | None) -> RunOptions:
+def _of_each_job(run: options.EngineArguments, root: Path | None) -> RunOptions:
     """How each job is run: under a root that stays the same wherever a link leads later."""
     found = run_options(run, root=root, overwrite=False)
     return replace(found, root=found.root.resolve())
@@ -126,19 +128,6 @@ def _reactions(given: list[str]) -> dict[str, str]:
     if problems:
         raise SpecError(problems)
     return reactions
-
-
-def _seconds(text: str | None) -> float | None:
-    """A time as people write it: ``6h``."""
-    from dsort.service.schedules.rules import parse_interval
-
-    if text is None:
-        return None
-    try:
-        return float(parse_interval(text).total_s)
-    except ValueError as error:
-        message = str(error).replace("interval", "time")
-        raise SpecError([SpecProblem("--max-job-time", message, "e.g. 6h, 90m or 1d")]) from None
 
 
 def _object_bytes_max(text: str | None, *, no_auth: bool) -> int:

@@ -96,11 +96,20 @@ MaxQueuedPerOwner = Annotated[
     int,
     typer.Option("--max-queued-per-owner", metavar="N", min=1, help="Of one owner, waiting."),
 ]
+Scratch = Annotated[
+    Path | None,
+    typer.Option(
+        "--scratch",
+        metavar="DIR",
+        help="The directory for temporary files of jobs.  [default: in the state directory]",
+        show_default=False,
+    ),
+]
 MaxJobTime = Annotated[
     str | None,
     typer.Option(
         "--max-job-time",
-        metavar="TIME",
+        metavar="DURATION",
         help="Stop jobs that run longer, e.g. 6h, 90m, 1d.",
         show_default=False,
     ),
@@ -150,8 +159,8 @@ MaxObjectSize = Annotated[
     typer.Option(
         "--max-object-size",
         metavar="SIZE",
-        help="The longest object that a request may write; 0: requests change no objects. Default: "
-        "64GiB, and 0 with --no-auth, for any account of the machine could write then.",
+        help="The longest object that a request may write; 0: requests change no objects.  "
+        "[default: 64GiB; 0 with --no-auth, where any account of the machine could write]",
         show_default=False,
     ),
 ]

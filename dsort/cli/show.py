@@ -12,6 +12,7 @@ import typer
 
 from dsort.cli import options, output, summary
 from dsort.cli.find import FoundJob, find_job
+from dsort.cli.html_page import write_page
 from dsort.cli.job_list import list_jobs, list_jobs_here
 from dsort.cli.progress_text import progress_text
 from dsort.cli.remote import command_words, connected, found_jobs, is_remote
@@ -56,12 +57,25 @@ def show(
         bool,
         typer.Option("--wide", "-w", help="With a service: all columns of the list, uncut."),
     ] = False,
+    html: Annotated[
+        str | None,
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            help="Write the page of the job to FILE, `-` for stdout: one file that needs no "
+            "network, with phases, throughput, warnings, shards and how well records are mixed.",
+            show_default=False,
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="With --html: replace FILE.")
+    ] = False,
     as_json: options.AsJson = False,
     *,
     service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
-    """Show what a job did: its result, its figures, and what it met; or how far it is. Without JOB:
+    """Show the result, the figures and the warnings of a job, or its progress. Without JOB: list
     the jobs of the data root, of --bucket or of a service, newest first."""
     if is_remote(context):
         if job is not None:
@@ -82,9 +96,14 @@ def show(
             )
         return
     if job is None:
+        if html is not None:
+            raise SpecError("--html is for one job: name it")
         list_jobs_here(bucket, root, show_all=show_all, as_json=as_json)
         return
     found = find_job(job, bucket=bucket, root=root)
+    if html is not None:
+        write_page(found, html, overwrite=overwrite, as_json=as_json)
+        return
     if found.finished:
         show_finished(found, show_all=show_all, as_json=as_json)
         return

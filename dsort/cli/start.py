@@ -35,7 +35,7 @@ def start(
     overwrite: options.Overwrite = False,
     remove_stale: options.RemoveStale = False,
     *,
-    run: options.RunArguments,
+    run: options.EngineArguments,
     progress: options.ProgressOption = "auto",
     wait: options.WaitOption = False,
     priority: options.Priority = 0,

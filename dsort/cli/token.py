@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from dsort.cli import options, output
-from dsort.cli.options import span_s
+from dsort.cli.options import duration_s
 from dsort.errors import SpecError, SpecProblem
 from dsort.installation import need_extra
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["add", "ls", "rm"]
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Jobs belong to this name.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="The name of the token. Its jobs belong to this name.")
+]
 Buckets = Annotated[
     list[str] | None,
     typer.Option(
@@ -63,7 +65,10 @@ def add(
     expires: Annotated[
         str | None,
         typer.Option(
-            "--expires", metavar="SPAN", help="It ends after this, as 90d.", show_default=False
+            "--expires",
+            metavar="DURATION",
+            help="The token expires after this, as in 90d.",
+            show_default=False,
         ),
     ] = None,
     state_dir: options.StateDir = None,
@@ -78,7 +83,7 @@ def add(
       dsort token add alice --role submitter --buckets 's3://team-a*'
       export DSORT_TOKEN=$(dsort token add nightly --role submitter)
     """
-    expires_at = None if expires is None else time.time() + span_s(expires, "--expires")
+    expires_at = None if expires is None else time.time() + duration_s(expires, "--expires")
     inputs = _patterns(buckets, input_buckets, "--input-buckets")
     outputs = _patterns(buckets, output_buckets, "--output-buckets")
     with _database(state_dir, database) as opened:

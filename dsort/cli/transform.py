@@ -45,22 +45,26 @@ class Change:
     file: Annotated[
         str | None,
         typer.Option(
-            "-f", "--file", metavar="FILE", help="The steps, as JSON or YAML.", show_default=False
+            "-f",
+            "--steps",
+            metavar="FILE",
+            help="A file with the steps, as JSON or YAML.",
+            show_default=False,
         ),
     ] = None
     ext: Annotated[
         list[str] | None,
         typer.Option(
+            "--rename-ext",
             metavar="OLD:NEW",
-            help="With --python: what members are called afterwards, by extension; may be "
-            "repeated.",
+            help="With --python: give members another extension; may be repeated.",
             show_default=False,
         ),
     ] = None
 
     def steps(self, *, local: bool) -> dict[str, Any]:
         """What goes into ``transform`` of the spec."""
-        given = {"--use": self.use, "--python": self.python, "--file": self.file}
+        given = {"--use": self.use, "--python": self.python, "--steps": self.file}
         named = [name for name, value in given.items() if value is not None]
         if len(named) != 1:
             found = f"has {' and '.join(named)}" if named else "has none of " + _one_of(given)
@@ -68,7 +72,7 @@ class Change:
             raise SpecError(f"dsort transform {found}", hint=hint)
         if self.ext and self.python is None:
             hint = "the step fields gives members other names"
-            raise SpecError([SpecProblem("--ext", "goes with --python", hint)])
+            raise SpecError([SpecProblem("--rename-ext", "needs --python", hint)])
         if self.use is not None:
             return {"use": self.use}
         if self.file is not None:
@@ -120,7 +124,7 @@ def transform(
     \b
     Examples:
       dsort transform images small --use resize@3
-      dsort transform images arrays --python pkg.decode:to_array --ext jpg:npy
+      dsort transform images arrays --python pkg.decode:to_array --rename-ext jpg:npy
       dsort transform s3://data/raw s3://data/clean -f clean.yaml --overwrite
     """
     if change == Change():
@@ -173,5 +177,7 @@ def _renamed(text: str) -> tuple[str, str]:
     """Of ``jpg:npy`` both sides."""
     old, _, new = (each.removeprefix(".") for each in text.partition(":"))
     if not (old and new):
-        raise SpecError([SpecProblem("--ext", f"{text!r} is no pair of extensions", "jpg:npy")])
+        raise SpecError(
+            [SpecProblem("--rename-ext", f"{text!r} is no pair of extensions", "jpg:npy")]
+        )
     return old, new

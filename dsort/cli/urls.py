@@ -29,8 +29,9 @@ def urls(
     transform: Annotated[
         str | None,
         typer.Option(
+            "--use",
             metavar="NAME[@N]",
-            help="As this transform makes them. Without a version: the newest one there is now.",
+            help="A named transform for the shards. Without @N: its newest version.",
             show_default=False,
         ),
     ] = None,
@@ -52,7 +53,7 @@ def urls(
 
     \b
     Examples:
-      dsort urls "images/train-{000..099}.tar" --transform resize
+      dsort urls "images/train-{000..099}.tar" --use resize
       dsort urls "s3://data/train-{000..099}.tar" --pipe --braces
     """
     bucket, names = _parted(template)

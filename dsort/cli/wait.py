@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsort.cli import exits, options, output
-from dsort.cli.options import span_s
+from dsort.cli.options import duration_s
 from dsort.cli.remote import connected, found_jobs, watch, write_result
 from dsort.errors import DsortError
 
@@ -26,7 +26,7 @@ def wait(
         str | None,
         typer.Option(
             "--timeout",
-            metavar="TIME",
+            metavar="DURATION",
             help="Wait so long at most: 30s, 15m, 2h. The jobs go on.",
             show_default=False,
         ),
@@ -45,7 +45,7 @@ def wait(
       dsort wait 20260131-235959-4f2a9c
       dsort wait $(dsort start -f spec.json) --timeout 2h
     """
-    deadline_s = None if timeout is None else time.monotonic() + span_s(timeout, "--timeout")
+    deadline_s = None if timeout is None else time.monotonic() + duration_s(timeout, "--timeout")
     with connected(context) as client:
         found = found_jobs(client, jobs)
         ended = []

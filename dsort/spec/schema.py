@@ -50,7 +50,7 @@ class _Generator(GenerateJsonSchema):
 
 def schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a spec in today's names. What holds between fields is not
-    in it: ``dsort validate`` checks that, too."""
+    in it: ``dsort spec check`` checks that, too."""
     body = current_job_spec().model_json_schema(by_alias=True, schema_generator=_Generator)
     body.pop("title")
     # The model has reactions and limits in Config, as AIStore does; a spec has them at the top.

@@ -7,7 +7,6 @@ make new records. So a job with one always spills.
 from __future__ import annotations
 
 import json
-import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NotRequired, Self
 from annotated_types import Ge, Le
 from typing_extensions import TypedDict
 
+from dsort.durations import parse_duration_s
 from dsort.errors import InvariantError
 from dsort.order.base import OptionError
 from dsort.sizes import parse_size_bytes
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Limits", "PayloadStep", "ResourceOptions", "parse_limits", "parse_seconds"]
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 Concurrency = Annotated[int, Ge(1)] | list[Annotated[int, Ge(1)]]
 
 
@@ -133,14 +131,14 @@ class PayloadStep(Step):
 
 
 def parse_seconds(value: float | str, field: str = "timeout") -> float:
-    """A time: a number of seconds, or ``500ms``, ``45s``, ``5m``, ``1h``. ``OptionError``."""
-    if isinstance(value, str):
-        match = _DURATION.fullmatch(value.strip())
-        found = float(match[1]) * _UNITS_S[match[2]] if match else 0.0
-    else:
-        found = float(value)
+    """A duration: a number of seconds, or a text such as ``5m``. ``OptionError``."""
+    try:
+        found = parse_duration_s(value) if isinstance(value, str) else float(value)
+    except ValueError:
+        found = 0.0
     if not 0 < found < 1e7:
-        raise OptionError(f"has a {field} that is no time: {value!r}", "write 500ms, 45s, 5m or 1h")
+        hint = "write 500ms, 45s, 5m or 1h"
+        raise OptionError(f"has a {field} that is no duration: {value!r}", hint)
     return found
 
 

@@ -163,7 +163,7 @@ def test_looking_at_a_job_whose_files_were_changed(
         what = strike(rng, path)
         verbs = [["show", job], ["show", job, "--json"], ["verify", job], ["gc", "out"]]
         if how == "finished":
-            verbs += [["report", job, "-o", str(tmp_path / "page.html"), "--overwrite"]]
+            verbs += [["show", job, "--html", str(tmp_path / "page.html"), "--overwrite"]]
         for verb in verbs:
             ended = cli(*verb, "--bucket", "out") if verb[0] in ("show", "verify") else cli(*verb)
             codes.add(ended.code)
@@ -273,7 +273,7 @@ def test_a_manifest_or_an_index_of_terabytes_is_not_read(
     _terabytes(tmp_path / "out" / f"{job}-index.json")
     assert cli("verify", job, "--bucket", "out").code == 4
     _terabytes(tmp_path / "out" / manifest_name(job))
-    for verb in (["show"], ["verify"], ["resume"], ["report", "-o", "page.html"]):
+    for verb in (["show"], ["verify"], ["resume"], ["show", "--html", "page.html"]):
         ended = cli(*verb[:1], job, "--bucket", "out", *verb[1:])
         assert ended.code == 4, (verb, ended.err)
         assert "1,099,511,627,776" in ended.err

@@ -159,7 +159,7 @@ def test_a_mistake_is_a_short_paragraph(
 
 
 def test_json_tells_errors_on_stdout_too(cli: CommandLine) -> None:
-    ended = cli("validate", "-f", '{"algoritm": {}}', "--json")
+    ended = cli("spec", "check", "-f", '{"algoritm": {}}', "--json")
     error = json.loads(ended.out)["error"]
     assert (ended.code, error["exit_code"], error["kind"]) == (2, 2, "SpecError")
     assert {"input_bck", "algoritm"} <= {each["path"] for each in error["problems"]}

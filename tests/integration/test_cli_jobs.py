@@ -383,34 +383,34 @@ def test_a_bug_in_the_engine_is_reported_in_two_lines(
 
 
 def test_validate_looks_at_the_spec_only(cli: CommandLine) -> None:
-    ended = cli("validate", "-f", json.dumps(SPEC))
+    ended = cli("spec", "check", "-f", json.dumps(SPEC))
     assert (ended.code, ended.out, ended.err) == (0, "the spec is in order\n", "")
 
 
 def test_validate_takes_buckets_from_the_command_line(cli: CommandLine) -> None:
     spec = {name: value for name, value in SPEC.items() if not name.endswith("_bck")}
-    refused = cli("validate", "-f", json.dumps(spec))
+    refused = cli("spec", "check", "-f", json.dumps(spec))
     assert refused.code == 2
     assert "input_bck" in refused.err
-    assert cli("validate", "images", "-f", json.dumps(spec)).code == 0
+    assert cli("spec", "check", "images", "-f", json.dumps(spec)).code == 0
 
 
 def test_validate_warns_of_older_names(cli: CommandLine) -> None:
     spec = {**SPEC, "bck": SPEC["input_bck"]}
     del spec["input_bck"]
-    ended = cli("validate", "-f", json.dumps(spec))
+    ended = cli("spec", "check", "-f", json.dumps(spec))
     assert ended.code == 0
     assert ended.err.startswith("warning: ")
 
 
 def test_validate_in_json_prints_a_spec_that_means_the_same(cli: CommandLine) -> None:
-    full = cli("validate", "-f", json.dumps(SPEC), "--json").out
+    full = cli("spec", "check", "-f", json.dumps(SPEC), "--json").out
     assert json.loads(full)["output_shard_records"] == 4
-    again = cli("validate", "-f", full, "--json")
+    again = cli("spec", "check", "-f", full, "--json")
     assert again.err == ""
     assert again.out == full
 
 
 def test_the_schema_is_json_and_knows_the_fields(cli: CommandLine) -> None:
-    schema = json.loads(cli("schema").out)
+    schema = json.loads(cli("spec", "schema").out)
     assert set(SPEC) <= set(schema["properties"])

@@ -42,7 +42,9 @@ def test_a_function_changes_all_records_and_shards_keep_their_names(
     write_shards(tmp_path / "in", SHARDS)
     (tmp_path / "code.py").write_text(CODE)
     code = f"{tmp_path}/code.py:louder"
-    done = cli("transform", "in", "out", "--python", code, "--ext", "txt:text", "--workers", 1)
+    done = cli(
+        "transform", "in", "out", "--python", code, "--rename-ext", "txt:text", "--workers", 1
+    )
     assert done.code == 0, done.err
     found = files_of(tmp_path / "out")
     assert sorted(found) == ["a.tar", "b.tar"]
@@ -100,8 +102,11 @@ def test_a_number_is_not_given_again(cli: CommandLine, tmp_path: Path) -> None:
         (("transform", "in", "x"), ("none of --use, --python and --file",)),
         (("transform", "in", "--use", "a"), ("DST", "is missing")),
         (("transform", "in", "x", "--use", "a", "--python", "a:b"), ("--use and --python",)),
-        (("transform", "in", "x", "--python", "a:b", "--ext", "jpg"), ("--ext", "jpg:npy")),
-        (("transform", "in", "x", "--use", "a", "--ext", "a:b"), ("goes with --python",)),
+        (
+            ("transform", "in", "x", "--python", "a:b", "--rename-ext", "jpg"),
+            ("--rename-ext", "jpg:npy"),
+        ),
+        (("transform", "in", "x", "--use", "a", "--rename-ext", "a:b"), ("needs --python",)),
         (("transform", "add", "x"), ("dsort transforms add",)),
         (("transform", "-", "-", "--use", "a"), ("no stream", "dsort start - - -f SPEC")),
         (("transforms", "add", "a/b", "-f", "{}"), ("'a/b' is no name",)),

@@ -102,7 +102,7 @@ def test_an_aborted_job_tells_how_far_it_came(root: Path) -> None:
     assert "extract" in {row[1] for row in document["timeline"]}
 
 
-# --- dsort report
+# --- dsort show --html
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def job(cli: CommandLine) -> str:
 def test_report_writes_one_file_and_does_not_replace_another(
     cli: CommandLine, job: str, tmp_path: Path
 ) -> None:
-    ended = cli("report", job, "-o", "page.html")
+    ended = cli("show", job, "--html", "page.html")
     assert (ended.code, ended.out) == (0, "")
     assert ended.err == "wrote page.html\n"
     text = (tmp_path / "page.html").read_text()
@@ -126,19 +126,19 @@ def test_report_writes_one_file_and_does_not_replace_another(
     assert f"<title>Job {job}</title>" in text
     assert "shuffled-03.tar" in text
     (tmp_path / "page.html").write_text("mine")
-    refused = cli("report", job, "-o", "page.html")
+    refused = cli("show", job, "--html", "page.html")
     assert refused.code == 4
     assert "--overwrite" in refused.err
     assert (tmp_path / "page.html").read_text() == "mine"
-    assert cli("report", job, "-o", "page.html", "--overwrite").code == 0
+    assert cli("show", job, "--html", "page.html", "--overwrite").code == 0
     assert (tmp_path / "page.html").read_text() == text
-    assert cli("report", job, "-o", "-").out == text.rstrip("\n") + "\n"
-    assert cli("report", "shuffled").code == 0
-    assert (tmp_path / f"dsort-{job}.html").read_text() == text
+    assert cli("show", job, "--html", "-").out == text.rstrip("\n") + "\n"
+    assert cli("show", "shuffled", "--html", "other.html").code == 0
+    assert (tmp_path / "other.html").read_text() == text
 
 
 def test_report_gives_the_document_alone_and_show_the_verdict(cli: CommandLine, job: str) -> None:
-    page = json.loads(cli("report", job, "--json").out)
+    page = json.loads(cli("show", job, "--html", "-", "--json").out)
     assert (page["job"]["job_id"], page["shards"]["total"]) == (job, 4)
     assert page["mixing"]["before"][0] == [45, 15, 0, 0]
     lines = [line for line in cli("show", job).out.splitlines() if line.startswith("mixing ")]
@@ -151,22 +151,22 @@ def test_report_of_a_job_that_failed_shows_why(cli: CommandLine, tmp_path: Path)
     assert cli("gen-shards", "images/s-{0..2}.tar").code == 0
     (tmp_path / "images" / "s-1.tar").write_bytes(b"this is no tar" * 1000)
     assert cli("start", "-f", json.dumps(SPEC)).code == 3
-    page = json.loads(cli("report", "shuffled", "--json").out)
+    page = json.loads(cli("show", "shuffled", "--html", "-", "--json").out)
     assert page["job"]["state"] == "failed"
     assert "s-1.tar" in page["job"]["error"]["detail"]
-    assert cli("report", "shuffled", "-o", "-").code == 0
+    assert cli("show", "shuffled", "--html", "-").code == 0
 
 
 def test_report_of_what_is_no_job_says_so(cli: CommandLine, tmp_path: Path) -> None:
     for text in ("not json", "[1, 2]", '{"job_id": "x"}'):
         (tmp_path / "manifest.json").write_text(text)
-        ended = cli("report", "manifest.json", "-o", "-")
+        ended = cli("show", "manifest.json", "--html", "-")
         assert ended.code == 3
         assert "manifest.json" in ended.err
         assert ended.out == ""
-    missing = cli("report", "no-such-job")
+    missing = cli("show", "no-such-job", "--html", "-")
     assert (missing.code, missing.out) == (3, "")
     (tmp_path / "out" / ".dsort" / "20260101-000000-aaaaaa").mkdir(parents=True)
-    running = cli("report", tmp_path / "out" / ".dsort" / "20260101-000000-aaaaaa")
+    running = cli("show", tmp_path / "out" / ".dsort" / "20260101-000000-aaaaaa", "--html", "-")
     assert running.code == 3
     assert "dsort show" in running.err

@@ -54,7 +54,7 @@ def test_webdataset_and_jobs_get_what_an_admin_has_registered(
         monkeypatch.setenv("DSORT_TOKEN", tokens["ann"])
         listed = cli("transforms", "ls").out.splitlines()
         assert listed[1].split()[::2] == ["louder@1", "ada"]
-        urls = cli("urls", "images/s-{0..1}.tar", "--transform", "louder", "--pipe").out.split("\n")
+        urls = cli("urls", "images/s-{0..1}.tar", "--use", "louder", "--pipe").out.split("\n")
         read = webdataset.WebDataset(urls[:-1], shardshuffle=False, empty_check=False)
         assert {each["__key__"]: each["txt"] for each in read} == {
             f"{number}{i}": b"%d!" % i for number in range(2) for i in range(3)

@@ -157,9 +157,7 @@ class RayWorkers:
         """Whether a worker does what may still decide how the run ends."""
         attempts = (host.attempt for host in self._hosts)
         return any(
-            each is not None
-            and each.failure is self._failure
-            and self._failure.awaits(each.order)
+            each is not None and each.failure is self._failure and self._failure.awaits(each.order)
             for each in attempts
         )
 

@@ -49,7 +49,7 @@ def router(service: Service) -> APIRouter:
         summary="The JSON Schema of a spec",
     )
     def spec_schema(identity: Caller) -> dict[str, object]:
-        """As `dsort schema` prints it, for editors and other tools."""
+        """As `dsort spec schema` prints it, for editors and other tools."""
         return dict(job_schema())
 
     @routes.get(

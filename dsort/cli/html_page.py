@@ -1,50 +1,24 @@
-"""``dsort report``: a job's page as one file."""
+"""The page of a job as one HTML file: ``dsort show --html``."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from dsort.cli import options, output
-from dsort.cli.find import FoundJob, find_job
+from dsort.cli import output
+from dsort.cli.find import FoundJob
 from dsort.errors import InputError, StorageError
 from dsort.storage.directory.os_errors import StorageErrors
 
-__all__ = ["report"]
+__all__ = ["write_page"]
 
 STDOUT = "-"
 
-Target = Annotated[
-    str | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Where to write it, `-` for stdout.  [default: dsort-JOB.html]",
-        show_default=False,
-    ),
-]
-Replace = Annotated[bool, typer.Option("--overwrite", help="Replace FILE if it exists.")]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print what the page shows as JSON; write no file.")
-]
 
-
-def report(
-    job: options.JobOrManifest,
-    target: Target = None,
-    overwrite: Replace = False,
-    bucket: options.JobBucket = None,
-    root: options.Root = None,
-    as_json: AsJson = False,
-    debug: options.Debug = False,
-) -> None:
-    """Write a job's page as one HTML file that needs no network: phases, throughput, warnings,
-    output shards, and whether its shuffle is one."""
-    found = find_job(job, bucket=bucket, root=root)
+def write_page(found: FoundJob, target: str, *, overwrite: bool, as_json: bool) -> None:
+    """Write the page of a job to the file ``target``, ``-`` for standard output. ``as_json``: print
+    the data of the page instead. ``StorageError`` if the file exists, without ``overwrite``."""
     page = _page(found)
     if as_json:
         output.write_json(page)
@@ -55,9 +29,8 @@ def report(
     if target == STDOUT:
         output.write(text.rstrip("\n"))
         return
-    path = Path(target or f"dsort-{found.job_id}.html")
-    _write(path, text, overwrite=overwrite)
-    output.inform(f"wrote {output.printable(str(path))}")
+    _write(Path(target), text, overwrite=overwrite)
+    output.inform(f"wrote {output.printable(target)}")
 
 
 def _page(found: FoundJob) -> dict[str, Any]:
@@ -88,7 +61,7 @@ def _write(path: Path, text: str, *, overwrite: bool) -> None:
             file = path.open("w" if overwrite else "x", encoding="utf-8")
         except FileExistsError:
             raise StorageError(
-                f"{path} exists", hint="name another file with -o, or replace it: --overwrite"
+                f"{path} exists", hint="name another file, or replace it: --overwrite"
             ) from None
         with file:
             file.write(text)

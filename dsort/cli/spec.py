@@ -1,4 +1,4 @@
-"""``dsort validate``: checks a job spec."""
+"""``dsort spec``: checks a job spec, prints the JSON Schema of job specs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dsort.cli import options, output
 from dsort.cli.remote import connected, is_remote
 from dsort.cli.run import read_fields, read_spec
 
-__all__ = ["validate"]
+__all__ = ["check", "schema"]
 
 
 @options.grouped
-def validate(
+def check(
     context: typer.Context,
     spec: options.SpecSource,
     src: options.Source = None,
@@ -38,4 +38,11 @@ def validate(
     if as_json:
         output.write_json(canonical)
     else:
-        output.write("the spec is in order")
+        output.write("the spec is valid")
+
+
+def schema(debug: options.Debug = False) -> None:
+    """Print the JSON Schema of a job spec, for editors and other tools."""
+    from dsort.spec.schema import schema as job_schema
+
+    output.write_json(job_schema())
