@@ -47,7 +47,7 @@ ROOMS = (
     {"stop_flag"},
     {"html_tables"},
     {
-        *("bounds", "closing", "installation", "late_methods", "process_end"),
+        *("bounds", "closing", "durations", "installation", "late_methods", "process_end"),
         *("retry", "sizes", "tracebacks"),
     },
     {"errors", "version"},
@@ -59,6 +59,7 @@ PURE = (
     "bounds",
     "closing",
     "data",
+    "durations",
     "expressions",
     "job/journal_entries",
     "job/layout",

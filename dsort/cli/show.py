@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +33,33 @@ SHARDS_SHOWN = 10
 CLASSES_SHOWN = 10
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOptions:
+    """The options of the list of a service's jobs."""
+
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help="List the jobs in this state: queued, running, finished, failed or stopped; may "
+            "be repeated.",
+            show_default=False,
+        ),
+    ] = None
+    owner: Annotated[
+        str | None,
+        typer.Option(
+            "--owner", metavar="NAME", help="List the jobs of this owner.", show_default=False
+        ),
+    ] = None
+    labels: options.Labels = None
+    wide: Annotated[
+        bool,
+        typer.Option("--wide", "-w", help="With a service: all columns of the list, uncut."),
+    ] = False
+
+
 @options.grouped
 def show(
     context: typer.Context,
@@ -39,24 +67,6 @@ def show(
     bucket: options.JobBucket = None,
     show_all: options.ShowAll = False,
     root: options.Root = None,
-    state: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--state",
-            metavar="STATE",
-            help="List those: queued, running, finished, failed or stopped; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
-    owner: Annotated[
-        str | None,
-        typer.Option("--owner", metavar="NAME", help="List theirs.", show_default=False),
-    ] = None,
-    labels: options.Labels = None,
-    wide: Annotated[
-        bool,
-        typer.Option("--wide", "-w", help="With a service: all columns of the list, uncut."),
-    ] = False,
     html: Annotated[
         str | None,
         typer.Option(
@@ -72,6 +82,7 @@ def show(
     ] = False,
     as_json: options.AsJson = False,
     *,
+    listed: ListOptions,
     service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
@@ -79,7 +90,7 @@ def show(
     the jobs of the data root, of --bucket or of a service, newest first."""
     if is_remote(context):
         if job is not None:
-            if state or owner or labels or wide:
+            if listed != ListOptions():
                 raise SpecError(
                     "--state, --owner, --label and --wide are for lists: name no job, or leave them"
                 )
@@ -87,11 +98,11 @@ def show(
         else:
             list_jobs(
                 context,
-                states=state or (),
-                owner=owner,
-                labels=labels or (),
+                states=listed.state or (),
+                owner=listed.owner,
+                labels=listed.labels or (),
                 show_all=show_all,
-                wide=wide,
+                wide=listed.wide,
                 as_json=as_json,
             )
         return

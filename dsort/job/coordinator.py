@@ -11,7 +11,7 @@ import contextlib
 import sys
 from dataclasses import replace
 
-import numpy  # noqa: F401 - first, at this depth of imports: see section 8 of ARCHITECTURE.md
+import numpy  # noqa: F401 - first, at this depth of imports: see docs/design/start.md
 
 from dsort.data.tally import Tally
 from dsort.errors import DsortError, JobStoppedError, StorageError
