@@ -14,7 +14,7 @@ def parse_duration_s(text: str) -> float:
     """The seconds of ``500ms``, ``45s``, ``1.5h``, ``7d``. ``ValueError`` for any other text."""
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None:
-        raise ValueError(f"{text[:100]!r} is no duration: write 500ms, 45s, 30m, 12h or 7d")
+        raise ValueError(f"{text[:100]!r} is no duration")
     return float(match[1]) * _UNITS_S[match[2]]
 
 

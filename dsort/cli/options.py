@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_type_hints, overload
 import typer
 
 from dsort.cli.progress import ProgressStyle
-from dsort.durations import parse_duration_s
+from dsort.durations import format_duration, parse_duration_s
 from dsort.errors import SpecError, SpecProblem
 
 __all__ = [
@@ -370,12 +370,17 @@ DatabaseUrl = Annotated[
 ]
 
 
-def duration_s(text: str, option: str) -> float:
+def duration_s(text: str, option: str, *, min_s: float = 0) -> float:
     """The seconds of a duration such as ``30m``. A ``SpecError`` names ``option``."""
     try:
-        return parse_duration_s(text)
+        found_s = parse_duration_s(text)
     except ValueError as error:
-        raise SpecError([SpecProblem(option, str(error))]) from None
+        raise SpecError([SpecProblem(option, str(error), "for example 30m, 6h or 7d")]) from None
+    if found_s < min_s:
+        least = format_duration(min_s)
+        problem = SpecProblem(option, f"{text!r} is less than {least}", "for example 30m, 6h or 7d")
+        raise SpecError([problem])
+    return found_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

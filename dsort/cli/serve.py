@@ -83,7 +83,7 @@ def serve(
         running_per_owner_max=max_running_per_owner,
         queued_per_owner_max=max_queued_per_owner,
         hand_over=hand_over,
-        job_time_max_s=None if max_job_time is None else duration_s(max_job_time, "--max-job-time"),
+        job_time_max_s=_job_time_max_s(max_job_time),
         requests_per_minute_max=requests_per_minute,
         object_bytes_max=_object_bytes_max(max_object_size, no_auth=no_auth),
     )
@@ -128,6 +128,11 @@ def _reactions(given: list[str]) -> dict[str, str]:
     if problems:
         raise SpecError(problems)
     return reactions
+
+
+def _job_time_max_s(text: str | None) -> float | None:
+    least_s = 10
+    return None if text is None else duration_s(text, "--max-job-time", min_s=least_s)
 
 
 def _object_bytes_max(text: str | None, *, no_auth: bool) -> int:

@@ -124,7 +124,7 @@ def transform(
     \b
     Examples:
       dsort transform images small --use resize@3
-      dsort transform images arrays --python pkg.decode:to_array --rename-ext jpg:npy
+      dsort transform images arrays --python decode:to_array --rename-ext jpg:npy
       dsort transform s3://data/raw s3://data/clean -f clean.yaml --overwrite
     """
     if change == Change():

@@ -384,7 +384,7 @@ def test_a_bug_in_the_engine_is_reported_in_two_lines(
 
 def test_validate_looks_at_the_spec_only(cli: CommandLine) -> None:
     ended = cli("spec", "check", "-f", json.dumps(SPEC))
-    assert (ended.code, ended.out, ended.err) == (0, "the spec is in order\n", "")
+    assert (ended.code, ended.out, ended.err) == (0, "the spec is valid\n", "")
 
 
 def test_validate_takes_buckets_from_the_command_line(cli: CommandLine) -> None:

@@ -99,7 +99,7 @@ def test_a_number_is_not_given_again(cli: CommandLine, tmp_path: Path) -> None:
     [
         (("transform", "in", "x", "--use", "slom"), ("no transform slom",)),
         (("transform", "in", "x", "--use", "../x"), ("no name of a transform",)),
-        (("transform", "in", "x"), ("none of --use, --python and --file",)),
+        (("transform", "in", "x"), ("none of --use, --python and --steps",)),
         (("transform", "in", "--use", "a"), ("DST", "is missing")),
         (("transform", "in", "x", "--use", "a", "--python", "a:b"), ("--use and --python",)),
         (

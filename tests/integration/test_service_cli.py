@@ -225,7 +225,7 @@ def test_an_interrupt_ends_the_waiting_only(place: Place, there: CommandLine) ->
 
 def test_specs_are_checked_by_the_service(place: Place, there: CommandLine) -> None:
     good = there("spec", "check", "-f", place.spec())
-    assert (good.code, good.out) == (0, "the spec is in order\n")
+    assert (good.code, good.out) == (0, "the spec is valid\n")
     bad = there("spec", "check", "-f", '{"algoritm": {}}', "--json")
     assert bad.code == 2
     paths = {each["path"] for each in json.loads(bad.out)["error"]["problems"]}

@@ -137,7 +137,7 @@ def said(client_alone: Path) -> list[str]:
     asked = [
         ["--version"],
         ["ls", "--help"],
-        ["schema"],
+        ["spec", "schema"],
         ["ls", "a"],
         ["show"],
         ["start", "-f", "spec.yaml", "--server", "http://127.0.0.1:1"],
