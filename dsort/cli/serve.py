@@ -17,6 +17,8 @@ from dsort.sizes import parse_size_bytes
 
 __all__ = ["serve"]
 
+JOB_TIME_MIN_S = 10
+
 
 @options.grouped(without=("ray_resources", "ray_labels", "scratch"))
 def serve(
@@ -131,8 +133,7 @@ def _reactions(given: list[str]) -> dict[str, str]:
 
 
 def _job_time_max_s(text: str | None) -> float | None:
-    least_s = 10
-    return None if text is None else duration_s(text, "--max-job-time", min_s=least_s)
+    return None if text is None else duration_s(text, "--max-job-time", min_s=JOB_TIME_MIN_S)
 
 
 def _object_bytes_max(text: str | None, *, no_auth: bool) -> int:
