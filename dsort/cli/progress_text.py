@@ -33,7 +33,7 @@ def begin_text(event: Progress) -> str:
         parts.append(output.count(event.shards_total, "shard"))
     if event.bytes_total:
         parts.append(output.size(event.bytes_total))
-    return ", ".join(parts) or "begins"
+    return ", ".join(parts) or "started"
 
 
 def progress_text(event: Progress) -> str:

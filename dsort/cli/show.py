@@ -208,7 +208,7 @@ def _finished(found: FoundJob, manifest: Mapping[str, Any], replaced: str) -> st
             ("records", records_line(totals["records"], totals["members"])),
             ("bytes", bytes_line(totals["payload_bytes"], totals["file_bytes"])),
             *output_lines(_outputs(manifest)),
-            ("moved by", str(move.get("way", ""))),
+            ("movement", str(move.get("way", ""))),
             ("took", _took(sum(phases.values()), phases)),
             ("index", manifest.get("index") or ""),
             ("sidecars", _sidecars(manifest)),

@@ -74,7 +74,7 @@ def job_lines(report: JobReport) -> list[tuple[str, str]]:
         *output_lines(report.outputs),
         ("rate", output.rate(report.file_bytes, sum(report.phase_seconds.values()))),
         ("algorithm", output.printable(report.algorithm)),
-        ("how", f"{report.move}, {output.count(report.workers, 'worker')}"),
+        ("movement", f"{report.move}, {output.count(report.workers, 'worker')}"),
         ("seed", report.seed or ""),
         ("skipped", skipped(report.reactions)),
         *reaction_lines(report.reactions),
@@ -123,7 +123,7 @@ def plan_lines(report: PlanReport) -> list[tuple[str, str]]:
         *output_lines(report.outputs),
         *reader_lines(report.readers),
         ("algorithm", output.printable(report.algorithm)),
-        ("how", f"{report.move}: {report.move_reason}"),
+        ("movement", f"{report.move}: {report.move_reason}"),
         ("workers", output.number(report.workers)),
         ("memory", output.size(report.memory_bytes)),
         ("scratch", output.size(report.scratch_bytes)),
@@ -185,7 +185,7 @@ def _in_rows(name: str, words: Sequence[str], count: int) -> Iterable[tuple[str,
 
 def verification(report: VerifyReport) -> str:
     """What a check of a result found."""
-    verdict = "as it should be" if report.ok else output.count(report.problem_count, "difference")
+    verdict = "correct" if report.ok else output.count(report.problem_count, "difference")
     head = output.fields(
         [
             ("job", f"{report.job_id}: {verdict}"),
@@ -253,7 +253,7 @@ def reaction_lines(reactions: Iterable[ReactionCount]) -> Iterable[tuple[str, st
         names = ", ".join(output.printable(name) for name in each.samples[:SAMPLES_SHOWN])
         more = ", ..." if each.count > SAMPLES_SHOWN and names else ""
         text = f"{each.count:,} {each.kind}" + (f": {names}{more}" if names else "")
-        yield ("reactions" if row == 0 else " ", text)
+        yield ("oddities" if row == 0 else " ", text)
 
 
 def _warnings(warnings: Sequence[str]) -> str:

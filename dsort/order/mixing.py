@@ -86,7 +86,7 @@ def mixing_line(stored: Mapping[str, Any]) -> str:
     verdict = str(stored["verdict"])
     if verdict == "too_few":
         return "too few records or shards to tell"
-    return f"{verdict}: {_p_text(float(stored['p_value']))}, and uneven is below {P_MIN}"
+    return f"{verdict} ({_p_text(float(stored['p_value']))}; uneven: p < {P_MIN})"
 
 
 def _p_text(p_value: float) -> str:

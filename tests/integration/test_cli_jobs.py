@@ -287,17 +287,17 @@ def test_the_summary_fits_and_names_what_was_met(
     answering(monkeypatch, "run", REPORT)
     out = cli("start", "-f", json.dumps(SPEC)).out
     assert out.splitlines() == [
-        "job        job-1 finished in 3.00 s",
-        "result     /data/out put",
-        "manifest   .dsort/job-1/manifest.json",
-        "shards     3 in, 4 out",
-        "records    1,500, 3,000 members",
-        "bytes      6 MiB, 5 MiB of them payload",
-        "rate       2 MiB/s",
-        "how        map, 2 workers",
-        "seed       7",
-        "reactions  5 missing_shards: a.tar, b.tar, c.tar, ...",
-        "warnings   1, shown above",
+        "job       job-1 finished in 3.00 s",
+        "result    /data/out put",
+        "manifest  .dsort/job-1/manifest.json",
+        "shards    3 in, 4 out",
+        "records   1,500, 3,000 members",
+        "bytes     6 MiB, 5 MiB of them payload",
+        "rate      2 MiB/s",
+        "movement  map, 2 workers",
+        "seed      7",
+        "oddities  5 missing_shards: a.tar, b.tar, c.tar, ...",
+        "warnings  1, shown above",
     ]
 
 

@@ -114,7 +114,7 @@ def test_verify_hands_over_the_manifest_and_where_it_lies(
     calls = answering(monkeypatch, "verify", VERIFIED)
     ended = cli("verify", "shuffled")
     assert ended.code == 0
-    assert ended.out.startswith("job      job-1: as it should be")
+    assert ended.out.startswith("job      job-1: correct")
     (manifest,), named = calls[0]
     assert json.loads(manifest)["job_id"]
     assert named["output_uri"] == (tmp_path / "shuffled").as_uri()

@@ -129,4 +129,4 @@ def test_the_blog_posts_spec_runs_verbatim_on_the_command_line(
     assert sorted(files_of(buckets / "images", "shuffled-*.tar")) == ["shuffled-shard-0.tar"]
     verified = cli("verify", "images")
     assert verified.code == 0
-    assert verified.out.startswith(f"job      {report['job_id']}: as it should be")
+    assert verified.out.startswith(f"job      {report['job_id']}: correct")

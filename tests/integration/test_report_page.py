@@ -143,7 +143,7 @@ def test_report_gives_the_document_alone_and_show_the_verdict(cli: CommandLine, 
     assert page["mixing"]["before"][0] == [45, 15, 0, 0]
     lines = [line for line in cli("show", job).out.splitlines() if line.startswith("mixing ")]
     assert len(lines) == 1
-    assert lines[0].startswith("mixing     even: p = ")
+    assert lines[0].startswith("mixing     even (p = ")
     assert len(lines[0]) <= 80
 
 

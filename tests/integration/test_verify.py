@@ -234,7 +234,7 @@ def test_the_command_ends_with_3_and_says_what_is_wrong(cli: CommandLine, tmp_pa
     job = ordinary(tmp_path, BY_KEY)
     good = cli("verify", "out", "--progress", "none")
     assert (good.code, good.err) == (0, "")
-    assert good.out.startswith(f"job      {job.report.job_id}: as it should be")
+    assert good.out.startswith(f"job      {job.report.job_id}: correct")
     swap_neighbours(job)
     bad = cli("verify", job.manifest_path)
     assert bad.code == 3

@@ -179,7 +179,7 @@ def test_an_even_shuffle_is_put_in_words() -> None:
         "Each output shard holds records of all input shards in proportion: "
         f"{figures}. An even shuffle gives p below 0.001 once in a thousand jobs."
     )
-    line = f"even: p = {mixing.p_value:.2g}, and uneven is below 0.001"
+    line = f"even (p = {mixing.p_value:.2g}; uneven: p < 0.001)"
     assert mixing_line(mixing.stored()) == line
     assert len(mixing_line(mixing.stored())) < 69
 

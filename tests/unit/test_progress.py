@@ -102,7 +102,7 @@ def test_a_phase_without_totals_is_reported_as_well() -> None:
         PhaseDone("job-1", "plan", 0.5, 0, 0, 0),
     ]
     assert reported(PlainReporter(stream, Clock()), stream, events) == [
-        "plan: begins",
+        "plan: started",
         "plan: done, 0.50 s",
     ]
 
