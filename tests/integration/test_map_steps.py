@@ -344,8 +344,8 @@ def test_code_that_cannot_be_loaded_ends_the_job_before_it_begins(
     [
         ({"python": "os.system"}, "names no function"),
         ({"python": "a:b;c"}, "names no function"),
-        ({"timeout": "soon"}, "no time"),
-        ({"timeout": 0}, "no time"),
+        ({"timeout": "soon"}, "no duration"),
+        ({"timeout": 0}, "no duration"),
         ({"batch_size": 0}, "at least 1"),
         ({"concurrency": [3, 1]}, "no pair"),
         ({"decode": {"jpg": "pickle"}}, "decode"),

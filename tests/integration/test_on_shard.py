@@ -181,7 +181,7 @@ def test_a_resumed_job_runs_no_program_that_nobody_asked_for(root: Path) -> None
         ({"exec": []}, "on_shard.exec"),
         ({"exec": "echo x"}, "on_shard.exec"),
         ({"exec": ["a\0b"]}, "zero byte"),
-        ({"exec": ["a"], "timeout": "soon"}, "is no time"),
+        ({"exec": ["a"], "timeout": "soon"}, "is no duration"),
         ({"exec": ["a"], "at_once": 0}, "on_shard.at_once"),
         ({"exec": ["a"], "on_error": "skip"}, "on_shard.on_error"),
         ({"exec": ["a"], "time_out": 5}, "timeout"),

@@ -57,7 +57,7 @@ WRITTEN = [
     *(
         path
         for path in sorted((REPOSITORY / "docs").rglob("*.md"))
-        if path.relative_to(REPOSITORY).parts[1] not in ("reference", "man")
+        if path.relative_to(REPOSITORY).parts[1] not in ("design", "reference", "man")
     ),
 ]
 

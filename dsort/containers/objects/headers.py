@@ -13,6 +13,8 @@ __all__ = [
     "CBOR_SIZES",
     "HEADER_BYTES_MAX",
     "MSGPACK_SIZES",
+    "OPEN_LIST",
+    "OPEN_MAP",
     "Header",
     "ItemSizes",
     "Kind",
@@ -22,6 +24,9 @@ __all__ = [
 ]
 
 HEADER_BYTES_MAX: Final = 9
+OPEN_LIST: Final = 1 << 62
+OPEN_MAP: Final = 1 << 60
+"""The number of items of a list or map that a break ends: more than any file has."""
 
 
 class Kind:
@@ -95,7 +100,7 @@ def msgpack_header(view: memoryview, at: int) -> Header:
 ItemSizes = tuple[tuple[int, ...], tuple[int, ...]]
 """What the first byte of an item tells, by its value. First, how many bytes a scalar, a string or
 an empty list or map has, 0 if more has to be read. Second, how many items are in a list or map
-whose header is that byte alone; 0 for all others."""
+whose header is that byte alone (``OPEN_LIST``, ``OPEN_MAP`` up to a break); 0 for all others."""
 
 
 def _msgpack_sizes() -> ItemSizes:
@@ -162,6 +167,7 @@ def _cbor_sizes() -> ItemSizes:
             sizes[first] = 1 + short
         elif major in (0, 1, 7) and short < 28:
             sizes[first] = 1 if short < 24 else 1 + (1 << (short - 24))
+    items[0x9F], items[0xBF] = OPEN_LIST, OPEN_MAP
     sizes[0xF8] = 0  # not every simple value of two bytes is one
     return tuple(sizes), tuple(items)
 

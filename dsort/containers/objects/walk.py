@@ -10,7 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from dsort.containers.objects.headers import HEADER_BYTES_MAX, ItemSizes, Kind, ReadHeader
+from dsort.containers.objects.headers import (
+    HEADER_BYTES_MAX,
+    OPEN_LIST,
+    OPEN_MAP,
+    ItemSizes,
+    Kind,
+    ReadHeader,
+)
 
 __all__ = ["FIELDS_MAX", "FIELD_BYTES_MAX", "Field", "ObjectWalk", "WalkError"]
 
@@ -25,8 +32,8 @@ BREAK: Final = 0xFF
 _ROOM_BYTES: Final = 2 * HEADER_BYTES_MAX + FIELD_BYTES_MAX
 _ATTEMPT_BYTES: Final = 16 << 10
 """An object whose headers are in so many bytes is passed over at once."""
-_LIST, _LIST_MIN = 1 << 62, 1 << 61
-_MAP, _MAP_MIN = 1 << 60, 1 << 59
+_LIST_MIN: Final = OPEN_LIST >> 1
+_MAP_MIN: Final = OPEN_MAP >> 1
 
 
 class WalkError(ValueError):
@@ -66,7 +73,7 @@ class _Open:
         """What ``_skim`` says of one."""
         if left > _LIST_MIN:
             return cls(-1, False)
-        return cls(-1, True, _MAP - left) if left > _MAP_MIN else cls(left, False)
+        return cls(-1, True, OPEN_MAP - left) if left > _MAP_MIN else cls(left, False)
 
 
 @dataclass(slots=True)
@@ -228,7 +235,7 @@ class ObjectWalk:
         """Pass over ``left`` items from index ``at`` on, inside ``depth`` lists and maps, as far as
         that is plain: where the next header is, how many items are left of the innermost list or
         map in which it is, and of all around, behind the one that is being read. What an open one
-        has counts down from ``_LIST`` or ``_MAP``."""
+        has counts down from ``OPEN_LIST`` or ``OPEN_MAP``."""
         sizes, items = self.sizes
         around: list[int] = []
         room, stop = DEPTH_MAX - 1 - depth, len(view) - HEADER_BYTES_MAX
@@ -243,14 +250,16 @@ class ObjectWalk:
                 at += size
                 left -= 1
                 continue
+            if first == BREAK and (left > _LIST_MIN or (left > _MAP_MIN and not left % 2)):
+                left = around.pop()
+                at += 1
+                continue
             size, inside = (1, items[first]) if items[first] else self._look(view, at)
             if inside and len(around) < room:
                 around.append(left - 1)
                 left = inside
             elif size and not inside:
                 left -= 1
-            elif first == BREAK and (left > _LIST_MIN or (left > _MAP_MIN and not left % 2)):
-                left, size = around.pop(), 1
             else:
                 break
             at += size
@@ -269,7 +278,7 @@ class ObjectWalk:
             return size + (argument if kind != Kind.INTEGER else 0), 0
         if kind in (Kind.LIST, Kind.MAP) and argument <= self.size_bytes:
             if argument < 0:
-                return size, _MAP if kind == Kind.MAP else _LIST
+                return size, OPEN_MAP if kind == Kind.MAP else OPEN_LIST
             return size, 2 * argument if kind == Kind.MAP else argument
         if kind == Kind.TAG:
             behind = self.sizes[0][view[at + size]]
