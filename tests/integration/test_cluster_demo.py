@@ -1,5 +1,5 @@
-"""What ``cluster/compose.yaml`` runs does on a real S3 server what it says: its command makes the
-input, and its job's spec shuffles it. No containers and no Ray here: the endpoint alone differs."""
+"""The commands of ``cluster/compose/ray.yaml`` work on a real S3 server: one makes the input, and
+the spec of the job shuffles it. No containers and no Ray here: the endpoint alone differs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SECONDS_MAX = 120
 
 
 def test_the_demo_makes_its_input_and_shuffles_it(s3_server: S3Server, tmp_path: Path) -> None:
-    services = read_yaml("compose.yaml")["services"]
-    spec = read_json("compose-spec.json")
+    services = read_yaml("compose/ray.yaml")["services"]
+    spec = read_json("compose/ray-spec.json")
     inherited = {
         k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "DSORT_", "RAY_"))
     }
@@ -34,7 +34,7 @@ def test_the_demo_makes_its_input_and_shuffles_it(s3_server: S3Server, tmp_path:
         "AWS_SECRET_ACCESS_KEY": s3_server.secret_key,
         "PYTHONPATH": str(ROOT),
     }
-    job = ["dsort", "start", "-f", str(CLUSTER / "compose-spec.json"), "--scratch", "scratch"]
+    job = ["dsort", "start", "-f", str(CLUSTER / "compose/ray-spec.json"), "--scratch", "scratch"]
     for words in (shlex.split(services["images"]["command"]), job):
         ended = subprocess.run(
             [sys.executable, "-m", *words],

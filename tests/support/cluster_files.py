@@ -20,6 +20,8 @@ from tests.support.commands import ROOT
 __all__ = [
     "CLUSTER",
     "command_lines",
+    "dsort_commands",
+    "image",
     "locked_versions",
     "manifests",
     "namespaces_let_in",
@@ -28,6 +30,7 @@ __all__ = [
     "project",
     "read_json",
     "read_text",
+    "read_unit",
     "read_yaml",
     "validate",
     "walk",
@@ -48,6 +51,20 @@ def read_json(name: str) -> Any:
 
 def read_yaml(name: str) -> Any:
     return yaml.safe_load(read_text(name))
+
+
+def image(target: str) -> str:
+    """The part of the Dockerfile that makes a target, without the stages that it comes from."""
+    stages = re.split(r"(?m)^(?=FROM )", read_text("Dockerfile"))
+    return next(each for each in stages if each.splitlines()[0].endswith(f" AS {target}"))
+
+
+def read_unit(name: str = "dsort.service") -> dict[str, list[str]]:
+    """The settings of a systemd unit; one that is there twice has two values."""
+    found: dict[str, list[str]] = {}
+    for field, value in re.findall(r"(?m)^([A-Z]\w+)=(.*)$", read_text(f"systemd/{name}")):
+        found.setdefault(field, []).append(value)
+    return found
 
 
 def manifests() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -113,6 +130,7 @@ def command_lines(text: str) -> list[list[str]]:
     What ``ray job submit`` is to run (after ``--``) is a call of its own besides.
     """
     calls: list[list[str]] = []
+    text = re.sub(r"\$\(date [^)]*\)", "20260131", text)  # as the shell does it
     for part in re.split(r";|&&|\|\||(?<!\\)\n", text):
         part = part.replace("\\\n", " ").strip()
         if not re.match(r"(dsort|ray)\s", part):
@@ -121,6 +139,13 @@ def command_lines(text: str) -> list[list[str]]:
         inner = words[words.index("--") + 1 :] if "--" in words else []
         calls += [each for each in (words, inner) if each and each[0] in _VERBS]
     return calls
+
+
+def dsort_commands(text: str) -> list[str]:
+    """The calls of dsort in comments and commands that go before it (``sudo -u dsort``)."""
+    return re.findall(
+        r"(?<![\w/.-])(?:/opt/dsort/bin/)?(dsort (?:serve|token|start) [^\n#]*)", text
+    )
 
 
 def parse_command(words: list[str]) -> None:

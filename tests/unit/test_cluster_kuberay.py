@@ -11,7 +11,14 @@ import jsonschema
 import pytest
 
 from dsort.sizes import parse_size_bytes
-from tests.support.cluster_files import manifests, namespaces_let_in, of_kind, validate, walk
+from tests.support.cluster_files import (
+    manifests,
+    namespaces_let_in,
+    of_kind,
+    read_text,
+    validate,
+    walk,
+)
 
 OBJECTS = list(manifests())
 KINDS = [f"{name}-{each['kind']}" for name, each in OBJECTS]
@@ -53,11 +60,9 @@ def test_what_manifests_name_is_there() -> None:
     assert used == accounts == {"dsort", "dsort-nightly"}
     assert nightly["roleRef"]["name"] == of_kind("Role")["metadata"]["name"]
     assert nightly["subjects"][0]["name"] == "dsort-nightly"
-    head = of_kind("RayJob")["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]
-    assert {
-        "configMap": {"name": of_kind("ConfigMap")["metadata"]["name"]},
-        "name": "spec",
-    } in head["volumes"]
+    mounted = next(each for each in walk(of_kind("CronJob")) if "configMap" in each)
+    comment = read_text("kuberay/cronjob.yaml").partition("apiVersion")[0]
+    assert f"create configmap {mounted['configMap']['name']} --from-file=rayjob.yaml" in comment
 
 
 def test_the_nightly_job_may_do_nothing_but_create_ray_jobs() -> None:

