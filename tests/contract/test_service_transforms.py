@@ -157,6 +157,19 @@ def test_programs_for_shards_and_amendments_are_for_admins(callers: Callers, fie
     assert said[0].items() >= shown.items()
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"output_bck": "-"},
+        {"input_bck": {"pipe": ["cat", "{shard}"]}, "input_format": {"template": "in-{0..3}"}},
+    ],
+)
+def test_streams_and_programs_as_shards_are_not_even_an_admins(
+    callers: Callers, fields: Any
+) -> None:
+    assert callers.ask("ada", "POST", "/v1/jobs", json={**SPEC, **fields})[0] == 403
+
+
 def test_code_that_an_admin_has_registered_is_for_whoever_submits_jobs(callers: Callers) -> None:
     assert callers.put("aug", CODE, who="ann")[0] == 403
     status, made = callers.put("aug", CODE)
