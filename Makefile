@@ -3,6 +3,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+RUNS := $(VENV)/.runs
 INSTALLED := $(VENV)/.installed
 BENCH_INSTALLED := $(VENV)/.bench-installed
 
@@ -10,10 +11,11 @@ BENCH_INSTALLED := $(VENV)/.bench-installed
 # Schemathesis is used as a library; its plugin takes a while to load.
 PYTEST = $(BIN)/python -m pytest -n $(or $(TESTS_AT_ONCE),auto) -p no:schemathesis
 
-DEMO_SPEC := {"input_bck": "images", "output_bck": "shuffled", \
-	"input_format": {"template": "samples-{00..18}"}, "output_format": "shuffled-shard-%02d", \
-	"output_shard_size": "10MB", "description": "Create new shuffled shards", \
-	"algorithm": {"kind": "shuffle"}}
+# How packages are installed: by uv where it is there, else by pip.
+INSTALL = $(shell command -v uv >/dev/null && echo uv pip install --quiet --python $(BIN)/python \
+	|| echo $(BIN)/python -m pip install --quiet --disable-pip-version-check)
+# pip would compile 5,000 modules, of which a job imports 1,000; Python compiles those itself.
+QUICKLY = $(shell command -v uv >/dev/null || echo --no-compile)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all chaos check format man docs wheels bench lock clean
@@ -32,13 +34,13 @@ help:
 	@echo "make lock      choose new versions of what development needs (takes uv)"
 	@echo "make clean     remove all that these commands made, $(VENV) too"
 
-demo: $(INSTALLED)
+demo: $(RUNS)
 	rm -rf demo
 	$(BIN)/dsort gen-shards --root demo 'images/samples-{00..18}.tar' \
 	    --fcount 100 --fsize 50KB --fext jpg,cls
-	$(BIN)/dsort start --root demo -f '$(DEMO_SPEC)'
+	$(BIN)/dsort shuffle --root demo images shuffled --shard-size 10MB --seed 42
+	$(BIN)/dsort verify --root demo shuffled
 	$(BIN)/dsort ls --root demo shuffled
-	$(BIN)/dsort inspect demo/shuffled/shuffled-shard-00.tar
 	@echo
 	@echo "The shuffled shards are in demo/shuffled, the shards they were made of in demo/images."
 
@@ -83,6 +85,10 @@ lock:
 	    --extra all --extra dev \
 	    --no-emit-index-url --custom-compile-command "make lock" --quiet \
 	    --output-file requirements-dev.lock pyproject.toml
+	printf 'hatchling\neditables\n' | uv pip compile --upgrade --generate-hashes --universal \
+	    --python-version 3.11 --no-annotate --constraint requirements-dev.lock \
+	    --no-emit-index-url --custom-compile-command "make lock" --quiet \
+	    --output-file requirements.lock pyproject.toml -
 	uv pip compile --upgrade --generate-hashes --no-annotate --python-version 3.12 \
 	    --python-platform x86_64-manylinux_2_28 --constraint requirements-dev.lock --extra all \
 	    --no-emit-index-url --custom-compile-command "make lock" --quiet \
@@ -92,7 +98,7 @@ clean:
 	rm -rf $(VENV) demo bench-data dist build site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(INSTALLED): pyproject.toml requirements-dev.lock
+$(RUNS): pyproject.toml requirements.lock
 	@for python in $(or $(PYTHON),python3.13 python3.12 python3.11 python3); do \
 	    if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 	        echo "$$python -m venv $(VENV)"; \
@@ -106,13 +112,14 @@ $(INSTALLED): pyproject.toml requirements-dev.lock
 	    "$(or $(PYTHON),python3.13 python3.12 python3.11 python3));" \
 	    "name yours with make PYTHON=/path/to/python3" >&2; \
 	exit 1
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
-	    --requirement requirements-dev.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
-	    --no-build-isolation --editable .
+	$(INSTALL) $(QUICKLY) --require-hashes --requirement requirements.lock
+	$(INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(INSTALLED): $(RUNS) requirements-dev.lock
+	$(INSTALL) --require-hashes --requirement requirements-dev.lock
 	@touch $@
 
 $(BENCH_INSTALLED): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --no-build-isolation --editable '.[bench]'
+	$(INSTALL) --no-build-isolation --editable '.[bench]'
 	@touch $@
