@@ -89,13 +89,13 @@ LOADERS = {
 def _summary(results: Results) -> str | None:
     """How fast beside ``cp``, in one sentence."""
     words = []
-    for suite, place in (
-        ("warm", "where the data fits in memory"),
-        ("limited", "where it does not"),
+    for suites, name, place in (
+        (("warm",), "dsort-map", "where the data fits in memory"),
+        (("limited", "limited-tenth"), "dsort", "where it does not"),
     ):
-        name = "dsort-map" if suite == "warm" else "dsort"
         ratios = [
             row["cp_ratio"]
+            for suite in suites
             for row in rows_of(results, suite)
             if row["contender"] == name and row["cp_ratio"] and row["profile"] in PROFILES
         ]
