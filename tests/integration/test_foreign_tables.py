@@ -68,6 +68,39 @@ def test_categories_and_enums_of_polars_come_out_as_they_went_in(
     assert found.sort("id").equals(frame)
 
 
+@pytest.mark.parametrize("level", ["newest", "oldest"])
+@pytest.mark.parametrize("output_extension", [".parquet", ".arrows"])
+def test_categories_and_enums_of_polars_go_to_other_tables(
+    tmp_path: Path, output_extension: str, level: str
+) -> None:
+    import polars  # takes a while to load
+
+    frame = categories(polars)
+    (tmp_path / "in").mkdir()
+    compat = getattr(polars.CompatLevel, level)()
+    frame.write_ipc(tmp_path / "in" / "in-0.arrow", compat_level=compat)
+    shuffled(tmp_path, ".arrow", output_extension=output_extension)
+    read = polars.read_parquet if output_extension == ".parquet" else polars.read_ipc_stream
+    found = read(output(tmp_path))
+    assert found.schema == frame.schema
+    assert found.sort("id").equals(frame)
+
+
+@pytest.mark.parametrize("kind", [pa.binary_view(), pa.null()])
+def test_dictionaries_that_parquet_does_not_have_go_there_with_their_values(
+    tmp_path: Path, kind: pa.DataType
+) -> None:
+    words = pa.array([None, None] if kind == pa.null() else [b"red", b"blue"], kind)
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), words)
+    table = pa.table({"id": ["r0", "r1", "r2"], "word": column})
+    (tmp_path / "in").mkdir()
+    with pa.ipc.new_file(tmp_path / "in" / "in-0.arrow", table.schema) as writer:
+        writer.write_table(table)
+    shuffled(tmp_path, ".arrow", output_extension=".parquet")
+    found = pq.read_table(output(tmp_path)).sort_by("id")["word"].to_pylist()
+    assert found == [words[at].as_py() for at in (0, 1, 0)]
+
+
 @pytest.mark.parametrize("words", [pa.string(), pa.large_string(), pa.string_view()])
 @pytest.mark.parametrize("deltas", [False, True])
 def test_dictionaries_that_grow_or_are_replaced_are_read(

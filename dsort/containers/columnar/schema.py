@@ -25,6 +25,7 @@ __all__ = [
     "check_same",
     "decoded",
     "encoded",
+    "for_parquet",
     "is_binary",
     "is_media",
     "is_varying",
@@ -125,6 +126,24 @@ def encoded(batch: Any, schema: Any) -> Any:
             column = column.dictionary_encode()
         columns.append(_cast(column, field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def for_parquet(schema: Any) -> Any:
+    """``schema`` with dictionaries that pyarrow writes to Parquet: of texts or binaries in place of
+    views, and none of nulls."""
+    import pyarrow as pa
+
+    fields = []
+    for field in schema:
+        kind = field.type
+        if pa.types.is_dictionary(kind):
+            plain = _plain_type(kind)
+            if pa.types.is_null(plain):
+                field = field.with_type(plain)
+            elif is_view(kind.value_type):
+                field = field.with_type(pa.dictionary(kind.index_type, plain, kind.ordered))
+        fields.append(field)
+    return pa.schema(fields, schema.metadata)
 
 
 def check_same(shard: str, schema: Any, wanted: Any) -> bool:

@@ -23,6 +23,7 @@ from dsort.containers.columnar.parquet_types import (
 from dsort.containers.columnar.plain_chunks import CODECS, PlainColumn
 from dsort.containers.columnar.schema import (
     encoded,
+    for_parquet,
     is_binary,
     is_media,
     is_varying,
@@ -169,6 +170,7 @@ class _ParquetWriter:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        schema = for_parquet(schema)
         described = _Described.of(schema)
         has_own_types, schema = has_types(schema), without_types(schema)
         codec = options.compression or "snappy"
