@@ -151,7 +151,8 @@ class JobFinder:
           that in the data root and the directories in it;
         - a bucket: its newest job (with ``finished``: the newest that finished, if one did).
 
-        ``InputError`` names the known jobs if ``job`` means none of them, or several.
+        ``InputError`` names the known jobs if ``job`` means none of them, or several. A path or URI
+        of a bucket that does not exist is an ``ObjectNotFoundError``.
         """
         if "://" in job and not job.startswith("file://"):
             return self._at_uri(job, finished=finished)
@@ -171,6 +172,8 @@ class JobFinder:
                 f"{job!r} fits several jobs: {_named(found)}",
                 hint="give more of the id, or name the bucket with --bucket",
             )
+        if "/" in job and bucket is None and INTERNAL_PART not in job and not job.endswith(".json"):
+            self._existing(job)
         where = bucket or f"{self._root.resolve()} and the directories in it"
         raise InputError(
             f"no job {job!r} in {where}",

@@ -21,6 +21,10 @@ COMMANDS = [
     ("resume", "a-job", "--bucket", "nope"),
     ("stop", "a-job", "--bucket", "nope"),
     ("verify", "a-job", "--bucket", "nope"),
+    ("verify", "./nope"),
+    ("where", "file:///nope", "a-key"),
+    ("show", "nope/prefix"),
+    ("resume", "./nope"),
 ]
 
 
