@@ -101,6 +101,19 @@ def test_dictionaries_that_parquet_does_not_have_go_there_with_their_values(
     assert found == [words[at].as_py() for at in (0, 1, 0)]
 
 
+@pytest.mark.parametrize("kind", [pa.month_day_nano_interval(), pa.struct([])])
+def test_a_type_of_arrow_that_parquet_does_not_have_is_refused_by_column(
+    tmp_path: Path, kind: pa.DataType
+) -> None:
+    table = pa.table({"id": ["r0", "r1"], "odd": pa.nulls(2, kind)})
+    (tmp_path / "in").mkdir()
+    with pa.ipc.new_file(tmp_path / "in" / "in-0.arrow", table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(InputError, match="column odd is "):
+        shuffled(tmp_path, ".arrow", output_extension=".parquet")
+    assert shuffled(tmp_path, ".arrow").records == 2
+
+
 @pytest.mark.parametrize("words", [pa.string(), pa.large_string(), pa.string_view()])
 @pytest.mark.parametrize("deltas", [False, True])
 def test_dictionaries_that_grow_or_are_replaced_are_read(

@@ -33,6 +33,8 @@ from dsort.containers.columnar.stitched import MAGIC, GroupWritten, footer_of, s
 from dsort.containers.columnar.thrift import Struct
 from dsort.containers.columnar.values import Leaf, leaves_of
 from dsort.data.columns import Int64s
+from dsort.errors import InputError
+from dsort.naming.names import shortened
 
 __all__ = ["GroupLimits", "TableWriter", "check_types", "open_writer"]
 
@@ -82,10 +84,26 @@ def open_writer(
 
 def check_types(suffix: str, schema: Any) -> None:
     """``InputError`` for a column whose type no shard with the suffix ``suffix`` can have."""
+    import pyarrow as pa
+
     if suffix != ".parquet":
         refuse_types(schema, suffix)
-    elif has_types(schema):
+        return
+    schema = for_parquet(schema)
+    try:
         _Described.of(schema)
+    except NotImplementedError:
+        for field in schema:
+            try:
+                _Described.of(pa.schema([field]))
+            except NotImplementedError as error:
+                raise InputError(
+                    f"column {shortened(field.name)} is {shortened(str(field.type))}, which "
+                    f"{suffix} shards do not have",
+                    hint="write .arrow, cast the column in the inputs, or leave it out with the "
+                    "step fields",
+                ) from error
+        raise
 
 
 @dataclass(frozen=True, slots=True)
