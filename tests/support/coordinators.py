@@ -99,6 +99,8 @@ class Coordinators:
         """Begin ``dsort ARGS`` in the directory ``cwd``; ``points``: its faults."""
         self._begun += 1
         log = cwd / f"coordinator-{self._begun}"
+        for end in ("out", "err"):  # it may be killed before it has opened them
+            log.with_suffix(f".{end}").touch()
         environment = {**points_environment(points), **(env or {})}
         asked = {"args": args, "cwd": str(cwd), "log": str(log), "env": environment}
         pid = self.ask({**asked, "flush_s": flush_s})["pid"]
