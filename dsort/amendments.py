@@ -166,7 +166,7 @@ def _continued(base: StoredManifest, text: str, place: str = "") -> str:
     if counter is None or template.has_total or counter.step != 1 or len(template.ranges) != 1:
         raise SpecError(
             f"the names of {text} do not go on: they have no single number that counts by one",
-            hint='name the new shards: --output-format "more-%06d"',
+            hint='name the new shards: --names "more-%06d"',
         )
     names = [name for at, name in (place_of(shard.name) for shard in base.outputs) if at == place]
     first = 1 + max((_number_in(name, template) for name in names), default=counter.start - 1)
@@ -177,7 +177,7 @@ def _continued(base: StoredManifest, text: str, place: str = "") -> str:
     if first > last:
         raise SpecError(
             f"all {template.count:,} names of {text} are taken",
-            hint='name the new shards: --output-format "more-%06d"',
+            hint='name the new shards: --names "more-%06d"',
         )
     width = counter.width if len(str(first)) <= counter.width else len(str(first))
     return f"{template.prefix}{{{first:0{width}d}..{last:0{width}d}}}{counter.gap}"

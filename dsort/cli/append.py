@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from dsort.cli import options
 from dsort.cli.find import FoundJob, bucket_uri, find_job
 from dsort.cli.progress import make_reporter
-from dsort.cli.remote import write_report
+from dsort.cli.remote import (
+    Submission,
+    connected,
+    found_jobs,
+    is_remote,
+    submit,
+    write_report,
+)
 from dsort.cli.run import run_options
 from dsort.cli.stopping import stoppable
 from dsort.errors import InputError
+from dsort.installation import is_part, missing_part
 
 __all__ = ["Dataset", "append", "refuse_moved"]
 
@@ -72,6 +82,7 @@ _RunCode = Annotated[
 
 @options.grouped
 def append(
+    context: typer.Context,
     dataset: Dataset,
     src: _NewShards,
     template: _Template = None,
@@ -84,12 +95,17 @@ def append(
     run_code: _RunCode = False,
     progress: options.ProgressOption = "auto",
     as_json: options.AsJson = False,
+    wait: options.WaitOption = False,
+    priority: options.Priority = 0,
+    labels: options.Labels = None,
+    service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
     """Add the records of new shards to a result, in the order, sizes and steps of its spec.
 
     The shards that are there stay. Their keys are read and compared with the new ones, as
-    duplicate_keys of the spec says. One manifest, written last, lists all.
+    duplicate_keys of the spec says. One manifest, written last, lists all. At a service RESULT is
+    the id of a job, and the token is that of an admin.
 
     \b
     Examples:
@@ -97,6 +113,12 @@ def append(
       dsort append s3://data/all s3://data/new --template "part-{000..099}"
       dsort append s3://data/all s3://data/new --duplicate-keys drop
     """
+    new = {"template": template, "output_format": names, "duplicate_keys": duplicate_keys}
+    if is_remote(context):
+        fields = _fields_there(context, dataset, _source(src), new)
+        asked = Submission(fields, priority, labels or ())
+        submit(context, asked, wait=wait, progress=progress, as_json=as_json, verbose=False)
+        return
     found = find_job(dataset, bucket=bucket, root=root, finished=True)
     refuse_moved(found)
     as_given = replace(run_options(run, root=root, overwrite=False), runs_code=run_code)
@@ -107,14 +129,30 @@ def append(
             found.read(),
             _source(src),
             place=found.bucket_uri,
-            template=template,
-            output_format=names,
-            duplicate_keys=duplicate_keys,
+            **new,
             options=as_given,
             on_event=reporter,
             stop=stop,
         )
     write_report(report, as_json=as_json)
+
+
+def _fields_there(
+    context: typer.Context,
+    dataset: str,
+    source: str | dict[str, str],
+    new: Mapping[str, str | None],
+) -> dict[str, Any]:
+    """The fields of the spec that appends to the result of a service's job."""
+    if is_part():  # a manifest is read by the engine
+        raise missing_part("dsort append", takes_a_service=False)
+    from dsort.amendments import append_fields
+    from dsort.job.manifest import parse_manifest
+
+    with connected(context) as client:
+        manifest = client.manifest(found_jobs(client, [dataset])[0].job_id)
+    base = parse_manifest(json.dumps(manifest).encode())
+    return append_fields(base, base.spec.canonical()["output_bck"], source, **new)
 
 
 def _source(given: list[str]) -> str | dict[str, str]:

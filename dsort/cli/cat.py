@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Annotated, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from dsort.cli import options, output
 from dsort.cli.find import find_shard, open_argument
+from dsort.cli.remote import connected, is_remote, shards_there
 from dsort.errors import InputError, SpecError, StorageError
+
+if TYPE_CHECKING:
+    from dsort.client import DsortClient
 
 __all__ = ["cat"]
 
@@ -22,7 +26,9 @@ Piece = memoryview | bytes
 PEEKED_BYTES = 4096
 
 
+@options.grouped
 def cat(
+    context: typer.Context,
     shard: options.Shard,
     key: Annotated[
         str | None,
@@ -44,9 +50,12 @@ def cat(
     ] = "-",
     max_expansion: options.MaxExpansion = 200,
     root: options.Root = None,
+    *,
+    service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
-    """Write the bytes of a shard, of one of its records, or of a member.
+    """Write the bytes of a shard, of one of its records, or of a member. A service sends members
+    of up to 64 MiB.
 
     \b
     Examples:
@@ -58,6 +67,12 @@ def cat(
         raise SpecError("KEY and --index both name a record", hint="give one of them")
     if written_as == "tar" and key is None and index is None:
         raise SpecError("--as tar is for a record", hint="give KEY or --index, or leave it out")
+    if is_remote(context):
+        if written_as == "tar":
+            raise SpecError("--as tar: a service sends payloads alone", hint="--as raw")
+        with connected(context) as client:
+            _write(_pieces_there(client, *shards_there(shard, "SHARD"), key, index), to)
+        return
     from dsort.shard_contents import open_contents
 
     bucket, name = find_shard(shard, root)
@@ -71,6 +86,40 @@ def cat(
                 output.warn(f"{output.count(part.others, 'later record')} of it: --index")
             pieces = contents.as_tar(part) if written_as == "tar" else contents.payloads(part)
         _write(pieces, to)
+
+
+def _pieces_there(
+    client: DsortClient, bucket: str, name: str, key: str | None, index: int | None
+) -> Iterator[bytes]:
+    """The bytes of a shard at a service, of the record ``key`` or ``index``, or of the member
+    ``key``."""
+    if key is None and index is None:
+        yield from client.data.whole(bucket, name)
+        return
+    if index is not None:
+        found = next(client.data.records(bucket, name, first=index), None)
+        if found is None:
+            raise InputError(f"{name} has no record {index}")
+        members: Iterable[int] = range(found["members_total"])
+    else:
+        found, members = _named_there(client, bucket, name, key or "")
+    for member in members:
+        yield client.data.read(bucket, name, found["number"], member)
+
+
+def _named_there(
+    client: DsortClient, bucket: str, name: str, key: str
+) -> tuple[Mapping[str, Any], Iterable[int]]:
+    """(the first record that is called ``key`` or has a member that is, the numbers of members)."""
+    for record in client.data.records(bucket, name, text=key):
+        if record["key"] == key:
+            return record, range(record["members_total"])
+    directory, slash, base = key.rpartition("/")
+    for record in client.data.records(bucket, name, text=directory + slash + base.split(".")[0]):
+        for number, member in enumerate(record["members"]):
+            if member["name"] == key:
+                return record, [number]
+    raise InputError(f"{name} has no record and no member {key!r}", hint="dsort inspect lists them")
 
 
 def _write(pieces: Iterable[Piece], to: str) -> None:

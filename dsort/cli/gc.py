@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dsort.cli import options, output
-from dsort.cli.find import open_existing, opener, scratch_bases
+from dsort.cli.find import bucket_uri, open_existing, opener, scratch_bases
 from dsort.cli.options import duration_s
+from dsort.cli.remote import connected, is_remote
 from dsort.errors import DsortError
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ ScratchOfJobs = Annotated[
 ]
 
 
+@options.grouped
 def gc(
+    context: typer.Context,
     bucket: options.BucketUri,
     older_than: OlderThan = None,
     job: OnlyJob = None,
@@ -62,10 +65,13 @@ def gc(
     scratch: ScratchOfJobs = None,
     root: options.Root = None,
     as_json: options.AsJson = False,
+    *,
+    service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
     """List the files that interrupted jobs left in a bucket and in scratch on this machine; with
-    --remove, remove them. Files of a running job are never removed.
+    --remove, remove them. Files of a running job are never removed. A service lists the files, and
+    removes none.
 
     \b
     Examples:
@@ -76,6 +82,9 @@ def gc(
     if older_than is None:
         older_than = "24h" if job is None else "0s"
     older_than_s = duration_s(older_than, "--older-than")
+    if is_remote(context):
+        _list_there(context, bucket, older_than, job, as_json=as_json)
+        return
     from dsort.job.gc import find_garbage
     from dsort.runtime.ray.directory import ray_places
 
@@ -91,7 +100,7 @@ def gc(
         entries = [asdict(each) | {"removed": each in gone} for each in old]
         output.write_json({"bucket": opened.uri, "garbage": entries})
     elif old:
-        output.write(_table(old, gone))
+        output.write(_table([(asdict(each), each in gone) for each in old]))
         left = len(old) - len(gone)
         if not remove:
             output.inform("nothing was removed: --remove does it")
@@ -106,6 +115,23 @@ def gc(
         output.warn(error.message)
     if errors:
         raise errors[0]
+
+
+def _list_there(
+    context: typer.Context, bucket: str, older_than: str, job: str | None, *, as_json: bool
+) -> None:
+    uri, older_than_s = bucket_uri(bucket), duration_s(older_than, "--older-than")
+    with connected(context) as client:
+        found = client.data.garbage(uri, older_than_s=older_than_s)
+    rows = [
+        each for each in found if each["age_s"] >= older_than_s and job in (None, each["job_id"])
+    ]
+    if as_json:
+        output.write_json({"bucket": uri, "garbage": [{**each, "removed": False} for each in rows]})
+    elif rows:
+        output.write(_table([(each, False) for each in rows]))
+    else:
+        output.inform(f"no garbage older than {older_than} in {uri}")
 
 
 def _remove(
@@ -130,22 +156,24 @@ def _remove(
     return gone, errors
 
 
-def _table(found: Sequence[Garbage], gone: Sequence[Garbage]) -> str:
+def _table(found: Sequence[tuple[Mapping[str, Any], bool]]) -> str:
+    """``found``: the fields of each thing, and whether it was removed."""
     rows = [
         (
-            each.kind,
-            output.age(each.age_s),
-            output.number(each.objects),
-            output.size(each.size_bytes),
-            output.printable(each.where),
-            _what(each, gone=each in gone),
+            each["kind"],
+            output.age(each["age_s"]),
+            output.number(each["objects"]),
+            output.size(each["size_bytes"]),
+            output.printable(each["where"]),
+            _what(each, gone=gone),
         )
-        for each in found
+        for each, gone in found
     ]
     return output.table(("KIND", "AGE", "FILES", "SIZE", "WHERE", "WHAT"), rows, right="lrrrl")
 
 
-def _what(each: Garbage, *, gone: bool) -> str:
+def _what(each: Mapping[str, Any], *, gone: bool) -> str:
+    what = output.printable(each["what"])
     if gone:
-        return f"removed: {each.what}"
-    return each.what + (f"; go on with `dsort resume {each.job_id}`" if each.resumable else "")
+        return f"removed: {what}"
+    return what + (f"; resume it with `dsort resume {each['job_id']}`" if each["resumable"] else "")

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from dsort.cli import output
 from dsort.cli.find import FoundJob
 from dsort.errors import InputError, StorageError
+from dsort.installation import is_part, missing_part
 from dsort.storage.directory.os_errors import StorageErrors
 
-__all__ = ["write_page"]
+__all__ = ["page_of", "write_page"]
 
 STDOUT = "-"
 
 
-def write_page(found: FoundJob, target: str, *, overwrite: bool, as_json: bool) -> None:
+def write_page(page: Mapping[str, Any], target: str, *, overwrite: bool, as_json: bool) -> None:
     """Write the page of a job to the file ``target``, ``-`` for standard output. ``as_json``: print
     the data of the page instead. ``StorageError`` if the file exists, without ``overwrite``."""
-    page = _page(found)
     if as_json:
         output.write_json(page)
         return
+    if is_part():
+        raise missing_part("dsort show --html", takes_a_service=False)
     from dsort.web.job_page import html
 
     text = html(page)
@@ -33,7 +36,8 @@ def write_page(found: FoundJob, target: str, *, overwrite: bool, as_json: bool) 
     output.inform(f"wrote {output.printable(target)}")
 
 
-def _page(found: FoundJob) -> dict[str, Any]:
+def page_of(found: FoundJob) -> dict[str, Any]:
+    """The data of the page of a job that has ended."""
     from dsort.web.job_page import page_of_manifest, page_of_report
 
     if not found.document:

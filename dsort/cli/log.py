@@ -17,16 +17,23 @@ def log(
     context: typer.Context,
     job: options.RemoteJob,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on as it grows, until the job is over.")
+        bool, typer.Option("--follow", help="Print what is added, until the job has ended.")
     ] = False,
+    as_json: options.AsJson = False,
     *,
     service: options.Service,
     debug: options.Debug = False,
 ) -> None:
-    """Print the log of a service's job: what its process has written, with every attempt."""
+    """Print the log of a service's job: the lines of its process, of every attempt.
+
+    With --json and --follow the document is printed when the job has ended.
+    """
     with connected(context) as client:
         job_id = found_jobs(client, [job])[0].job_id
         pieces = client.follow_log(job_id) if follow else [client.log(job_id)]
+        if as_json:
+            output.write_json({"job_id": job_id, "log": "".join(pieces)})
+            return
         for piece in pieces:
             if piece:
                 output.write(piece.removesuffix("\n"))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from dsort.cli import options, output
-from dsort.cli.find import open_existing
+from dsort.cli.find import bucket_uri, open_existing
+from dsort.cli.remote import connected, is_remote
 
 __all__ = ["ls"]
 
@@ -16,34 +18,48 @@ ROWS_AT_ONCE = 1000
 NAME_COLUMNS_MIN = 24
 
 
+@options.grouped
 def ls(
+    context: typer.Context,
     bucket: options.BucketUri,
     prefix: Annotated[
         str, typer.Option("--prefix", metavar="TEXT", help="Only names that begin with TEXT.")
     ] = "",
     root: options.Root = None,
     as_json: options.AsJson = False,
+    *,
+    service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
     """List a bucket: names and sizes, in byte order."""
+    if is_remote(context):
+        uri = bucket_uri(bucket)
+        with connected(context) as client:
+            _write(uri, prefix, iter(client.data.objects(uri, prefix=prefix)), as_json=as_json)
+        return
     opened = open_existing(bucket, root=root)
-    found = opened.list(prefix)
+    rows = (
+        {"name": each.name, "size_bytes": each.size_bytes, "mtime_ns": each.mtime_ns}
+        for each in opened.list(prefix)
+    )
+    _write(opened.uri, prefix, rows, as_json=as_json)
+
+
+def _write(uri: str, prefix: str, found: Iterator[Mapping[str, Any]], *, as_json: bool) -> None:
     if as_json:
-        objects = [
-            {"name": each.name, "size_bytes": each.size_bytes, "mtime_ns": each.mtime_ns}
-            for each in found
-        ]
-        output.write_json({"bucket": opened.uri, "objects": objects})
+        output.write_json({"bucket": uri, "objects": [*found]})
         return
     width, total, header = NAME_COLUMNS_MIN, 0, True
     while rows := list(islice(found, ROWS_AT_ONCE)):
-        names = [output.printable(each.name) for each in rows]
+        names = [output.printable(each["name"]) for each in rows]
         width = max(width, *(len(name) for name in names))
         if header:
             output.write(f"{'NAME':<{width}}  {'SIZE':>10}")
             header = False
         lines = zip(names, rows, strict=True)
-        output.write("\n".join(f"{n:<{width}}  {output.size(r.size_bytes):>10}" for n, r in lines))
+        output.write(
+            "\n".join(f"{n:<{width}}  {output.size(r['size_bytes']):>10}" for n, r in lines)
+        )
         total += len(rows)
     if total == 0:
-        output.inform(f"nothing in {opened.uri}" + (f" begins with {prefix!r}" if prefix else ""))
+        output.inform(f"nothing in {uri}" + (f" begins with {prefix!r}" if prefix else ""))

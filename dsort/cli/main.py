@@ -270,10 +270,10 @@ def _reported(argv: Sequence[str], work: Callable[[], int]) -> int:
 
 
 def _speaks_with_a_service(command: Any) -> bool:
-    """Whether ``dsort-client`` has what a command takes: a verb of services, a list of verbs, or
-    one that needs neither data nor a service."""
+    """Whether ``dsort-client`` has what a command needs: it is a list of verbs, or a verb for which
+    a service can be named."""
     options = {each.name for each in command.params}
-    return hasattr(command, "commands") or command.name == "schema" or "server" in options
+    return hasattr(command, "commands") or "server" in options
 
 
 def _complete() -> int:

@@ -29,6 +29,7 @@ __all__ = [
     "follow",
     "found_jobs",
     "is_remote",
+    "shards_there",
     "submit",
     "watch",
     "write_report",
@@ -48,7 +49,12 @@ HERE_ONLY = (
     "ray_address",
     "ray_resources",
     "ray_labels",
-    "html",
+    "max_expansion",
+    "remove",
+    "all_uploads",
+    "state_dir",
+    "database",
+    "run_code",
 )
 """Parameters of verbs that say how a job runs here; a service decides that for its jobs."""
 
@@ -113,13 +119,30 @@ def found_jobs(client: DsortClient, jobs: Iterable[str]) -> list[Job]:
     return list(found.values())
 
 
+def shards_there(template: str, argument: str) -> tuple[str, str]:
+    """(bucket, names in it) of shards at a service: of a URI its authority, of a path its first
+    part; of a file's URI the directory. ``argument``: the metavar that a ``SpecError`` names."""
+    scheme, colon, rest = template.rpartition("://")
+    if scheme == "file":
+        before = rest.find("{")
+        end = rest.rfind("/", 0, before if before >= 0 else len(rest))
+        bucket, names = f"file://{rest[:end]}", rest[end + 1 :]
+    else:
+        first, _, names = rest.partition("/")
+        bucket = f"{scheme}{colon}{first}"
+    if not names or not bucket.removeprefix("file://") or bucket.endswith("://"):
+        text = f"{template!r} names no shards in a bucket"
+        raise SpecError([SpecProblem(argument, text, "images/train-000.tar")])
+    return bucket, names
+
+
 def _given(context: typer.Context, name: str) -> str:
     """The option that sets parameter ``name``, if it is on the command line; else ""."""
     source = context.get_parameter_source(name)
     if source is None or source.name != "COMMANDLINE":
         return ""
     option = next(each for each in context.command.params if each.name == name)
-    return str(option.opts[0])
+    return str(option.opts[0]) if option.param_type_name == "option" else ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -173,27 +173,36 @@ def show(
 def pause(
     context: typer.Context,
     name: Name,
+    as_json: options.AsJson = False,
     *,
     service: options.Service,
     debug: options.Debug = False,
 ) -> None:
     """Pause a schedule. If one of its jobs runs, that job goes on."""
     with connected(context) as client:
-        client.schedules.pause(name)
-    output.write(f"schedule {name}: paused")
+        paused = client.schedules.pause(name)
+    if as_json:
+        output.write_json(paused.document)
+    else:
+        output.write(f"schedule {name}: paused")
 
 
 @options.grouped
 def resume(
     context: typer.Context,
     name: Name,
+    as_json: options.AsJson = False,
     *,
     service: options.Service,
     debug: options.Debug = False,
 ) -> None:
     """Resume a schedule that is paused."""
     with connected(context) as client:
-        output.write(f"schedule {name}: {_due(client.schedules.resume(name))}")
+        resumed = client.schedules.resume(name)
+    if as_json:
+        output.write_json(resumed.document)
+    else:
+        output.write(f"schedule {name}: {_due(resumed)}")
 
 
 @options.grouped
@@ -220,6 +229,7 @@ def run(
 def rm(
     context: typer.Context,
     name: Name,
+    as_json: options.AsJson = False,
     *,
     service: options.Service,
     debug: options.Debug = False,
@@ -227,7 +237,10 @@ def rm(
     """Remove a schedule. Its jobs and their results stay."""
     with connected(context) as client:
         client.schedules.remove(name)
-    output.write(f"schedule {name} is removed")
+    if as_json:
+        output.write_json({"name": name, "removed": True})
+    else:
+        output.write(f"schedule {name} is removed")
 
 
 # --- in words ------------------------------------------------------------------------------------

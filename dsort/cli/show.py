@@ -13,7 +13,7 @@ import typer
 
 from dsort.cli import options, output, summary
 from dsort.cli.find import FoundJob, find_job
-from dsort.cli.html_page import write_page
+from dsort.cli.html_page import page_of, write_page
 from dsort.cli.job_list import list_jobs, list_jobs_here
 from dsort.cli.progress_text import progress_text
 from dsort.cli.remote import command_words, connected, found_jobs, is_remote
@@ -33,31 +33,26 @@ SHARDS_SHOWN = 10
 CLASSES_SHOWN = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListOptions:
-    """The options of the list of a service's jobs."""
-
-    state: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--state",
-            metavar="STATE",
-            help="List the jobs in this state: queued, running, finished, failed or stopped; may "
-            "be repeated.",
-            show_default=False,
-        ),
-    ] = None
-    owner: Annotated[
-        str | None,
-        typer.Option(
-            "--owner", metavar="NAME", help="List the jobs of this owner.", show_default=False
-        ),
-    ] = None
-    labels: options.Labels = None
-    wide: Annotated[
-        bool,
-        typer.Option("--wide", "-w", help="With a service: all columns of the list, uncut."),
-    ] = False
+States = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state",
+        metavar="STATE",
+        help="Only jobs in this state: queued, running, finished, failed or stopped; may be "
+        "repeated.",
+        show_default=False,
+    ),
+]
+Html = Annotated[
+    str | None,
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        help="Write the page of the job to FILE, `-` for stdout: one file that needs no network, "
+        "with phases, throughput, warnings, shards and how well records are mixed.",
+        show_default=False,
+    ),
+]
 
 
 @options.grouped
@@ -67,16 +62,19 @@ def show(
     bucket: options.JobBucket = None,
     show_all: options.ShowAll = False,
     root: options.Root = None,
-    html: Annotated[
+    state: States = None,
+    owner: Annotated[
         str | None,
         typer.Option(
-            "--html",
-            metavar="FILE",
-            help="Write the page of the job to FILE, `-` for stdout: one file that needs no "
-            "network, with phases, throughput, warnings, shards and how well records are mixed.",
-            show_default=False,
+            "--owner", metavar="NAME", help="Only jobs of this owner.", show_default=False
         ),
     ] = None,
+    labels: options.Labels = None,
+    wide: Annotated[
+        bool,
+        typer.Option("--wide", "-w", help="With a service: all columns of the list, uncut."),
+    ] = False,
+    html: Html = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="With --html: replace FILE.")
     ] = False,
@@ -88,12 +86,18 @@ def show(
 ) -> None:
     """Show the result, the figures and the warnings of a job, or its progress. Without JOB: list
     the jobs of the data root, of --bucket or of a service, newest first."""
+    if html is not None and job is None:
+        raise SpecError("--html is for one job: name it")
     if is_remote(context):
-        if job is not None:
-            if listed != ListOptions():
-                raise SpecError(
-                    "--state, --owner, --label and --wide are for lists: name no job, or leave them"
-                )
+        if job is not None and (state or owner or labels or wide):
+            raise SpecError(
+                "--state, --owner, --label and --wide are for lists: name no job, or leave them"
+            )
+        if job is not None and html is not None:
+            with connected(context) as client:
+                page = client.page(found_jobs(client, [job])[0].job_id)
+            write_page(page, html, overwrite=overwrite, as_json=as_json)
+        elif job is not None:
             show_job(context, job, show_all=show_all, as_json=as_json)
         else:
             list_jobs(
@@ -107,17 +111,18 @@ def show(
             )
         return
     if job is None:
-        if html is not None:
-            raise SpecError("--html is for one job: name it")
         list_jobs_here(bucket, root, show_all=show_all, as_json=as_json)
         return
     found = find_job(job, bucket=bucket, root=root)
     if html is not None:
-        write_page(found, html, overwrite=overwrite, as_json=as_json)
-        return
-    if found.finished:
+        write_page(page_of(found), html, overwrite=overwrite, as_json=as_json)
+    elif found.finished:
         show_finished(found, show_all=show_all, as_json=as_json)
-        return
+    else:
+        _show_unfinished(found, as_json=as_json)
+
+
+def _show_unfinished(found: FoundJob, *, as_json: bool) -> None:
     unfinished = look_at(found)
     if found.document and not (unfinished.hold.live or unfinished.resumable):
         _show_aborted(found, as_json=as_json)

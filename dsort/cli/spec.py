@@ -41,8 +41,20 @@ def check(
         output.write("the spec is valid")
 
 
-def schema(debug: options.Debug = False) -> None:
-    """Print the JSON Schema of a job spec, for editors and other tools."""
+@options.grouped
+def schema(
+    context: typer.Context,
+    as_json: options.AsJson = False,
+    *,
+    service: options.ServiceOrHere,
+    debug: options.Debug = False,
+) -> None:
+    """Print the JSON Schema of a job spec, for editors and other tools: that of this dsort, or that
+    of a service. It is always JSON, with --json and without."""
+    if service.server and not service.local:
+        with connected(context) as client:
+            output.write_json(client.schema())
+        return
     from dsort.spec.schema import schema as job_schema
 
     output.write_json(job_schema())

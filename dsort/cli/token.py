@@ -1,18 +1,21 @@
-"""``dsort token``: who may use a service. Works on its database, whether it runs or not."""
+"""``dsort token``: the users of a service. Without ``--server`` the command opens the database of
+the service, whether the service runs or not."""
 
 from __future__ import annotations
 
 import getpass
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from dsort.cli import options, output
 from dsort.cli.options import duration_s
+from dsort.cli.remote import connected, is_remote
 from dsort.errors import SpecError, SpecProblem
 from dsort.installation import need_extra
 
@@ -46,34 +49,40 @@ OutputBuckets = Annotated[
         "--output-buckets", metavar="GLOB", help="... that they may write.", show_default=False
     ),
 ]
+Role = Annotated[
+    Literal["viewer", "submitter", "admin"],
+    typer.Option(
+        "--role",
+        help="A viewer looks; a submitter also submits, and changes its own jobs and schedules; an "
+        "admin does everything.",
+        show_default=False,
+    ),
+]
+Expires = Annotated[
+    str | None,
+    typer.Option(
+        "--expires",
+        metavar="DURATION",
+        help="The token expires after this, as in 90d.",
+        show_default=False,
+    ),
+]
 
 
+@options.grouped
 def add(
+    context: typer.Context,
     name: Name,
-    role: Annotated[
-        Literal["viewer", "submitter", "admin"],
-        typer.Option(
-            "--role",
-            help="A viewer looks; a submitter also submits, and changes its own jobs and "
-            "schedules; an admin does everything.",
-            show_default=False,
-        ),
-    ],
+    role: Role,
     buckets: Buckets = None,
     input_buckets: InputBuckets = None,
     output_buckets: OutputBuckets = None,
-    expires: Annotated[
-        str | None,
-        typer.Option(
-            "--expires",
-            metavar="DURATION",
-            help="The token expires after this, as in 90d.",
-            show_default=False,
-        ),
-    ] = None,
+    expires: Expires = None,
     state_dir: options.StateDir = None,
     database: options.DatabaseUrl = None,
     as_json: options.AsJson = False,
+    *,
+    service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
     """Make a token, and print it. It is printed once, and stored nowhere.
@@ -83,9 +92,21 @@ def add(
       dsort token add alice --role submitter --buckets 's3://team-a*'
       export DSORT_TOKEN=$(dsort token add nightly --role submitter)
     """
-    expires_at = None if expires is None else time.time() + duration_s(expires, "--expires")
+    expires_in_s = None if expires is None else duration_s(expires, "--expires")
     inputs = _patterns(buckets, input_buckets, "--input-buckets")
     outputs = _patterns(buckets, output_buckets, "--output-buckets")
+    if is_remote(context):
+        with connected(context) as client:
+            made = client.tokens.add(
+                name,
+                role,
+                input_buckets=inputs,
+                output_buckets=outputs,
+                expires_in_s=expires_in_s,
+            )
+        _write_made(made, as_json=as_json)
+        return
+    expires_at = None if expires_in_s is None else time.time() + expires_in_s
     with _database(state_dir, database) as opened:
         from dsort.service.security.audit import Audit
         from dsort.service.security.tokens import TokenStore
@@ -103,49 +124,80 @@ def add(
             ),
         )
         view = store.get(name).view()
+    _write_made({**view, "token": text}, as_json=as_json)
+
+
+def _write_made(made: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
-        output.write_json({**view, "token": text})
+        output.write_json(made)
     else:
-        output.inform(f"the token of {name} ({role}); it is not shown again:")
-        output.write(text)
+        output.inform(f"the token of {made['name']} ({made['role']}); it is not shown again:")
+        output.write(made["token"])
 
 
+@options.grouped
 def ls(
+    context: typer.Context,
     state_dir: options.StateDir = None,
     database: options.DatabaseUrl = None,
     as_json: options.AsJson = False,
+    *,
+    service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
     """List tokens, without their secrets."""
-    with _database(state_dir, database) as opened:
-        from dsort.service.security.tokens import TokenStore
+    outdated: set[str] = set()
+    if is_remote(context):
+        with connected(context) as client:
+            views = client.tokens.list()
+    else:
+        with _database(state_dir, database) as opened:
+            from dsort.service.security.tokens import TokenStore
 
-        found = TokenStore(opened).list()
+            found = TokenStore(opened).list()
+        views = [each.view() for each in found]
+        outdated = {each.name for each in found if each.is_outdated}
     if as_json:
-        output.write_json([each.view() for each in found])
+        output.write_json(views)
         return
-    now_s = time.time()
     rows = []
-    for each in found:
-        expires = "never"
-        if each.is_outdated:
-            expires = "of an earlier dsort"
-        elif each.expires_at is not None:
-            over = each.expires_at <= now_s
-            expires = "has expired" if over else _day(each.expires_at)
-        globs = (" ".join(each.input_globs), " ".join(each.output_globs))
-        row = (each.name, each.role, _day(each.created_at), expires, *globs)
+    for each in views:
+        globs = (" ".join(each["input_buckets"]), " ".join(each["output_buckets"]))
+        row = (
+            each["name"],
+            each["role"],
+            each["created_at"][:10],
+            _expires(each, outdated),
+            *globs,
+        )
         rows.append([output.printable(cell) for cell in row])
     output.write(output.table(("NAME", "ROLE", "CREATED", "EXPIRES", "READS", "WRITES"), rows))
 
 
+@options.grouped
 def rm(
+    context: typer.Context,
     name: Name,
     state_dir: options.StateDir = None,
     database: options.DatabaseUrl = None,
+    as_json: options.AsJson = False,
+    *,
+    service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
-    """Remove a token. It is refused from now on. Its jobs stay."""
+    """Remove a token. The service refuses it from now on. Its jobs stay."""
+    if is_remote(context):
+        with connected(context) as client:
+            client.tokens.remove(name)
+    else:
+        _remove_here(name, state_dir, database)
+    if as_json:
+        output.write_json({"name": name, "removed": True})
+    else:
+        output.inform(f"the token of {name} is removed")
+
+
+def _remove_here(name: str, state_dir: Path | None, database: str | None) -> None:
     with _database(state_dir, database) as opened:
         from dsort.service.security.audit import Audit
         from dsort.service.security.tokens import TokenStore
@@ -154,7 +206,6 @@ def rm(
         TokenStore(opened).remove(
             name, also=lambda connection: audit.note(connection, who, "", "token.remove", name)
         )
-    output.inform(f"the token of {name} lets nobody in any more")
 
 
 @contextmanager
@@ -183,5 +234,10 @@ def _operator() -> str:
         return "cli"
 
 
-def _day(at_s: float) -> str:
-    return time.strftime("%Y-%m-%d", time.gmtime(at_s))
+def _expires(view: Mapping[str, Any], outdated: set[str]) -> str:
+    if view["name"] in outdated:
+        return "of an earlier dsort"
+    at = view["expires_at"]
+    if at is None:
+        return "never"
+    return "has expired" if datetime.fromisoformat(at) <= datetime.now(UTC) else str(at)[:10]

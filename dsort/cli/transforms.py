@@ -113,11 +113,13 @@ def ls(
 def show(
     context: typer.Context,
     name: NameAndVersion,
+    as_json: options.AsJson = False,
     *,
     service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
-    """Print a transform as JSON: the newest version, or the one that is named."""
+    """Print a transform: its newest version, or the version that is named. It is always JSON, with
+    --json and without."""
     if is_remote(context):
         with connected(context) as client:
             output.write_json(client.transforms.get(name))
@@ -132,6 +134,7 @@ def show(
 def rm(
     context: typer.Context,
     name: NameAndVersion,
+    as_json: options.AsJson = False,
     *,
     service: options.ServiceOrHere,
     debug: options.Debug = False,
@@ -140,13 +143,20 @@ def rm(
     if is_remote(context):
         with connected(context) as client:
             client.transforms.remove(name)
-        output.inform(f"{name} is removed")
+        _write_removed([name], as_json=as_json)
         return
     from dsort.settings.named_transforms import local_transforms
     from dsort.spec.named import parse_use
 
     gone = local_transforms().remove(*parse_use(name))
-    output.inform(f"{', '.join(each.use for each in gone)} removed")
+    _write_removed([each.use for each in gone], as_json=as_json)
+
+
+def _write_removed(names: list[str], *, as_json: bool) -> None:
+    if as_json:
+        output.write_json([{"transform": name, "removed": True} for name in names])
+    else:
+        output.inform(f"{', '.join(names)} removed")
 
 
 def _view(each: NamedTransform) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import typer
 
 from dsort.cli import options, output
-from dsort.cli.remote import connected
+from dsort.cli.remote import connected, shards_there
 from dsort.errors import SpecError, SpecProblem
 
 __all__ = ["urls"]
@@ -45,6 +45,7 @@ def urls(
         bool,
         typer.Option("--braces", help="One URL, with the range in it as webdataset expands it."),
     ] = False,
+    as_json: options.AsJson = False,
     *,
     service: options.Service,
     debug: options.Debug = False,
@@ -56,7 +57,7 @@ def urls(
       dsort urls "images/train-{000..099}.tar" --use resize
       dsort urls "s3://data/train-{000..099}.tar" --pipe --braces
     """
-    bucket, names = _parted(template)
+    bucket, names = shards_there(template, "TEMPLATE")
     with connected(context) as client:
         base = f"{client.url}/v1/objects/{quote(bucket, safe='')}"
         query = ""
@@ -66,26 +67,17 @@ def urls(
     if braces and "{" not in names:
         text = "has no range in braces, as {000..099}"
         raise SpecError([SpecProblem("TEMPLATE", text, "leave --braces out")])
-    for name in [names] if braces else _expanded(names):
-        url = f"{base}/{quote(name, safe='/{}')}{query}"
-        output.write(f"{_CURL}{shlex.quote(url)}" if pipe else url)
-
-
-def _parted(template: str) -> tuple[str, str]:
-    """(bucket, template of names): of a URI its authority, of a path its first part; of a file's
-    URI the directory."""
-    scheme, colon, rest = template.rpartition("://")
-    if scheme == "file":
-        before = rest.find("{")
-        end = rest.rfind("/", 0, before if before >= 0 else len(rest))
-        bucket, names = f"file://{rest[:end]}", rest[end + 1 :]
+    made = [
+        f"{base}/{quote(name, safe='/{}')}{query}"
+        for name in ([names] if braces else _expanded(names))
+    ]
+    if pipe:
+        made = [f"{_CURL}{shlex.quote(url)}" for url in made]
+    if as_json:
+        output.write_json(made)
     else:
-        first, _, names = rest.partition("/")
-        bucket = f"{scheme}{colon}{first}"
-    if not names or not bucket.removeprefix("file://") or bucket.endswith("://"):
-        text = f"{template!r} names no shards in a bucket"
-        raise SpecError([SpecProblem("TEMPLATE", text, "images/train-{000..099}.tar")])
-    return bucket, names
+        for each in made:
+            output.write(each)
 
 
 def _expanded(names: str) -> list[str]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from dsort.spec.model import JobSpec
 
-__all__ = ["AsyncClient", "AsyncData", "AsyncSchedules", "AsyncTransforms"]
+__all__ = ["AsyncClient", "AsyncData", "AsyncSchedules", "AsyncTokens", "AsyncTransforms"]
 
 
 class AsyncClient:
@@ -71,6 +71,7 @@ class AsyncClient:
         self.schedules = AsyncSchedules(self._transport)
         self.transforms = AsyncTransforms(self._transport)
         self.data = AsyncData(self._transport)
+        self.tokens = AsyncTokens(self._transport)
 
     def __repr__(self) -> str:
         return f"<AsyncClient {self.url}>"
@@ -316,6 +317,41 @@ class AsyncTransforms:
         await self._transport.replay(lambda c: c.transforms.remove(name))
 
 
+class AsyncTokens:
+    """``client.tokens``: the methods of ``Client.tokens``, awaited."""
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    async def add(
+        self,
+        name: str,
+        role: str,
+        *,
+        input_buckets: Sequence[str] = ("*",),
+        output_buckets: Sequence[str] = ("*",),
+        expires_in_s: float | None = None,
+    ) -> Mapping[str, Any]:
+        """Make a token. The answer alone has its text, as ``token``."""
+        return await self._transport.replay(
+            lambda c: c.tokens.add(
+                name,
+                role,
+                input_buckets=input_buckets,
+                output_buckets=output_buckets,
+                expires_in_s=expires_in_s,
+            )
+        )
+
+    async def list(self) -> builtins.list[Mapping[str, Any]]:
+        """All tokens, expired ones too."""
+        return await self._transport.replay(lambda c: c.tokens.list())
+
+    async def remove(self, name: str) -> None:
+        """Remove a token. Its jobs stay."""
+        await self._transport.replay(lambda c: c.tokens.remove(name))
+
+
 class AsyncData:
     """``client.data``: the methods of ``Client.data``, awaited; ``shards`` and ``records`` are for
     ``async for``."""
@@ -332,6 +368,21 @@ class AsyncData:
                 yield row
             if not cursor:
                 return
+
+    async def objects(self, bucket: str, *, prefix: str = "") -> AsyncIterator[Mapping[str, Any]]:
+        """All objects of a bucket, in byte order of their names."""
+        for each in await self._transport.replay(
+            lambda c: [*c.data.objects(bucket, prefix=prefix)]
+        ):
+            yield each
+
+    async def garbage(
+        self, bucket: str, *, older_than_s: float = 86_400.0
+    ) -> Sequence[Mapping[str, Any]]:
+        """The files that interrupted jobs left in a bucket."""
+        return await self._transport.replay(
+            lambda c: c.data.garbage(bucket, older_than_s=older_than_s)
+        )
 
     async def records(
         self, bucket: str, shard: str, *, first: int = 0, text: str = ""

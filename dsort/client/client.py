@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from dsort.client.data import Data
 from dsort.client.events import JobEvent, stream_events
+from dsort.client.tokens import Tokens
 from dsort.client.transforms import Transforms
 from dsort.client.transport import Patience, Query, Transport
 from dsort.client.values import Identity, Job, Schedule, ScheduleRun, Validation, report_of
@@ -82,6 +83,7 @@ class DsortClient(ClosesOnExit):
         self.schedules = Schedules(self._transport)
         self.transforms = Transforms(self._transport)
         self.data = Data(self._transport)
+        self.tokens = Tokens(self._transport)
 
     @classmethod
     def over(cls, transport: Transport) -> DsortClient:
@@ -91,6 +93,7 @@ class DsortClient(ClosesOnExit):
         client.schedules = Schedules(transport)
         client.transforms = Transforms(transport)
         client.data = Data(transport)
+        client.tokens = Tokens(transport)
         return client
 
     def __repr__(self) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+import httpx
+
 from dsort.client.transport import Query, Transport
 from dsort.errors import ServiceError
 
@@ -40,6 +42,35 @@ class Data:
         query += [(name, value) for name, value in (("text", text), ("cursor", cursor)) if value]
         document = self._asked("shards", bucket, "", query)
         return self._rows(document, "shards"), document.get("next_cursor") or ""
+
+    def objects(self, bucket: str, *, prefix: str = "") -> Iterator[Row]:
+        """All objects, shards or not, with ``name`` and ``size_bytes``, in byte order of their
+        names, page by page as they are asked for. ``prefix``: only names that begin so."""
+        page: list[tuple[str, str | int]] = []
+        while True:
+            document = self._asked("buckets", bucket, "", [("prefix", prefix), *page])
+            for each in self._rows(document, "entries"):
+                yield {"name": each["name"], "size_bytes": int(each["size"])}
+            after = document.get("continuation_token")
+            if not after:
+                return
+            page = [("continuation_token", after), ("uuid", document.get("uuid", ""))]
+
+    def whole(self, bucket: str, name: str) -> Iterator[bytes]:
+        """The bytes of an object, in pieces."""
+        path = _path("objects", bucket, name)
+        try:
+            with self._transport.stream(path, query=(), headers={"Accept": "*/*"}) as answer:
+                if not answer.is_success:
+                    raise self._transport.error(answer)
+                yield from answer.iter_bytes()
+        except httpx.TransportError as error:
+            raise self._transport.failure(error) from error
+
+    def garbage(self, bucket: str, *, older_than_s: float = 86_400.0) -> Sequence[Row]:
+        """The files that interrupted jobs left in a bucket. For admins."""
+        query: list[tuple[str, str | int]] = [("older_than_s", str(older_than_s))]
+        return self._rows(self._asked("garbage", bucket, "", query), "garbage")
 
     def records(self, bucket: str, shard: str, *, first: int = 0, text: str = "") -> Iterator[Row]:
         """Records with ``number``, ``key``, ``members`` and ``size_bytes``, from number ``first``

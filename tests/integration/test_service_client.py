@@ -304,7 +304,7 @@ def test_the_async_client_has_the_methods_of_the_other_one(service: ServiceProce
     assert methods(AsyncClient) == methods(DsortClient)
     with DsortClient(service.url) as plain:
         awaited = AsyncClient(service.url)
-        for part in ("schedules", "transforms"):
+        for part in ("schedules", "transforms", "tokens"):
             found = methods(type(getattr(awaited, part)))
             assert found == methods(type(getattr(plain, part)))
         asyncio.run(awaited.close())

@@ -138,10 +138,15 @@ def said(client_alone: Path) -> list[str]:
         ["--version"],
         ["ls", "--help"],
         ["spec", "schema"],
-        ["ls", "a"],
+        ["verify", "a"],
         ["show"],
         ["start", "-f", "spec.yaml", "--server", "http://127.0.0.1:1"],
         ["schedule", "ls", "--server", "http://127.0.0.1:1"],
+        ["ls", "a", "--server", "http://127.0.0.1:1"],
+        ["inspect", "a/b.tar", "--server", "http://127.0.0.1:1"],
+        ["cat", "a/b.tar", "--server", "http://127.0.0.1:1"],
+        ["gc", "a", "--server", "http://127.0.0.1:1"],
+        ["token", "ls", "--server", "http://127.0.0.1:1"],
     ]
     code = f"""
 import dsort
@@ -161,20 +166,22 @@ except ImportError as error:
 def test_verbs_of_a_service_come_as_far_as_the_service_with_the_client_alone(
     said: list[str],
 ) -> None:
-    version, usage, schema, _, _, start, schedules, _ = said
+    version, usage, schema, _, _, *asking, _ = said
     assert version == f"dsort {dsort_version()} (dsort-client)\n=> 0"
     assert usage.endswith("=> 0")
     assert schema.endswith("}\n=> 0")
-    for each in (start, schedules):
+    for each in asking:
         assert "there is no service at http://127.0.0.1:1" in each
         assert each.endswith("=> 6")
 
 
 def test_what_the_client_has_not_is_said_to_be_in_the_whole(said: list[str]) -> None:
-    _, _, _, ls, show, _, _, python = said
-    assert ls.startswith("error: `dsort ls` is for dsort-shards, and this is dsort-client\n")
+    _, _, _, verify, show, *_, python = said
+    assert verify.startswith(
+        "error: `dsort verify` is for dsort-shards, and this is dsort-client\n"
+    )
     assert show.startswith("error: `dsort show` without a service is for dsort-shards, and ")
-    for each in (ls, show):
+    for each in (verify, show):
         assert "`pip uninstall dsort-client`, then `pip install dsort-shards`" in each
         assert each.endswith("=> 2")
     assert python.startswith("dsort.run is not in dsort-client, but in dsort-shards: pip ")
