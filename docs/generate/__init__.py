@@ -1,10 +1,11 @@
 """The pages of docs/reference/, written from what the program says of itself: the JSON Schema of a
-spec, the options of the command line, the OpenAPI document of the service. And the specs that the
-service's page begins with, from specs/."""
+spec, the checks of specs, the options of the command line, the OpenAPI document of the service. And
+the specs that the service's page begins with, from specs/."""
 
 from __future__ import annotations
 
 from docs.generate.cli_page import cli_page
+from docs.generate.combinations_page import combinations_page
 from docs.generate.man_pages import man_pages
 from docs.generate.rest_page import rest_page, schedule_page
 from docs.generate.sources import command_line, exit_codes, openapi_document, spec_schema
@@ -21,6 +22,7 @@ def pages() -> dict[str, str]:
     document = openapi_document()
     return {
         "reference/spec.md": spec_page(spec_schema()),
+        "reference/combinations.md": combinations_page(),
         "reference/schedule.md": schedule_page(document),
         "reference/cli.md": cli_page(command_line(), exit_codes()),
         "reference/rest.md": rest_page(document),

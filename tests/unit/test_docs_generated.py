@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from docs.generate import MAN, manuals, pages, scripts
+from docs.generate.combinations_page import FEATURES, refusal
 from docs.generate.sources import command_line, openapi_document, spec_schema
 from docs.generate.words import escaped, paragraphs, type_of
 from dsort.spec.load import parse_spec
@@ -52,6 +54,32 @@ def test_every_field_of_a_spec_is_in_the_reference(fresh: dict[str, str]) -> Non
     for name in spec_schema()["properties"]:
         assert f"### `{name}` {{ #{name.lower()} }}" in fresh["reference/spec.md"]
     assert "#### `algorithm.seed`" in fresh["reference/spec.md"]
+
+
+def test_the_page_of_combinations_has_each_pair_and_each_reason(fresh: dict[str, str]) -> None:
+    page = fresh["reference/combinations.md"]
+    rows = [line for line in page.splitlines() if re.match(r"\| [0-9]+ \|", line)]
+    assert len(rows) == len(FEATURES)
+    for number, row in enumerate(rows, 1):
+        cells = [cell.strip() for cell in row.strip("|").split("|")][2:]
+        assert all(cells[: number - 1])
+        assert not any(cells[number - 1 :])
+        for reason in re.findall(r"#(reason-[0-9]+)", row):
+            assert f'<a id="{reason}">' in page
+
+
+@pytest.mark.parametrize(
+    ("pair", "field"),
+    [
+        (("shuffle", "`keep_shards`"), "algorithm"),
+        (("`join`", "deduplicate by key"), "deduplicate"),
+    ],
+)
+def test_a_pair_that_is_refused_has_the_reason_of_the_spec(
+    pair: tuple[str, str], field: str
+) -> None:
+    assert refusal(*pair).startswith(f"`{field}")
+    assert not any(map(refusal, pair))
 
 
 def test_every_option_of_every_command_is_in_the_reference(fresh: dict[str, str]) -> None:

@@ -1,0 +1,169 @@
+"""The page of combinations: each pair of features is a spec, which dsort checks."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from typing import Any, Final
+
+from docs.generate.words import escaped, head
+from dsort.errors import SpecError
+from dsort.spec.load import parse_spec
+
+__all__ = ["FEATURES", "combinations_page", "refusal"]
+
+INTRODUCTION: Final = """
+Each row and each column of the table is one feature of a spec; a column has the number of its row.
+
+| cell | meaning |
+|:-:|---|
+| ✓ | the two features can be combined |
+| – | both set the same field: a spec has one of them |
+| a number | the spec is refused; [the reason](#reasons) has this number |
+
+dsort itself made the table: for each cell it checked a spec that has the two features, buckets,
+names and sizes, and nothing else. Three features that can be combined in pairs may still be refused
+together. Rules about the records are checked when the job runs.
+"""
+BASE: Final = {
+    "input_bck": "in",
+    "output_bck": "out",
+    "output_format": "shard-%06d",
+    "output_shard_size": "1GB",
+}
+_CODE: Final = {"map": {"python": "package.module:function"}}
+_TWO: Final = {"a": {"input_bck": "one"}, "b": {"input_bck": "two"}}
+_WEIGHED: Final = {name: {**each, "weight": 0.5} for name, each in _TWO.items()}
+_PARTS: Final = {"train": {"fraction": 0.9}, "val": {"fraction": 0.1}}
+_NAMED: Final = {"output_format": "{split}-%06d"}
+_JOINED: Final = {"inputs": _TWO, "join": {"by": "key"}}
+FEATURES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "shuffle": {"algorithm": {"kind": "shuffle"}},
+    "sort by key": {"algorithm": {"kind": "alphanumeric"}},
+    "sort by a member": {
+        "algorithm": {"kind": "content", "extension": ".cls", "content_key_type": "int"}
+    },
+    "order of the inputs": {"algorithm": {"kind": "none"}},
+    "`interleave`": {"algorithm": {"kind": "shuffle", "interleave": {"by": "cls"}}},
+    "`batches`": {
+        "algorithm": {"kind": "shuffle", "batches": {"records": 8, "similar": "json.length"}}
+    },
+    "several inputs": {"inputs": _TWO},
+    "weights of inputs": {"inputs": _WEIGHED},
+    "`mix`": {"inputs": _WEIGHED, "mix": {"records": 1000}},
+    "`join`": _JOINED,
+    "`ingest`": {"ingest": {"layout": "files"}},
+    "standard input": {"input_bck": "-"},
+    "filter over the index": {"transform": {"steps": [{"filter": 'has("jpg")'}]}},
+    "filter over members": {"transform": {"steps": [{"filter": 'ext("cls") > 3'}]}},
+    "`rekey`": {"transform": {"steps": [{"rekey": "new/{key}"}]}},
+    "a Python function": {"transform": {"steps": [_CODE]}},
+    "deduplicate by key": {"deduplicate": {"by": "key"}},
+    "deduplicate by content": {"deduplicate": {"by": "content"}},
+    "outputs by fractions": {"outputs": _PARTS, **_NAMED},
+    "outputs by conditions": {
+        "outputs": {"some": {"when": 'has("jpg")'}, "rest": {"when": True}},
+        **_NAMED,
+    },
+    "`exact` outputs": {"outputs": _PARTS, "exact": True, **_NAMED},
+    "`stratify`": {"outputs": _PARTS, "stratify": "cls", **_NAMED},
+    "`split_by`": {"outputs": _PARTS, "split_by": "key", **_NAMED},
+    "outputs in two buckets": {
+        "outputs": {name: {**each, "output_bck": name} for name, each in _PARTS.items()},
+        **_NAMED,
+    },
+    "external key map": {"ekm": {"shard-%06d": ["a.*"]}, "output_format": None},
+    "number of shards": {"output_shard_count": 8, "output_shard_size": None},
+    "shards of at most a size": {"output_shard_size_is": "at_most"},
+    "`equalize`": {"output_shard_count": 8, "output_shard_size": None, "equalize": "repeat"},
+    "`keep_shards`": {"keep_shards": True, "output_format": None, "output_shard_size": None},
+    "Parquet outputs": {"output_extension": ".parquet"},
+    "compressed tars": {"output_extension": ".tar.zst"},
+    "standard output": {"output_bck": "-"},
+    "`index` for wids": {"index": "wids"},
+    "`lineage`": {"lineage": "jsonl"},
+    "`on_shard`": {"on_shard": {"exec": ["true"]}},
+    "`amend`": {"amend": {"job": "20260131-235959-4f2a9c"}},
+}
+
+
+class _SameFieldError(Exception):
+    """Two features set one field to different values."""
+
+
+def combinations_page() -> str:
+    """The table, and the reason of each refusal."""
+    for name in FEATURES:
+        if refused := refusal(name):
+            raise ValueError(f"docs/generate/combinations_page.py: {name} alone: {refused}")
+    reasons: dict[str, list[tuple[str, str]]] = {}
+    cells: dict[tuple[str, str], str] = {}
+    for pair in combinations(FEATURES, 2):
+        cells[pair] = _cell(pair, reasons)
+    parts = [head("What can be combined", "the checks of specs"), INTRODUCTION, *_table(cells)]
+    parts.append("\n## Reasons\n")
+    for number, (reason, pairs) in enumerate(reasons.items(), 1):
+        named = "; ".join(f"{one} with {other}" for one, other in pairs)
+        parts.append(f'<a id="reason-{number}"></a>**{number}** {escaped(reason)}\n:   {named}\n')
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _cell(pair: tuple[str, str], reasons: dict[str, list[tuple[str, str]]]) -> str:
+    try:
+        refused = refusal(*pair)
+    except _SameFieldError:
+        return "–"
+    if not refused:
+        return "✓"
+    reasons.setdefault(refused, []).append(pair)
+    number = [*reasons].index(refused) + 1
+    return f"[{number}](#reason-{number})"
+
+
+def _table(cells: Mapping[tuple[str, str], str]) -> Iterator[str]:
+    """A row for each feature, with a cell for each feature before it."""
+    names = [*FEATURES]
+    yield f"| | feature | {' | '.join(str(n) for n in range(1, len(names)))} |"
+    yield f"|--:|---|{':-:|' * (len(names) - 1)}"
+    for number, name in enumerate(names):
+        row = [cells[before, name] for before in names[:number]]
+        row += [""] * (len(names) - 1 - number)
+        yield f"| {number + 1} | {name} | {' | '.join(row)} |"
+
+
+def refusal(*features: str) -> str:
+    """Why a spec with these features is refused; "" if it is not."""
+    fields: dict[str, Any] = {}
+    for name in features:
+        _merge(fields, FEATURES[name])
+    spec = {**BASE, **fields}
+    for name in ("inputs", "outputs"):
+        if name in spec:
+            spec[name] = [{"name": each, **own} for each, own in spec[name].items()]
+    if "inputs" in spec and "input_bck" not in fields:
+        del spec["input_bck"]
+    try:
+        parse_spec({name: value for name, value in spec.items() if value is not None})
+    except SpecError as error:
+        # Names and sizes are those of the table, and no reason where there is another one.
+        found = sorted(error.problems, key=lambda each: each.path.rpartition(".")[2] in BASE)
+        hint = f" Hint: {found[0].hint}." if found[0].hint else ""
+        return f"`{found[0].path}` {found[0].message}.{hint}"
+    return ""
+
+
+def _merge(fields: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Put ``more`` into ``fields``: objects field by field, lists one behind the other. None stands
+    for a field that a feature does not need."""
+    for name, value in more.items():
+        if isinstance(value, Mapping) and isinstance(fields.get(name), dict):
+            _merge(fields[name], value)
+        elif isinstance(value, list) and name in fields:
+            fields[name] = fields[name] + value
+        elif value is None and name in fields:
+            continue
+        elif fields.get(name) not in (None, value):
+            raise _SameFieldError(name)
+        else:
+            fields[name] = copy.deepcopy(value)
