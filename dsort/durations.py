@@ -1,21 +1,55 @@
-"""Durations: how users write them, and how dsort prints them."""
+"""Durations and moments: how users write them, and how dsort prints them."""
 
 from __future__ import annotations
 
 import re
+from datetime import datetime, tzinfo
+from typing import NamedTuple
 
-__all__ = ["format_duration", "parse_duration_s"]
+__all__ = [
+    "Duration",
+    "format_duration",
+    "format_moment",
+    "parse_duration",
+    "parse_duration_s",
+    "parse_moment",
+]
 
-_DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*(ms|s|m|h|d)")
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_N = r"([0-9]{1,12}(?:\.[0-9]{1,9})?)"
+_SHORT = re.compile(
+    rf"(?:{_N}\s*w)?(?:{_N}\s*d)?(?:{_N}\s*h)?(?:{_N}\s*m)?(?:{_N}\s*s)?(?:{_N}\s*ms)?"
+)
+_ISO = re.compile(
+    rf"P(?:{_N}W)?(?:{_N}D)?(?:T(?=[0-9])(?:{_N}H)?(?:{_N}M)?(?:{_N}S)?)?", re.IGNORECASE
+)
+_UNITS_S = (604_800.0, 86_400.0, 3600.0, 60.0, 1.0, 0.001)
+_DAY_S = 86_400.0
+
+
+class Duration(NamedTuple):
+    """Whole days, and seconds besides."""
+
+    days: int
+    seconds: float
+
+
+def parse_duration(text: str) -> Duration:
+    """``500ms``, ``45s``, ``1.5h``, ``7d``, ``1d12h``, or ISO 8601's ``P1DT12H``. ``ValueError``
+    for any other text."""
+    stripped = text.strip()
+    match = _ISO.fullmatch(stripped) or _SHORT.fullmatch(stripped.lower())
+    if match is None or not any(match.groups()):
+        raise ValueError(f"{text[:100]!r} is no duration")
+    numbers = [float(group or 0) for group in match.groups()]
+    days = numbers[0] * 7 + numbers[1]
+    rest_s = sum(each * unit for each, unit in zip(numbers[2:], _UNITS_S[2:], strict=False))
+    return Duration(int(days), days % 1 * _DAY_S + rest_s)
 
 
 def parse_duration_s(text: str) -> float:
-    """The seconds of ``500ms``, ``45s``, ``1.5h``, ``7d``. ``ValueError`` for any other text."""
-    match = _DURATION.fullmatch(text.strip().lower())
-    if match is None:
-        raise ValueError(f"{text[:100]!r} is no duration")
-    return float(match[1]) * _UNITS_S[match[2]]
+    """The seconds of a duration, with days of 24 hours. ``ValueError`` if the text is none."""
+    days, seconds = parse_duration(text)
+    return days * _DAY_S + seconds
 
 
 def format_duration(elapsed_s: float) -> str:
@@ -28,3 +62,20 @@ def format_duration(elapsed_s: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def parse_moment(text: str, zone: tzinfo | None = None) -> datetime:
+    """The moment that ISO 8601 writes: ``2026-11-20T02:00:00Z``, or without an offset in ``zone``
+    (None: that of the machine). ``ValueError`` if the text is none."""
+    try:
+        found = datetime.fromisoformat(text)
+        return found if found.tzinfo else found.replace(tzinfo=zone).astimezone(zone)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text[:80]!r} is no moment: write 2026-11-20T02:00:00Z") from None
+
+
+def format_moment(at: datetime, zone: tzinfo | None = None) -> str:
+    """A moment for people, in ``zone`` (None: that of the machine): ``2026-11-20 02:00:00 CET``,
+    without seconds where they are 0."""
+    there = at.astimezone(zone)
+    return there.strftime("%Y-%m-%d %H:%M:%S %Z" if there.second else "%Y-%m-%d %H:%M %Z")

@@ -161,7 +161,7 @@ def _table(found: Sequence[tuple[Mapping[str, Any], bool]]) -> str:
     rows = [
         (
             each["kind"],
-            output.age(each["age_s"]),
+            output.duration(each["age_s"]),
             output.number(each["objects"]),
             output.size(each["size_bytes"]),
             output.printable(each["where"]),

@@ -11,7 +11,6 @@ from dsort.cli import options, output
 from dsort.cli.find import open_argument
 from dsort.cli.progress import make_reporter
 from dsort.errors import SpecError, SpecProblem
-from dsort.sizes import parse_size_bytes
 
 __all__ = ["gen_shards"]
 
@@ -78,7 +77,7 @@ def gen_shards(
     bucket_uri, names = _split_target(target)
     recipe = ShardRecipe(
         records=records,
-        member_bytes=_member_bytes(member_size),
+        member_bytes=options.size_bytes(member_size, "--fsize"),
         extensions=() if extensions is None else _extensions(extensions),
         tar_format=tar_format,
         seed=seed,
@@ -158,13 +157,6 @@ def _check_written(target: str, text: str) -> None:
             f"{target!r}: gen-shards writes no {extension} shards, which need a file beside them",
             hint="write tars, and convert them: dsort convert",
         )
-
-
-def _member_bytes(text: str) -> int:
-    try:
-        return parse_size_bytes(text)
-    except ValueError as error:
-        raise SpecError([SpecProblem("--fsize", str(error))]) from error
 
 
 def _extensions(text: str) -> tuple[str, ...]:

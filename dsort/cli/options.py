@@ -14,6 +14,7 @@ import typer
 from dsort.cli.progress import ProgressStyle
 from dsort.durations import format_duration, parse_duration_s
 from dsort.errors import SpecError, SpecProblem
+from dsort.sizes import parse_size_bytes
 
 __all__ = [
     "AsJson",
@@ -63,6 +64,7 @@ __all__ = [
     "Workers",
     "duration_s",
     "grouped",
+    "size_bytes",
 ]
 
 
@@ -381,6 +383,18 @@ def duration_s(text: str, option: str, *, min_s: float = 0) -> float:
         problem = SpecProblem(option, f"{text!r} is less than {least}", "for example 30m, 6h or 7d")
         raise SpecError([problem])
     return found_s
+
+
+def size_bytes(text: str, option: str, *, least: int = 0) -> int:
+    """The bytes of a size such as ``100MB``, at least ``least``. A ``SpecError`` names
+    ``option``."""
+    try:
+        found = parse_size_bytes(text)
+    except ValueError as error:
+        raise SpecError([SpecProblem(option, str(error))]) from None
+    if found < least:
+        raise SpecError([SpecProblem(option, f"must be more than {least - 1} bytes")])
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

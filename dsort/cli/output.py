@@ -22,7 +22,6 @@ from dsort.sizes import format_bytes, format_count
 
 __all__ = [
     "abandon_stdout",
-    "age",
     "count",
     "duration",
     "fields",
@@ -170,11 +169,6 @@ def rate(size_bytes: float, elapsed_s: float) -> str:
 def duration(elapsed_s: float) -> str:
     """A duration for people: see ``format_duration``."""
     return format_duration(elapsed_s)
-
-
-def age(age_s: float) -> str:
-    """How old something is, for people: as ``duration``, in whole seconds."""
-    return f"{age_s:.0f} s" if age_s < 59.5 else duration(max(age_s, 60))
 
 
 def printable(text: str) -> str:

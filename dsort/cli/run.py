@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dsort.cli import output
 from dsort.cli.find import bucket_uri, data_root, user_settings
 from dsort.cli.flags import with_flag
-from dsort.cli.options import EngineArguments, RunArguments
+from dsort.cli.options import EngineArguments, RunArguments, size_bytes
 from dsort.cli.own_process import is_own_process, without_plugins
 from dsort.errors import SpecError, SpecProblem
 from dsort.options import RunOptions
-from dsort.sizes import parse_size_bytes
 
 if TYPE_CHECKING:
     from dsort.spec.model import JobSpec
 
-__all__ = ["read_fields", "read_spec", "run_options", "show_spec", "size_of_option"]
+__all__ = ["read_fields", "read_spec", "run_options", "show_spec"]
 
 Value = TypeVar("Value", float, str)
 
@@ -96,8 +95,17 @@ def run_options(given: RunArguments, *, root: Path | None, overwrite: bool) -> R
     that are wrong.
     """
     problems: list[SpecProblem] = []
-    memory_max_bytes = size_of_option("--memory-max", given.memory_max, problems)
-    bandwidth_max_bytes = size_of_option("--bandwidth-max", given.bandwidth_max, problems)
+    sizes: list[int | None] = []
+    for option, text in (
+        ("--memory-max", given.memory_max),
+        ("--bandwidth-max", given.bandwidth_max),
+    ):
+        try:
+            sizes.append(None if text is None else size_bytes(text, option, least=1))
+        except SpecError as error:
+            problems += error.problems
+            sizes.append(None)
+    memory_max_bytes, bandwidth_max_bytes = sizes
     ray = given.ray or given.ray_address is not None
     engine = given if isinstance(given, EngineArguments) else EngineArguments()
     resources = _mapping("--ray-resources", engine.ray_resources, float, ray, problems)
@@ -120,20 +128,6 @@ def run_options(given: RunArguments, *, root: Path | None, overwrite: bool) -> R
         settings=settings,
         forks=is_own_process(),
     )
-
-
-def size_of_option(option: str, text: str | None, problems: list[SpecProblem]) -> int | None:
-    """The size that an option has, None if it was not given. What is wrong goes to ``problems``."""
-    if text is None:
-        return None
-    try:
-        size_bytes = parse_size_bytes(text)
-    except ValueError as error:
-        problems.append(SpecProblem(option, str(error)))
-        return None
-    if size_bytes == 0:
-        problems.append(SpecProblem(option, "must be more than 0 bytes"))
-    return size_bytes
 
 
 def _mapping(

@@ -13,6 +13,7 @@ import typer
 from dsort.cli import options, output
 from dsort.cli import schedule_options as asked
 from dsort.cli.remote import connected
+from dsort.durations import format_moment, parse_moment
 from dsort.errors import SpecError, SpecProblem
 
 if TYPE_CHECKING:
@@ -304,11 +305,11 @@ def _local(schedule: Schedule, at: datetime | None) -> str:
         zone = ZoneInfo(str(schedule.document.get("timezone") or "UTC"))
     except (ZoneInfoNotFoundError, ValueError, OSError):
         zone = ZoneInfo("UTC")
-    return at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
+    return format_moment(at, zone)
 
 
 def _moment(text: object) -> datetime | None:
-    return datetime.fromisoformat(text) if isinstance(text, str) else None
+    return parse_moment(text) if isinstance(text, str) else None
 
 
 def _state(run: ScheduleRun) -> str:

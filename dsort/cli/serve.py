@@ -13,7 +13,6 @@ from dsort.cli.run import run_options
 from dsort.errors import SpecError, SpecProblem
 from dsort.installation import need_extra
 from dsort.options import RunOptions
-from dsort.sizes import parse_size_bytes
 
 __all__ = ["serve"]
 
@@ -141,10 +140,7 @@ def _object_bytes_max(text: str | None, *, no_auth: bool) -> int:
 
     if text is None:
         return 0 if no_auth else OBJECT_BYTES_MAX
-    try:
-        return parse_size_bytes(text)
-    except ValueError as error:
-        raise SpecError([SpecProblem("--max-object-size", str(error))]) from None
+    return options.size_bytes(text, "--max-object-size")
 
 
 def _uri_pattern(text: str) -> str:

@@ -19,6 +19,7 @@ from dsort.cli.progress_text import progress_text
 from dsort.cli.remote import command_words, connected, found_jobs, is_remote
 from dsort.cli.summary import bytes_line, mixing, output_lines, reaction_lines, records_line
 from dsort.cli.unfinished import look_at
+from dsort.durations import format_moment
 from dsort.errors import InputError, NotFoundError, SpecError, StorageError
 from dsort.job.events import JobReport, OutputCount, PlanReport, Progress, ReactionCount
 
@@ -33,26 +34,31 @@ SHARDS_SHOWN = 10
 CLASSES_SHOWN = 10
 
 
-States = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--state",
-        metavar="STATE",
-        help="Only jobs in this state: queued, running, finished, failed or stopped; may be "
-        "repeated.",
-        show_default=False,
-    ),
-]
-Html = Annotated[
-    str | None,
-    typer.Option(
-        "--html",
-        metavar="FILE",
-        help="Write the page of the job to FILE, `-` for stdout: one file that needs no network, "
-        "with phases, throughput, warnings, shards and how well records are mixed.",
-        show_default=False,
-    ),
-]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOptions:
+    """The options of the list of a service's jobs."""
+
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help="List the jobs in this state: queued, running, finished, failed or stopped; may "
+            "be repeated.",
+            show_default=False,
+        ),
+    ] = None
+    owner: Annotated[
+        str | None,
+        typer.Option(
+            "--owner", metavar="NAME", help="List the jobs of this owner.", show_default=False
+        ),
+    ] = None
+    labels: options.Labels = None
+    wide: Annotated[
+        bool,
+        typer.Option("--wide", "-w", help="With a service: all columns of the list, uncut."),
+    ] = False
 
 
 @options.grouped
@@ -62,19 +68,16 @@ def show(
     bucket: options.JobBucket = None,
     show_all: options.ShowAll = False,
     root: options.Root = None,
-    state: States = None,
-    owner: Annotated[
+    html: Annotated[
         str | None,
         typer.Option(
-            "--owner", metavar="NAME", help="Only jobs of this owner.", show_default=False
+            "--html",
+            metavar="FILE",
+            help="Write the page of the job to FILE, `-` for stdout: one file that needs no "
+            "network, with phases, throughput, warnings, shards and how well records are mixed.",
+            show_default=False,
         ),
     ] = None,
-    labels: options.Labels = None,
-    wide: Annotated[
-        bool,
-        typer.Option("--wide", "-w", help="With a service: all columns of the list, uncut."),
-    ] = False,
-    html: Html = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="With --html: replace FILE.")
     ] = False,
@@ -89,15 +92,15 @@ def show(
     if html is not None and job is None:
         raise SpecError("--html is for one job: name it")
     if is_remote(context):
-        if job is not None and (state or owner or labels or wide):
-            raise SpecError(
-                "--state, --owner, --label and --wide are for lists: name no job, or leave them"
-            )
         if job is not None and html is not None:
             with connected(context) as client:
                 page = client.page(found_jobs(client, [job])[0].job_id)
             write_page(page, html, overwrite=overwrite, as_json=as_json)
         elif job is not None:
+            if listed != ListOptions():
+                raise SpecError(
+                    "--state, --owner, --label and --wide are for lists: name no job, or leave them"
+                )
             show_job(context, job, show_all=show_all, as_json=as_json)
         else:
             list_jobs(
@@ -407,7 +410,7 @@ def _next(context: typer.Context, job: Job) -> str:
 
 
 def _moment(at: datetime | None) -> str:
-    return "" if at is None else at.astimezone().isoformat(" ", timespec="seconds")
+    return "" if at is None else format_moment(at)
 
 
 def _shards(client: DsortClient, job: Job, show_all: bool) -> str:

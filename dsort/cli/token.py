@@ -16,6 +16,7 @@ import typer
 from dsort.cli import options, output
 from dsort.cli.options import duration_s
 from dsort.cli.remote import connected, is_remote
+from dsort.durations import parse_moment
 from dsort.errors import SpecError, SpecProblem
 from dsort.installation import need_extra
 
@@ -240,4 +241,4 @@ def _expires(view: Mapping[str, Any], outdated: set[str]) -> str:
     at = view["expires_at"]
     if at is None:
         return "never"
-    return "has expired" if datetime.fromisoformat(at) <= datetime.now(UTC) else str(at)[:10]
+    return "has expired" if parse_moment(str(at)) <= datetime.now(UTC) else str(at)[:10]

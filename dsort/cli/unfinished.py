@@ -84,7 +84,7 @@ class Unfinished:
             attempt = f" (attempt {record.attempt})"
             where = f"{record.holder.host}, process {record.holder.pid}{attempt}"
         if self.hold.live and record is not None:
-            renewed = output.age(record.age_s(self.now_s))
+            renewed = output.duration(record.age_s(self.now_s))
             head = [
                 ("job", f"{job_id} running on {where}"),
                 ("lease", f"renewed {renewed} ago"),
@@ -112,7 +112,7 @@ class Unfinished:
             named = ", being given their names" if state.committing else ""
             lines.append(("created", f"{len(state.created):,} of {total}{named}"))
         age_s = max(self.now_s - self.journal_ns / 1e9, 0.0)
-        return [*lines, ("journal", f"last written {output.age(age_s)} ago")]
+        return [*lines, ("journal", f"last written {output.duration(age_s)} ago")]
 
     def _next(self) -> str:
         job_id = self.found.job_id

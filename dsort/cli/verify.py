@@ -9,9 +9,8 @@ import typer
 from dsort.cli import exits, options, output, summary
 from dsort.cli.find import data_root, find_job, user_settings
 from dsort.cli.progress import make_reporter
-from dsort.cli.run import size_of_option
 from dsort.cli.stopping import stoppable
-from dsort.errors import InputError, SpecError, SpecProblem, VerifyError
+from dsort.errors import InputError, VerifyError
 from dsort.options import RunOptions
 
 __all__ = ["verify"]
@@ -46,10 +45,9 @@ def verify(
             hint=f"see what it did with `dsort show {found.job_id}`",
         )
     settings = user_settings()
-    problems: list[SpecProblem] = []
-    memory_max_bytes = size_of_option("--memory-max", memory_max, problems)
-    if problems:
-        raise SpecError(problems)
+    memory_max_bytes = (
+        None if memory_max is None else options.size_bytes(memory_max, "--memory-max", least=1)
+    )
     run = RunOptions(
         root=data_root(root, settings),
         memory_max_bytes=memory_max_bytes or settings.memory_max_bytes,

@@ -61,15 +61,6 @@ def test_what_is_no_terminal_gets_lines_as_they_are(capfd: pytest.CaptureFixture
     assert capfd.readouterr().err == text + "\n"
 
 
-def test_an_age_has_no_parts_of_seconds() -> None:
-    assert [output.age(each) for each in (2.4, 59.4, 59.7, 61)] == [
-        "2 s",
-        "59 s",
-        "1 min 00 s",
-        "1 min 01 s",
-    ]
-
-
 @pytest.mark.parametrize(
     ("arguments", "first", "last"),
     [

@@ -116,13 +116,16 @@ def test_what_is_wrong_with_an_expression_is_said_in_words(text: str, words: str
         ("1d12h", Interval(1, 43200)),
         ("P1DT12H", Interval(1, 43200)),
         ("24h", Interval(0, 86400)),
+        ("1.5h", Interval(0, 5400)),
     ],
 )
 def test_intervals_are_read_in_both_ways_of_writing_them(text: str, interval: Interval) -> None:
     assert parse_interval(text) == interval
 
 
-@pytest.mark.parametrize("text", ["", "6", "h", "-6h", "1.5h", "P", "PT", "P1DT", "30s", "9999w"])
+@pytest.mark.parametrize(
+    "text", ["", "6", "h", "-6h", "1.5s", "90.5s", "P", "PT", "P1DT", "30s", "9999w"]
+)
 def test_what_is_no_interval_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse_interval(text)

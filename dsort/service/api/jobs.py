@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request, Response
@@ -12,6 +11,7 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import AfterValidator
 from sqlalchemy import Connection
 
+from dsort.durations import parse_moment
 from dsort.errors import ForbiddenError, NotFoundError, SpecError, SpecProblem
 from dsort.model.base import JobState
 from dsort.model.job import JobList, JobView, WholeJobView
@@ -337,9 +337,6 @@ def _moment(text: str | None) -> float | None:
     if re.fullmatch(r"[0-9]{1,12}(\.[0-9]*)?", text):
         return float(text)
     try:
-        found = datetime.fromisoformat(text)
-        return found.astimezone().timestamp() if found.tzinfo is None else found.timestamp()
-    except (ValueError, OverflowError):
-        raise SpecError(
-            [SpecProblem("since", f"{text!r} is no time", "for example 2026-01-31T02:00:00Z")]
-        ) from None
+        return parse_moment(text).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise SpecError([SpecProblem("since", str(error))]) from None

@@ -21,6 +21,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.exc import SQLAlchemyError
 
 from dsort.data.total_json import to_json
+from dsort.durations import format_duration
 from dsort.errors import InputError, NotFoundError, ObjectNotFoundError, StorageError
 from dsort.job.layout import manifest_name, report_name
 from dsort.model.job import PageView
@@ -204,7 +205,7 @@ def _words(kind: str, data: Mapping[str, Any]) -> str:
         case "phase":
             counts = (f"{data[noun]:,} {noun}" for noun in ("shards", "records") if data.get(noun))
             done = ", ".join((*counts, format_bytes(data.get("bytes", 0))))
-            return f"{data.get('phase')} took {data.get('elapsed_s', 0.0):.1f} s: {done}"
+            return f"{data.get('phase')} took {format_duration(data.get('elapsed_s', 0.0))}: {done}"
         case "warning":
             return f"{data.get('kind')}: {data.get('text')}"
         case _:

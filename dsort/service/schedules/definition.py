@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 
+from dsort.durations import parse_moment
 from dsort.job.hooks import hooks_of
 from dsort.model.schedule import CatchUp, Overlap
 from dsort.naming.names import check_object_name, is_hidden, shortened
@@ -72,15 +73,13 @@ def _timezone(text: str) -> str:
 
 
 def _moment(text: str) -> str:
+    hint = 'e.g. "2026-11-20T02:00:00Z", or without an offset in the schedule\'s time zone'
     try:
-        year = datetime.fromisoformat(text).year
-    except ValueError:
-        year = 0
+        year = parse_moment(text, UTC).year
+    except ValueError as error:
+        raise FieldError(str(error), hint) from None
     if year not in _YEARS:
-        raise FieldError(
-            f'"{text[:80]}" is no moment',
-            'e.g. "2026-11-20T02:00:00Z", or without an offset in the schedule\'s time zone',
-        )
+        raise FieldError(f'"{text[:80]}" is no moment', hint)
     return text
 
 
@@ -113,8 +112,7 @@ def _latest(value: object) -> bool | str:
 
 def moment_s(text: str, timezone: str) -> float:
     """Seconds since 1970 of a moment; without an offset it is one in ``timezone``."""
-    moment = datetime.fromisoformat(text)
-    return moment.replace(tzinfo=moment.tzinfo or ZoneInfo(timezone)).timestamp()
+    return parse_moment(text, ZoneInfo(timezone)).timestamp()
 
 
 class ScheduleDefinition(BaseModel):

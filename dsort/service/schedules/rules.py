@@ -2,7 +2,7 @@
 
 CronSim finds the times of a cron expression. The fields are parsed here first, because CronSim says
 only "Bad minute" of a mistake, and takes what ``crontab(5)`` has not (a sixth field, ``L``, ``#``).
-Intervals are written as people write them: ``6h``, ``1d``, ``1d12h``, or ISO 8601's ``P1D``."""
+Intervals are written as all durations are: ``dsort.durations``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import re
 from calendar import monthrange
 from dataclasses import dataclass
 from typing import Final
+
+from dsort.durations import parse_duration
 
 __all__ = [
     "Cron",
@@ -142,13 +144,6 @@ def _number(text: str, field: str, least: int, most: int, names: tuple[str, ...]
 SECONDS_MIN: Final = 60
 DAYS_MAX: Final = 3660
 _DAY_S: Final = 86_400
-_SHORT = re.compile(
-    r"(?:([0-9]{1,9})w)?(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?"
-)
-_ISO = re.compile(
-    r"P(?:([0-9]{1,9})W)?(?:([0-9]{1,9})D)?"
-    r"(?:T(?=[0-9])(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9})S)?)?"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +168,10 @@ class Interval:
 
 def parse_interval(text: str) -> Interval:
     """The interval that ``text`` writes; ``ValueError`` if it is none, or too short or too long."""
-    stripped = text.strip()
-    match = _ISO.fullmatch(stripped.upper()) or _SHORT.fullmatch(stripped.lower())
-    if match is None or not any(match.groups()):
-        raise ValueError(f'"{text[:100]}" is no interval')
-    weeks, days, hours, minutes, seconds = (int(group or 0) for group in match.groups())
-    interval = Interval(7 * weeks + days, 3600 * hours + 60 * minutes + seconds)
+    days, seconds = parse_duration(text)
+    if seconds % 1:
+        raise ValueError(f'"{text[:100]}" is no number of whole seconds')
+    interval = Interval(days, int(seconds))
     if interval.total_s < SECONDS_MIN:
         raise ValueError(f'"{text[:100]}" is too short: at least {SECONDS_MIN} seconds')
     if interval.total_s > DAYS_MAX * _DAY_S:
