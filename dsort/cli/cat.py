@@ -42,7 +42,10 @@ def cat(
     ] = None,
     written_as: Annotated[
         Literal["raw", "tar"],
-        typer.Option("--as", help="raw: payloads, one after the other. tar: a tar of them."),
+        typer.Option(
+            "--as",
+            help="raw: the bytes of the members, one after the other. tar: a tar of the members.",
+        ),
     ] = "raw",
     to: Annotated[
         str,

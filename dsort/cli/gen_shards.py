@@ -70,7 +70,7 @@ def gen_shards(
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> None:
-    """Write test shards: random payload under unique keys."""
+    """Write test shards: random bytes under unique keys."""
     from dsort.containers.registry import container_of
     from dsort.job.synthetic import ShardRecipe, extensions_of, generate_shards
 

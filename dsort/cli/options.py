@@ -122,7 +122,7 @@ MemoryMax = Annotated[
     typer.Option(
         "--memory-max",
         metavar="SIZE",
-        help="Memory for the whole job on a node, as in 8GB.  [default: what is available]",
+        help="Memory for the whole job on a node, as in 8GB.  [default: all that is available]",
         show_default=False,
     ),
 ]
@@ -155,7 +155,12 @@ Workers = Annotated[
     ),
 ]
 Ray = Annotated[
-    bool, typer.Option("--ray", help="Run on Ray: one started here, unless --ray-address is given.")
+    bool,
+    typer.Option(
+        "--ray",
+        help="Run on Ray: the cluster at --ray-address, else at ray_address of the settings, else "
+        "a Ray that is started here.",
+    ),
 ]
 RayAddress = Annotated[
     str | None,
@@ -171,7 +176,7 @@ RayResources = Annotated[
     typer.Option(
         "--ray-resources",
         metavar="JSON",
-        help='What a worker takes of its node besides a CPU, as in {"dsort": 1}.',
+        help='Resources of its node that a worker needs besides a CPU, as in {"dsort": 1}.',
         show_default=False,
     ),
 ]
@@ -268,7 +273,7 @@ MaxExpansion = Annotated[
     typer.Option(
         "--max-expansion",
         metavar="N",
-        help="A compressed shard may hold N times its length; what holds more is refused.",
+        help="Refuse a compressed shard that holds more than N times its length.",
         min=1,
     ),
 ]
@@ -287,8 +292,8 @@ VerifyMaxExpansion = Annotated[
     typer.Option(
         "--max-expansion",
         metavar="N",
-        help="A compressed shard may hold N times its length; what holds more is a problem.  "
-        "[default: what the job allowed, and what the manifest says]",
+        help="Report a compressed shard that holds more than N times its length.  [default: the "
+        "limits of the job and of the manifest]",
         min=1,
         show_default=False,
     ),
@@ -316,7 +321,7 @@ TokenFile = Annotated[
         metavar="FILE",
         envvar="DSORT_TOKEN_FILE",
         help="The file with the token for the service. DSORT_TOKEN may hold the token "
-        "itself; no option does, as others could read it.",
+        "itself; no option does, because other users of the machine could read it.",
         show_default=False,
     ),
 ]

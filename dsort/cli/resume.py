@@ -43,8 +43,8 @@ def resume(
     service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
-    """Resume a job that died, from what its journal says is done. Its result is decided: only how
-    it runs may change. With a service: put it back into the queue, and print its id.
+    """Resume a job that was interrupted: shards that its journal lists are not written again. Only
+    how the job runs may change. With a service: put it back into the queue, and print its id.
 
     \b
     Examples:

@@ -154,7 +154,7 @@ def show(
     service: options.Service,
     debug: options.Debug = False,
 ) -> None:
-    """Show a schedule: what it runs, when it is due next, and what came of it so far."""
+    """Show a schedule: its rule, its next due times, and its runs so far."""
     with connected(context) as client:
         schedule = client.schedules.get(name)
         runs = client.schedules.runs(name)
@@ -179,7 +179,7 @@ def pause(
     service: options.Service,
     debug: options.Debug = False,
 ) -> None:
-    """Pause a schedule. If one of its jobs runs, that job goes on."""
+    """Pause a schedule. A job of it that runs now runs on."""
     with connected(context) as client:
         paused = client.schedules.pause(name)
     if as_json:

@@ -38,7 +38,7 @@ Port = Annotated[
     int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="Port to listen on; 0: any.")
 ]
 NoAuth = Annotated[
-    bool, typer.Option("--no-auth", help="Ask nobody for a token; on loopback only.")
+    bool, typer.Option("--no-auth", help="Accept requests without a token; on loopback only.")
 ]
 Allow = Annotated[
     list[str] | None,
@@ -55,7 +55,8 @@ EkmAllowHost = Annotated[
     typer.Option(
         "--ekm-allow-host",
         metavar="HOST[:PORT]",
-        help="Web servers that key maps may be fetched from, e.g. 'maps.example.com:8443' or "
+        help="Web servers that external key maps (ekm_file of a spec) may be fetched from, e.g. "
+        "'maps.example.com:8443' or "
         "'*.example.com'; without a port the usual one (80, 443), ':*' for any; may be repeated.",
         show_default=False,
     ),
@@ -84,17 +85,23 @@ MaxRunningJobs = Annotated[
     int, typer.Option("--max-running-jobs", metavar="N", min=1, help="So many jobs run at a time.")
 ]
 MaxRunningPlans = Annotated[
-    int, typer.Option("--max-running-plans", metavar="N", min=1, help="And so many dry runs.")
+    int,
+    typer.Option("--max-running-plans", metavar="N", min=1, help="So many dry runs run at a time."),
 ]
 MaxRunningPerOwner = Annotated[
     int | None,
     typer.Option(
-        "--max-running-per-owner", metavar="N", min=1, help="Of one owner, on all replicas."
+        "--max-running-per-owner",
+        metavar="N",
+        min=1,
+        help="So many jobs of one owner run at a time, on all replicas.",
     ),
 ]
 MaxQueuedPerOwner = Annotated[
     int,
-    typer.Option("--max-queued-per-owner", metavar="N", min=1, help="Of one owner, waiting."),
+    typer.Option(
+        "--max-queued-per-owner", metavar="N", min=1, help="So many jobs of one owner wait."
+    ),
 ]
 Scratch = Annotated[
     Path | None,
@@ -118,8 +125,8 @@ HandOver = Annotated[
     bool,
     typer.Option(
         "--hand-over",
-        help="When told to end, put running jobs back into the queue, for another service to go on "
-        "with: in containers, which nothing outlives. Without it jobs run on.",
+        help="At its end, put running jobs back into the queue; another service resumes them: for "
+        "containers, which no process outlives. Without it, jobs run on.",
     ),
 ]
 Insecure = Annotated[
@@ -132,18 +139,30 @@ Insecure = Annotated[
 ]
 SslCertfile = Annotated[
     Path | None,
-    typer.Option("--ssl-certfile", metavar="FILE", exists=True, dir_okay=False, help="For HTTPS."),
+    typer.Option(
+        "--ssl-certfile",
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="The certificate for HTTPS.",
+    ),
 ]
 SslKeyfile = Annotated[
     Path | None,
-    typer.Option("--ssl-keyfile", metavar="FILE", exists=True, dir_okay=False, help="Its key."),
+    typer.Option(
+        "--ssl-keyfile",
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="The key of the certificate.",
+    ),
 ]
 Reactions = Annotated[
     list[str] | None,
     typer.Option(
         "--reaction",
         metavar="NAME=VALUE",
-        help="A reaction for all specs that do not say it, e.g. missing_shards=abort; may be "
+        help="A policy for all specs that do not set it, as in missing_shards=abort; may be "
         "repeated.",
         show_default=False,
     ),
@@ -151,7 +170,10 @@ Reactions = Annotated[
 RequestsPerMinute = Annotated[
     int,
     typer.Option(
-        "--requests-per-minute", metavar="N", min=1, help="Of one token, or of one address."
+        "--requests-per-minute",
+        metavar="N",
+        min=1,
+        help="So many requests of one token, or of one address.",
     ),
 ]
 MaxObjectSize = Annotated[

@@ -9,6 +9,7 @@ import typer
 
 from dsort.cli import options, output
 from dsort.cli.find import FoundJob, find_job
+from dsort.cli.options import duration_s
 from dsort.cli.remote import connected, found_jobs, is_remote
 from dsort.errors import JobConflictError, ObjectNotFoundError
 
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from dsort.client import DsortClient, Job
 
 __all__ = ["stop"]
-
-STOP_SECONDS_MAX = 60.0
 
 StopResult = tuple[str, str, str]
 """A job's id, its state, and the state in words."""
@@ -32,6 +31,14 @@ def stop(
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="With a service: why, for its history.")
     ] = "",
+    timeout: Annotated[
+        str,
+        typer.Option(
+            "--timeout",
+            metavar="DURATION",
+            help="How long to wait for the end of each job; 0s: do not wait.",
+        ),
+    ] = "10m",
     as_json: options.AsJson = False,
     *,
     service: options.ServiceOrHere,
@@ -39,23 +46,28 @@ def stop(
 ) -> None:
     """Stop jobs that run here or elsewhere, and wait until they have ended. They see the request
     within seconds."""
+    timeout_s = duration_s(timeout, "--timeout")
     if is_remote(context):
         with connected(context) as client:
             found = found_jobs(client, jobs)
             asked = [job if job.ended else client.stop(job.job_id, reason=reason) for job in found]
-            results = [_stopped_there(client, *each) for each in zip(found, asked, strict=True)]
+            results = [
+                _stopped_there(client, *each, timeout_s) for each in zip(found, asked, strict=True)
+            ]
     else:
-        results = [_stopped_here(find_job(job, bucket=bucket, root=root)) for job in jobs]
+        results = [
+            _stopped_here(find_job(job, bucket=bucket, root=root), timeout_s) for job in jobs
+        ]
     _write(results, as_json=as_json)
 
 
-def _stopped_here(found: FoundJob) -> StopResult:
+def _stopped_here(found: FoundJob, timeout_s: float) -> StopResult:
     from dsort.job.layout import manifest_name
     from dsort.job.lease import stop_job
 
     if found.finished:
         return found.job_id, "finished", "has finished already"
-    hold = stop_job(found.bucket, found.job_id)
+    hold = stop_job(found.bucket, found.job_id, wait_s=timeout_s)
     if hold.live:
         raise _still_runs(found.job_id)
     try:
@@ -65,13 +77,13 @@ def _stopped_here(found: FoundJob) -> StopResult:
     return found.job_id, "finished", "has finished meanwhile"
 
 
-def _stopped_there(client: DsortClient, before: Job, asked: Job) -> StopResult:
+def _stopped_there(client: DsortClient, before: Job, asked: Job, timeout_s: float) -> StopResult:
     from dsort.client import WaitTimeoutError
 
     if before.ended:
         return before.job_id, before.state, f"has {before.state} already"
     try:
-        job = asked if asked.ended else client.wait(asked.job_id, timeout_s=STOP_SECONDS_MAX)
+        job = asked if asked.ended else client.wait(asked.job_id, timeout_s=timeout_s)
     except WaitTimeoutError as error:
         raise _still_runs(asked.job_id) from error
     meanwhile = "" if job.state == "stopped" else " meanwhile"

@@ -38,9 +38,9 @@ def add(
         str,
         typer.Option(
             "-f",
-            "--file",
+            "--steps",
             metavar="FILE",
-            help="Its steps, as `transform` of a spec has them: JSON or YAML; - is standard input.",
+            help="Its steps, as in `transform` of a spec: a JSON or YAML file, `-` for stdin.",
             show_default=False,
         ),
     ],

@@ -34,8 +34,8 @@ def verify(
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> None:
-    """Read inputs and outputs again and compare: every record once, bytes equal, checksums equal,
-    duplicates and order as the spec says."""
+    """Read inputs and outputs again and compare them: every record once, equal bytes, equal
+    checksums, and the order and the duplicates that the spec sets."""
     from dsort import api
 
     found = find_job(job, bucket=bucket, root=root, finished=True)

@@ -27,7 +27,7 @@ def wait(
         typer.Option(
             "--timeout",
             metavar="DURATION",
-            help="Wait so long at most: 30s, 15m, 2h. The jobs go on.",
+            help="Wait so long at most: 30s, 15m, 2h. The jobs run on.  [default: no limit]",
             show_default=False,
         ),
     ] = None,

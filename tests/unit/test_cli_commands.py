@@ -93,8 +93,12 @@ def test_the_routes_are_those_of_the_service() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_shows_each_default_in_brackets(name: str) -> None:
+    context = COMMANDS[name].make_context(name, [], resilient_parsing=True)
     for param in COMMANDS[name].params:
-        assert "Default:" not in (getattr(param, "help", None) or "")
+        _, help_ = param.get_help_record(context) or ("", "")
+        assert "Default:" not in help_
+        if param.param_type_name == "option" and not param.is_flag and param.default:
+            assert "[default: " in help_
 
 
 @pytest.mark.parametrize("name", COMMANDS)
