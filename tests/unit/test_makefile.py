@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.commands import ROOT
 
-MADE_OF = ("Makefile", "pyproject.toml", "requirements-dev.lock")
+MADE_OF = ("Makefile", "pyproject.toml", "requirements.lock", "requirements-dev.lock")
 PYTHON = """#!/bin/sh
 case "$1" in
   -c) exit {found} ;;

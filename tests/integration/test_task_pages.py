@@ -1,0 +1,115 @@
+"""The pages of tasks work from their own words: their commands run, and print what they show."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import ROOT, CommandLine
+from tests.support.doc_pages import Block, blocks, commands
+from tests.support.seaweedfs import S3Server
+
+pytestmark = pytest.mark.usefixtures("workers_here")
+
+TASKS = ROOT / "docs" / "tasks"
+MASKS = (
+    (r"\d{8}-\d{6}-[0-9a-f]{6}", "JOB"),
+    (r"\d+(\.\d+)? m?s\b", "TIME"),
+    (r"\d+ min TIME", "TIME"),
+    (r"[\d.]+ [KMG]i?B/s", "RATE"),
+    (r"(?m)^read  .*", "READ"),
+    (r"movement   \w+, \d workers?", "MOVEMENT"),
+)
+"""What differs from one run of a command to the next."""
+
+
+def masked(text: str) -> list[str]:
+    for pattern, mask in MASKS:
+        text = re.sub(pattern, mask, text)
+    return text.splitlines()
+
+
+def run(command: str, cli: CommandLine) -> str:
+    words = shlex.split(command, comments=True)[1:]
+    quiet = [] if words[0] in ("ls", "inspect", "gc") else ["--progress", "none"]
+    ended = cli(*words, *quiet)
+    assert ended.code == 0, ended.err
+    return ended.out or ended.err
+
+
+def until_output(page: Path) -> tuple[list[Block], Block]:
+    """The blocks of a page up to its first output, and the output."""
+    found = blocks(page)
+    at = next(number for number, block in enumerate(found) if block.tag == "text")
+    return found[:at], found[at]
+
+
+@pytest.mark.parametrize("name", ["aistore", "corpora", "images"])
+def test_the_output_on_a_page_is_that_of_its_commands(
+    name: str, cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before, output = until_output(TASKS / f"{name}.md")
+    printed = ""
+    for block in before:
+        if block.title:
+            block.write(tmp_path)
+        elif block.tag == "python":
+            exec(block.text, {})
+        elif block.tag == "sh":
+            printed += "".join(run(each, cli) for each in commands(block.text))
+    assert masked(printed.replace(str(tmp_path), "/data")) == masked(output.text)
+
+
+def test_500_shards_are_shuffled_in_s3(
+    cli: CommandLine, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint_url)
+    (task, *others), output = until_output(TASKS / "s3.md")
+    assert others == []
+    places = {
+        "s3://raw": f"s3://{s3.new_bucket_name()}",
+        "s3://train": f"s3://{s3.new_bucket_name()}",
+    }
+    shards = places["s3://raw"] + "/imagenet/shard-{000..499}.tar"
+    run(f"dsort gen-shards '{shards}' --fcount 2 --fsize 20KB", cli)
+    printed = []
+    for command in commands(task.text):
+        if command.startswith("dsort "):
+            for shown, real in places.items():
+                command = command.replace(shown, real)
+            printed.append(run(command, cli))
+    found = "".join(printed[-2:])
+    for shown, real in places.items():
+        found = found.replace(real, shown)
+    assert masked(found) == masked(output.text)
+    last = next(block for block in blocks(TASKS / "s3.md") if "dsort resume" in block.text)
+    for command in commands(last.text):
+        run(command.replace("s3://train", places["s3://train"]), cli)
+
+
+def test_the_script_of_the_pytorch_page_resumes_from_its_checkpoint(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    for block in blocks(TASKS / "pytorch.md"):
+        if block.title == "train.py":
+            block.write(tmp_path)
+        elif block.tag == "sh":
+            for command in commands(block.text):
+                run(command, cli)
+
+    def train(rank: int = 0, ranks: int = 1) -> list[str]:
+        environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(ranks)}
+        words = [sys.executable, "train.py"]
+        return subprocess.check_output(words, cwd=tmp_path, env=environment, text=True).splitlines()
+
+    assert train() == ["rank 0: epoch 0 is done", "rank 0: epoch 1 is done"]
+    assert [train(rank, 2) for rank in range(2)] == [
+        [f"rank {rank}: epoch 1 is done"] for rank in range(2)
+    ]
