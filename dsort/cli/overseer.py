@@ -2,7 +2,7 @@
 
 When the Ray node on this machine is lost, Ray ends the process that uses it, with code 1 and with
 messages that users do not understand. Nothing in that process can prevent it. So the parent waits
-for the child, and says what happened.
+for the child, and reports the loss.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from dsort.errors import WorkerLostError
 
 __all__ = ["is_for_ray", "run_overseen"]
 
-VERBS: Final = ("start", "resume", "plan")
+VERBS: Final = frozenset(
+    "append convert ingest plan remove reshard resume shuffle sort start transform".split()
+)
 PR_SET_PDEATHSIG = 1
 STOPS: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 AWAITED: Final = STOPS | {signal.SIGTSTP, signal.SIGCHLD}

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
+import typer
 
-from dsort.cli.overseer import is_for_ray
+from dsort.cli.main import whole_app
+from dsort.cli.overseer import VERBS, is_for_ray
 from tests.support.commands import ROOT
 from tests.support.service_process import await_that
 
@@ -146,3 +148,13 @@ def test_a_job_ends_with_its_command(begin: Begin) -> None:
 )
 def test_only_what_may_use_ray_is_overseen(line: str, expected: bool) -> None:
     assert is_for_ray(line.split()) is expected
+
+
+def test_every_command_that_can_use_ray_is_overseen() -> None:
+    group = typer.main.get_command(whole_app())
+    with_ray = {
+        name
+        for name, command in group.commands.items()  # type: ignore[attr-defined]
+        if name != "serve" and any("--ray" in each.opts for each in command.params)
+    }
+    assert with_ray == VERBS
