@@ -19,7 +19,19 @@ from dsort.errors import WorkerLostError
 __all__ = ["is_for_ray", "run_overseen"]
 
 VERBS: Final = frozenset(
-    "append convert ingest plan remove reshard resume shuffle sort start transform".split()
+    [
+        "append",
+        "convert",
+        "ingest",
+        "plan",
+        "remove",
+        "reshard",
+        "resume",
+        "shuffle",
+        "sort",
+        "start",
+        "transform",
+    ]
 )
 PR_SET_PDEATHSIG = 1
 STOPS: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
