@@ -18,21 +18,10 @@ from dsort.errors import WorkerLostError
 
 __all__ = ["is_for_ray", "run_overseen"]
 
-VERBS: Final = frozenset(
-    [
-        "append",
-        "convert",
-        "ingest",
-        "plan",
-        "remove",
-        "reshard",
-        "resume",
-        "shuffle",
-        "sort",
-        "start",
-        "transform",
-    ]
-)
+VERBS: Final = {
+    *("append", "convert", "ingest", "plan", "remove", "reshard", "resume"),
+    *("shuffle", "sort", "start", "transform"),
+}
 PR_SET_PDEATHSIG = 1
 STOPS: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 AWAITED: Final = STOPS | {signal.SIGTSTP, signal.SIGCHLD}
