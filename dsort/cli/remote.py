@@ -65,7 +65,7 @@ THERE_ONLY = ("wait", "priority", "labels", "token_file", "reason", "state", "ow
 def is_remote(context: typer.Context) -> bool:
     """Whether the command is for a service: ``--server`` or ``DSORT_SERVER``, and no ``--local``.
 
-    ``SpecError`` names all options that do not go with that.
+    ``SpecError`` names all options that cannot be combined with that.
     """
     server, here = context.params.get("server"), context.params.get("local")
     if server and here and _given(context, "server"):

@@ -223,7 +223,9 @@ def _patterns(both: list[str] | None, own: list[str] | None, option: str) -> lis
     if own is None:
         return both or ["*"]
     if both is not None:
-        raise SpecError([SpecProblem(option, "does not go with --buckets", "name each once")])
+        raise SpecError(
+            [SpecProblem(option, "cannot be combined with --buckets", "name each once")]
+        )
     return own
 
 

@@ -24,7 +24,7 @@ def _one_placement(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]
     if batches is None:
         return
     if options["interleave"] is not None:
-        yield "batches", "does not go with interleave", "each says alone where records go"
+        yield "batches", "cannot be combined with interleave", "each says alone where records go"
     if batches.window < batches.records:
         text = f"{batches.window:,} records are less than a batch of {batches.records:,}"
         yield "batches.window", text, "100000, the default, or some hundred batches"

@@ -40,7 +40,7 @@ def _names_are_compared_where_there_are_some(spec: SpecFields) -> Iterator[SpecP
             continue
         path = "algorithm.compare" if not number else f"algorithm.keys[{number - 1}].compare"
         if spec.join is not None:
-            text = "name does not go with join, which knows keys only"
+            text = "name cannot be combined with join, which knows keys only"
             yield SpecProblem(path, text, "leave it out")
         extensions = {target.extension for target in spec.targets}
         extensions |= {source.extension for source in spec.sources}

@@ -44,15 +44,15 @@ def _placements_count_records(spec: SpecFields) -> Iterator[SpecProblem]:
         if getattr(algorithm, name) is None or algorithm.kind != Shuffle.kind:
             continue
         if spec.has_key_map:
-            hint = "outputs: [...] divides records by conditions, and goes with it"
-            yield SpecProblem(f"algorithm.{name}", "does not go with a key map", hint)
+            hint = "outputs: [...] divides records by conditions, and can be combined with it"
+            yield SpecProblem(f"algorithm.{name}", "cannot be combined with a key map", hint)
         if spec.join is not None:
-            text = "does not go with join: places are given before records meet"
+            text = "cannot be combined with join: places are given before records meet"
             yield SpecProblem(f"algorithm.{name}", text, "order what is joined in another job")
         drops = spec.deduplicate is not None or spec.config.duplicate_keys == "drop"
         if drops and (spec.exact or spec.stratify):
             # Places are numbers among the records of an output: duplicates would be in none.
-            text = "does not go with exact or stratify where duplicates are left out"
+            text = "cannot be combined with exact or stratify where duplicates are left out"
             hint = "leave records out in a job before this one"
             yield SpecProblem(f"algorithm.{name}", text, hint)
 
@@ -130,5 +130,5 @@ def _misplaced(
     owners, kind = owners_of(name), algorithm.kind
     if kind not in owners and getattr(algorithm, name, None) not in (None, option.default):
         message, hint = option.misplaced
-        message = message or f"does not go with {kind}"
-        yield SpecProblem(f"{place}.{name}", message, hint or f"it goes with {joined(owners)}")
+        message = message or f"cannot be combined with {kind}"
+        yield SpecProblem(f"{place}.{name}", message, hint or f"it needs {joined(owners)}")

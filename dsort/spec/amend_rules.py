@@ -23,13 +23,13 @@ def _amended_results_can_be_kept_up(spec: SpecFields) -> Iterator[SpecProblem]:
         "output_bck": spec.output_bck.is_stream,
     }
     for name in (name for name, is_given in given.items() if is_given):
-        yield SpecProblem(name, "does not go with amend, which does not keep it up yet")
+        yield SpecProblem(name, "cannot be combined with amend, which does not keep it up yet")
 
 
 def _only_keys_are_removed(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.amend is None or spec.amend.by != "remove":
         if spec.amend is not None and spec.overwrite:
-            text = "does not go with amend: the shards that are there stay"
+            text = "cannot be combined with amend: the shards that are there stay"
             yield SpecProblem("overwrite", text)
         return
     steps = [] if spec.transform is None else [step.kind for step in spec.transform.build()]

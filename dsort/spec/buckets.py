@@ -170,7 +170,7 @@ def bucket_value(ref: BucketRef) -> str | dict[str, Any]:
 def _parse_pipe(fields: Mapping[Any, object]) -> BucketRef:
     more = [str(name) for name in fields if name != PIPE]
     if more:
-        text = f"does not go with {PIPE}, which is all there is to say of a program"
+        text = f"cannot be combined with {PIPE}, which is all there is to say of a program"
         raise FieldError.of([SpecProblem(name, text) for name in more])
     given = fields[PIPE]
     words = list(given) if isinstance(given, (list, tuple)) else []
@@ -301,7 +301,7 @@ def _without_meaning(ref: BucketRef, texts: Mapping[str, str]) -> list[SpecProbl
     reach = store.reach if store is not None else ()
     hint = "" if ref.scheme else 'for a bucket of a store, set provider, e.g. to "aws"'
     return [
-        SpecProblem(name, f"does not go with {where}", hint)
+        SpecProblem(name, f"cannot be combined with {where}", hint)
         for name in _REACH
         if texts[name] and name not in reach
     ]

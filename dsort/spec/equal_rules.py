@@ -29,20 +29,22 @@ def _keys_may_be_repeated(spec: SpecFields) -> Iterator[SpecProblem]:
         return
     hint = "equalize: drop leaves out fewer records than there are shards"
     if spec.join is not None:
-        yield SpecProblem("equalize", "repeat does not go with join, whose keys are unique", hint)
+        yield SpecProblem(
+            "equalize", "repeat cannot be combined with join, whose keys are unique", hint
+        )
     elif spec.config.duplicate_keys not in ("ignore", "warn"):
-        text = f"repeat does not go with duplicate_keys: {spec.config.duplicate_keys}"
+        text = f"repeat cannot be combined with duplicate_keys: {spec.config.duplicate_keys}"
         yield SpecProblem("equalize", f"{text}, for some keys come twice", hint)
     for kind in spec.index:
         if kind in _INDEXES_OF_KEYS:
-            text = f"repeat does not go with the index {kind}, in which keys are unique"
+            text = f"repeat cannot be combined with the index {kind}, in which keys are unique"
             yield SpecProblem("equalize", text, hint)
 
 
 def _multiples_share_evenly(spec: SpecFields) -> Iterator[SpecProblem]:
     for target in spec.targets:
         if target.asked_count is not None and target.count is None and target.is_at_most:
-            text = "at_most does not go with a multiple_of: shards share the records evenly"
+            text = "at_most cannot be combined with a multiple_of: shards share the records evenly"
             hint = "output_shard_size is what they have on average"
             yield SpecProblem("output_shard_size_is", text, hint)
             return

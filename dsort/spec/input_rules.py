@@ -100,7 +100,7 @@ def _inputs_are_there(spec: SpecFields) -> Iterator[SpecProblem]:
     for name in ("input_bck", "input_format"):
         if name in given:
             hint = f"move it into an item of inputs, or leave inputs out: {name} is its short form"
-            yield SpecProblem(name, "does not go with inputs", hint)
+            yield SpecProblem(name, "cannot be combined with inputs", hint)
 
 
 def _outputs_of_several_have_a_bucket(spec: SpecFields) -> Iterator[SpecProblem]:
@@ -195,15 +195,17 @@ def _inputs_are_of_one_class(spec: SpecFields) -> Iterator[SpecProblem]:
     )
     path = f"inputs[{number}].input_extension"
     if spec.ingest is not None:
-        yield SpecProblem(path, "does not go with ingest: files are read as .tar")
+        yield SpecProblem(path, "cannot be combined with ingest: files are read as .tar")
     for extension in extensions:
         each = container_of(extension)
         if each.is_columnar or each.directory_files(()) or each.needs_like_members:
-            text = f"{extension} inputs do not go with inputs of another container ({own})"
+            text = f"{extension} inputs cannot be combined with inputs of another container ({own})"
             yield SpecProblem(path, text, "convert them first: `dsort convert`")
             return
     if is_columnar(carrier_extension(spec)):
-        text = f"inputs of several containers do not go with {spec.output_extension} outputs"
+        text = (
+            f"inputs of several containers cannot be combined with {spec.output_extension} outputs"
+        )
         yield SpecProblem("output_extension", text, "write .tar, and convert that")
 
 
@@ -216,7 +218,7 @@ def _one_number_of_copies(spec: SpecFields) -> Iterator[SpecProblem]:
         elif spec.mix is not None and given and given[0] != "weight":
             yield SpecProblem(
                 f"inputs[{number}].{given[0]}",
-                "does not go with mix, which says how many records come out",
+                "cannot be combined with mix, which says how many records come out",
                 "give the input a weight",
             )
 
@@ -230,7 +232,7 @@ def _mix_says_how_many(spec: SpecFields) -> Iterator[SpecProblem]:
         text = "needs records or stop" if spec.mix.stop is None else "has records and stop"
         yield SpecProblem("mix", text, "one of them says how many records come out")
     if spec.mix.replacement and spec.mix.stop is not None:
-        text = "goes with mix.records only: stop says whether records occur twice"
+        text = "needs mix.records: stop says whether records occur twice"
         yield SpecProblem("mix.replacement", text)
 
 

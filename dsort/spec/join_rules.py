@@ -60,7 +60,9 @@ def _records_have_keys(spec: SpecFields) -> Iterator[SpecProblem]:
 def _order_is_by_keys(spec: SpecFields) -> Iterator[SpecProblem]:
     algorithm = spec.algorithm.type
     if spec.join is not None and not (algorithm.joins or algorithm.joins_by_places):
-        text = f"{spec.algorithm.kind} does not go with join: it is decided before records meet"
+        text = (
+            f"{spec.algorithm.kind} cannot be combined with join: it is decided before records meet"
+        )
         hint = f"shuffle, alphanumeric, md5, content and none do; or {_BEHIND}"
         yield SpecProblem("algorithm.kind", text, hint)
 
@@ -70,15 +72,15 @@ def _records_are_joined_once(spec: SpecFields) -> Iterator[SpecProblem]:
         return
     if spec.weighs_inputs:
         path = "mix" if spec.mix is not None else "inputs"
-        yield SpecProblem(path, "weights do not go with join", _BEHIND)
+        yield SpecProblem(path, "weights cannot be combined with join", _BEHIND)
     if spec.deduplicate is not None:
-        text = "does not go with join: it compares records before they are joined"
+        text = "cannot be combined with join: it compares records before they are joined"
         yield SpecProblem("deduplicate", text, _BEHIND)
     reaction = spec.config.duplicate_keys
     if reaction in ("ignore", "rename"):
         yield SpecProblem(
             "duplicate_keys",
-            f"{reaction} does not go with join: which of an input's records is meant?",
+            f"{reaction} cannot be combined with join: which of an input's records is meant?",
             "leave it out: they are an error then; drop takes the first and loses the others",
         )
 
@@ -91,7 +93,7 @@ def _pieces_go_to_one_output(spec: SpecFields) -> Iterator[SpecProblem]:
 
     for name in ("exact", "stratify"):
         if getattr(spec, name):
-            problem = "does not go with join: it would count the parts of records"
+            problem = "cannot be combined with join: it would count the parts of records"
             yield SpecProblem(name, problem, _BEHIND)
     texts = {f"outputs[{number}].when": each.when for number, each in enumerate(spec.outputs)}
     for path, text in {**texts, "split_by": spec.split_by}.items():

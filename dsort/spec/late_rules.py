@@ -18,7 +18,7 @@ __all__ = ["LATE_RULES"]
 
 
 def _why(spec: SpecFields) -> str:
-    """What makes a job convert late, behind "does not go with"."""
+    """What makes a job convert late, behind "cannot be combined with"."""
     own = [each.extension for each in late_targets(spec)]
     if spec.join is not None:
         return f"join into {joined([*dict.fromkeys(own)])}"
@@ -40,13 +40,14 @@ def _late_outputs_can_be_made(spec: SpecFields) -> Iterator[SpecProblem]:
             yield SpecProblem(_path(target, spec, "output_extension"), text)
         if spec.amend is not None and container.directory_files(()):
             text = (
-                f"does not go with {_why(spec)}: the index of {target.extension} shards is of one"
+                f"cannot be combined with {_why(spec)}: "
+                f"the index of {target.extension} shards is of one"
             )
             yield SpecProblem("amend", text, "run the job again, over all inputs")
         if codec_of(target.extension) is None:
             continue
         if container.is_columnar or container.directory_files(()):
-            text = f"{target.extension} does not go with {_why(spec)}"
+            text = f"{target.extension} cannot be combined with {_why(spec)}"
             hint = f"use {container.suffixes[0]}, or write it in a job of its own"
             yield SpecProblem(_path(target, spec, "output_extension"), text, hint)
 
@@ -55,7 +56,8 @@ def _late_outputs_are_measured_by_payload(spec: SpecFields) -> Iterator[SpecProb
     for target in late_targets(spec):
         if target.counts_file:
             text = (
-                f"file does not go with {_why(spec)}: how long {target.extension} shards get is "
+                f"file cannot be combined with {_why(spec)}: "
+                f"how long {target.extension} shards get is "
                 "known once they are written"
             )
             path = _path(target, spec, "output_shard_size_counts")
@@ -70,11 +72,11 @@ def _what_conversions_change_is_counted(spec: SpecFields) -> Iterator[SpecProble
         "member_defaults": bool(spec.member_defaults),
     }
     for name in (name for name, is_given in given.items() if is_given):
-        text = f"does not go with {_why(spec)}"
+        text = f"cannot be combined with {_why(spec)}"
         yield SpecProblem(name, text, "convert in a job of its own, which counts what it changes")
     kinds = [kind for kind in spec.index if kind in SHARD_KINDS]
     if kinds:
-        text = f"{joined(kinds)} does not go with {_why(spec)}"
+        text = f"{joined(kinds)} cannot be combined with {_why(spec)}"
         yield SpecProblem("index", text, "write shards of one container, or leave it out")
 
 

@@ -42,7 +42,7 @@ def _outputs_are_alone(spec: SpecFields) -> Iterator[SpecProblem]:
             "when: 'key.matches(\"^cat\")' does what a key map does",
         )
     if spec.split:
-        yield SpecProblem("split", "does not go with outputs: each has its name")
+        yield SpecProblem("split", "cannot be combined with outputs: each has its name")
     seen: set[str] = set()
     for number, output in enumerate(spec.outputs):
         if output.name in seen:
@@ -81,7 +81,7 @@ def _exact_numbers_can_be(spec: SpecFields) -> Iterator[SpecProblem]:
         if not any(output.fraction is not None for output in spec.outputs):
             yield SpecProblem(name, "needs outputs that have fractions")
         elif spec.split_by != "key":
-            text = "does not go with split_by: what stays together cannot be parted exactly"
+            text = "cannot be combined with split_by: what stays together cannot be parted exactly"
             yield SpecProblem(name, text, "leave out one of them")
     if spec.stratify is None:
         return
@@ -178,7 +178,9 @@ def _buckets_of_outputs_can_be_written(spec: SpecFields) -> Iterator[SpecProblem
         text = f"{joined(listing)} would list the shards of several buckets"
         yield SpecProblem("index", text, "leave it out, or have all outputs in one bucket")
     if apart and spec.on_shard is not None:
-        yield SpecProblem("on_shard", "does not go with outputs that have buckets of their own")
+        yield SpecProblem(
+            "on_shard", "cannot be combined with outputs that have buckets of their own"
+        )
 
 
 def _outputs_can_be_encoded(spec: SpecFields) -> Iterator[SpecProblem]:
@@ -252,7 +254,9 @@ def _readers_tell_outputs_apart(spec: SpecFields) -> Iterator[SpecProblem]:
     if len(spec.outputs) < 2:
         return
     if "wids" in spec.index:
-        text = "wids does not go with several outputs: its index would list the shards of all"
+        text = (
+            "wids cannot be combined with several outputs: its index would list the shards of all"
+        )
         yield SpecProblem("index", text, "energon and huggingface know splits")
     own: dict[tuple[str, str], str] = {}
     for target in spec.targets:
@@ -270,7 +274,8 @@ def _kept_shards_are_as_they_are(spec: SpecFields) -> Iterator[SpecProblem]:
     if not spec.keep_shards:
         return
     if spec.algorithm.kind != "none":
-        text = f"{spec.algorithm.kind} does not go with keep_shards: records stay in their shards"
+        kind = spec.algorithm.kind
+        text = f"{kind} cannot be combined with keep_shards: records stay in their shards"
         yield SpecProblem("algorithm.kind", text, "use none, or leave it out")
     if is_stdout(spec.output_bck):
         text = "standard output is one shard, and keep_shards makes one of each input"
@@ -278,7 +283,9 @@ def _kept_shards_are_as_they_are(spec: SpecFields) -> Iterator[SpecProblem]:
         return
     for name in (*_NAMING, "split", "ingest", *_SIZES):
         if getattr(spec, name):
-            yield SpecProblem(name, "does not go with keep_shards: shards stay what they are")
+            yield SpecProblem(
+                name, "cannot be combined with keep_shards: shards stay what they are"
+            )
 
 
 OUTPUT_RULES: Final[

@@ -215,7 +215,10 @@ def _lines_are_made_of_others(spec: SpecFields) -> Iterator[SpecProblem]:
         return
     made, read = (container_of(name) for name in (spec.output_extension, spec.input_extension))
     if not made.begins_bare or read.begins_bare:
-        text = f"does not go with {spec.input_extension} inputs and {spec.output_extension} outputs"
+        text = (
+            f"cannot be combined with {spec.input_extension} inputs "
+            f"and {spec.output_extension} outputs"
+        )
         yield SpecProblem("strip_final_newline", text, "it is for members that become lines")
 
 
@@ -225,7 +228,10 @@ def _samples_are_made_of_others(spec: SpecFields) -> Iterator[SpecProblem]:
         return
     made, read = (container_of(name) for name in (spec.output_extension, spec.input_extension))
     if not made.needs_like_members or made == read:
-        text = f"does not go with {spec.input_extension} inputs and {spec.output_extension} outputs"
+        text = (
+            f"cannot be combined with {spec.input_extension} inputs "
+            f"and {spec.output_extension} outputs"
+        )
         yield SpecProblem(
             "member_defaults", text, "it is for members that become samples: .mds, .bin"
         )
@@ -245,13 +251,13 @@ def _equal_records_can_be_found(spec: SpecFields) -> Iterator[SpecProblem]:
     if wanted is None:
         return
     if spec.weighs_inputs:
-        text = "does not go with weights of inputs: copies would count as equal"
+        text = "cannot be combined with weights of inputs: copies would count as equal"
         yield SpecProblem("deduplicate", text, "leave out what is equal in a job before this one")
     if wanted.by == "key":
         if wanted.extensions:
-            yield SpecProblem("deduplicate.extensions", "go with by: content")
+            yield SpecProblem("deduplicate.extensions", "need by: content")
         if reaction != "warn":  # which a spec says that was written out
-            text = "does not go with deduplicate by key, which leaves none"
+            text = "cannot be combined with deduplicate by key, which leaves none"
             yield SpecProblem("duplicate_keys", text, "leave one of them out")
         return
     for extension in (spec.input_extension, carrier_extension(spec)):
@@ -261,7 +267,7 @@ def _equal_records_can_be_found(spec: SpecFields) -> Iterator[SpecProblem]:
             yield SpecProblem("deduplicate.by", text, hint)
             return
     if reaction == "rename":
-        text = "rename does not go with deduplicate by content: keys are chosen before it"
+        text = "rename cannot be combined with deduplicate by content: keys are chosen before it"
         yield SpecProblem("duplicate_keys", text, "use warn or abort")
 
 
@@ -270,7 +276,7 @@ def _row_groups_are_of_tables(spec: SpecFields) -> Iterator[SpecProblem]:
     tables = [*dict.fromkeys(t.extension for t in spec.targets if is_columnar(t.extension))]
     for name in ("row_group_rows", "row_group_bytes", "output_compression"):
         if getattr(spec, name) is not None and not tables:
-            text = f"does not go with {spec.output_extension}: its shards have no columns"
+            text = f"cannot be combined with {spec.output_extension}: its shards have no columns"
             yield SpecProblem(name, text)
     if spec.row_group_bytes is not None and not 1 <= spec.row_group_bytes <= 1 << 30:
         yield SpecProblem("row_group_bytes", "is not between 1 and 1GB")
@@ -348,7 +354,7 @@ def _shards_end_somewhere(spec: SpecFields) -> Iterator[SpecProblem]:
         if "output_shard_count" in given:
             yield SpecProblem(
                 "output_shard_count",
-                "does not go with an external key map",
+                "cannot be combined with an external key map",
                 "use output_shard_size or output_shard_records",
             )
         elif not given:

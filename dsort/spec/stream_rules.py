@@ -33,7 +33,7 @@ def _inputs_are_read_once(spec: SpecFields) -> Iterator[SpecProblem]:
     for source in streams:
         given = [name for name, value in source.format if value is not None]
         if given:
-            text = "does not go with standard input, which is one shard without a name"
+            text = "cannot be combined with standard input, which is one shard without a name"
             yield SpecProblem(f"{source.path}input_format", text)
     for source in streams[1:]:
         yield SpecProblem(f"{source.path}input_bck", "standard input can be read only once")
@@ -67,7 +67,7 @@ def _programs_know_what_to_write(spec: SpecFields) -> Iterator[SpecProblem]:
 def _stream_is_one_shard(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.output_bck.scheme != STREAM:
         return
-    text = "does not go with standard output, which is one shard and nothing beside it"
+    text = "cannot be combined with standard output, which is one shard and nothing beside it"
     for name in ("outputs", "ekm", "ekm_file", "index", "lineage", "on_shard", "remove_stale"):
         if getattr(spec, name):
             yield SpecProblem(name, text, "write to a bucket")

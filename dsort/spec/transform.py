@@ -157,7 +157,7 @@ class Transform(Part):
         if self.use is not None and not self.digest:
             raise FieldError.of([SpecProblem("steps", "there is use, too: only one of them goes")])
         if self.use is None and self.digest:
-            raise FieldError.of([SpecProblem("digest", "goes with use")])
+            raise FieldError.of([SpecProblem("digest", "needs use")])
         return self
 
     def steps_digest(self) -> str:

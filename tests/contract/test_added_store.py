@@ -109,7 +109,7 @@ def members_of(directory: Path) -> list[tuple[str, bytes]]:
 
 def test_its_uris_are_understood_as_those_of_any_store() -> None:
     assert parse_bucket("board://pictures/train") == BucketRef("shelf", "pictures/train")
-    with pytest.raises(ValueError, match="profile: does not go with shelf://"):
+    with pytest.raises(ValueError, match="profile: cannot be combined with shelf://"):
         parse_bucket({"name": "shelf://pictures", "profile": "lab"})
     with pytest.raises(ValueError, match="no bucket can be called"):
         parse_bucket("shelf://pict!res")

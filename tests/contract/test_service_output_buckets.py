@@ -65,4 +65,4 @@ def test_schedules_write_to_one_bucket(here: ServiceHere) -> None:
     body = {"name": "n", "every": "1d", "spec": spec_of("train", "val")}
     refused = here.client.post("/v1/schedules", json=body, headers=token)
     assert refused.status_code == 400, refused.text
-    assert "does not go with schedules" in refused.text
+    assert "cannot be combined with schedules" in refused.text

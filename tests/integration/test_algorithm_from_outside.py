@@ -104,10 +104,10 @@ def test_its_options_are_checked_as_any(tmp_path: Path) -> None:
         SpecProblem("algorithm.step_bytes", "48 is no power of two", "512 is one")
     ]
     assert problems_of({"kind": "md5", "step_bytes": 64}) == [
-        SpecProblem("algorithm.step_bytes", "does not go with md5", "it goes with size")
+        SpecProblem("algorithm.step_bytes", "cannot be combined with md5", "it needs size")
     ]
     assert problems_of({"kind": "size", "natural": True}) == [
-        SpecProblem("algorithm.natural", "does not go with size", "it goes with alphanumeric")
+        SpecProblem("algorithm.natural", "cannot be combined with size", "it needs alphanumeric")
     ]
     assert parse_spec(spec_of(algorithm={"kind": "size", "seed": 1})).warnings == (
         '"algorithm.seed" has no effect: size is not random',

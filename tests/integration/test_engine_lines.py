@@ -212,7 +212,7 @@ def test_a_line_feed_at_the_end_of_a_payload_is_left_out_if_asked_for(
 @pytest.mark.parametrize("to", [".tar", ".jsonl"])
 def test_line_feeds_are_left_out_only_where_members_become_lines(to: str) -> None:
     spec = {**LINES, "strip_final_newline": True, "output_extension": to}
-    with pytest.raises(SpecError, match=r"does not go with \.jsonl inputs"):
+    with pytest.raises(SpecError, match=r"cannot be combined with \.jsonl inputs"):
         parse_spec(spec_of(**spec))
 
 

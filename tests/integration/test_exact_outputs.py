@@ -214,14 +214,14 @@ def test_too_many_classes_are_refused(data: Path, monkeypatch: pytest.MonkeyPatc
     [
         ({"exact": True, "outputs": []}, "exact: needs outputs that have fractions"),
         ({"stratify": "cls", "outputs": [{"name": "a", "when": True}]}, "stratify: needs outputs"),
-        ({"exact": True, "split_by": "shard"}, "exact: does not go with split_by"),
+        ({"exact": True, "split_by": "shard"}, "exact: cannot be combined with split_by"),
         (
             {
                 "stratify": "cls",
                 "duplicate_keys": "drop",
                 "algorithm": {"kind": "shuffle", "interleave": {"by": "cls"}},
             },
-            "interleave: does not go with exact or stratify where duplicates are left out",
+            "interleave: cannot be combined with exact or stratify where duplicates are left out",
         ),
         ({"stratify": 'ext("json"'}, "stratify: at character"),
         (

@@ -260,7 +260,9 @@ def test_inputs_of_several_containers_need_no_join(root: Path) -> None:
     assert problems(root, report.job_id) == []
     for extension in (".parquet", ".mds"):
         spec["inputs"][1]["input_extension"] = extension
-        with pytest.raises(SpecError, match=r"inputs do not go with inputs of another container"):
+        with pytest.raises(
+            SpecError, match=r"inputs cannot be combined with inputs of another container"
+        ):
             parse_spec(spec)
 
 
@@ -269,20 +271,20 @@ def test_inputs_of_several_containers_need_no_join(root: Path) -> None:
     [
         (
             {"algorithm": {"kind": "keys", "keys": [{"kind": "md5"}, {"kind": "shuffle"}]}},
-            "keys does not go with join",
+            "keys cannot be combined with join",
         ),
         (
             {"algorithm": {"kind": "shuffle", "interleave": {"by": "cls"}}},
-            "does not go with join: places are given before",
+            "cannot be combined with join: places are given before",
         ),
-        ({"mix": {"stop": "all_exhausted"}}, "weights do not go with join"),
-        ({"deduplicate": {"by": "key"}}, "deduplicate: does not go with join"),
-        ({"duplicate_keys": "rename"}, "rename does not go with join"),
+        ({"mix": {"stop": "all_exhausted"}}, "weights cannot be combined with join"),
+        ({"deduplicate": {"by": "key"}}, "deduplicate: cannot be combined with join"),
+        ({"duplicate_keys": "rename"}, "rename cannot be combined with join"),
         (
             {"output_extension": ".mds", "member_defaults": {"cls": "0"}},
-            "member_defaults: does not go with join into .mds",
+            "member_defaults: cannot be combined with join into .mds",
         ),
-        ({"output_extension": ".mds.zstd"}, r"does not go with join into .mds.zstd"),
+        ({"output_extension": ".mds.zstd"}, r"cannot be combined with join into .mds.zstd"),
         ({"join": {"by": "1 +"}}, "join.by"),
         ({"join": {"nonmatch": "drop"}}, "join.nonmatch"),
         ({"inputs": [{"name": "a", "input_bck": "a"}]}, "join: needs several inputs"),

@@ -144,5 +144,5 @@ def test_what_cannot_be_ordered_or_joined_is_named(tmp_path: Path, rng: random.R
     with pytest.raises((JoinError, DuplicateError)):
         run_inline(spec, tmp_path, WAYS[1])
     keys = {"kind": "keys", "keys": [BY_SCORE, {"kind": "shuffle"}], "seed": 1}
-    with pytest.raises(SpecError, match="keys does not go with join"):
+    with pytest.raises(SpecError, match="keys cannot be combined with join"):
         parse_spec(spec_of(algorithm=keys))

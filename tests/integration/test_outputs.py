@@ -421,7 +421,7 @@ def test_what_is_left_of_each_output_of_an_older_result_is_removed(data: Path) -
         ),
         ({"outputs": HALVES, "output_format": "x-%d"}, ["names would be the same", "{split}"]),
         ({"outputs": HALVES, "output_format": None}, ["output_format: is required"]),
-        ({"outputs": HALVES, "split": "x"}, ["split: does not go with outputs"]),
+        ({"outputs": HALVES, "split": "x"}, ["split: cannot be combined with outputs"]),
         ({"outputs": HALVES, "split_by": "kee"}, ["split_by: at character 1", "key"]),
         ({"split_by": "shard"}, ["split_by: needs outputs"]),
         ({"outputs": HALVES, "ekm": {"a-%d": ["a"]}}, ["there is an external key map, too"]),
@@ -437,7 +437,7 @@ def test_what_is_left_of_each_output_of_an_older_result_is_removed(data: Path) -
             {"outputs": [{**HALVES[0], "output_shard_count": 2, "output_shard_size": 5}]},
             ["only one of output_shard_size and output_shard_count"],
         ),
-        ({"outputs": HALVES, "index": "wids"}, ["wids does not go with several outputs"]),
+        ({"outputs": HALVES, "index": "wids"}, ["wids cannot be combined with several outputs"]),
         (
             {"outputs": HALVES, "output_extension": ".mds", "input_extension": ".mds"},
             ["index in their directory, which train and val share"],
@@ -535,9 +535,12 @@ def test_what_a_size_means_is_said_for_each_output(data: Path, encoded: bool) ->
         ({"output_shard_size_is": "at_most"}, "output_shard_size_is: needs output_shard_size"),
         (
             {"output_extension": ".zip", "output_shard_size_counts": "file"},
-            "file does not go with outputs of several containers",
+            "file cannot be combined with outputs of several containers",
         ),
-        ({"output_extension": ".mds.zstd"}, "does not go with outputs of several containers"),
+        (
+            {"output_extension": ".mds.zstd"},
+            "cannot be combined with outputs of several containers",
+        ),
         ({"output_extension": ".parquet.gz"}, "columns are compressed inside"),
         ({"output_compression_level": 3}, "needs an output_extension beside it"),
         ({"output_extension": ".tar.zst", "output_compression_level": 99}, "level"),

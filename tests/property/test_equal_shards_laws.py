@@ -175,10 +175,10 @@ def test_what_cannot_be_equal_is_refused() -> None:
     assert "needs output_shard_count" in problems(equalize="drop")
     counted = {"output_shard_records": None, "output_shard_count": {"multiple_of": 8}}
     twice = problems(**counted, equalize="repeat", duplicate_keys="drop", index="wids")
-    assert "repeat does not go with duplicate_keys: drop" in twice
-    assert "repeat does not go with the index wids" in twice
+    assert "repeat cannot be combined with duplicate_keys: drop" in twice
+    assert "repeat cannot be combined with the index wids" in twice
     sized = {**counted, "output_shard_size": "1MB", "output_shard_size_is": "at_most"}
-    assert "at_most does not go with a multiple_of" in problems(**sized)
+    assert "at_most cannot be combined with a multiple_of" in problems(**sized)
     assert 'did you mean "multiple_of"' in _hint({"multiple_off": 8})
 
 

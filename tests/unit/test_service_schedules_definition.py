@@ -188,7 +188,7 @@ def test_names_that_runs_share_draw_a_warning() -> None:
 def test_results_that_keep_the_names_of_their_inputs_are_not_removed() -> None:
     spec = {"input_bck": "in", "output_bck": "out/{{run_id}}", "keep_shards": True}
     assert parse_definition({"name": "x", "every": "1d", "spec": spec}).warnings == ()
-    with pytest.raises(SpecError, match="retain: does not go with keep_shards"):
+    with pytest.raises(SpecError, match="retain: cannot be combined with keep_shards"):
         parse_definition({"name": "x", "every": "1d", "retain": 2, "spec": spec})
 
 

@@ -61,8 +61,12 @@ def test_weights_are_exactly_what_is_written() -> None:
     ("fields", "path", "words"),
     [
         ({"input_bck": ...}, "input_bck", "is required"),
-        ({"inputs": TWO, "output_bck": "x"}, "input_bck", "does not go with inputs"),
-        (several(*TWO, input_format={"prefix": "a"}), "input_format", "does not go with inputs"),
+        ({"inputs": TWO, "output_bck": "x"}, "input_bck", "cannot be combined with inputs"),
+        (
+            several(*TWO, input_format={"prefix": "a"}),
+            "input_format",
+            "cannot be combined with inputs",
+        ),
         (several(*TWO, output_bck=...), "output_bck", "is required where there are inputs"),
         (several(TWO[0], {**TWO[1], "name": "web"}), "inputs[1].name", "the name of two inputs"),
         (several({**TWO[0], "name": "a/b"}), "inputs[0].name", "is no name of an input"),

@@ -62,7 +62,7 @@ def test_the_canonical_form_of_a_stream_is_read_back(fields: dict[str, Any]) -> 
     [
         ({"input": "-", "input_format": {"template": "a-{0..3}"}}, "one shard without a name"),
         ({"input_bck": {"pipe": "curl x"}, "output": "-"}, "each a text"),
-        ({"input_bck": {"pipe": [], "prefix": "x"}, "output": "-"}, "does not go with pipe"),
+        ({"input_bck": {"pipe": [], "prefix": "x"}, "output": "-"}, "cannot be combined with pipe"),
         ({"input_bck": "pipe:curl x", "output": "-"}, "a shell would have to"),
         ({"input_bck": CURL, "output": "-"}, "must name the shards"),
         ({"input_bck": CURL, "input_format": {"glob": "*.tar"}, "output": "-"}, "nobody lists"),

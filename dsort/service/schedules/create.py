@@ -120,7 +120,7 @@ class JobMaker:
         spec = self._submitter.check(rendered, identity).spec
         for target in spec.targets:
             if target.bucket is not None:
-                text = "does not go with schedules: their results are in one bucket"
+                text = "cannot be combined with schedules: their results are in one bucket"
                 raise SpecError([SpecProblem(f"{target.path}output_bck", text)])
         new = self._submitter.prepare(spec, owner or identity.name, Asked(**asked), identity)
         allow(identity, new)
@@ -187,7 +187,7 @@ def parse_definition(
                 replace(each, path=_path_of(each.path, definition)) for each in error.problems
             ]
     if loaded is not None and loaded.spec.keep_shards and definition and definition.retain:
-        text = "does not go with keep_shards: nobody could tell whose a shard of any name is"
+        text = "cannot be combined with keep_shards: nobody could tell whose a shard of any name is"
         problems.append(SpecProblem("retain", text, "give outputs a template: output_format"))
     if problems or definition is None or loaded is None:
         raise SpecError(list(dict.fromkeys(problems)))
