@@ -215,10 +215,7 @@ def _lines_are_made_of_others(spec: SpecFields) -> Iterator[SpecProblem]:
         return
     made, read = (container_of(name) for name in (spec.output_extension, spec.input_extension))
     if not made.begins_bare or read.begins_bare:
-        text = (
-            f"cannot be combined with {spec.input_extension} inputs "
-            f"and {spec.output_extension} outputs"
-        )
+        text = f"cannot be combined with {spec.input_extension} inputs and {spec.output_extension}"
         yield SpecProblem("strip_final_newline", text, "it is for members that become lines")
 
 
@@ -228,10 +225,7 @@ def _samples_are_made_of_others(spec: SpecFields) -> Iterator[SpecProblem]:
         return
     made, read = (container_of(name) for name in (spec.output_extension, spec.input_extension))
     if not made.needs_like_members or made == read:
-        text = (
-            f"cannot be combined with {spec.input_extension} inputs "
-            f"and {spec.output_extension} outputs"
-        )
+        text = f"cannot be combined with {spec.input_extension} inputs and {spec.output_extension}"
         yield SpecProblem(
             "member_defaults", text, "it is for members that become samples: .mds, .bin"
         )

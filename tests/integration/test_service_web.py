@@ -516,3 +516,21 @@ def test_a_perfect_shuffle_has_a_calm_picture_and_a_poor_one_has_not(
     assert half <= 2  # of 255: nobody sees it
     assert nearly_all <= 25
     assert of_stripes > 60
+
+
+def test_a_route_can_be_tried_on_the_page_of_the_api(place: Place, context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto("/docs")
+    page.locator(".auth-wrapper .authorize").first.click()
+    page.locator(".modal-ux input").first.fill(place.tokens["alice"])
+    page.locator(".modal-ux .auth-btn-wrapper .authorize").first.click()
+    page.locator(".modal-ux .btn-done").first.click()
+    route = page.locator(".opblock-get").filter(
+        has=page.locator('.opblock-summary-path[data-path="/v1/jobs"]')
+    )
+    route.locator(".opblock-summary-control").first.click()
+    route.locator(".try-out__btn").click()
+    route.locator(".execute").click()
+    answer = route.locator(".live-responses-table tr.response .response-col_status")
+    answer.filter(has_text="200").first.wait_for()
+    shoot(page, "api")

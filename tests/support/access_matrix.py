@@ -79,6 +79,8 @@ ROUTES: Mapping[str, tuple[Row, ...]] = {
     "HEAD /": (Row("open"),),
     "GET /web/{name}": (Row("open"),),
     "HEAD /web/{name}": (Row("open"),),
+    "GET /docs": (Row("open"),),
+    "HEAD /docs": (Row("open"),),
     "GET /openapi.json": (Row("open"),),
     "HEAD /openapi.json": (Row("open"),),
     "GET /healthz": (Row("open"),),

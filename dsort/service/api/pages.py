@@ -1,4 +1,5 @@
-"""The web page: ``/`` and its scripts and styles, as they lie in ``dsort/web/static``.
+"""The web page: ``/`` and its scripts and styles, as they lie in ``dsort/web/static``; ``/docs``,
+where each route can be tried, by the files of Swagger UI.
 
 Nothing of it is secret, so no token is asked for: the page itself asks for one once the REST
 interface answers 401. It runs only scripts and styles of this server's own, nobody may frame it,
@@ -8,9 +9,10 @@ and it tells no other site where it was called from.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import PurePosixPath
 
 from fastapi import APIRouter, Request, Response
@@ -28,6 +30,8 @@ CONTENT_TYPES = {
 }
 NOT_SERVED = frozenset(("report.html", "report.js"))  # of the report that is one file
 START = "index.html"
+API_DOCS = "api_docs.html"
+SWAGGER_UI = frozenset(("swagger-ui-bundle.js", "swagger-ui.css"))
 
 PAGE_HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
@@ -42,6 +46,12 @@ PAGE_HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-cache",  # asked again each time, answered 304 mostly
 }
+
+API_DOCS_POLICY = (
+    PAGE_HEADERS["Content-Security-Policy"]
+    .replace("style-src 'self'", "style-src 'self' 'unsafe-inline'")  # Swagger UI sets styles
+    .replace("img-src 'self'", "img-src 'self' data:")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +76,10 @@ def router(service: Service) -> APIRouter:
     async def start(request: Request) -> Response:
         return known[START].answer(request)
 
+    @routes.api_route("/docs", methods=["GET", "HEAD"])
+    async def api_docs(request: Request) -> Response:
+        return known[API_DOCS].answer(request)
+
     @routes.api_route("/web/{name}", methods=["GET", "HEAD"])
     async def web_file(name: str, request: Request) -> Response:
         if name not in known:
@@ -78,12 +92,21 @@ def router(service: Service) -> APIRouter:
 def _read_files() -> dict[str, _File]:
     """All files of the page by name: they are few and small, and stay what they are."""
     found = {}
-    for entry in files("dsort").joinpath("web", "static").iterdir():
+    for entry in _entries():
         content_type = CONTENT_TYPES.get(PurePosixPath(entry.name).suffix)
         if content_type is None or entry.name in NOT_SERVED:
             continue
         content = entry.read_bytes()
         tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
         headers = {**PAGE_HEADERS, "Content-Type": content_type, "ETag": tag}
+        if entry.name == API_DOCS:
+            headers["Content-Security-Policy"] = API_DOCS_POLICY
         found[entry.name] = _File(content, headers)
     return found
+
+
+def _entries() -> Iterable[Traversable]:
+    yield from files("dsort").joinpath("web", "static").iterdir()
+    for entry in files("fastapi_offline").joinpath("static").iterdir():
+        if entry.name in SWAGGER_UI:
+            yield entry
