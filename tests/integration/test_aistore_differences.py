@@ -40,6 +40,26 @@ SHOWN_BY = {  # how a row begins: its tests, in the order of the page
     "the same seed": [(OUTPUTS, "the_same_bytes_whatever_the_workers_and_the_movement")],
     "`alphanumeric`": [(HERE, "keys_are_compared_and_long_names_stay")],
     "`md5`": [(HERE, "md5_is_the_order_of_digests")],
+    "`none`": [(OUTPUTS, "inputs_come_in_their_order")],
+    "`duplicated_records`": [
+        (REACTIONS, "members_of_one_name_abort_wherever_they_are_in_the_shard"),
+    ],
+    "existing outputs": [
+        (OUTPUTS, "names_that_are_taken_are_refused_before_anything_is_written"),
+    ],
+    "an output name": [(OUTPUTS, "an_output_never_replaces_an_input")],
+    "keys of an external": [
+        ("unit/test_keymap.py", "expressions_are_tried_anywhere_in_the_first_name_and_the_key"),
+    ],
+    "a dead target": [
+        (
+            "faults/test_resume.py",
+            "compressed_shards_have_the_same_bytes_and_sizes_after_a_death",
+        ),
+    ],
+    "`dsorter_type`": [
+        ("unit/test_spec_rules.py", "what_cannot_apply_draws_one_warning_and_is_not_kept"),
+    ],
     "a long name": [(HERE, "keys_are_compared_and_long_names_stay")],
     "a directory": [(REACTIONS, "strays_are_kept_but_for_directories_and_devices")],
     "a file without": [(HERE, "a_file_without_a_dot_is_a_record_of_its_own")],

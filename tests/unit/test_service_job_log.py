@@ -18,8 +18,8 @@ def event(number: int, kind: str, /, **data: Any) -> EventRow:
 def test_what_a_phase_does_not_count_is_not_reported() -> None:
     resolved = event(1, "phase", phase="resolve", elapsed_s=0.3, shards=19, records=0, bytes=2048)
     planned = event(2, "phase", phase="plan", elapsed_s=0.0, shards=0, records=1900, bytes=2048)
-    assert _words(resolved.kind, resolved.data) == "resolve took 0.3 s: 19 shards, 2 KiB"
-    assert _words(planned.kind, planned.data) == "plan took 0.0 s: 1,900 records, 2 KiB"
+    assert _words(resolved.kind, resolved.data) == "resolve took 0.30 s: 19 shards, 2 KiB"
+    assert _words(planned.kind, planned.data) == "plan took 0.00 s: 1,900 records, 2 KiB"
 
 
 def test_warnings_are_those_of_the_newest_attempt() -> None:
