@@ -74,7 +74,7 @@ def report_usage(message: str, *, command: str, usage: str, as_json: bool) -> in
     message = re.sub(r"\s*\n\t", " ", message)
     message = message[:1].lower() + message[1:]
     hint = f"see `{command} --help`"
-    if message.startswith("missing argument"):
+    if message.startswith(("missing argument", "missing option")):
         hint = f"{usage.removeprefix('Usage: ')}; {hint}"
     output.inform(f"error: {message}")
     output.inform(f"hint: {hint}")

@@ -361,7 +361,10 @@ def open_existing(text: str, root: Path, settings: Settings) -> Bucket:
     """The bucket that ``text`` means; ``ObjectNotFoundError`` if there is none."""
     bucket = open_place(text, root, settings)
     if not bucket.exists():
-        hint = "a bare name is a directory under the data root (--root, DSORT_ROOT)"
+        hint = (
+            "check the path; a bare name is a directory under the data root (--root, DSORT_ROOT): "
+            "`ls` lists it"
+        )
         raise ObjectNotFoundError(
             f"there is no bucket {place(bucket.uri)}",
             hint=hint if bucket.uri.startswith("file:") else "",

@@ -58,8 +58,9 @@ __all__ = [
 
 
 CREDENTIALS_HINT = (
-    "give credentials in the environment, name a profile, or run where a role gives them; "
-    "workers need them too"
+    "set the credentials of the store in the environment (S3: AWS_ACCESS_KEY_ID and "
+    "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE), or use a machine whose role has them; workers need "
+    "them, too"
 )
 ACCESS_HINT = (
     "check what these credentials may do with the bucket, and that they are the right ones"
