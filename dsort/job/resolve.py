@@ -12,7 +12,7 @@ import numpy as np
 import xxhash
 
 from dsort.data.tally import Tally, tally_of, tally_rows
-from dsort.errors import ChangedInputError
+from dsort.errors import ChangedInputError, SpecError, SpecProblem
 from dsort.job.collisions import refuse_early_collisions, refuse_shards_twice
 from dsort.job.elsewhere import note_elsewhere
 from dsort.job.events import JobStarted
@@ -34,6 +34,7 @@ from dsort.job.resume import RESOLVED_FILE, note_names, resolved_before
 from dsort.job.setup import output_names
 from dsort.job.taken_names import refuse_taken_early
 from dsort.job.worker_setup import check_directories, movement_for, start_workers
+from dsort.naming.names import is_hidden, shortened
 from dsort.spec.inputs import InputFormat
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
@@ -172,6 +173,13 @@ def _resolve_again(job: Job) -> None:
 def _name_outputs(job: Job) -> None:
     if job.spec.keep_shards:
         job.names = output_names(job.spec, None, [shard.name for shard in job.inputs])
+        fetch = job.options.fetch
+        if fetch is not None and not fetch.own:  # else the outputs are the job's alone
+            hidden = next((shard.name for shard in job.inputs if is_hidden(shard.name)), None)
+            if hidden is not None:
+                text = f'a part of "{shortened(hidden)}" begins with a dot: such files are hidden'
+                hint = "choose the inputs by input_format"
+                raise SpecError([SpecProblem("keep_shards", text, hint)])
 
 
 def _known_outputs(job: Job, names: Sequence[str]) -> dict[str, KnownOutput]:

@@ -339,3 +339,33 @@ def test_ones_own_files_become_records_as_before(running: Tenants) -> None:
     os.link(inside / "a.tar", inside / "again.tar")
     job = running.job({**SHARDS, "input_format": {"prefix": ""}, "duplicate_keys": "rename"})
     assert (job["state"], job["result"]["records"]) == ("finished", 3), job
+
+
+# --- hidden names --------------------------------------------------------------------------------
+
+
+def test_no_job_writes_names_that_are_hidden(running: Tenants) -> None:
+    """Wherever such a name comes from: a spec, a key map in a file, the name of an input."""
+    inside, out = running.root / "ann" / "in", running.root / "ann" / "out"
+    (inside / ".ssh").mkdir()
+    (inside / "a.tar").rename(inside / ".ssh" / "a.tar")
+    (running.root / "ann" / "lists" / "map.json").write_text('{".ssh/x-%d": ["a"]}')
+    mapped = {key: SHARDS[key] for key in SHARDS if key != "output_format"}
+    kept = {key: LOOSE[key] for key in ("input_bck", "output_bck")} | {"keep_shards": True}
+    for spec in (
+        {**SHARDS, "output_format": ".ssh/x-%d"},
+        {**SHARDS, "output_format": "a/.ssh/x-%d"},
+        {**mapped, "input_format": {"prefix": ".ssh/"}, "ekm_file": "ann/lists/map.json"},
+        {**kept, "input_format": {"objnames": [".ssh/a.tar"]}},
+        {**kept, "input_format": {"template": ".ssh/{a..a}.tar"}},
+        {**kept, "input_format": {"prefix": ".ssh/"}},
+    ):
+        status, job = running.ask("ann", "POST", "/v1/jobs", json=spec)
+        if status == 201:
+            path = f"/v1/jobs/{job['job_id']}"
+            await_that(
+                lambda path=path: running.ask("ann", "GET", path)[1]["state"] == "failed", 60
+            )
+        else:
+            assert status == 400, job
+        assert not [*out.rglob(".ssh")], spec
