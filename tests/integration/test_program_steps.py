@@ -73,8 +73,18 @@ SECRETS = {
     "PGPASSWORD": "very-secret",
     "HF_TOKEN": "very-secret",
     "OPENAI_API_KEY": "very-secret",
+    "R2_SECRETKEY": "very-secret",
+    "S3_ACCESSKEY": "very-secret",
+    "S3_CREDS": "very-secret",
+    "apikey": "very-secret",
+    "DOCKER_AUTH_CONFIG": "very-secret",
 }
-PLAIN = {"MODEL_DIR": "/models", "TOKENIZERS_PARALLELISM": "false", "KEYBOARD": "de"}
+PLAIN = {
+    "MODEL_DIR": "/models",
+    "TOKENIZERS_PARALLELISM": "false",
+    "KEYBOARD": "de",
+    "AUTHOR": "ann",
+}
 DUMPS_ENVIRONMENT = """
 import json, os
 def dump(sample):
