@@ -297,11 +297,11 @@ def test_records_that_lack_members_may_be_left_out(tmp_path: Path) -> None:
     [
         (
             {"output_extension": ".tar"},
-            "member_defaults: cannot be combined with .tar inputs and .tar out",
+            "member_defaults: cannot be combined with .tar inputs and .tar",
         ),
         (
             {"input_extension": ".mds"},
-            "member_defaults: cannot be combined with .mds inputs and .mds out",
+            "member_defaults: cannot be combined with .mds inputs and .mds",
         ),
         ({"member_defaults": {".cls": ""}}, "'.cls' begins with a dot"),
         ({"member_defaults": {"cls": 1}}, "member_defaults.cls: must be text, not the number 1"),

@@ -144,7 +144,7 @@ def test_no_credentials_are_an_access_error_with_a_hint() -> None:
     )
     with pytest.raises(StorageAccessError, match="no credentials were found") as caught:
         bucket.read("a")
-    assert "profile" in caught.value.hint
+    assert "AWS_PROFILE" in caught.value.hint
 
 
 def test_a_web_server_is_not_listed_and_not_written_to() -> None:
