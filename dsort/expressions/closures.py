@@ -216,12 +216,12 @@ def _compared(operator: str, operand: Closure, constant: object) -> Closure | No
     """A comparison with a number, which most comparisons are."""
     if type(constant) not in (int, float):
         return None
-    function = OPERATORS[operator]
+    function = BUDGETED_OPERATORS[operator]
     own, compare = type(constant), _COMPARISONS[operator](constant)
 
     def compared(values: list[Any]) -> Any:
         value = operand(values)
-        return compare(value) if type(value) is own else function(value, constant)
+        return compare(value) if type(value) is own else function(values[0], value, constant)
 
     return compared
 

@@ -117,9 +117,11 @@ def equal(budget: Budget, a: object, b: object, depth: int = 0) -> bool:
     return a.keys() == b.keys() and all(equal(budget, a[name], b[name], depth + 1) for name in a)
 
 
-def _order(sign: str, compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    def compared(a: object, b: object) -> bool:
+def _order(sign: str, compare: Callable[[Any, Any], bool]) -> Callable[[Budget, Any, Any], bool]:
+    def compared(budget: Budget, a: object, b: object) -> bool:
         first, second = type(a), type(b)
+        if isinstance(a, str) and isinstance(b, str):
+            budget.spend_on(a if len(a) < len(b) else b)
         if (first in _NUMBERS and second in _NUMBERS) or (first is second and first in (str, bool)):
             return compare(a, b)
         raise EvaluationError(f"{kind_of(a)} {sign} {kind_of(b)} cannot be compared")
@@ -234,13 +236,13 @@ BUDGETED_OPERATORS: Final[dict[str, Callable[[Budget, Any, Any], Any]]] = {
     "!=": lambda budget, a, b: not equal(budget, a, b),
     "in": contains,
     "+": _sum,
-}
-"""Those whose operands may be long: they take steps of the budget for that."""
-OPERATORS: Final[dict[str, Callable[..., Any]]] = {
     "<": _order("<", lambda a, b: a < b),
     "<=": _order("<=", lambda a, b: a <= b),
     ">": _order(">", lambda a, b: a > b),
     ">=": _order(">=", lambda a, b: a >= b),
+}
+"""Those whose operands may be long: they take steps of the budget for that."""
+OPERATORS: Final[dict[str, Callable[..., Any]]] = {
     "-": _difference,
     "*": _product,
     "/": _quotient,

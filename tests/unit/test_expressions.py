@@ -213,6 +213,7 @@ LONG: dict[str, Any] = {
     "numbers": list(range(9000)),
     "lists": [[1] * 9000] * 8,
     "text": "x" * 500_000,
+    "other": "x" * 200_000 + "y",
 }
 
 
@@ -225,6 +226,8 @@ LONG: dict[str, Any] = {
         'json.numbers.all(n, !json.text.contains("xxxxxxxxxxxxxxxxy"))',
         'json.numbers.all(n, !json.text.matches("y"))',
         'json.numbers.all(n, json.text + "y" != json.text + "z")',
+        "json.numbers.all(n, json.text < json.other)",
+        "json.numbers.all(n, json.other >= json.text)",
         " && ".join(['!json.text.contains("y")'] * 80),
         " || ".join(['json.text.lowerAscii() == "y"'] * 80),
         f"json.numbers.all(n, {'n + 1 > n && ' * 40} true)",
