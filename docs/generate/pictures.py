@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from math import sqrt
 from pathlib import Path
 
 from rich.console import Console
@@ -24,8 +25,11 @@ COMMANDS = (
 )
 PAGE = {"width": 1100, "height": 1400}
 CELL = 14
-COLOR = "#1f6f8b"
-HEAT_STYLE = "font: 14px sans-serif; fill: #777"
+HEAT_STYLE = (
+    "text{font:14px sans-serif;fill:#555}.cell{fill:#1f6f8b}.frame{fill:none;stroke:#999}"
+    "@media(prefers-color-scheme:dark){text{fill:#bbb}.cell{fill:#5cc4e6}}"
+)
+"""Pages show the heat maps as an image, which follows the light or dark scheme of the reader."""
 
 
 def _run(command: str, directory: str) -> str:
@@ -44,38 +48,45 @@ def _run(command: str, directory: str) -> str:
 
 
 def _heat_map(counts: list[list[int]], left: int, top: int) -> list[str]:
-    """One cell for each pair of an input shard (row) and an output shard (column): the darker, the
-    more of the records of the input shard are in the output shard."""
+    """A cell for each pair of an input shard (row) and an output shard (column): the stronger, the
+    more of the records of the input shard are in the output shard.
+
+    The strength is the root of the share. With the share itself, an even spread over many output
+    shards would look like an empty map.
+    """
     cells = []
     for row, line in enumerate(counts):
         for column, count in enumerate(line):
             share = count / max(sum(line), 1)
             place = f'x="{left + column * CELL}" y="{top + row * CELL}"'
             size = f'width="{CELL}" height="{CELL}"'
-            paint = f'fill="{COLOR}" fill-opacity="{share:.3f}"'
-            cells.append(f"<rect {place} {size} {paint}/>")
+            if share:
+                paint = f'class="cell" fill-opacity="{sqrt(share):.3f}"'
+                cells.append(f"<rect {place} {size} {paint}/>")
     return cells
 
 
-def _mixing(before: list[list[int]], after: list[list[int]]) -> str:
+def heat_maps(before: list[list[int]], after: list[list[int]]) -> str:
     """Both heat maps side by side, as SVG."""
-    side, gap, margin = len(before) * CELL, 60, 30
-    width, height = 2 * side + gap + 2 * margin, side + 2 * margin + 10
+    height, side, gap, margin = len(before) * CELL, len(before[0]) * CELL, 60, 30
+    width = 2 * side + gap + 2 * margin
+    size = f'viewBox="0 0 {width} {height + 2 * margin + 10}" width="{width}"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
         "<title>Records of each input shard (rows) in each output shard (columns)</title>",
+        f"<style>{HEAT_STYLE}</style>",
     ]
     for counts, left, words in (
         (before, margin, "before: input order"),
         (after, margin + side + gap, "after: dsort shuffle"),
     ):
         parts += [
-            f'<text x="{left}" y="{margin - 10}" style="{HEAT_STYLE}">{words}</text>',
-            f'<rect x="{left}" y="{margin}" width="{side}" height="{side}" fill="none" '
-            f'stroke="#999"/>',
+            f'<text x="{left}" y="{margin - 10}">{words}</text>',
+            f'<rect class="frame" x="{left}" y="{margin}" width="{side}" height="{height}"/>',
             *_heat_map(counts, left, margin),
-            f'<text x="{left}" y="{margin + side + 20}" style="{HEAT_STYLE}">'
-            f"output shards &#8594;</text>",
+            f'<text x="{left}" y="{margin + height + 20}">output shards &#8594;</text>',
+            f'<text text-anchor="end" transform="translate({left - 10} {margin}) rotate(-90)">'
+            f"&#8592; input shards</text>",
         ]
     return "\n".join([*parts, "</svg>"]) + "\n"
 
@@ -89,7 +100,7 @@ def draw() -> None:
             console.print(Text(f"$ {command}", style="bold green"), soft_wrap=False)
             console.print(Text(_run(command, directory)))
         mixing = json.loads(_run("dsort show shuffled --html - --json", directory))["mixing"]
-        (PICTURES / "mixing.svg").write_text(_mixing(mixing["before"], mixing["counts"]))
+        (PICTURES / "mixing.svg").write_text(heat_maps(mixing["before"], mixing["counts"]))
         page = Path(directory) / "page.html"
         page.write_text(_run("dsort show shuffled --html -", directory))
         with chromium() as browser:
