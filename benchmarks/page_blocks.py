@@ -102,7 +102,8 @@ def _summary(results: Results) -> str | None:
         if not ratios:
             return None
         words.append(f"at {min(ratios):.2g} to {max(ratios):.2g} times the speed {place}")
-    return f"Beside `cp` of the same tars, it runs {words[0]},\n{words[1]}."
+    memory, disk = words
+    return f"Beside `cp` of the same tars, the movement that dsort chooses runs {memory},\n{disk}."
 
 
 def _rates(results: Results) -> str | None:

@@ -20,7 +20,7 @@ from benchmarks.page_parts import Results
 __all__ = ["BLOCK", "PAGES", "RESULTS", "main", "read_results", "updated"]
 
 PAGES = (
-    *("README.md", "docs/index.md", "docs/performance.md", "docs/loader.md"),
+    *("README.md", "docs/index.md", "docs/guarantees.md", "docs/performance.md", "docs/loader.md"),
     *("docs/operations/clusters.md", "docs/operations/deploy.md"),
 )
 RESULTS = REPOSITORY / "benchmarks" / "results"

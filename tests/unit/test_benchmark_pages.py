@@ -124,6 +124,10 @@ def test_a_block_has_the_figures_of_the_results(tmp_path: Path) -> None:
             run_of("limited", "100k", "dsort", 0.4),
             Run("limited", "100k", "dsort-spill", 0, 10**8, failure="no"),
         ),
+        "limited-tenth": result_of(
+            run_of("limited-tenth", "100k", "cp", 0.1),
+            run_of("limited-tenth", "100k", "dsort", 0.4),
+        ),
     }
     text = "".join(
         f"<!-- measured: {name} -->old<!-- end of {name} -->\n"
@@ -131,7 +135,7 @@ def test_a_block_has_the_figures_of_the_results(tmp_path: Path) -> None:
     )
     found = updated(text, results)
     assert "at 0.8 to 0.8 times the speed where the data fits in memory" in found
-    assert "at 0.5 to 0.5 times the speed where it does not." in found
+    assert "at 0.25 to 0.5 times the speed where it does not." in found
     assert "| **dsort** (`map`), in memory | 800 (0.80 ×) |" in found
     assert "| `cp`, in a third | 500 |" in found
     assert "| **dsort** (`spill`), in a third | failed |" in found
