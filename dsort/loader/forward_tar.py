@@ -145,7 +145,7 @@ class ForwardTar:
         self._hash: xxhash.xxh3_64 | None = xxhash.xxh3_64() if place.xxh3 else None
         self._hashed = 0
 
-    def samples(self, rows: Int64s) -> Iterator[Sample]:
+    def samples(self, rows: Int64s) -> Iterator[list[Sample]]:
         """The samples of ``rows``, none of which lies before those of an earlier call."""
         at = 0
         while True:
@@ -153,7 +153,7 @@ class ForwardTar:
                 part, first, contents = self._last
                 stop = int(np.searchsorted(rows, first + len(part)))
                 if stop > at:
-                    yield from samples_of(part, rows[at:stop] - first, contents, self._url)
+                    yield list(samples_of(part, rows[at:stop] - first, contents, self._url))
                     at = stop
             if at == len(rows) and not self._is_at_end(rows):
                 return

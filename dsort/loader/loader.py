@@ -305,7 +305,7 @@ class Loader:
             most = min(most, FILE_AHEAD_BYTES)
         memory = max(most, BLOCKS_MIN * SMALL_BLOCK_BYTES)
         block = min(BLOCK_BYTES, max(memory // BLOCKS_MIN, SMALL_BLOCK_BYTES))
-        budget = Budget(max(block // record_bytes, 1), max(memory // block, 2))
+        budget = Budget(max(block // record_bytes, 1), block, max(memory // block, 2))
         width = max(self.kind.window, 1)
         return Pipeline(
             steps,

@@ -2,12 +2,13 @@
 
 The places of a rank are cut into *blocks* of about as many bytes, the first ones smaller, so that
 the first batch is soon there. Blocks are begun in order; a thread that has one waits for none but
-those before it. Nothing is begun before somebody wants it or something behind it, so that a loader
-that nobody reads from does nothing.
+those before it, and for the reader once the block is full. Nothing is begun before somebody wants
+it or something behind it, so that a loader that nobody reads from does nothing.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +23,7 @@ from dsort.data.columns import Int64s
 from dsort.loader.decode import Decoder, Sample
 from dsort.loader.order import EpochOrder
 from dsort.loader.position import Steps
+from dsort.loader.samples import bytes_of
 from dsort.loader.shard_source import ShardSource
 
 __all__ = ["PADDING", "Budget", "Pipeline"]
@@ -31,6 +33,8 @@ PADDING: Final = "__padding__"
 KEPT_BYTES: Final = 62 << 20
 """More than is ahead of files. Twice 32 MiB is the most that glibc keeps in this way."""
 DECODED_AT_ONCE: Final = 8
+PUT_BYTES: Final = 1 << 20
+"""Of several shards, so many bytes are put in order at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +50,94 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """``block_samples``: of a block, once reading is under way. ``blocks``: that may be ahead."""
+    """``block_samples``: of a block, once reading is under way; ``block_bytes``: that it holds at a
+    time, or one sample. ``blocks``: that may be ahead."""
 
     block_samples: int
+    block_bytes: int
     blocks: int
+
+
+class _Block:
+    """The samples of a block that were read and not yet taken."""
+
+    def __init__(self, parts: list[_Part], count: int, bytes_max: int) -> None:
+        self._parts, self._count, self._bytes_max = parts, count, bytes_max
+        self._ready: deque[tuple[int, list[Sample]]] = deque()
+        self._held_bytes = 0
+        self._is_closed = False
+        self._changed = threading.Condition()
+        self._reading: Future[None] | None = None
+
+    def begin(self, threads: ThreadPoolExecutor) -> None:
+        """Have one of ``threads`` read it."""
+        self._reading = threads.submit(self._read)
+        self._reading.add_done_callback(self._end)
+
+    def samples(self) -> Iterator[Sample]:
+        """All samples, each let go of once it is given."""
+        assert self._reading is not None
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._ready or self._is_closed)
+                if not self._ready:
+                    break
+                size_bytes, some = self._ready.popleft()
+                self._held_bytes -= size_bytes
+                self._changed.notify_all()
+            some.reverse()
+            while some:
+                yield some.pop()
+        self._reading.result()
+
+    def close(self) -> None:
+        """Read no more."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def _end(self, _: Future[None]) -> None:
+        self.close()
+
+    def _read(self) -> None:
+        try:
+            one = self._parts[0]
+            for size_bytes, some in self._in_order() if len(self._parts) > 1 else _sized(one):
+                if not self._put(size_bytes, some):
+                    return
+        finally:
+            for part in self._parts:
+                part.source.leave(part.ticket)
+
+    def _in_order(self) -> Iterator[tuple[int, list[Sample]]]:
+        """(bytes, samples) of all parts, in the order of the block."""
+        owners = np.empty(self._count, np.int64)
+        for number, part in enumerate(self._parts):
+            owners[part.at] = number
+        lists = [_sized(part) for part in self._parts]
+        read: list[list[Sample]] = [[] for _ in self._parts]
+        found, size_bytes = list[Sample](), 0
+        for number in owners.tolist():
+            while not read[number]:
+                more_bytes, read[number] = next(lists[number])
+                size_bytes += more_bytes
+                read[number].reverse()
+            found.append(read[number].pop())
+            if size_bytes >= PUT_BYTES:
+                yield size_bytes, found
+                found, size_bytes = [], 0
+        yield size_bytes, found
+
+    def _put(self, size_bytes: int, some: list[Sample]) -> bool:
+        """Hold ``some``, once there is room. False if the block was closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or self._held_bytes < self._bytes_max)
+            if self._is_closed:
+                return False
+            self._ready.append((size_bytes, some))
+            self._held_bytes += size_bytes
+            self._changed.notify_all()
+            return True
 
 
 class Pipeline:
@@ -80,14 +168,15 @@ class Pipeline:
         _keep_memory()
         fetchers = ThreadPoolExecutor(min(self._threads, 4), thread_name_prefix="dsort-fetch")
         decoders: ThreadPoolExecutor | None = None
+        found = self._fetched(fetchers, self._blocks(first, stride))
         try:
-            found = self._fetched(fetchers, self._blocks(first, stride))
             if self._decode is None:
                 yield from found
                 return
             decoders = ThreadPoolExecutor(self._threads, thread_name_prefix="dsort-decode")
             yield from _decoded(decoders, self._decode, found, ahead=2 * self._threads)
         finally:
+            found.close()
             for pool in (fetchers, decoders):
                 if pool is not None:
                     pool.shutdown(wait=True, cancel_futures=True)
@@ -98,25 +187,29 @@ class Pipeline:
             self._retired.clear()
             self._unwanted.clear()
 
-    def _fetched(self, fetchers: ThreadPoolExecutor, blocks: Iterator[Int64s]) -> Iterator[Sample]:
-        begun: deque[Future[list[Sample]]] = deque()
-        while True:
-            for places in islice(blocks, self._budget.blocks - len(begun)):
-                parts = self._parts(places)
-                begun.append(fetchers.submit(_fetch, parts, len(places)))
-                # Behind the block, which may have the ticket before theirs: a thread that waits
-                # for a ticket of a block that is not begun would wait for ever.
-                for source, ticket in self._unwanted:
-                    self._retired.append((fetchers.submit(source.finish, ticket), source))
-                self._unwanted.clear()
-            if not begun:
-                for source in self._sources.values():  # where little is left, for its index
-                    source.finish(source.ticket())
-                return
-            samples = begun.popleft().result()
-            samples.reverse()
-            while samples:  # each is let go of once it is given
-                yield samples.pop()
+    def _fetched(
+        self, fetchers: ThreadPoolExecutor, blocks: Iterator[Int64s]
+    ) -> Generator[Sample, None, None]:
+        begun: deque[_Block] = deque()
+        try:
+            while True:
+                for places in islice(blocks, self._budget.blocks - len(begun)):
+                    begun.append(_Block(self._parts(places), len(places), self._budget.block_bytes))
+                    begun[-1].begin(fetchers)
+                    # Behind the block, which may have the ticket before theirs: a thread that waits
+                    # for a ticket of a block that is not begun would wait for ever.
+                    for source, ticket in self._unwanted:
+                        self._retired.append((fetchers.submit(source.finish, ticket), source))
+                    self._unwanted.clear()
+                if not begun:
+                    for source in self._sources.values():  # where little is left, for its index
+                        source.finish(source.ticket())
+                    return
+                yield from begun[0].samples()
+                begun.popleft()
+        finally:
+            for block in begun:
+                block.close()
 
     def _blocks(self, first: int, stride: int) -> Iterator[Int64s]:
         """Places of whole steps, few at first; of a part of one, where a step is larger."""
@@ -169,15 +262,14 @@ def _keep_memory() -> None:
     bytes(KEPT_BYTES // 2)
 
 
-def _fetch(parts: list[_Part], count: int) -> list[Sample]:
-    found: list[Sample] = [{}] * count
-    for part in parts:
-        samples = part.source.take(part.ticket, part.rows)
-        for at, sample in zip(part.at.tolist(), samples, strict=True):
-            if part.is_padding:
+def _sized(part: _Part) -> Iterator[tuple[int, list[Sample]]]:
+    """(bytes, samples) of a part, as they are read."""
+    for some in part.source.take(part.ticket, part.rows):
+        size_bytes = bytes_of(some)
+        if part.is_padding:
+            for sample in some:
                 sample[PADDING] = True
-            found[at] = sample
-    return found
+        yield size_bytes, some
 
 
 def _decoded(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
 
 import numpy as np
@@ -13,7 +13,15 @@ from dsort.loader.decode import Sample
 from dsort.reading.record_index import RecordIndex
 from dsort.reading.shard import Record, extension_of
 
-__all__ = ["LARGE_BYTES", "Contents", "are_large", "copied_from", "sample_of", "samples_of"]
+__all__ = [
+    "LARGE_BYTES",
+    "Contents",
+    "are_large",
+    "bytes_of",
+    "copied_from",
+    "sample_of",
+    "samples_of",
+]
 
 LARGE_BYTES: Final = 16 << 10
 """Members of a file that are as large on average are read one by one, into the ``bytes`` that are
@@ -26,6 +34,11 @@ def sample_of(record: Record, url: str) -> Sample:
     contents = record.members.items()
     named = {extension_of(name, record.key).lower(): content for name, content in contents}
     return {"__key__": record.key, "__url__": url, **named}
+
+
+def bytes_of(samples: Iterable[Sample]) -> int:
+    """About what samples as they are read take in memory."""
+    return sum(map(len, chain.from_iterable(map(dict.values, samples))))
 
 
 def are_large(index: RecordIndex, rows: Int64s) -> bool:

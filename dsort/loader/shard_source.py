@@ -29,7 +29,7 @@ from dsort.loader.forward_tar import (
     Room,
     wrong_count,
 )
-from dsort.loader.samples import are_large, copied_from, sample_of, samples_of
+from dsort.loader.samples import are_large, bytes_of, copied_from, sample_of, samples_of
 from dsort.loader.shard_file import ShardFile
 from dsort.reading.places import ShardPlace
 from dsort.reading.record_index import RecordIndex
@@ -40,6 +40,8 @@ __all__ = ["ShardSource"]
 GAP_BYTES_MAX: Final = 128 << 10
 """Bytes between two wanted records of a file that are read with them; of a store, more."""
 GAP_BYTES_STORE: Final = 1 << 20
+DECODED_BYTES_MAX: Final = 1 << 20
+"""Of a shard that is decoded, a list of samples has no more, or one sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +102,25 @@ class ShardSource(ClosesOnExit):
         self._ended: set[int] = set()
 
     def ticket(self) -> int:
-        """A place in the line. Whoever has it calls :meth:`take` once."""
+        """A place in the line, for one call of :meth:`take`. :meth:`leave` gives it up."""
         self._tickets += 1
         return self._tickets - 1
 
-    def take(self, ticket: int, rows: Int64s) -> list[Sample]:
-        """The samples of records ``rows``, shape ``(n,)``, which grow from call to call."""
+    def take(self, ticket: int, rows: Int64s) -> Iterator[list[Sample]]:
+        """The samples of records ``rows``, shape ``(n,)``, which grow from call to call, in lists
+        of as many as a read gives."""
         with self._turn:
             self._turn.wait_for(lambda: self._served == ticket or self._has_no_order(rows))
-        try:
-            return list(self._samples(rows))
-        finally:
-            with self._turn:
-                self._ended.add(ticket)
-                while self._served in self._ended:
-                    self._ended.remove(self._served)
-                    self._served += 1
-                self._turn.notify_all()
+        yield from self._samples(rows)
+
+    def leave(self, ticket: int) -> None:
+        """Let the next in line take samples."""
+        with self._turn:
+            self._ended.add(ticket)
+            while self._served in self._ended:
+                self._ended.remove(self._served)
+                self._served += 1
+            self._turn.notify_all()
 
     def _has_no_order(self, rows: Int64s) -> bool:
         """Whether records ``rows`` can be read while others are: each member by a call of its own,
@@ -145,7 +149,7 @@ class ShardSource(ClosesOnExit):
                 each.close()
         self._file = self._direct = self._shard = self._forward = self._index = None
 
-    def _samples(self, rows: Int64s) -> Iterator[Sample]:
+    def _samples(self, rows: Int64s) -> Iterator[list[Sample]]:
         if self._file is None and self._shard is None:
             self._open()
             with self._turn:  # an index that was found may let those who wait go on at once
@@ -153,9 +157,9 @@ class ShardSource(ClosesOnExit):
         if self._forward is not None and self._index is None:
             done = 0
             try:
-                for sample in self._forward.samples(rows):
-                    done += 1
-                    yield sample
+                for some in self._forward.samples(rows):
+                    done += len(some)
+                    yield some
             except NotForwardError:  # links: all of its headers have to be known
                 self._forward = None
                 self._shard = self._opened_shard()
@@ -198,14 +202,14 @@ class ShardSource(ClosesOnExit):
         self._check_count(len(shard))
         return shard
 
-    def _of_index(self, index: RecordIndex, rows: Int64s) -> Iterator[Sample]:
+    def _of_index(self, index: RecordIndex, rows: Int64s) -> Iterator[list[Sample]]:
         assert self._file is not None
         self._check_rows(rows, len(index))
         direct = self._direct
         if direct is not None and are_large(index, rows):
             for each in _ranges(index, rows, GAP_BYTES_MAX, RANGE_BYTES_MAX):
                 direct.will_need(each.low, each.high - each.low)
-                yield from samples_of(index, each.rows, direct.contents, self.url)
+                yield list(samples_of(index, each.rows, direct.contents, self.url))
             return
         is_file = self._file.is_file
         gap, most = (
@@ -215,12 +219,18 @@ class ShardSource(ClosesOnExit):
             view = self._room.view(each.high - each.low)
             self._file.read_into(view, each.low)
             contents = copied_from(view, each.low)
-            yield from samples_of(index, each.rows, contents, self.url)
+            yield list(samples_of(index, each.rows, contents, self.url))
 
-    def _of_shard(self, shard: Shard, rows: Int64s) -> Iterator[Sample]:
+    def _of_shard(self, shard: Shard, rows: Int64s) -> Iterator[list[Sample]]:
         self._check_rows(rows, len(shard))
+        some, left = list[Sample](), DECODED_BYTES_MAX
         for row in rows.tolist():
-            yield sample_of(shard[row], self.url)
+            some.append(sample_of(shard[row], self.url))
+            left -= bytes_of(some[-1:])
+            if left <= 0:
+                yield some
+                some, left = [], DECODED_BYTES_MAX
+        yield some
 
     def _check_rows(self, rows: Int64s, count: int) -> None:
         if len(rows) and int(rows[-1]) >= count:
