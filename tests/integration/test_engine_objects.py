@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,11 @@ import cbor2
 import msgpack
 import pytest
 
+import dsort
 from dsort import api
+from dsort.containers.objects.container import CBOR, MSGPACK, Objects
+from dsort.containers.objects.headers import Kind
+from dsort.containers.objects.walk import Field
 from dsort.errors import ConversionError
 from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
@@ -171,3 +176,42 @@ def test_a_field_called_key_is_kept_where_another_is_the_key(tmp_path: Path, suf
     run_inline(spec, tmp_path, Moved())
     found = read_shard(files_of(tmp_path / "out")["out-0.tar"])
     assert [(each.name, each.payload) for each in found] == [("a.__key__", b"k"), ("a.id", b"a")]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_very_many_tiny_objects_are_moved_but_become_no_members(
+    tmp_path: Path, suffix: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    path = tmp_path / "in" / f"s-0{suffix}"
+    path.write_bytes(encode(suffix, {"c": 1}) * 100_001)
+    with dsort.open(path) as shard, pytest.raises(ConversionError, match="100,000 objects behind"):
+        len(shard)
+    spec = spec_of(
+        input_format={"template": "s-{0..0}"},
+        input_extension=suffix,
+        output_extension=suffix,
+        output_shard_records=1_000_000,
+    )
+    run_inline(spec, tmp_path, Moved())
+    assert (tmp_path / "out" / f"out-0{suffix}").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("container", [MSGPACK, CBOR], ids=SUFFIXES)
+def test_fields_are_the_same_however_they_are_found(container: Objects) -> None:
+    rng = random.Random(24)
+    values = [0, 7, -3, 70_000, -70_000, b"", b"x" * 300, "", "é" * 40, b"y" * 70_000]
+    for _ in range(500):
+        count = rng.randrange(1, 20)
+        names = rng.sample(["jpg", "cls", "", "a.b", "n" * 40, "é", *map(str, range(20))], count)
+        document = {name: rng.choice(values) for name in names}
+        data = memoryview(encode(container.suffixes[0], document))
+        plain, walked = container._plain_fields(data), container._walked_fields(b"a", data)
+        assert plain is not None, f"seed 24: {document}"
+        assert [*map(_payload, plain)] == [*map(_payload, walked)], f"seed 24: {document}"
+
+
+def _payload(field: Field) -> tuple[object, ...]:
+    if field.kind == Kind.INTEGER:
+        return field.name, field.kind, field.number
+    return field.name, field.kind, field.start, field.size_bytes

@@ -60,6 +60,8 @@ class ObjectScanner:
         walk = self._walk
         try:
             while not self.done:
+                if not self._is_required:
+                    walk.pass_plain(view, offset, self._ends)
                 end = walk.next_end(view, offset)
                 if end is None:
                     break

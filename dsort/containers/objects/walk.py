@@ -7,8 +7,9 @@ keeps of an object is bounded: how deep it is, and the fields of the map that it
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from dsort.containers.objects.headers import (
     HEADER_BYTES_MAX,
@@ -32,6 +33,9 @@ BREAK: Final = 0xFF
 _ROOM_BYTES: Final = 2 * HEADER_BYTES_MAX + FIELD_BYTES_MAX
 _ATTEMPT_BYTES: Final = 16 << 10
 """An object whose headers are in so many bytes is passed over at once."""
+_PLAIN_BYTES_MAX: Final = 64
+"""No item whose first byte tells how long it is is longer."""
+_PLAIN_ITEMS_MAX: Final = 16
 _LIST_MIN: Final = OPEN_LIST >> 1
 _MAP_MIN: Final = OPEN_MAP >> 1
 
@@ -45,8 +49,7 @@ class WalkError(ValueError):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One field of the map that an object is. ``start`` and ``size_bytes``: of the payload of a
     value that is bytes or text, in the file; else of the value as a whole. ``number``: of an
     integer. ``content``: of a value that is short, or was asked for."""
@@ -129,6 +132,36 @@ class ObjectWalk:
     def begin(self) -> None:
         """Begin the next object."""
         self.start, self.fields, self.is_map, self._name = self.at, [], False, None
+
+    def pass_plain(self, view: memoryview, base: int, ends: array[int]) -> None:
+        """Pass over whole objects that are numbers, short texts, or short lists and maps of these
+        without the wanted field, and add to ``ends`` where each ends: a third of the time of other
+        objects. ``view`` begins at byte ``base``."""
+        if self._open or self._tagged:
+            return
+        at, stop = self.at - base, len(view) - _PLAIN_BYTES_MAX
+        while at < stop and (end := self._plain_end(view, at, stop)):
+            ends.append(base + end)
+            at = end
+        if base + at > self.at:
+            self.at = base + at
+            self.begin()
+
+    def _plain_end(self, view: memoryview, at: int, stop: int) -> int:
+        """The index behind the object at index ``at``; 0 if :meth:`pass_plain` does not pass it."""
+        sizes, items = self.sizes
+        if size := sizes[view[at]]:
+            return at + size
+        end = at + 1
+        inside = items[view[at]]
+        if not 0 < inside <= _PLAIN_ITEMS_MAX:
+            return 0
+        for _ in range(inside):
+            size = sizes[view[end]]
+            end += size
+            if not size or end >= stop:
+                return 0
+        return 0 if self.wanted in bytes(view[at:end]) else end
 
     def _pass_object(self, view: memoryview, index: int) -> bool:
         """Pass over an object, if all of it is plain and its header says how many fields it has;
