@@ -26,7 +26,7 @@ INPUT_BYTES = 256 << 10
 FIRST_INPUT_BYTES = 1 << 10
 """Of each member. What is behind a short one is copied, and comes again."""
 PADDING_BYTES = 4 << 10
-PARTS_MIN = 1 << 15
+PARTS_MIN = 1 << 14
 PART_BYTES_MIN = 32
 """Beyond ``PARTS_MIN`` parts of a file, they have so many bytes on average, those of the file and
 those that they decode to."""
