@@ -90,6 +90,10 @@ class ShardContents:
         for row in np.flatnonzero(members.kind == MemberKind.FILE).tolist():
             yield self._name(row), self._size(row)
 
+    def count_records(self) -> int:
+        """How many records there are."""
+        return len(self._keys)
+
     def size_bytes(self, part: ShardPart) -> int:
         """How long the payloads are together."""
         return sum(map(self._size, part.rows))
@@ -192,6 +196,9 @@ class _TableContents(ShardContents):
         for _, cells in self._table.records():
             for name, content in cells:
                 yield name, len(content)
+
+    def count_records(self) -> int:
+        return len(self._table)  # the keys of all rows need not be read
 
     def _rows(self, number: int) -> tuple[int, ...]:
         first = number * self._table.width

@@ -37,6 +37,7 @@ KEPT_BYTES: Final = 64 << 20
 CELLS_BYTES: Final = 1 << 20
 CELLS_ROWS_MAX: Final = 256
 """So many rows at once become cells, where rows are read in order."""
+UNSEEN_BYTES_MAX: Final = 64 << 20
 HELD_BYTES_MAX: Final = 16 << 20
 KEYS_BYTES_MAX: Final = 128 << 20
 
@@ -70,7 +71,10 @@ class TableRecords:
         self.name = shard.name
         self._decoded_max = shard.decoding.max_expansion * shard.size_bytes + EXPANSION_FLOOR_BYTES
         self._table: TableShard = open_table(
-            shard.name, _Source(shard), inflated_max=self._decoded_max
+            shard.name,
+            _Source(shard),
+            inflated_max=self._decoded_max,
+            unseen_max=UNSEEN_BYTES_MAX,
         )
         self._plain = plain_schema(shard.name, self._table.schema)
         if "" in self._plain.names:

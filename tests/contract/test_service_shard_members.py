@@ -158,6 +158,9 @@ def test_what_a_shard_may_have_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         def files(self) -> Iterator[tuple[str, int]]:
             yield from ((f"{number}", 1) for number in range(5))
 
+        def count_records(self) -> int:
+            return 1
+
     lines = [*shard_main._list(Contents())]  # type: ignore[arg-type]
     assert [json.loads(line) for line in lines][-1] == ["4", 1]
     monkeypatch.setattr(shard_main, "MEMBERS_MAX", 4)

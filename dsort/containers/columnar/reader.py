@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -26,7 +26,12 @@ from dsort.containers.columnar.parquet_types import with_types_of
 from dsort.containers.columnar.placed_rows import PlacedLeaf, with_placed
 from dsort.containers.columnar.plain_pages import PlacedPages, PlacedValues
 from dsort.containers.columnar.ranges import Source, SourceFile, arrow_file, ranged_headers
-from dsort.containers.columnar.repeated import ColumnKind, column_kinds, decoded_columns
+from dsort.containers.columnar.repeated import (
+    UNSEEN_BYTES_MAX,
+    ColumnKind,
+    column_kinds,
+    decoded_columns,
+)
 from dsort.containers.columnar.row_group_runs import ROWS_A_BATCH_MAX, RowGroupRun
 from dsort.containers.columnar.schema import decoded
 from dsort.containers.columnar.table_errors import arrow_errors, refuse_unread
@@ -83,16 +88,23 @@ class TableShard(Protocol):
         """Columns of long texts or binaries, as far as it says so before they are read."""
 
 
-def open_table(shard: str, source: Source, *, inflated_max: float = math.inf) -> TableShard:
+def open_table(
+    shard: str,
+    source: Source,
+    *,
+    inflated_max: float = math.inf,
+    unseen_max: int = UNSEEN_BYTES_MAX,
+) -> TableShard:
     """Open a shard by its first bytes. ``CorruptShardError`` if it is no columnar shard,
     ``UnsupportedShardError`` if it is encrypted or has what pyarrow cannot read.
 
     ``inflated_max``: how many bytes the pages or buffers that are inflated together may have, which
-    is asked before that."""
+    is asked before that. ``unseen_max``: how many bytes the values of a dictionary may come to
+    before it is looked into."""
     head = source.read(0, min(len(ARROW_MAGIC), source.size_bytes))
-    kind: type[_Parquet | ArrowFile | ArrowStream] = ArrowStream
+    kind: Callable[[str, Source, float], TableShard] = ArrowStream
     if head[:4] == PARQUET_MAGIC:
-        kind = _Parquet
+        kind = partial(_Parquet, unseen_max=unseen_max)
     elif head == ARROW_MAGIC:
         kind = ArrowFile
     elif head[:4] != STREAM_MARK:
@@ -127,9 +139,10 @@ def light_batches(
 class _Parquet:
     """A Parquet file, row group by row group."""
 
-    def __init__(self, shard: str, source: Source, inflated_max: float) -> None:
+    def __init__(self, shard: str, source: Source, inflated_max: float, unseen_max: int) -> None:
         self._shard = shard
         self._inflated_max = inflated_max
+        self._unseen_max = unseen_max
         self._known_chunks: list[list[Chunk]] | None = None
         self._kinds: list[ColumnKind] = []
         self._source = source
@@ -454,7 +467,13 @@ class _Parquet:
                 refuse_larger(self._shard, what, size_bytes, self._inflated_max)
                 rows = self._file.metadata.row_group(number).num_rows
                 columns = decoded_columns(
-                    opened, self._kinds, number, rows, pages, self._inflated_max
+                    opened,
+                    self._kinds,
+                    number,
+                    rows,
+                    pages,
+                    self._inflated_max,
+                    self._unseen_max,
                 )
             for each in columns:
                 what = f"the values of column {shortened(each.path)} in row group {number}"

@@ -10,12 +10,12 @@ from typing import Any
 
 from dsort.containers.columnar.declared import ColumnPages
 
-__all__ = ["ColumnKind", "DecodedColumn", "column_kinds", "decoded_columns"]
+__all__ = ["UNSEEN_BYTES_MAX", "ColumnKind", "DecodedColumn", "column_kinds", "decoded_columns"]
 
 UNSEEN_BYTES_MAX = 4 << 30
-"""What the values of a dictionary may come to in a row group before it is looked into. It takes 2
-ms where a writer put its first 1,024 texts of 3 KB into one, a third of the time of small groups.
-"""
+"""What the values of a dictionary may come to in a row group before a job looks into it. A look
+takes 2 ms where a writer put its first 1,024 texts of 3 KB into one, a third of the time of small
+groups."""
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _OFFSET_BYTES = 4
 
@@ -61,10 +61,11 @@ def decoded_columns(
     rows: int,
     pages: Mapping[int, ColumnPages],
     bytes_max: float,
+    unseen_max: int,
 ) -> list[DecodedColumn]:
     """For row group ``number``, of ``rows`` rows, of columns of some ``kinds``. ``pages``: of those
     that are asked about. Left out are values that stand in the shard one by one, prefixes that are
-    shared in lists, and values of dictionaries that come to ``UNSEEN_BYTES_MAX`` at most. The items
+    shared in lists, and values of dictionaries that come to ``unseen_max`` at most. The items
     of lists are counted one by one where only that says whether they take less than
     ``bytes_max``."""
     found = []
@@ -74,7 +75,7 @@ def decoded_columns(
             total, row_bytes = count * kind.width, 0
         else:
             coded_bytes = each.dictionary_bytes
-            if is_suspect := each.coded * coded_bytes > UNSEEN_BYTES_MAX:
+            if is_suspect := each.coded * coded_bytes > unseen_max:
                 coded_bytes = _longest(opened, number, kind.path, coded_bytes)
             total = each.coded * coded_bytes + count * _OFFSET_BYTES
             row_bytes = max(coded_bytes if is_suspect else 0, each.prefixed_bytes)

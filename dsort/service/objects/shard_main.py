@@ -201,12 +201,14 @@ def _opened(bucket: Bucket, order: dict[str, Any]) -> Iterator[Shard]:
 
 
 def _list(contents: ShardContents) -> Iterator[bytes]:
+    too_many = TooLargeError(
+        f"the shard has more than {MEMBERS_MAX:,} files", hint="`dsort inspect` lists them all"
+    )
+    if contents.count_records() > MEMBERS_MAX:  # a record has a file at least
+        raise too_many
     for count, (name, size_bytes) in enumerate(contents.files()):
         if count == MEMBERS_MAX:
-            raise TooLargeError(
-                f"the shard has more than {MEMBERS_MAX:,} files",
-                hint="`dsort inspect` lists them all",
-            )
+            raise too_many
         yield json.dumps([name, size_bytes]).encode() + b"\n"
 
 
