@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import random
+import tarfile
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -49,6 +50,47 @@ def _equal_keys() -> bytes:
     return _padded(pa.table(columns), 500_000)
 
 
+def _long_words() -> pa.Array:
+    """One word of 3 MiB in a dictionary, which 180 rows show."""
+    word = random.Random(2).randbytes(3 << 20)
+    return pa.DictionaryArray.from_arrays(np.zeros(180, np.int32), [word])
+
+
+def _long_words_in_arrow() -> bytes:
+    file, table = io.BytesIO(), pa.table({"word": _long_words()})
+    with pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    return file.getvalue()
+
+
+def _long_record() -> bytes:
+    """10 MB that become 100 KB."""
+    rng = random.Random(3)
+    return b"".join(rng.randbytes(200) + bytes(19_800) for _ in range(500))
+
+
+def _skewed_tar() -> bytes:
+    """Records of a few bytes, so that many make a block of the average; then 40 of 10 MB."""
+    file, long = io.BytesIO(), _long_record()
+    with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as tar:
+        for number in range(10_040):
+            member = tarfile.TarInfo(f"{number:06}.bin")
+            member.size = 10 if number < 10_000 else 10_000_000
+            tar.addfile(member, io.BytesIO(long[: member.size]))
+    return file.getvalue()
+
+
+def _skewed_parquet() -> bytes:
+    """The same as rows."""
+    sizes, long = [10] * 100_000 + [10_000_000] * 40, _long_record()
+    file, schema = io.BytesIO(), pa.schema({"bin": pa.binary()})
+    with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False) as writer:
+        for at in (0, *range(100_000, len(sizes), 10)):
+            some = [long[:size] for size in sizes[at : at + 100_000 if not at else at + 10]]
+            writer.write_table(pa.table({"bin": pa.array(some, pa.binary())}, schema=schema))
+    return file.getvalue()
+
+
 ZOO: Final[dict[str, Callable[[], bytes]]] = {
     "empty-lines.txt": lambda: b"\n" * (2 << 20),
     "empty-lines.txt.gz": lambda: gzip.compress(b"\n" * (8 << 20), 1),
@@ -57,6 +99,20 @@ ZOO: Final[dict[str, Callable[[], bytes]]] = {
     "short-lines.txt": lambda: b"a\n" * (512 << 10),
     "flags.parquet": _flags,
     "equal-keys.parquet": _equal_keys,
+}
+LONG_WORDS: Final[dict[str, Callable[[], bytes]]] = {
+    "long-words.parquet": lambda: _parquet(_long_words()),
+    "long-words.arrow": _long_words_in_arrow,
+}
+SKEWED: Final[dict[str, Callable[[], bytes]]] = {
+    "skewed.tar.gz": _skewed_tar,
+    "skewed.parquet": _skewed_parquet,
+}
+TINY_OBJECTS: Final[dict[str, Callable[[], bytes]]] = {
+    "nulls.msgpack": lambda: b"\xc0" * (2 << 20),
+    "maps.msgpack": lambda: b"\x81\xa0\x01" * 700_000,
+    "few-maps.msgpack": lambda: b"\x81\xa0\x01" * 100_000,
+    "few-maps.cbor": lambda: b"\xa1\x60\x01" * 100_000,
 }
 
 
@@ -81,6 +137,37 @@ CASES: Final = [case for case in product(READERS, ZOO) if case not in LEFT_OUT]
 @pytest.mark.parametrize(("reader", "name"), CASES)
 def test_readers_of_hostile_shards_keep_within_bounds(reader: str, name: str, zoo: Path) -> None:
     check_reader(reader, zoo / name)
+
+
+@pytest.mark.parametrize("name", LONG_WORDS)
+@pytest.mark.parametrize(
+    "reader", ["dsort.open", "dsort.read_shards", "dsort.Loader", "samples", "members", "member"]
+)
+def test_a_word_of_a_dictionary_is_not_repeated_in_memory(
+    reader: str, name: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(LONG_WORDS[name]())
+    check_reader(reader, path)
+
+
+@pytest.mark.parametrize("name", SKEWED)
+def test_a_loader_holds_no_more_of_records_that_are_longer_than_others(
+    name: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(SKEWED[name]())
+    assert check_reader("dsort.Loader", path).error == ""
+
+
+@pytest.mark.parametrize("name", TINY_OBJECTS)
+@pytest.mark.parametrize("reader", ["scan", "dsort.open", "dsort.read_shards"])
+def test_objects_of_a_few_bytes_take_no_longer_than_others(
+    reader: str, name: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(TINY_OBJECTS[name]())
+    check_reader(reader, path)
 
 
 @pytest.mark.parametrize("reader", ["scan", "dsort.open", "dsort.read_shards", "inspect", "cat"])
