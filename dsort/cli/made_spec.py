@@ -25,6 +25,7 @@ class MadeJob(options.RunArguments):
 
     root: options.Root = None
     overwrite: options.Overwrite = False
+    remove_stale: options.RemoveStale = False
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read and plan, but write nothing.")
     ] = False
@@ -50,6 +51,8 @@ def run_made_spec(context: typer.Context, fields: Mapping[str, Any], how: MadeJo
     """Run the job that ``fields`` describe, here or at a service, and put its report on stdout."""
     if how.overwrite:
         fields = {**fields, "overwrite": True}
+    if how.remove_stale:
+        fields = {**fields, "remove_stale": True}
     if how.print_spec:
         _print_spec(fields, as_json=how.as_json)
         return

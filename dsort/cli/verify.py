@@ -42,7 +42,7 @@ def verify(
     if not found.finished:
         raise InputError(
             f"job {found.job_id} did not finish: it has no result",
-            hint=f"see what it did with `dsort show {found.job_id}`",
+            hint=f"see what it did with `dsort show {found.job_id} --bucket {found.bucket.uri}`",
         )
     settings = user_settings()
     memory_max_bytes = (

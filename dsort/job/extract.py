@@ -308,7 +308,7 @@ class Extraction:
     def flow(self) -> RecordFlow:
         """How many records were read, and what dropped and added some. Before ``tally``."""
         flow, names = RecordFlow(), [place.name for place in self.job.input_places]
-        for shard, facts in self.done.items():
+        for shard, facts in sorted(self.done.items()):
             counts = facts.tally.counts
             read = counts.get(FLOW_READ, facts.records)
             name = input_of(self.job.inputs[shard].name, names)

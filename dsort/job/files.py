@@ -55,7 +55,7 @@ def files_of(
     buckets = [bucket_named(bucket, source.name) for source in spec.sources]
 
     def read(location: FileLocation) -> bytes:
-        text = named_text(location, TextKind("file", "ingest", "copy it", InputError), options)
+        text = named_text(location, TextKind("file", "the path", "copy it", InputError), options)
         return text.encode("utf-8", "surrogateescape")
 
     def listed() -> Listing:

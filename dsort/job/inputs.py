@@ -221,7 +221,8 @@ def refuse_absent(source: Source, bucket: Bucket) -> None:
     if not bucket.exists():
         raise ObjectNotFoundError(
             f"the input bucket {source.bucket.uri} does not exist ({bucket.uri})",
-            hint="a bare name is a directory under the data root: --root or DSORT_ROOT"
+            hint="is the name mistyped? A bare name is a directory below the current one, or below "
+            "--root or DSORT_ROOT"
             if source.bucket.is_directory
             else "check the name, the endpoint and the credentials",
         )

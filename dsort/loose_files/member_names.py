@@ -73,7 +73,7 @@ class NameRules:
         if b"//" in path or path[0] == 47 or b"\0" in path:
             return ODD_NAME
         if dot < 1 or not extension:
-            return NO_EXTENSION
+            return OTHER if self._lower else NO_EXTENSION
         if not self.keeps_clutter and _CLUTTER.fullmatch(path):
             return CLUTTER
         if self._lower and extension.lower() not in self._lower:

@@ -72,6 +72,17 @@ def test_without_a_seed_each_shuffle_is_another_one_that_can_be_repeated(
     assert written(tmp_path / "c") == written(tmp_path / "a")
 
 
+def test_shards_of_a_larger_result_go_with_it_if_asked(cli: CommandLine, tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", small_dataset("verbs"))
+    verb = ("shuffle", "in", "out", "--seed", 1, "--workers", 1)
+    assert cli(*verb, "--shards", 4).code == 0
+    stays = cli(*verb, "--shards", 2, "--overwrite")
+    assert "--remove-stale" in stays.err
+    assert len(written(tmp_path / "out")) == 4
+    assert cli(*verb, "--shards", 2, "--overwrite", "--remove-stale").code == 0
+    assert len(written(tmp_path / "out")) == 2
+
+
 def test_splits_are_directories_with_shards_of_their_own(cli: CommandLine, tmp_path: Path) -> None:
     write_shards(tmp_path / "in", small_dataset("verbs"))
     args = ("--split", "train=0.75, val=0.25", "--shard-records", 6, "--seed", 1, "--workers", 1)

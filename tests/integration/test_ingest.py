@@ -133,9 +133,10 @@ def test_what_is_left_out_is_counted_and_named(tmp_path: Path) -> None:
     counted = {each.kind: (each.count, each.samples) for each in report.reactions}
     assert counted == {
         "hidden_files": (2, (".d/b.txt", ".x.txt")),
-        "unusable_files": (3, ("README", "gone.txt", "pipe.txt")),
+        "other_files": (1, ("README",)),
+        "unusable_files": (2, ("gone.txt", "pipe.txt")),
     }
-    assert ["3 files were left out" in each for each in report.warnings] == [True]
+    assert ["2 files were left out" in each for each in report.warnings] == [True]
 
 
 def test_clutter_is_no_sample_and_is_counted(cli: CommandLine, tmp_path: Path) -> None:
@@ -382,7 +383,7 @@ def test_a_command_says_why_a_file_is_no_member_and_which_option_leaves_it_out(
     assert cli("ingest", "in", "out", "--layout", "folders", "--unusable", "drop").code == 0
     ended = cli("ingest", "in", "none", "--ext", "png", "--unusable", "drop")
     assert ended.code == 3
-    assert "22 files have another extension" in ended.err
+    assert "23 files have another extension" in ended.err
     assert "--ext" in ended.err
 
 

@@ -141,8 +141,13 @@ VERSIONS = (
             "6379",
         ),
         (TimeoutError("no answer in 9 seconds"), "h:1", "at h:1: no answer in 9 seconds", "PORT"),
-        (RuntimeError("\n  raylet died \n\nstack"), None, "on this machine: raylet died$", "--ray"),
-        (RuntimeError(), None, "on this machine: RuntimeError$", "--ray"),
+        (
+            RuntimeError("\n  raylet died \n\nstack"),
+            None,
+            r"on this machine: raylet died(\nhint|$)",
+            "--ray",
+        ),
+        (RuntimeError(), None, r"on this machine: RuntimeError(\nhint|$)", "--ray"),
     ],
 )
 def test_why_ray_cannot_be_had_is_reported_in_one_line(

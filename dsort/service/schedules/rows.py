@@ -62,7 +62,8 @@ class ScheduleRow:
         if self.unreadable:
             raise ConflictError(
                 f"schedule {self.name} cannot be read: {self.unreadable}",
-                hint="replace it (PUT), or remove it and make it again",
+                hint="replace it (PUT; `dsort schedule add --replace`), or remove it and make it "
+                "again",
             )
 
 

@@ -74,7 +74,8 @@ class ScheduleStore:
         except IntegrityError:
             raise ConflictError(
                 f"there is a schedule {definition.name} already",
-                hint="take another name, remove that one first, or replace it (PUT)",
+                hint="take another name, remove that one first, or replace it (PUT; `dsort "
+                "schedule add --replace`)",
             ) from None
         self.on_change()
         return made

@@ -69,6 +69,7 @@ SHAPES_MAX: Final = 10_000
 INPUT_NAME_BYTES_MAX: Final = 1 << 30
 DIRECTORIES_MAX: Final = 1_000
 _OWN: Final = f"is {INTERNAL_PART}, where dsort keeps its own files"
+_ALLOW_HINT: Final = "its operator can allow it: `dsort serve --allow 's3://team-*'`"
 _OUTSIDE: Final = "is not under a directory that this service may use"
 
 
@@ -254,7 +255,7 @@ def _checked_bucket(
         found.forbidden.append(SpecProblem(field, message, hint))
     if not policy.allows_store(ref):
         message = f'"{ref.uri}" is not among the buckets that this service may use'
-        found.forbidden.append(SpecProblem(field, message, "its operator can allow it"))
+        found.forbidden.append(SpecProblem(field, message, _ALLOW_HINT))
     return place
 
 
