@@ -11,7 +11,7 @@ from docs.generate.words import escaped, head
 from dsort.errors import SpecError
 from dsort.spec.load import parse_spec
 
-__all__ = ["FEATURES", "combinations_page", "refusal"]
+__all__ = ["FEATURES", "SameFieldError", "combinations_page", "refusal", "spec_with"]
 
 INTRODUCTION: Final = """
 Each row and each column of the table is one feature of a spec; a column has the number of its row.
@@ -88,7 +88,7 @@ FEATURES: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-class _SameFieldError(Exception):
+class SameFieldError(Exception):
     """Two features set one field to different values."""
 
 
@@ -112,7 +112,7 @@ def combinations_page() -> str:
 def _cell(pair: tuple[str, str], reasons: dict[str, list[tuple[str, str]]]) -> str:
     try:
         refused = refusal(*pair)
-    except _SameFieldError:
+    except SameFieldError:
         return "–"
     if not refused:
         return "✓"
@@ -132,8 +132,9 @@ def _table(cells: Mapping[tuple[str, str], str]) -> Iterator[str]:
         yield f"| {number + 1} | {name} | {' | '.join(row)} |"
 
 
-def refusal(*features: str) -> str:
-    """Why a spec with these features is refused; "" if it is not."""
+def spec_with(*features: str) -> dict[str, Any]:
+    """A spec that has these features, buckets, names and sizes, and nothing else.
+    ``SameFieldError`` if two of them set one field."""
     fields: dict[str, Any] = {}
     for name in features:
         _merge(fields, FEATURES[name])
@@ -143,8 +144,14 @@ def refusal(*features: str) -> str:
             spec[name] = [{"name": each, **own} for each, own in spec[name].items()]
     if "inputs" in spec and "input_bck" not in fields:
         del spec["input_bck"]
+    return {name: value for name, value in spec.items() if value is not None}
+
+
+def refusal(*features: str) -> str:
+    """Why a spec with these features is refused; "" if it is not."""
+    spec = spec_with(*features)
     try:
-        parse_spec({name: value for name, value in spec.items() if value is not None})
+        parse_spec(spec)
     except SpecError as error:
         # Names and sizes are those of the table, and no reason where there is another one.
         found = sorted(error.problems, key=lambda each: each.path.rpartition(".")[2] in BASE)
@@ -164,6 +171,6 @@ def _merge(fields: dict[str, Any], more: Mapping[str, Any]) -> None:
         elif value is None and name in fields:
             continue
         elif fields.get(name) not in (None, value):
-            raise _SameFieldError(name)
+            raise SameFieldError(name)
         else:
             fields[name] = copy.deepcopy(value)

@@ -17,6 +17,10 @@ _INDEXES_OF_KEYS: Final = ("energon", "wids")
 def _equal_shards_are_counted(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.equalize is None:
         return
+    if spec.output_bck.is_stream:
+        text = "cannot be combined with standard output, which is one shard of all records"
+        yield SpecProblem("equalize", text, "write to a bucket")
+        return
     uncounted = [target for target in spec.targets if target.asked_count is None]
     if uncounted or spec.keep_shards:
         text = "needs output_shard_count, a number or {multiple_of: 64}"
@@ -54,7 +58,7 @@ EQUAL_RULES: Final[
     tuple[tuple[tuple[str, ...], Callable[[SpecFields], Iterator[SpecProblem]]], ...]
 ] = (
     (
-        ("equalize", "outputs", "keep_shards", "ekm", "ekm_file", *_SIZES),
+        ("equalize", "output_bck", "outputs", "keep_shards", "ekm", "ekm_file", *_SIZES),
         _equal_shards_are_counted,
     ),
     (("equalize", "join", "index", "Config.duplicate_keys"), _keys_may_be_repeated),

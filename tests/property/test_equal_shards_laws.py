@@ -186,3 +186,18 @@ def _hint(count: Any) -> str:
     with pytest.raises(SpecError) as caught:
         parse_spec(spec_of(output_shard_records=None, output_shard_count=count))
     return caught.value.hint
+
+
+@pytest.mark.parametrize("how", ["drop", "repeat"])
+def test_one_stream_has_no_equal_shards(how: str) -> None:
+    """A stream has no number of shards, by which all of its records were left out."""
+    spec = {
+        "input_bck": "in",
+        "output_bck": "-",
+        "output_shard_count": 3,
+        "equalize": how,
+        "algorithm": {"kind": "none"},
+    }
+    with pytest.raises(SpecError) as caught:
+        parse_spec(spec)
+    assert "equalize" in [each.path for each in caught.value.problems]
