@@ -216,11 +216,11 @@ def _begin(directory: Path) -> dict[str, Any]:
 
 
 def _is_of_before(directory: Path, first: _Chunk, encode: Encode | None) -> bool:
-    """Whether the first chunk that is there, if it is, has the samples of this call: else what is
-    staged is of other ones, and would be mixed with them."""
+    """Whether what is staged has the samples of this call, by its first chunk: else it would be
+    mixed with other ones. Without the first chunk, nothing tells of later ones whose they are."""
     there = directory / _chunk_name(0)
     if not there.exists():
-        return True
+        return not any(directory.glob("chunk-*"))
     again = directory / "again.tar"
     process = _started(directory, 0, first, encode, again.name)
     _join(directory, 0, process)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,22 @@ def test_other_samples_for_the_same_place_are_not_mixed_with_those_of_before(
 
     with pytest.raises(ValueError, match="at its end"):
         ingested(tmp_path, failing())
+    ingested(tmp_path, [{"txt": "new"}] * 20)
+    assert set(contents_out(tmp_path).values()) == {b"new"}
+
+
+def test_other_samples_are_not_mixed_with_those_of_a_call_whose_first_chunk_is_not_there(
+    tmp_path: Path,
+) -> None:
+    def dies_behind_the_next_chunk(number: int) -> dict[str, Any]:
+        if not number:
+            while not [*(tmp_path / "scratch").glob("*/chunk-000001.tar")]:
+                os.sched_yield()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"txt": "old"}
+
+    with pytest.raises(TransformError, match="samples 0 to 5 ended with code -9"):
+        ingested(tmp_path, range(12), encode=dies_behind_the_next_chunk)
     ingested(tmp_path, [{"txt": "new"}] * 20)
     assert set(contents_out(tmp_path).values()) == {b"new"}
 
