@@ -24,6 +24,7 @@ import numpy as np
 
 from dsort.errors import InputError, SpecError, SpecProblem
 from dsort.installation import needing
+from dsort.naming.names import shortened
 
 __all__ = ["Decoder", "Sample", "decoder_of"]
 
@@ -71,7 +72,7 @@ def _decoded(by_extension: Mapping[str, Callable[[bytes], Any]], sample: Sample)
         except (ValueError, OSError, RecursionError, SyntaxError, EOFError) as error:
             raise InputError(
                 f"record {sample['__key__']} of {sample['__url__']}: its {name} cannot be decoded: "
-                f"{error}"
+                f"{shortened(str(error))}"
             ) from None
     return sample
 
