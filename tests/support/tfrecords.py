@@ -19,9 +19,10 @@ Features = Mapping[str, tuple[str, Any]]
 
 
 def example_bytes(features: Features) -> bytes:
-    """An Example, serialised by protobuf."""
+    """An Example, serialised by protobuf: the same bytes in each process."""
     datum = {name: (value, kind) for name, (kind, value) in features.items()}
-    data: bytes = TFRecordWriter.serialize_tf_example(datum)
+    example = example_pb2.Example.FromString(TFRecordWriter.serialize_tf_example(datum))
+    data: bytes = example.SerializeToString(deterministic=True)
     return data
 
 
