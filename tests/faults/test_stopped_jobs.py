@@ -58,7 +58,8 @@ def commands_in(text: str) -> list[list[str]]:
 
 
 STOPS = [
-    ("spilled", PointFault("extract:end", 2, "interrupt parent")),
+    # Of the last shard: by then the coordinator has the answers of the first ones.
+    ("spilled", PointFault("extract:end", 4, "interrupt parent")),
     ("shuffle", PointFault("create:end", 2, "terminate parent")),
     ("by range", PointFault("create:end", 3, "interrupt parent")),
     ("renamed", PointFault("create:end", 2, "hang parent")),
