@@ -118,7 +118,7 @@ def _of_manifest(manifest: StoredManifest, bucket: Bucket) -> Iterator[ShardPlac
 
 def _of_bucket(bucket: Bucket) -> Iterator[ShardPlace]:
     if not bucket.exists():
-        raise ObjectNotFoundError(f"there is no bucket {bucket.uri}")
+        raise ObjectNotFoundError(f"there is no bucket {bucket.uri}", hint="is it mistyped?")
     found = [info for info in bucket.list("") if _is_shard(info.name)]
     if not found:
         raise MissingShardError(f"there is no shard in {bucket.uri}")
