@@ -129,9 +129,9 @@ class Ingest(Part):
     )
     unusable: Literal["abort", "drop"] = Field(
         default="abort",
-        description="What can be no member: files without an extension, links to nothing, pipes, "
-        "sockets, devices, with folders files in no class, with metadata files in no row. drop: "
-        "left out, counted and named.",
+        description="What can be no member: without extensions above, files that have none; links "
+        "to nothing, pipes, sockets, devices, with folders files in no class, with metadata files "
+        "in no row. drop: left out, counted and named.",
     )
 
     @property

@@ -40,9 +40,11 @@ def member_of(path: str, ingest: dict[str, Any]) -> tuple[str, str] | str:
     folders = ingest["layout"] == "folders"
     last = ingest.get("dots", "last" if folders else "first") == "last"
     stem, dot, extension = base.rpartition(".") if last else base.partition(".")
-    if not dot or not extension or not stem or (folders and not directories):
-        return "unusable_files"
     wanted = ingest.get("extensions")
+    if not dot or not extension or not stem:
+        return "other_files" if wanted else "unusable_files"
+    if folders and not directories:
+        return "unusable_files"
     if wanted and extension.lower() not in wanted:
         return "other_files"
     where = ingest.get("key", "path")
