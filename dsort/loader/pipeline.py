@@ -2,8 +2,8 @@
 
 The places of a rank are cut into *blocks* of about as many bytes, the first ones smaller, so that
 the first batch is soon there. Blocks are begun in order; a thread that has one waits for none but
-those before it, and for the reader once the block is full. Nothing is begun before somebody wants
-it or something behind it, so that a loader that nobody reads from does nothing.
+those before it, and for the reader once the block is full. No block begins before the loader is
+read, so a loader that is not read does nothing.
 """
 
 from __future__ import annotations

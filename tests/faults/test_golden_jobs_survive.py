@@ -14,7 +14,7 @@ from tests.golden.features import FEATURE_JOBS
 from tests.golden.jobs import JOBS, digest_of
 from tests.golden.test_golden_jobs import DIGESTS
 from tests.support.coordinators import Coordinators
-from tests.support.fault_points import PointFault, arm, struck
+from tests.support.fault_points import IN_WORKERS, PointFault, arm, struck
 from tests.support.surviving import resume_here
 
 DIES: Final = {
@@ -55,8 +55,8 @@ def test_a_pinned_job_that_is_resumed_gives_what_is_pinned(
     job.prepare(root)
     if point == "create:end" and name.endswith(".parquet"):
         point = "rows:end"
-    in_worker = point.partition(":")[0] in ("extract", "index", "order", "cut", "create", "rows")
-    points = arm(tmp_path / "points", PointFault(point, 1, "kill parent" if in_worker else "kill"))
+    action = "kill parent" if point in IN_WORKERS else "kill"
+    points = arm(tmp_path / "points", PointFault(point, 1, action))
     given = ["-f", json.dumps(dict(job.spec)), "--workers", "2", "--progress", "none"]
     ended = begun.run(root, "start", *given, points=points)
     assert (ended.code, struck(points)) == (-9, [point])

@@ -21,8 +21,10 @@ __all__ = ["JOBS", "Digest", "GoldenJob", "digest_of"]
 SHARDS: Final = 3
 RECORDS: Final = 12
 MASKED: Final = frozenset(
-    {"job_id", "created", "dsort", "move", "phase_seconds", "timeline", "mtime_ns", "etag"}
-    | {"readers", "output_uri", "packages"}
+    (
+        *("job_id", "created", "dsort", "phase_seconds", "timeline", "mtime_ns", "etag"),
+        *("move", "readers", "output_uri", "packages"),
+    )
 )
 """Fields of a manifest that differ from run to run, or with the way in which a job runs."""
 _JOB: Final = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")

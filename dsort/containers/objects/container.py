@@ -37,7 +37,6 @@ from dsort.naming.names import readable
 __all__ = ["CBOR", "MSGPACK", "Cbor", "MsgPack", "Objects"]
 
 _COUNTS_MAX: Final = 2**32 - 1
-_CUT_OFF: Final = "an object is cut off"
 _TINY_BYTES: Final = 16
 _TINY_MAX: Final = 100_000
 """So many objects that are shorter on average become members. Each takes 10 µs and 400 bytes of
