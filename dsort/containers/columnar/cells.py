@@ -42,6 +42,8 @@ __all__ = [
 BATCH_BYTES = 8 << 20
 ROW_BYTES_MIN = 16
 """What a row counts at least: of nulls there may be any number in a few bytes."""
+MEMBER_BYTES_MIN = 256
+"""The least size that a row or cell counts as a member, whose header in a tar has 512 bytes."""
 POSITION_DIGITS = 9
 KEY_COLUMN = "__key__"
 """Where conversions keep the keys of records."""
@@ -146,6 +148,11 @@ def _contents(column: Any) -> Iterator[bytes | None]:
         if not (pa.types.is_time64(kind) or pa.types.is_timestamp(kind)):
             raise TypeError(f"{shortened(str(kind))} has nanoseconds")
         column = column.cast(pa.string())
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.uint8()).cast(pa.string())
+    if (pa.types.is_string(column.type) or pa.types.is_binary(kind)) and not column.null_count:
+        yield from bytes_column(column).tolist()
+        return
     for value in column:
         yield _content(value.as_py())
 
@@ -168,13 +175,14 @@ def _json_value(value: object) -> object:
 
 
 def _refuse_larger_rows(shard: str, table: TableShard, decoded_max: float) -> None:
-    """``CorruptShardError`` if the rows take more than ``decoded_max`` bytes. Before cells are made
-    of them, which takes a hundred times as long as to decode them."""
+    """``CorruptShardError`` if the rows take more than ``decoded_max`` bytes as members. Before
+    cells are made of them, which takes a hundred times as long as to decode them."""
     if math.isinf(decoded_max):
         return
     decoded_bytes = 0
     for batch in table.batches(BATCH_BYTES):
-        decoded_bytes += max(batch.nbytes, ROW_BYTES_MIN * batch.num_rows)
+        cells = sum(batch.num_rows - column.null_count for column in batch.columns)
+        decoded_bytes += max(batch.nbytes, MEMBER_BYTES_MIN * max(cells, batch.num_rows))
         refuse_larger(shard, "its rows", decoded_bytes, decoded_max)
 
 
@@ -208,39 +216,38 @@ def cells_of_rows(
 ) -> MemberTable:
     """The cells of the rows of some batches, each with their keys, as a bare table."""
     names: list[bytes] = []
+    contents: list[bytes] = []
     key_bytes: list[int] = []
-    record_of: list[int] = []
-    literals: dict[int, bytes] = {}
+    members_of: list[int] = []
     sizes_of_rows = [np.zeros(0, np.int64)]
-    extensions = [b"." + name.encode() for name in columns if name != KEY_COLUMN]
-    first = 0
+    places = [at for at, name in enumerate(columns) if name != KEY_COLUMN]
+    extensions = [b"." + columns[at].encode() for at in places]
     for batch, keys in batches:
         sizes_of_rows.append(row_bytes(batch))
-        cells_of = [
-            cell_contents(name, batch.column(at))
-            for at, name in enumerate(columns)
-            if name != KEY_COLUMN
-        ]
-        for row, key in enumerate(keys):
-            cells = zip(extensions, map(next, cells_of), strict=True)
-            there = [(key + extension, cell) for extension, cell in cells if cell is not None]
-            for name, content in there or [(key, b"")]:
-                literals[len(names)] = content
-                names.append(name)
-                key_bytes.append(len(key))
-                record_of.append(first + row)
-        first += batch.num_rows
+        cells_of = [cell_contents(columns[at], batch.column(at)) for at in places]
+        for key in keys:
+            before = len(names)
+            for extension, cells in zip(extensions, cells_of, strict=True):
+                content = next(cells)
+                if content is not None:
+                    names.append(key + extension)
+                    contents.append(content)
+            if len(names) == before:
+                names.append(key)
+                contents.append(b"")
+            members_of.append(len(names) - before)
+        key_bytes += map(len, keys)
+    counts = np.array(members_of, np.int64)
     nothing = np.full(len(names), -1, np.int64)
-    sizes = np.fromiter(map(len, literals.values()), np.int64, len(names))
     return MemberTable(
         names=BytesColumn.of(names),
         kind=np.zeros(len(names), np.uint8),
         payload_start=nothing,
-        payload_bytes=sizes,
+        payload_bytes=np.fromiter(map(len, contents), np.int64, len(contents)),
         range_start=nothing,
         range_length=np.zeros(len(names), np.int64),
-        literals=literals,
-        key_bytes=np.array(key_bytes, np.int64),
-        record_of=np.array(record_of, np.int64),
+        literals=dict(enumerate(contents)),
+        key_bytes=np.repeat(np.array(key_bytes, np.int64), counts),
+        record_of=np.repeat(np.arange(len(counts)), counts),
         record_bytes=np.concatenate(sizes_of_rows),
     )
