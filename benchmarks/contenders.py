@@ -131,7 +131,7 @@ def dsort_command(
         if move:
             line += ["--move", move]
         if task.memory_bytes_max:
-            line += ["--memory-max", f"{task.memory_bytes_max // 1024**2}MB"]
+            line += ["--max-memory", f"{task.memory_bytes_max // 1024**2}MB"]
         return line
 
     return command

@@ -48,7 +48,7 @@ class Workload:
     is_table: bool = False
 
 
-_SPILL: Final = ("--move", "spill", "--memory-max", "160MB")
+_SPILL: Final = ("--move", "spill", "--max-memory", "160MB")
 WORKLOADS: Final[Mapping[str, Workload]] = {
     "map-100k": Workload("100k", 512 * MIB, options=("--move", "map")),
     "map-1k": Workload("1k", 128 * MIB, options=("--move", "map")),

@@ -177,7 +177,7 @@ def _dsort(task: StoreTask) -> list[str]:
     line += ["--progress", "none", "--workers", str(task.workers)]
     line += ["--scratch", str(task.scratch)]
     if task.memory_bytes_max:
-        line += ["--memory-max", f"{task.memory_bytes_max // 1024**2}MB"]
+        line += ["--max-memory", f"{task.memory_bytes_max // 1024**2}MB"]
     return line
 
 
@@ -203,7 +203,7 @@ def nodes_contender(count: int, cpus: int) -> StoreContender:
         line = [sys.executable, "-m", "benchmarks.scripts.on_ray_nodes"]
         line += ["--nodes", str(count), "--cpus", str(cpus), "--spec", json.dumps(spec_of(task))]
         line += ["--root", str(task.scratch), "--scratch", str(task.scratch)]
-        return [*line, "--memory-max", str(task.memory_bytes_max)]
+        return [*line, "--max-memory", str(task.memory_bytes_max)]
 
     def details(finished: Finished) -> dict[str, Any]:
         work_seconds = read_report(finished.stdout)["work_seconds"]

@@ -210,7 +210,7 @@ def _on_nodes(count: int) -> Contender:
         cpus = str(max(NODE_COUNTS) // count)
         line = [sys.executable, "-m", "benchmarks.scripts.on_ray_nodes", "--nodes", str(count)]
         line += ["--cpus", cpus, "--spec", json.dumps(spec_of(task)), "--root", str(task.data.root)]
-        return [*line, "--scratch", str(task.scratch), "--memory-max", str(NODE_MEMORY_BYTES_MAX)]
+        return [*line, "--scratch", str(task.scratch), "--max-memory", str(NODE_MEMORY_BYTES_MAX)]
 
     return Contender(f"nodes-{count}", command, dsort_account, is_slow=True, modules=("ray",))
 

@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--spec", required=True)
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--scratch", type=Path, required=True)
-    parser.add_argument("--memory-max", type=int, required=True)
+    parser.add_argument("--max-memory", type=int, required=True)
     arguments = parser.parse_args()
     cluster = Cluster()
     for _ in range(arguments.nodes):

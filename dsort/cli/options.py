@@ -120,7 +120,7 @@ Scratch = Annotated[
 MemoryMax = Annotated[
     str | None,
     typer.Option(
-        "--memory-max",
+        "--max-memory",
         metavar="SIZE",
         help="Memory for the whole job on a node, as in 8GB.  [default: all that is available]",
         show_default=False,
@@ -129,7 +129,7 @@ MemoryMax = Annotated[
 BandwidthMax = Annotated[
     str | None,
     typer.Option(
-        "--bandwidth-max",
+        "--max-bandwidth",
         metavar="SIZE",
         help="Bytes a second to and from object stores, for the whole job, as in 500MB.",
         show_default=False,
@@ -280,7 +280,7 @@ MaxExpansion = Annotated[
 VerifyMemoryMax = Annotated[
     str | None,
     typer.Option(
-        "--memory-max",
+        "--max-memory",
         metavar="SIZE",
         help="A zstd frame may refer back over a quarter of it, up to 128 MiB, as with "
         "`zstd --long=27`.  [default: 256MB]",

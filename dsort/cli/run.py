@@ -97,8 +97,8 @@ def run_options(given: RunArguments, *, root: Path | None, overwrite: bool) -> R
     problems: list[SpecProblem] = []
     sizes: list[int | None] = []
     for option, text in (
-        ("--memory-max", given.memory_max),
-        ("--bandwidth-max", given.bandwidth_max),
+        ("--max-memory", given.memory_max),
+        ("--max-bandwidth", given.bandwidth_max),
     ):
         try:
             sizes.append(None if text is None else size_bytes(text, option, least=1))

@@ -46,7 +46,7 @@ def verify(
         )
     settings = user_settings()
     memory_max_bytes = (
-        None if memory_max is None else options.size_bytes(memory_max, "--memory-max", least=1)
+        None if memory_max is None else options.size_bytes(memory_max, "--max-memory", least=1)
     )
     run = RunOptions(
         root=data_root(root, settings),

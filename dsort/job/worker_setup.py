@@ -128,11 +128,11 @@ def movement_for(job: Job) -> Movement:
         return replace(chosen, values_stay=values_stay, partitions=partitions, hops=hops)
     except TooLittleMemoryError as problem:
         hint = (
-            "no way to move records takes less: give the job more (--memory-max, ulimit -v), or "
+            "no way to move records takes less: give the job more (--max-memory, ulimit -v), or "
             "make room"
         )
         if table.records:
-            hint = f"{table.why}; or give the job more memory (--memory-max)"
+            hint = f"{table.why}; or give the job more memory (--max-memory)"
         raise SpecError([SpecProblem("max_mem_usage", str(problem), hint)]) from None
     except NotMappableError as problem:
         raise SpecError([SpecProblem("", str(problem), "use --move spill")]) from None

@@ -193,7 +193,7 @@ def answer(worker: Worker, task: Task) -> tuple[TaskDone | None, DsortError | No
         return None, error
     except MemoryError:
         return None, StorageFullError(
-            "a worker ran out of memory", hint="give --memory-max, or fewer --workers"
+            "a worker ran out of memory", hint="give --max-memory, or fewer --workers"
         )
     except Exception as error:  # noqa: BLE001 - a bug: it goes to the coordinator whole
         if isinstance(error, RuntimeError) and is_no_thread(error):

@@ -325,7 +325,7 @@ class LocalRuntime:
             raise WorkerLostError(
                 f"{self._lost} workers were lost, the last one while {doing}; it died of "
                 f"{_cause(host)}",
-                hint="look at the memory that workers have: --memory-max, --workers",
+                hint="look at the memory that workers have: --max-memory, --workers",
             )
         self._hosts[at] = self._launch()
         self._greet(at, self._hosts[at])

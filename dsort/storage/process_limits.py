@@ -63,7 +63,7 @@ def explain_limits() -> Iterator[None]:
     except MemoryError:
         raise StorageFullError(
             "dsort ran out of memory: it may have no more of it",
-            hint="raise the limit (ulimit -v), or give --memory-max and fewer --workers",
+            hint="raise the limit (ulimit -v), or give --max-memory and fewer --workers",
         ) from None
     except RuntimeError as error:
         if not is_no_thread(error):

@@ -64,7 +64,7 @@ def shell(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) ->
 def test_verbs_options_and_values_are_completed(shell: Shell) -> None:
     assert shell.bash("dsort st") == ["start", "stop"]
     assert shell.bash("dsort schedule r") == ["resume", "run", "rm"]
-    assert shell.bash("dsort start --me") == ["--memory-max"]
+    assert shell.bash("dsort start --me") == ["--max-memory"]
     assert shell.bash("dsort start --move ") == list(get_args(MoveChoice))
     assert shell.bash("dsort start --progress j") == ["json"]
 
@@ -101,7 +101,7 @@ sys.exit(f"loaded: {{loaded}}" if loaded else 0)
         [sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert "--memory-max" in done.stdout
+    assert "--max-memory" in done.stdout
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

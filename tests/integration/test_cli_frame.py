@@ -140,7 +140,7 @@ def test_exit_codes_are_those_of_the_error_tree(cli: CommandLine) -> None:
         (["ls", "images", "--prefx", "a"], ["--prefx", "--prefix"]),
         (["start", "-f", "{}", "--workers", "0"], ["--workers", "1"]),
         (["start", "-f", "{}", "--move", "teleport"], ["--move", "'teleport'", "'spill'"]),
-        (["start", "-f", "{}", "--memory-max", "8 gallons"], ["--memory-max", "8 gallons"]),
+        (["start", "-f", "{}", "--max-memory", "8 gallons"], ["--max-memory", "8 gallons"]),
         (["gen-shards", "b/x.tar", "--tform", "cpio"], ["--tform", "'cpio'", "'ustar'"]),
         (["start", "-f", "no-such.json"], ["no-such.json", "hint:"]),
     ],

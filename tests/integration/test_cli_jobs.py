@@ -240,7 +240,7 @@ def test_options_reach_the_library(
     calls = answering(monkeypatch, "run", REPORT)
     ended = cli(
         "start", "-f", json.dumps(SPEC), "--root", "data", "--scratch", tmp_path,
-        "--memory-max", "1.5GB", "--move", "spill", "--workers", 3, "--ray-address", "auto",
+        "--max-memory", "1.5GB", "--move", "spill", "--workers", 3, "--ray-address", "auto",
         "--overwrite", "--ray-resources", '{"slot": 2}', "--ray-labels", '{"zone": "a"}',
     )  # fmt: skip
     assert ended.code == 0

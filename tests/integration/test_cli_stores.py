@@ -41,7 +41,7 @@ def test_a_job_from_bucket_to_bucket_is_seen_by_every_verb(
     assert len(json.loads(inspected.out)["records"]) == 3
     target = f"s3://{s3.new_bucket_name()}/out"
     started = cli("start", f"{images}/train", target, "-f", json.dumps(SPEC), "--json",
-                  "--workers", 1, "--bandwidth-max", "1GB", "--progress", "none")  # fmt: skip
+                  "--workers", 1, "--max-bandwidth", "1GB", "--progress", "none")  # fmt: skip
     assert (started.code, started.err) == (0, "")
     job_id = json.loads(started.out)["job_id"]
     for way in (target, f"{target}/.dsort/{job_id}", f"{target}/.dsort/{job_id}/manifest.json"):
@@ -81,8 +81,8 @@ def test_a_spec_may_say_itself_where_its_bucket_is(
         (["inspect", "s3://images"], "s3://images names no object", "s3://images/NAME"),
         (["gen-shards", "s3://a-{0..9}.tar"], "names no bucket", "s3://images/train/"),
         (["show", "gs:images", "--bucket", "gs:images"], "is no bucket name", "gs://images"),
-        (["start", "-f", "{}", "--bandwidth-max", "fast"], "--bandwidth-max: 'fast'", ""),
-        (["start", "-f", "{}", "--memory-max", "0"], "--memory-max: must be more than 0", ""),
+        (["start", "-f", "{}", "--max-bandwidth", "fast"], "--max-bandwidth: 'fast'", ""),
+        (["start", "-f", "{}", "--max-memory", "0"], "--max-memory: must be more than 0", ""),
     ],
 )
 def test_mistakes_are_the_users_and_have_a_hint(
@@ -120,8 +120,8 @@ def test_options_come_before_variables_and_these_before_files(
     assert (usual.runtime, usual.ray_address) == ("local", None)
     assert usual.bandwidth_max_bytes_per_s == 1 << 20
     assert usual.settings.of_store("s3").region == "far"
-    given = options("--root", "here", "--workers", "2", "--memory-max", "2GB", "--scratch", "/near",
-                    "--bandwidth-max", "3MB", "--ray")  # fmt: skip
+    given = options("--root", "here", "--workers", "2", "--max-memory", "2GB", "--scratch", "/near",
+                    "--max-bandwidth", "3MB", "--ray")  # fmt: skip
     assert (given.root, given.scratch) == (Path("here"), Path("/near"))
     assert (given.memory_max_bytes, given.workers) == (2 << 30, 2)
     assert (given.runtime, given.ray_address) == ("ray", "10.0.0.1:6379")

@@ -157,7 +157,7 @@ def test_resume_hands_the_job_to_the_library(
 ) -> None:
     leave_job(out, ago_s=7200)
     calls = answering(monkeypatch, "resume", REPORT)
-    ended = cli("resume", JOB[:12], "--workers", 3, "--memory-max", "1GB", "--progress", "none")
+    ended = cli("resume", JOB[:12], "--workers", 3, "--max-memory", "1GB", "--progress", "none")
     assert ended.code == 0, ended.err
     assert f"{JOB} finished" in ended.out
     ((job_id, bucket), named) = calls[0]

@@ -378,7 +378,7 @@ def test_frames_that_refer_back_far_are_read_with_memory_for_that(
     assert [each.kind for each in problems[:1]] == ["corrupt_shard"]
     assert "memory_max_bytes" in problems[0].text
     assert cli("verify", str(path)).code != 0
-    assert cli("verify", str(path), "--memory-max", "512MB").code == 0
+    assert cli("verify", str(path), "--max-memory", "512MB").code == 0
     (shard,) = (tmp_path / "in").iterdir()
     read = dsort.read_shards(shard, options=enough, max_expansion=100_000)
     assert [each.key for each in read] == ["a", "b", "c"]

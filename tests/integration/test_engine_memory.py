@@ -136,7 +136,7 @@ def test_less_than_that_in_fact_is_refused_and_no_other_movement_is_advised(
     write_shards(tmp_path / "in", {"a.tar": shard_of("1", "2")})
     with pytest.raises(SpecError, match="50 MiB of memory are too little") as caught:
         run_local(tmp_path, spec_of(), move=move, memory_max_bytes=50 << 20)
-    assert "--memory-max" in caught.value.hint
+    assert "--max-memory" in caught.value.hint
     assert "--move" not in caught.value.hint
 
 

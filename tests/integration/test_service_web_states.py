@@ -292,8 +292,8 @@ def test_the_log_is_near_the_top_and_open_where_a_job_failed(place: Gallery, pag
         ("`dsort show a-1` tells who runs it", "the page of job a-1 tells who runs it"),
         ("`dsort show` (GET /v1/jobs) lists those", "the list of jobs lists those"),
         (
-            "give it more with --memory-max",
-            "give it more with --memory-max (an option of `dsort serve`: its operator sets it)",
+            "give it more with --max-memory",
+            "give it more with --max-memory (an option of `dsort serve`: its operator sets it)",
         ),
         (
             "its operator can allow it: dsort serve --x",

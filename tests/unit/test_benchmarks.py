@@ -243,7 +243,7 @@ def test_dsort_is_given_the_same_job_as_the_others(tmp_path: Path) -> None:
     assert line[1:5] == ["-m", "dsort", "start", "-f"]
     rest = " ".join(line[6:])
     assert rest == (
-        f"--root {data.root} --json --progress none --workers 2 --move spill --memory-max 512MB"
+        f"--root {data.root} --json --progress none --workers 2 --move spill --max-memory 512MB"
     )
     spec = json.loads(Path(line[5]).read_text())
     assert spec["input_format"] == {"template": "shard-{00000..00001}"}

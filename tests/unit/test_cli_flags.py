@@ -17,14 +17,14 @@ from tests.support.datasets import small_dataset, write_shards
 SPEC = "{input_bck: in, output_bck: out, output_format: o-%d, output_shard_records: 5}"
 
 GIVEN = [
-    (("start", "-f", SPEC, "--memory-max", "1KB"), "--memory-max: "),
-    (("start", "-f", SPEC, "--memory-max", "much"), "--memory-max: "),
+    (("start", "-f", SPEC, "--max-memory", "1KB"), "--max-memory: "),
+    (("start", "-f", SPEC, "--max-memory", "much"), "--max-memory: "),
     (("start", "in/../x", "-f", SPEC), "SRC: "),
     (("start", "in", "a/../b", "-f", SPEC), "DST: "),
     (("convert", "in", "out", "--to", "foo"), "--to: "),
     (("convert", "in", "out", "--to", "zip", "--names", "a/../b-%d"), "--names: "),
     (("convert", "in", "out", "--to", "zip", "--shard-size", "big"), "--shard-size: "),
-    (("convert", "in", "out", "--to", "zip", "--memory-max", "1KB"), "--memory-max: "),
+    (("convert", "in", "out", "--to", "zip", "--max-memory", "1KB"), "--max-memory: "),
     (("ingest", "in", "out", "--shard-size", "big"), "--shard-size: "),
     (("ingest", "in", "out", "--key-pattern", "("), "--key-pattern: "),
     (("transform", "in", "out", "--use", "nothing"), "--use: "),

@@ -75,7 +75,7 @@ def test_the_replica_keeps_its_name(serve: Serve, tmp_path: Path) -> None:
         (["--max-job-time", "6h"], "job_time_max_s", 21_600.0),
         (["--requests-per-minute", "7"], "requests_per_minute_max", 7),
         (["--workers", "2"], "run.workers", 2),
-        (["--memory-max", "1GiB"], "run.memory_max_bytes", 1 << 30),
+        (["--max-memory", "1GiB"], "run.memory_max_bytes", 1 << 30),
         (["--move", "spill"], "run.move", "spill"),
         (["--ray"], "run.runtime", "ray"),
         (["--ray-address", "h:6379"], "run.ray_address", "h:6379"),

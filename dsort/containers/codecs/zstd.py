@@ -164,7 +164,7 @@ class _FrameDecoder:
             base = 1 << (10 + (self._data[5] >> 3))
             window = base + (base >> 3) * (self._data[5] & 7)
         if window > self._window_bytes_max:
-            more = "give more by --memory-max or memory_max_bytes, or "
+            more = "give more by --max-memory or memory_max_bytes, or "
             raise _FrameError(
                 f"it refers back over {format_bytes(window)}, and there are "
                 f"{format_bytes(self._window_bytes_max)} of memory for that "

@@ -56,7 +56,7 @@ def cause(died: Exception) -> tuple[str, str]:
     """What a worker died of, and what would help."""
     text, kind = str(died), type(died).__name__
     if kind == "OutOfMemoryError" or "running low on memory" in text:
-        return "its node ran out of memory", "give less with --memory-max, or fewer --workers"
+        return "its node ran out of memory", "give less with --max-memory, or fewer --workers"
     if kind == "ActorUnavailableError" or "its node has died" in text:
         return "its node was lost", "look at the node, and at the network"
     detail = text.rpartition("Worker exit detail: ")[2].partition(" Some common causes")[0]

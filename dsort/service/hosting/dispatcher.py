@@ -58,7 +58,7 @@ __all__ = [
 DEATHS_MAX = 3
 HOSTED_KEPT = 10_000
 OUT_OF_MEMORY_HINT = (
-    "give it more memory (--memory-max, fewer jobs at once) or smaller work (max_mem_usage, "
+    "give it more memory (--max-memory, fewer jobs at once) or smaller work (max_mem_usage, "
     "fewer --workers), then resume it: what it had done is kept"
 )
 DIED_HINT = "`dsort log` shows its end; once the reason is gone, resume it: what was done is kept"

@@ -190,7 +190,7 @@ def _ending(job_id: str, error: Exception | None, result: dict[str, Any] | None)
         log.error("%s", "".join(traceback.format_exception(error)).rstrip())
     if isinstance(error, MemoryError):
         error = StorageFullError(
-            "the job ran out of memory", hint="give it more with --memory-max, or fewer --workers"
+            "the job ran out of memory", hint="give it more with --max-memory, or fewer --workers"
         )
     if not isinstance(error, DsortError):
         error = InvariantError(
