@@ -101,8 +101,8 @@ class Journal:
 def read_journal(bucket: Bucket, job_id: str) -> JournalState:
     """What the journal of a job tells.
 
-    ``NoJournalError``: there is none. ``JobConflictError``: it has the format of an older dsort, or
-    of a newer one. ``StorageError``: it is damaged.
+    ``NoJournalError``: there is none. ``JobConflictError``: it has another format.
+    ``StorageError``: it is damaged.
     """
     state = JournalState()
     segments = _segments(bucket, job_id)

@@ -1,6 +1,6 @@
 """The journal of a job: what happened, as events, how they are stored, and what is known from them.
 
-Events are stored in *segments*, JSON objects ``{"journal": 2, "events": [...]}``. Neighbours of one
+Events are stored in *segments*, JSON objects ``{"journal": 3, "events": [...]}``. Neighbours of one
 kind are one entry, ``{"kind": ..., "count": n, <field>: column, ...}``. A column is a list of n
 values, ``{"all": value}`` where they are all the same, or ``{"of": values, "at": positions}`` where
 few of them differ: 100,000 shards' facts are a few megabytes and take some tenths of a second.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 
@@ -40,8 +40,8 @@ __all__ = [
     "parse_inputs",
 ]
 
-JOURNAL_VERSION = 2
-"""1: events of other names and fields, of releases before this one. Such a job is not resumed."""
+JOURNAL_VERSION = 3
+"""Raised with each change of what a job keeps; a job of another version is not resumed."""
 PARTITIONS_MAX = 1 << 24
 EVENTS_MAX = 1_000_000
 """In one segment."""
@@ -109,7 +109,7 @@ class Planned:
 @dataclass(frozen=True, slots=True)
 class ShardCreated:
     """An output shard is staged, whole. ``receipt``: what publishing it needs; ``md5``: "" unless
-    asked for; ``file_bytes``: how long it is, -1 where older versions did not say."""
+    asked for; ``file_bytes``: how long it is, -1 while that is not known."""
 
     ordinal: int
     xxh3: str
@@ -254,16 +254,13 @@ def encode_segment(events: Iterable[JournalEvent]) -> bytes:
 def decode_segment(data: bytes) -> list[JournalEvent]:
     """The events of a segment.
 
-    ``JobConflictError`` if a newer dsort wrote it, or an older one in another format;
-    ``StorageError`` if it is no segment.
+    ``JobConflictError`` if it has another format; ``StorageError`` if it is no segment.
     """
     try:
         content = json.loads(data)
         version = content["journal"]
-        if not isinstance(version, int) or version > JOURNAL_VERSION:
-            raise _newer(f"its format is {version}, this dsort knows {JOURNAL_VERSION}")
-        if version < JOURNAL_VERSION:
-            raise _older(version)
+        if version != JOURNAL_VERSION:
+            raise _other_format(version)
         events: list[JournalEvent] = []
         for entry in content["events"]:
             if counted(entry["count"], EVENTS_MAX) + len(events) > EVENTS_MAX:
@@ -283,17 +280,9 @@ def _damaged(reason: str) -> StorageError:
     )
 
 
-def _newer(what: str) -> JobConflictError:
+def _other_format(version: object) -> JobConflictError:
     return JobConflictError(
-        f"the job's journal was written by a newer dsort: {what}",
-        hint="resume the job with the version of dsort that began it, or a newer one",
-    )
-
-
-def _older(version: int) -> JobConflictError:
-    return JobConflictError(
-        f"the job's journal was written by an older dsort: its format is {version}, this dsort "
-        f"reads {JOURNAL_VERSION}",
+        f"the job's journal has the format {str(version)[:20]}, this dsort reads {JOURNAL_VERSION}",
         hint="resume the job with the version of dsort that began it, or start it again: "
         "`dsort gc` removes what is left of it",
     )
@@ -310,16 +299,13 @@ def _events(entry: Mapping[str, Any]) -> list[JournalEvent]:
     name, count = entry["kind"], entry["count"]
     kind = _KINDS.get(name)
     if kind is None:
-        raise _newer(f"it tells of {name}")
+        raise ValueError(f"there are no events {name}")
     known = [each.name for each in fields(kind)]
     if unknown := entry.keys() - {"kind", "count", *known}:
-        raise _newer(f"{name} has {', '.join(sorted(unknown))}")
+        raise ValueError(f"{name} has {', '.join(sorted(unknown))}")
     types = get_type_hints(kind)
-    defaults = {each.name: each.default for each in fields(kind) if each.default is not MISSING}
     columns = [
-        [defaults[field_name]] * count  # of a version that did not know it
-        if field_name in defaults and field_name not in entry
-        else _read_column(entry[field_name], count, field_name, types[field_name])
+        _read_column(entry[field_name], count, field_name, types[field_name])
         for field_name in known
     ]
     rows = zip(*columns, strict=True) if columns else [()] * count
@@ -415,12 +401,9 @@ def _read_table(row: type[InputRow] | type[PlannedRow], value: Any) -> tuple[Any
     count = counted(value["rows"], ROWS_MAX)
     if not count:
         return ()
-    known = row._fields
-    if len(value["columns"]) > len(known):
-        raise _newer(f"{row.__name__} has {len(value['columns'])} columns")
     types = get_type_hints(row)
     columns = [
         _read_column(column, count, name, types[name])
-        for name, column in zip(known, value["columns"], strict=False)
+        for name, column in zip(row._fields, value["columns"], strict=True)
     ]
     return tuple(map(row._make, zip(*columns, strict=True)))

@@ -118,16 +118,16 @@ def resolved_before(job: Job) -> dict[str, Any]:
     with _refuse_damage_in(what):
         if not isinstance(found["keymap"], str):
             raise TypeError("keymap is no text")
-        if not isinstance(found.get("steps", ""), str):
+        if not isinstance(found["steps"], str):
             raise TypeError("steps is no text")
-        move = found.get("move", "auto")  # older versions did not keep it
+        move = found["move"]
         if move not in MOVES:
             raise ValueError(f"move is {move!r}")
         return {
             "tally": tally_rows(parse_tally(found["tally"])),
             "keymap": found["keymap"],
-            "steps": found.get("steps", ""),  # older versions had none
-            "named": parse_names(found.get("named", {})),  # older versions kept none
+            "steps": found["steps"],
+            "named": parse_names(found["named"]),
             "move": move,
         }
 
@@ -252,13 +252,13 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
         job.input_records = {
             int(shard): counted(count, INTEGER_MAX) for shard, count in facts["records"].items()
         }
-        if facts.get("reactions_file"):  # its name is the job's, whatever is said there
+        if facts["reactions_file"]:  # its name is the job's, whatever is said there
             job.reactions_file = reactions_name(job.job_id)
-        if facts.get("rejects_file"):
+        if facts["rejects_file"]:
             job.rejects_file = rejects_name(job.job_id)
-        if flow := facts.get("flow"):  # older versions did not count
+        if flow := facts["flow"]:
             job.flow = RecordFlow(*(_counts(flow[name]) for name in ("read", "dropped", "added")))
-        if mixing := facts.get("mixing"):  # older versions did not count
+        if mixing := facts["mixing"]:
             job.mixing = mixing_of(mixing, order=job.order)
     return plan
 

@@ -193,7 +193,5 @@ def _shards(name: str, data: bytes) -> Iterator[CreatedShard]:
         match row:
             case [int(ordinal), str(checksum), str(receipt), str(md5), int(size)] if ordinal >= 0:
                 yield CreatedShard(ordinal, checksum, receipt, md5, size)
-            case [int(ordinal), str(checksum), str(receipt), str(md5)] if ordinal >= 0:
-                yield CreatedShard(ordinal, checksum, receipt, md5)  # of an older version
             case _:
                 raise StorageError(f"line {number} of {name} in scratch tells of no output shard")

@@ -132,24 +132,18 @@ def test_show_tells_of_a_job_that_cannot_be_resumed(cli: CommandLine, out: Local
     assert "cannot be resumed" in shown.out
 
 
-def test_a_job_of_an_older_dsort_is_not_resumed(cli: CommandLine, out: LocalBucket) -> None:
+def test_a_job_of_another_journal_format_is_not_resumed(cli: CommandLine, out: LocalBucket) -> None:
     leave_job(out, ago_s=7200)
     name = segment_name(JOB, 1, 0)
     segment = json.loads(out.read(name))
-    # As version 1 had it: other names of fields, and a stage in each shard that was extracted.
-    moved = {"way": ["map"], "buckets": [4], "workers": [2], "buffer_bytes": [1 << 20],
-             "memory_bytes": [1 << 30], "scratch_bytes": [0], "reason": ["it fits"]}  # fmt: skip
-    first = [
-        each for each in segment["events"] if each["kind"] in ("JobAccepted", "InputsResolved")
-    ]
-    first.append({"kind": "MovementChosen", "count": 1, **moved})
-    out.write(name, json.dumps({"journal": 1, "events": first}).encode())
+    version = segment["journal"] - 1
+    out.write(name, json.dumps({**segment, "journal": version}).encode())
     refused = cli("resume", JOB)
     assert refused.code == JobConflictError.exit_code
-    assert "written by an older dsort: its format is 1, this dsort reads 2" in refused.err
+    assert f"has the format {version}, this dsort reads {version + 1}" in refused.err
     assert "with the version of dsort that began it, or start it again" in refused.err
-    assert "older dsort" in cli("show", JOB).out
-    assert json.loads(out.read(name))["journal"] == 1
+    assert f"has the format {version}" in cli("show", JOB).out
+    assert json.loads(out.read(name))["journal"] == version
 
 
 def test_resume_hands_the_job_to_the_library(
