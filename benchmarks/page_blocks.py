@@ -90,8 +90,8 @@ def _summary(results: Results) -> str | None:
     """How fast beside ``cp``, in one sentence."""
     words = []
     for suites, name, place in (
-        (("warm",), "dsort-map", "where the data fits in memory"),
-        (("limited", "limited-tenth"), "dsort", "where it does not"),
+        (("warm",), "dsort-map", "of the same tars where the data fits in memory"),
+        (("limited", "limited-tenth"), "dsort", "where the data does not fit"),
     ):
         ratios = [
             row["cp_ratio"]
@@ -101,9 +101,9 @@ def _summary(results: Results) -> str | None:
         ]
         if not ratios:
             return None
-        words.append(f"at {min(ratios):.2g} to {max(ratios):.2g} times the speed {place}")
+        words.append(f"at {min(ratios):.2g} to {max(ratios):.2g} times the speed of `cp` {place}")
     memory, disk = words
-    return f"Beside `cp` of the same tars, the movement that dsort chooses runs {memory},\n{disk}."
+    return f"With the data movement that dsort chooses, a job runs {memory},\nand {disk}."
 
 
 def _rates(results: Results) -> str | None:

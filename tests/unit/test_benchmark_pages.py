@@ -134,8 +134,11 @@ def test_a_block_has_the_figures_of_the_results(tmp_path: Path) -> None:
         for name in ("summary", "rates", "costs", "stores")
     )
     found = updated(text, results)
-    assert "at 0.8 to 0.8 times the speed where the data fits in memory" in found
-    assert "at 0.25 to 0.5 times the speed where it does not." in found
+    assert (
+        "at 0.8 to 0.8 times the speed of `cp` of the same tars where the data fits in memory"
+        in found
+    )
+    assert "and at 0.25 to 0.5 times the speed of `cp` where the data does not fit." in found
     assert "| **dsort** (`map`), in memory | 800 (0.80 ×) |" in found
     assert "| `cp`, in a third | 500 |" in found
     assert "| **dsort** (`spill`), in a third | failed |" in found
