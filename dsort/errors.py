@@ -26,7 +26,7 @@
     │   └── TransientStorageError             a request failed that may well succeed if tried again
     ├── WorkerLostError             5    500  a worker died several times
     │   └── ScratchLostError                  with a node, and the scratch on it (the job mends it)
-    ├── JobConflictError            2    409  another coordinator has the job, or none has
+    ├── JobConflictError            2    409  another coordinator runs the job, or none
     ├── JobStoppedError       130/143    409  stopped by the user
     ├── ServiceError                6    502  the service cannot be reached, or refuses
     │   ├── NotFoundError                404  no such job, schedule or token that you may see
@@ -308,7 +308,8 @@ class ScratchLostError(WorkerLostError):
 
 
 class JobConflictError(DsortError):
-    """The job's state does not allow what was asked: another coordinator has it, or none has."""
+    """The state of the job does not allow the command: another coordinator runs the job, or no
+    coordinator does."""
 
     exit_code = 2
     http_status = 409
@@ -326,7 +327,7 @@ class JobStoppedError(DsortError):
 
 
 class ServiceError(DsortError):
-    """The service cannot be reached, or refuses what it was asked."""
+    """The service cannot be reached, or refuses the request."""
 
     exit_code = 6
     http_status = 502

@@ -40,15 +40,15 @@ _NewShards = Annotated[
     list[str],
     typer.Argument(
         metavar="SRC",
-        help="The bucket with new shards. Where RESULT was joined of several inputs: "
-        "NAME=BUCKET for each.",
+        help="The bucket with new shards. If RESULT was joined from several inputs: "
+        "NAME=BUCKET for each input.",
         show_default=False,
     ),
 ]
 _Template = Annotated[
     str | None,
     typer.Option(
-        "--template", metavar="TEMPLATE", help="Which shards of SRC go in.  [default: all]"
+        "--template", metavar="TEMPLATE", help="The shards of SRC to add.  [default: all]"
     ),
 ]
 _Names = Annotated[
@@ -56,7 +56,7 @@ _Names = Annotated[
     typer.Option(
         "--names",
         metavar="TEMPLATE",
-        help="The names of the new shards.  [default: as in RESULT, numbered on]",
+        help="The names of the new shards.  [default: as in RESULT, with the next numbers]",
     ),
 ]
 _DuplicateKeys = Annotated[
@@ -64,9 +64,9 @@ _DuplicateKeys = Annotated[
     typer.Option(
         "--duplicate-keys",
         metavar="POLICY",
-        help="Policy for new records with a key that RESULT or another new record has: "
-        "abort, drop, warn or ignore. With ignore the shards of RESULT are not read.  "
-        "[default: as in its spec]",
+        help="The policy for new records with a key that RESULT or another new record "
+        "has: abort, drop, warn or ignore. With ignore, the shards of RESULT are not read.  "
+        "[default: as in the spec of RESULT]",
         show_default=False,
     ),
 ]
@@ -74,8 +74,8 @@ _RunCode = Annotated[
     bool,
     typer.Option(
         "--run-code",
-        help="Run the code that steps of the result's spec name. It comes from the bucket: "
-        "only for a result that is yours.",
+        help="Run the code that is named in the steps of the result's spec. The spec "
+        "comes from the bucket: use --run-code only for a result of your own.",
     ),
 ]
 
@@ -103,9 +103,10 @@ def append(
 ) -> None:
     """Add the records of new shards to a result, in the order, sizes and steps of its spec.
 
-    The shards that are there stay. Their keys are read and compared with the new ones, as
-    duplicate_keys of the spec says. One manifest, written last, lists all. At a service RESULT is
-    the id of a job, and the token is that of an admin.
+    The shards of the result stay. The keys in these shards are read and compared with the keys of
+    the new records, as duplicate_keys of the spec says. A new manifest, written last, lists the old
+    and the new shards. At a service, RESULT is the id of a job, and the token must be the token of
+    an admin.
 
     \b
     Examples:

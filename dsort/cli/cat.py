@@ -38,7 +38,7 @@ def cat(
     ] = None,
     index: Annotated[
         int | None,
-        typer.Option("--index", metavar="N", help="The N-th record, from 0 on.", min=0),
+        typer.Option("--index", metavar="N", help="The number of a record, from 0 on.", min=0),
     ] = None,
     written_as: Annotated[
         Literal["raw", "tar"],
@@ -49,7 +49,9 @@ def cat(
     ] = "raw",
     to: Annotated[
         str,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to write; -: standard output."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The file to write; -: standard output."
+        ),
     ] = "-",
     max_expansion: options.MaxExpansion = 200,
     root: options.Root = None,

@@ -22,13 +22,16 @@ def convert(
     dst: Annotated[str, typer.Argument(metavar="DST", help="The bucket to write.")],
     to: Annotated[
         str,
-        typer.Option("--to", metavar="EXT", help="The container to write: tar, tfrecord, parquet."),
+        typer.Option(
+            "--to", metavar="EXT", help="The container to write, as in tar, tfrecord or parquet."
+        ),
     ],
     source: From = None,
     key_field: Annotated[
         str,
         typer.Option(
-            metavar="FIELD", help="The field that holds the keys of records: key_field of a spec."
+            metavar="FIELD",
+            help="The field that holds the keys of records, as key_field of a spec.",
         ),
     ] = "",
     *,
@@ -37,7 +40,7 @@ def convert(
 ) -> None:
     """Write the shards of a bucket as shards of another container, in the same order.
 
-    Without --shard-size, --shard-records and --shards, there are as many shards as in SRC.
+    Without --shard-size, --shard-records and --shards, DST gets as many shards as SRC has.
 
     \b
     Examples:

@@ -26,22 +26,26 @@ OlderThan = Annotated[
     typer.Option(
         "--older-than",
         metavar="DURATION",
-        help="Only files that were last written so long ago: 12h, 7d.  [default: 24h; with --job: "
-        "0s]",
+        help="List only files whose last write is at least DURATION ago, as in 12h or "
+        "7d.  [default: 24h; with --job: 0s]",
         show_default=False,
     ),
 ]
 OnlyJob = Annotated[
     str | None,
-    typer.Option("--job", metavar="JOB", help="Only what this job left: its whole id."),
+    typer.Option(
+        "--job",
+        metavar="JOB",
+        help="List only the files that this job left. JOB is the whole job id.",
+    ),
 ]
 ScratchOfJobs = Annotated[
     Path | None,
     typer.Option(
         "--scratch",
         metavar="DIR",
-        help="Where jobs had their scratch on this machine.  [default: the temporary directory, "
-        "and a service's own]",
+        help="The directory where jobs had their scratch on this machine.  [default: the "
+        "temporary directory, and the scratch directory of a service]",
         show_default=False,
     ),
 ]
@@ -59,7 +63,8 @@ def gc(
     all_uploads: Annotated[
         bool,
         typer.Option(
-            "--all-uploads", help="With --remove: unfinished uploads that are not dsort's, too."
+            "--all-uploads",
+            help="With --remove: also remove unfinished uploads that dsort did not begin.",
         ),
     ] = False,
     scratch: ScratchOfJobs = None,
@@ -69,9 +74,9 @@ def gc(
     service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
-    """List the files that interrupted jobs left in a bucket and in scratch on this machine; with
-    --remove, remove them. Files of a running job are never removed. A service lists the files, and
-    removes none.
+    """List the files that interrupted jobs left in a bucket and in scratch on this machine. With
+    --remove, remove the files that are listed. Files of a running job are never removed. A service
+    lists the files, and removes no file.
 
     \b
     Examples:

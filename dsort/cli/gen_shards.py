@@ -23,23 +23,23 @@ Target = Annotated[
     str,
     typer.Argument(
         metavar="BUCKET/TEMPLATE.EXT",
-        help="Where and under which names, as in 'images/samples-{00..18}.tar'.",
+        help="The bucket and the names of the shards, as in 'images/samples-{00..18}.tar'.",
         show_default=False,
     ),
 ]
 Records = Annotated[
-    int, typer.Option("--fcount", metavar="N", min=0, help="Records in each shard.")
+    int, typer.Option("--fcount", metavar="N", min=0, help="The number of records in each shard.")
 ]
 MemberSize = Annotated[
-    str, typer.Option("--fsize", metavar="SIZE", help="Size of each member, as in 100KB.")
+    str, typer.Option("--fsize", metavar="SIZE", help="The size of each member, as in 100KB.")
 ]
 Extensions = Annotated[
     str | None,
     typer.Option(
         "--fext",
         metavar="EXT,..",
-        help="Extensions, as in jpg,cls; each record has one member for each of them.  "
-        "[default: test; for lines json or txt]",
+        help="The extensions of the members, as in jpg,cls. Each record has one member "
+        "for each extension.  [default: test; json or txt for containers of lines]",
         show_default=False,
     ),
 ]
@@ -49,7 +49,7 @@ Dialect = Annotated[
         "--tform",
         metavar="FORM",
         case_sensitive=False,
-        help="Tar dialect: ustar, gnu or pax.",
+        help="The dialect of tar: ustar, gnu or pax.",
     ),
 ]
 Seed = Annotated[

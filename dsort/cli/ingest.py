@@ -33,46 +33,62 @@ class LooseFiles:
     layout: Annotated[
         Literal["files", "folders", "metadata"],
         typer.Option(
-            help="folders: the first directory of a name is a class, which .cls numbers. metadata: "
-            "metadata.csv, .jsonl or .parquet describes the files."
+            help="files: files with the same key become one record. folders: the first "
+            "directory of a name is the class, and a member .cls holds the number of the class. "
+            "metadata: metadata.csv, .jsonl or .parquet describes the files."
         ),
     ] = "files"
     key: Annotated[
         Literal["path", "name", "joined"],
-        typer.Option(help="What of a file's name is the key of its record."),
+        typer.Option(
+            help="The part of a file's name that is the record key: the whole path, the name "
+            "after the last slash, or the path joined without slashes."
+        ),
     ] = "path"
     key_pattern: Annotated[
         str | None,
-        typer.Option(metavar="REGEX", help="The key is the first group of it, in place of --key."),
+        typer.Option(
+            metavar="REGEX",
+            help="In place of --key: a regular expression whose first group is the record key.",
+        ),
     ] = None
     dots: Annotated[
         Literal["first", "last"] | None,
         typer.Option(
-            help="The dot at which extensions begin.  [default: first; last for folders]",
+            help="The dot of a file's name at which the extension begins.  [default: first; "
+            "last for folders]",
             show_default=False,
         ),
     ] = None
     archives: Annotated[
-        bool, typer.Option("--archives", help="Look into tars: what is in them are the files.")
+        bool, typer.Option("--archives", help="Read the files inside tars, in place of the tars.")
     ] = False
     extensions: Annotated[
         list[str] | None,
-        typer.Option("--ext", metavar="EXT", help="Only files with it go in; may be repeated."),
+        typer.Option(
+            "--ext", metavar="EXT", help="Read only files with this extension; may be repeated."
+        ),
     ] = None
     recipe: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Lines of a member's name and what is in it."),
+        typer.Option(
+            metavar="FILE", help="A file with the name and the source of one member in each line."
+        ),
     ] = None
     pipes: Annotated[
-        bool, typer.Option("--pipes", help="Run the programs that pipe: of the recipe names.")
+        bool, typer.Option("--pipes", help="Run the programs that the recipe names with pipe:.")
     ] = False
     class_map: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="With folders: which number each class has."),
+        typer.Option(
+            metavar="FILE", help="With --layout folders: a file with the number of each class."
+        ),
     ] = None
     unusable: Annotated[
         Literal["abort", "drop"],
-        typer.Option(help="What becomes of files that can be no members, as without extension."),
+        typer.Option(
+            help="The policy for files that cannot be members, such as files without an extension."
+        ),
     ] = "abort"
 
     def fields(self, *, local: bool) -> dict[str, object]:
@@ -101,17 +117,19 @@ def ingest(
         list[str],
         typer.Argument(
             metavar="SRC... DST",
-            help="Trees of files, each as PATH or NAME=PATH, and the bucket for the shards.",
+            help="Trees of files, each as PATH or NAME=PATH, and then the bucket for the shards.",
         ),
     ],
     seed: Seed = None,
-    sort: Annotated[bool, typer.Option("--sort", help="Sort by key; do not shuffle.")] = False,
+    sort: Annotated[
+        bool, typer.Option("--sort", help="Sort the records by key; do not shuffle.")
+    ] = False,
     *,
     files: LooseFiles,
     shards: OutputShards,
     how: MadeJob,
 ) -> None:
-    """Make shuffled shards of loose files, each file a member of one record.
+    """Make shuffled shards from loose files. Each file becomes a member of one record.
 
     \b
     Examples:

@@ -21,7 +21,7 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="EXT",
-        help="The container to read, as a suffix.  [default: found from the names in SRC]",
+        help="The suffix of the container to read.  [default: found from the names in SRC]",
         show_default=False,
     ),
 ]

@@ -32,8 +32,8 @@ def inspect_shard(
     service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
-    """Show the records of a shard: keys, extensions and sizes, and its oddities. A service does not
-    report oddities."""
+    """Show the keys, extensions and sizes of the records of a shard, and the oddities of the
+    shard. A service does not report oddities."""
     if is_remote(context):
         _inspect_there(context, shard, show_all=show_all, as_json=as_json)
         return

@@ -17,16 +17,16 @@ def log(
     context: typer.Context,
     job: options.RemoteJob,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Print what is added, until the job has ended.")
+        bool, typer.Option("--follow", help="Print new lines of the log, until the job has ended.")
     ] = False,
     as_json: options.AsJson = False,
     *,
     service: options.Service,
     debug: options.Debug = False,
 ) -> None:
-    """Print the log of a service's job: the lines of its process, of every attempt.
+    """Print the log of a job of a service: the lines of the job's process, in all attempts.
 
-    With --json and --follow the document is printed when the job has ended.
+    With --json and --follow, the JSON document is printed when the job has ended.
     """
     with connected(context) as client:
         job_id = found_jobs(client, [job])[0].job_id

@@ -23,7 +23,7 @@ def ls(
     context: typer.Context,
     bucket: options.BucketUri,
     prefix: Annotated[
-        str, typer.Option("--prefix", metavar="TEXT", help="Only names that begin with TEXT.")
+        str, typer.Option("--prefix", metavar="TEXT", help="List only names that begin with TEXT.")
     ] = "",
     root: options.Root = None,
     as_json: options.AsJson = False,

@@ -42,7 +42,7 @@ def dsort(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    """Shuffle, sort and reshard shards of training data (WebDataset and alike).
+    """Shuffle, sort and reshard shards of training data (WebDataset and similar formats).
 
     \b
     Try it:
@@ -81,7 +81,7 @@ _SECTIONS: Final[Mapping[str, Sequence[_Verb]]] = {
         _Verb("sort", "reorder:sort", "Sort the records of a bucket into new shards."),
         _Verb("reshard", "reorder:reshard", "Write records into shards of another size."),
         _Verb("convert", "convert:convert", "Write shards as shards of another container."),
-        _Verb("ingest", "ingest:ingest", "Make shuffled shards of loose files."),
+        _Verb("ingest", "ingest:ingest", "Make shuffled shards from loose files."),
         _Verb("transform", "transform:transform", "Change the records of a bucket."),
         _Verb("append", "append:append", "Add records to a result."),
         _Verb("remove", "remove:remove", "Remove records from a result."),
@@ -100,9 +100,9 @@ _SECTIONS: Final[Mapping[str, Sequence[_Verb]]] = {
     ),
     "Look": (
         _Verb("ls", "ls:ls", "List a bucket: names and sizes."),
-        _Verb("inspect", "inspect:inspect_shard", "Show the records of a shard, and its faults."),
+        _Verb("inspect", "inspect:inspect_shard", "Show the records and faults of a shard."),
         _Verb("cat", "cat:cat", "Write the bytes of a shard, a record or a member."),
-        _Verb("where", "where:where", "Show where a record comes from, and where it is."),
+        _Verb("where", "where:where", "Show where a record was, and where the record is now."),
         _Verb("urls", "urls:urls", "Print the URLs of shards at a service."),
     ),
     "Service": (_Verb("serve", "serve:serve", "Run the job service."),),
@@ -112,20 +112,20 @@ _VERBS: Final = tuple(verb for verbs in _SECTIONS.values() for verb in verbs)
 _SCHEDULE_VERBS: Final = (
     _Verb("add", "schedule:add", "Add a schedule."),
     _Verb("ls", "schedule:ls", "List schedules."),
-    _Verb("show", "schedule:show", "Show a schedule and what came of it."),
-    _Verb("pause", "schedule:pause", "Let a schedule rest."),
+    _Verb("show", "schedule:show", "Show a schedule and its runs."),
+    _Verb("pause", "schedule:pause", "Pause a schedule."),
     _Verb("resume", "schedule:resume", "Resume a schedule that is paused."),
-    _Verb("run", "schedule:run", "Submit its job now."),
+    _Verb("run", "schedule:run", "Submit the job of a schedule now."),
     _Verb("rm", "schedule:rm", "Remove a schedule."),
 )
 _TRANSFORM_VERBS: Final = (
-    _Verb("add", "transforms:add", "Give a transform a name, or its next version."),
+    _Verb("add", "transforms:add", "Add a named transform, or its next version."),
     _Verb("ls", "transforms:ls", "List transforms with their versions."),
     _Verb("show", "transforms:show", "Print a transform."),
-    _Verb("rm", "transforms:rm", "Remove a transform, or one version of it."),
+    _Verb("rm", "transforms:rm", "Remove a transform, or one version of a transform."),
 )
 _TOKEN_VERBS: Final = (
-    _Verb("add", "token:add", "Make a token, and print it."),
+    _Verb("add", "token:add", "Make a token, and print the token."),
     _Verb("ls", "token:ls", "List tokens, without their secrets."),
     _Verb("rm", "token:rm", "Remove a token."),
 )

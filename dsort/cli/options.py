@@ -72,12 +72,18 @@ MoveChoice = Literal["auto", "map", "range", "spill"]
 
 Source = Annotated[
     str | None,
-    typer.Argument(metavar="SRC", help="Input bucket, in place of the spec's.", show_default=False),
+    typer.Argument(
+        metavar="SRC",
+        help="The input bucket, in place of the input bucket of the spec.",
+        show_default=False,
+    ),
 ]
 Destination = Annotated[
     str | None,
     typer.Argument(
-        metavar="DST", help="Output bucket, in place of the spec's.", show_default=False
+        metavar="DST",
+        help="The output bucket, in place of the output bucket of the spec.",
+        show_default=False,
     ),
 ]
 Shard = Annotated[
@@ -94,7 +100,7 @@ SpecSource = Annotated[
         "--spec",
         "-f",
         metavar="SPEC",
-        help="The job spec: a JSON or YAML file, `-` for stdin, or its text.",
+        help="The job spec: a JSON or YAML file, `-` for stdin, or the text of the spec.",
         show_default=False,
     ),
 ]
@@ -104,7 +110,7 @@ Root = Annotated[
         "--root",
         metavar="DIR",
         envvar="DSORT_ROOT",
-        help="Data root: bare bucket names are directories in it.  [default: .]",
+        help="The data root. A bare bucket name is a directory in the data root.  [default: .]",
         show_default=False,
     ),
 ]
@@ -113,7 +119,7 @@ Scratch = Annotated[
     typer.Option(
         "--scratch",
         metavar="DIR",
-        help="Where to put temporary files.  [default: beside the output]",
+        help="The directory for temporary files.  [default: beside the output]",
         show_default=False,
     ),
 ]
@@ -122,7 +128,8 @@ MemoryMax = Annotated[
     typer.Option(
         "--max-memory",
         metavar="SIZE",
-        help="Memory for the whole job on a node, as in 8GB.  [default: all that is available]",
+        help="The memory that the whole job may use on a node, as in 8GB.  [default: all "
+        "available memory]",
         show_default=False,
     ),
 ]
@@ -131,7 +138,8 @@ BandwidthMax = Annotated[
     typer.Option(
         "--max-bandwidth",
         metavar="SIZE",
-        help="Bytes a second to and from object stores, for the whole job, as in 500MB.",
+        help="The limit of the whole job for traffic to and from object stores, in bytes "
+        "a second, as in 500MB.",
         show_default=False,
     ),
 ]
@@ -140,8 +148,9 @@ Move = Annotated[
     typer.Option(
         "--move",
         metavar="PATH",
-        help="How records move from inputs to outputs: map (inputs fit in memory), range (large "
-        "records, read where they are), spill (through scratch), or auto.",
+        help="The way of records from inputs to outputs: map (the inputs fit in memory), "
+        "range (large records, read directly from the input shards), spill (records go "
+        "through scratch), or auto.",
     ),
 ]
 Workers = Annotated[
@@ -150,7 +159,7 @@ Workers = Annotated[
         "--workers",
         metavar="N",
         min=1,
-        help="Worker processes.  [default: one a core]",
+        help="The number of worker processes.  [default: one a core]",
         show_default=False,
     ),
 ]
@@ -158,8 +167,9 @@ Ray = Annotated[
     bool,
     typer.Option(
         "--ray",
-        help="Run on Ray: the cluster at --ray-address, else at ray_address of the settings, else "
-        "a Ray that is started here.",
+        help="Run on the Ray cluster at --ray-address. Without --ray-address: on the "
+        "cluster at ray_address of the settings. Without both: on a Ray that dsort starts on "
+        "this machine.",
     ),
 ]
 RayAddress = Annotated[
@@ -176,7 +186,7 @@ RayResources = Annotated[
     typer.Option(
         "--ray-resources",
         metavar="JSON",
-        help='Resources of its node that a worker needs besides a CPU, as in {"dsort": 1}.',
+        help='The resources that each worker needs of its node besides a CPU, as in {"dsort": 1}.',
         show_default=False,
     ),
 ]
@@ -185,19 +195,22 @@ RayLabels = Annotated[
     typer.Option(
         "--ray-labels",
         metavar="JSON",
-        help='The nodes to work on, as in {"zone": "in(a, b)"}.',
+        help='The labels of the nodes that workers run on, as in {"zone": "in(a, b)"}.',
         show_default=False,
     ),
 ]
 Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace shards that exist under output names.")
+    bool,
+    typer.Option(
+        "--overwrite", help="Replace existing shards that have the names of output shards."
+    ),
 ]
 RemoveStale = Annotated[
     bool,
     typer.Option(
         "--remove-stale",
-        help="With --overwrite: remove shards with higher numbers that are left of the replaced "
-        "result, once the new one is there.",
+        help="With --overwrite: after the new result is complete, remove the shards of "
+        "the replaced result that have higher numbers than the new shards.",
     ),
 ]
 ProgressOption = Annotated[
@@ -205,15 +218,16 @@ ProgressOption = Annotated[
     typer.Option(
         "--progress",
         metavar="STYLE",
-        help="On stderr: bar, plain, json (one object a line), none, or auto (bar on a terminal).",
+        help="The form of the progress on stderr: bar, plain, json (one object a line), "
+        "none, or auto (bar on a terminal).",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Debug = Annotated[
-    bool, typer.Option("--debug", help="With an error, show where in dsort it arose.")
+    bool, typer.Option("--debug", help="With an error, show where in dsort the error arose.")
 ]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Show the spec with all its defaults first.")
+    bool, typer.Option("--verbose", "-v", help="Show the spec first, with all its defaults.")
 ]
 BucketUri = Annotated[
     str,
@@ -228,8 +242,8 @@ JobOrManifest = Annotated[
     str,
     typer.Argument(
         metavar="RESULT",
-        help="A job id (its beginning is enough), the path or URI of a manifest.json, or a bucket: "
-        "its newest job.",
+        help="A job id (the beginning of the id is enough), the path or URI of a "
+        "manifest.json, or a bucket. A bucket stands for its newest job.",
         show_default=False,
     ),
 ]
@@ -237,8 +251,9 @@ JobOrNone = Annotated[
     str | None,
     typer.Argument(
         metavar="JOB",
-        help="A job id (its beginning is enough), the path or URI of a manifest.json, or a bucket: "
-        "its newest job.  [default: list all jobs]",
+        help="A job id (the beginning of the id is enough), the path or URI of a "
+        "manifest.json, or a bucket. A bucket stands for its newest job.  [default: list all "
+        "jobs]",
         show_default=False,
     ),
 ]
@@ -246,8 +261,8 @@ JobNames = Annotated[
     list[str],
     typer.Argument(
         metavar="JOB...",
-        help="Job ids (the beginning of each is enough); without a service also a bucket: its "
-        "newest job.",
+        help="Job ids (the beginning of each id is enough). Without a service, also "
+        "buckets: a bucket stands for its newest job.",
         show_default=False,
     ),
 ]
@@ -255,7 +270,8 @@ JobName = Annotated[
     str,
     typer.Argument(
         metavar="JOB",
-        help="A job id (its beginning is enough), or a bucket: its newest job.",
+        help="A job id (the beginning of the id is enough), or a bucket. A bucket stands "
+        "for its newest job.",
         show_default=False,
     ),
 ]
@@ -264,7 +280,7 @@ JobBucket = Annotated[
     typer.Option(
         "--bucket",
         metavar="BUCKET",
-        help="The job's output bucket.  [default: every directory in the data root]",
+        help="The output bucket of the job.  [default: every directory in the data root]",
         show_default=False,
     ),
 ]
@@ -273,7 +289,7 @@ MaxExpansion = Annotated[
     typer.Option(
         "--max-expansion",
         metavar="N",
-        help="Refuse a compressed shard that holds more than N times its length.",
+        help="Refuse a compressed shard that expands to more than N times its length.",
         min=1,
     ),
 ]
@@ -282,8 +298,8 @@ VerifyMemoryMax = Annotated[
     typer.Option(
         "--max-memory",
         metavar="SIZE",
-        help="A zstd frame may refer back over a quarter of it, up to 128 MiB, as with "
-        "`zstd --long=27`.  [default: 256MB]",
+        help="The memory for decoding. A zstd frame may refer back over a quarter of this "
+        "memory, up to 128 MiB, as frames of `zstd --long=27` do.  [default: 256MB]",
         show_default=False,
     ),
 ]
@@ -292,14 +308,14 @@ VerifyMaxExpansion = Annotated[
     typer.Option(
         "--max-expansion",
         metavar="N",
-        help="Report a compressed shard that holds more than N times its length.  [default: the "
-        "limits of the job and of the manifest]",
+        help="Report a compressed shard that expands to more than N times its length.  "
+        "[default: the limits of the job and of the manifest]",
         min=1,
         show_default=False,
     ),
 ]
 ShowAll = Annotated[
-    bool, typer.Option("--all", "-a", help="List everything, not only the first ten.")
+    bool, typer.Option("--all", "-a", help="List all entries, not only the first ten.")
 ]
 
 # --- of a service --------------------------------------------------------------------------------
@@ -310,7 +326,7 @@ Server = Annotated[
         "--server",
         metavar="URL",
         envvar="DSORT_SERVER",
-        help="Ask this dsort service, as in http://127.0.0.1:8080.",
+        help="Send the command to this dsort service, as in http://127.0.0.1:8080.",
         show_default=False,
     ),
 ]
@@ -320,24 +336,34 @@ TokenFile = Annotated[
         "--token-file",
         metavar="FILE",
         envvar="DSORT_TOKEN_FILE",
-        help="The file with the token for the service. DSORT_TOKEN may hold the token "
-        "itself; no option does, because other users of the machine could read it.",
+        help="The file with the token for the service. The environment variable "
+        "DSORT_TOKEN may hold the token itself. No option takes the token, because other "
+        "users of the machine could read the option.",
         show_default=False,
     ),
 ]
-Local = Annotated[bool, typer.Option("--local", help="Run here, although DSORT_SERVER is set.")]
+Local = Annotated[
+    bool, typer.Option("--local", help="Run on this machine, even if DSORT_SERVER is set.")
+]
 RemoteJobs = Annotated[
     list[str],
     typer.Argument(
-        metavar="JOB...", help="Job ids; the beginning of each is enough.", show_default=False
+        metavar="JOB...", help="Job ids; the beginning of each id is enough.", show_default=False
     ),
 ]
 RemoteJob = Annotated[
     str,
-    typer.Argument(metavar="JOB", help="A job id; its beginning is enough.", show_default=False),
+    typer.Argument(
+        metavar="JOB", help="A job id; the beginning of the id is enough.", show_default=False
+    ),
 ]
 Priority = Annotated[
-    int, typer.Option("--priority", metavar="N", help="With a service: a higher number runs first.")
+    int,
+    typer.Option(
+        "--priority",
+        metavar="N",
+        help="With a service: the priority of the job. A job with a higher number runs first.",
+    ),
 ]
 Labels = Annotated[
     list[str] | None,
@@ -350,7 +376,9 @@ Labels = Annotated[
 ]
 WaitOption = Annotated[
     bool,
-    typer.Option("--wait", help="With a service: wait for the job, and exit with its exit code."),
+    typer.Option(
+        "--wait", help="With a service: wait for the job, and exit with the exit code of the job."
+    ),
 ]
 StateDir = Annotated[
     Path | None,
@@ -358,7 +386,8 @@ StateDir = Annotated[
         "--state-dir",
         envvar="DSORT_STATE_DIR",
         metavar="DIR",
-        help="What the service keeps: its database, logs.  [default: ~/.local/state/dsort]",
+        help="The directory for the database and the logs of the service.  [default: "
+        "~/.local/state/dsort]",
         show_default=False,
         show_envvar=False,
     ),
@@ -369,8 +398,8 @@ DatabaseUrl = Annotated[
         "--database",
         envvar="DSORT_DATABASE_URL",
         metavar="URL",
-        help="postgresql://USER@HOST/NAME or sqlite:////PATH.  [default: SQLite in the state "
-        "directory]",
+        help="The database: postgresql://USER@HOST/NAME or sqlite:////PATH.  [default: "
+        "SQLite in the state directory]",
         show_default=False,
         show_envvar=False,
     ),

@@ -26,21 +26,23 @@ class OutputShards:
         str | None,
         typer.Option(
             metavar="SIZE",
-            help=f"An output shard closes at so many bytes of payload.  [default: {SHARD_SIZE}]",
+            help=f"The bytes of payload at which an output shard closes.  [default: {SHARD_SIZE}]",
             show_default=False,
         ),
     ] = None
     shard_records: Annotated[
-        int | None, typer.Option(metavar="N", help="Records of an output shard.", min=1)
+        int | None,
+        typer.Option(metavar="N", help="The number of records in an output shard.", min=1),
     ] = None
     shards: Annotated[
-        int | None, typer.Option("--shards", metavar="N", help="Number of output shards.", min=1)
+        int | None,
+        typer.Option("--shards", metavar="N", help="The number of output shards.", min=1),
     ] = None
     split: Annotated[
         str | None,
         typer.Option(
             metavar="NAME=PART,...",
-            help="Split the records, as in train=0.9,val=0.1: into DST/train and DST/val.",
+            help="Split the records by shares: train=0.9,val=0.1 writes to DST/train and DST/val.",
             show_default=False,
         ),
     ] = None

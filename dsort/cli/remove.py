@@ -25,7 +25,12 @@ def remove(
     dataset: Dataset,
     keys: Annotated[
         Path,
-        typer.Option("--keys", metavar="FILE", help="Record keys, one a line.", show_default=False),
+        typer.Option(
+            "--keys",
+            metavar="FILE",
+            help="The file with the keys of the records, one a line.",
+            show_default=False,
+        ),
     ],
     bucket: options.JobBucket = None,
     root: options.Root = None,
@@ -35,10 +40,10 @@ def remove(
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> None:
-    """Remove records from a result: only the shards that hold them are written again.
+    """Remove records from a result. Only the shards that hold these records are written again.
 
-    All of these shards, and a new manifest, get their names in one commit. Keys that no record has
-    are named.
+    The rewritten shards and a new manifest get their names in one commit. The command reports keys
+    that no record has.
 
     \b
     Examples:

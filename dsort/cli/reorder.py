@@ -34,13 +34,13 @@ class Records:
         str | None,
         typer.Option(
             metavar="EXPR",
-            help="Keep the records of which this expression is true, as in 'has(\"jpg\")'.",
+            help="Keep the records for which this expression is true, as in 'has(\"jpg\")'.",
             show_default=False,
         ),
     ] = None
     dedup: Annotated[
         Literal["key", "content"] | None,
-        typer.Option(help="Keep one of the records with equal keys, or with equal content."),
+        typer.Option(help="Keep one of several records with equal keys, or with equal content."),
     ] = None
     source: From = None
     to: Annotated[
@@ -48,7 +48,7 @@ class Records:
         typer.Option(
             "--to",
             metavar="EXT",
-            help="The container to write, as a suffix.  [default: as SRC]",
+            help="The suffix of the container to write.  [default: as in SRC]",
             show_default=False,
         ),
     ] = None
@@ -97,12 +97,15 @@ def sort(
         typer.Option(
             "--by",
             metavar="KEY",
-            help="key, member:.EXT:TYPE or member:.EXT:FIELD:TYPE of a JSON member; TYPE is int, "
-            "float or string. May be repeated: the first KEY counts most.  [default: key]",
+            help="The sort key: key (the record key), member:.EXT:TYPE (the content of a "
+            "member), or member:.EXT:FIELD:TYPE (a field of a JSON member). TYPE is int, float "
+            "or string. The option may be repeated: the first KEY counts most.  [default: key]",
             show_default=False,
         ),
     ] = None,
-    reverse: Annotated[bool, typer.Option("--reverse", help="The largest first.")] = False,
+    reverse: Annotated[
+        bool, typer.Option("--reverse", help="Write the record with the largest sort key first.")
+    ] = False,
     *,
     shards: OutputShards,
     records: Records,

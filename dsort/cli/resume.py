@@ -35,16 +35,18 @@ def resume(
         bool,
         typer.Option(
             "--run-code",
-            help="Run the code that steps of the job's spec name, and the program of its on_shard. "
-            "It comes from the bucket: only for a job that is yours.",
+            help="Run the code that is named in the steps of the job's spec, and the program "
+            "of on_shard. The spec comes from the bucket: use --run-code only for a job of your "
+            "own.",
         ),
     ] = False,
     as_json: options.AsJson = False,
     service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
-    """Resume a job that was interrupted: shards that its journal lists are not written again. Only
-    how the job runs may change. With a service: put it back into the queue, and print its id.
+    """Resume a job that was interrupted. Shards that the job's journal lists are not written again.
+    Options may change only how the job runs. With a service: put the job back into the queue, and
+    print the id of the job.
 
     \b
     Examples:

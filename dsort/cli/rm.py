@@ -20,7 +20,7 @@ def rm(
     service: options.Service,
     debug: options.Debug = False,
 ) -> None:
-    """Remove jobs that are over from a service's history. What they wrote stays where it is."""
+    """Remove ended jobs from the history of a service. The shards that the jobs wrote stay."""
     with connected(context) as client:
         found = found_jobs(client, jobs)
         running = [job.job_id for job in found if not job.ended]

@@ -25,12 +25,14 @@ RUNS_SHOWN = 10
 HOOKS = ("on_success", "on_failure")
 TIMING = ("cron", "every", "timezone", "start_at", "end_at")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's.", show_default=False)]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="The name of the schedule.", show_default=False)
+]
 NameOrNone = Annotated[
     str | None,
     typer.Argument(
         metavar="[NAME]",
-        help="The schedule's.  [default: name of the file]",
+        help="The name of the schedule.  [default: the name in the file]",
         show_default=False,
     ),
 ]
@@ -123,7 +125,8 @@ def ls(
     service: options.Service,
     debug: options.Debug = False,
 ) -> None:
-    """List schedules: when they are due, next, and how the last run came out."""
+    """List schedules, with the rule, the next due time and the outcome of the last run of each
+    schedule."""
     with connected(context) as client:
         found = client.schedules.list()
     if as_json:
@@ -179,7 +182,7 @@ def pause(
     service: options.Service,
     debug: options.Debug = False,
 ) -> None:
-    """Pause a schedule. A job of it that runs now runs on."""
+    """Pause a schedule. A running job of the schedule runs on."""
     with connected(context) as client:
         paused = client.schedules.pause(name)
     if as_json:
@@ -215,7 +218,8 @@ def run(
     service: options.Service,
     debug: options.Debug = False,
 ) -> None:
-    """Submit a schedule's job now, besides its due times, and print the job's id."""
+    """Submit the job of a schedule now, in addition to the due times, and print the id of the
+    job."""
     with connected(context) as client:
         made = client.schedules.run_now(name)
     if as_json:
@@ -235,7 +239,7 @@ def rm(
     service: options.Service,
     debug: options.Debug = False,
 ) -> None:
-    """Remove a schedule. Its jobs and their results stay."""
+    """Remove a schedule. The jobs of the schedule and their results stay."""
     with connected(context) as client:
         client.schedules.remove(name)
     if as_json:

@@ -29,9 +29,9 @@ Spec = Annotated[
         "--spec",
         "-f",
         metavar="SPEC",
-        help="A JSON or YAML file, `-` for stdin, or the text itself: the spec of its jobs, or "
-        "a whole schedule with a `spec` in it. {{date}}, {{run_id}} and {{epoch}} in it are "
-        "another text in each run.",
+        help="A JSON or YAML file, `-` for stdin, or the text itself. The text is the "
+        "spec of the jobs, or a whole schedule with a field `spec`. In the spec, {{date}}, "
+        "{{run_id}} and {{epoch}} stand for values of each run.",
         show_default=False,
     ),
 ]
@@ -40,7 +40,8 @@ Cron = Annotated[
     typer.Option(
         "--cron",
         metavar="CRON",
-        help="When: minute, hour, day, month and day of the week, as in '0 2 * * *'.",
+        help="The due times of the jobs: minute, hour, day, month and day of the week, as "
+        "in '0 2 * * *'.",
         show_default=False,
     ),
 ]
@@ -49,7 +50,7 @@ Every = Annotated[
     typer.Option(
         "--every",
         metavar="DURATION",
-        help="In place of --cron, how often: 90m, 6h, 1d.",
+        help="In place of --cron: the time between two due times, as in 90m, 6h or 1d.",
         show_default=False,
     ),
 ]
@@ -58,7 +59,7 @@ Timezone = Annotated[
     typer.Option(
         "--timezone",
         metavar="ZONE",
-        help="As in Europe/Berlin.  [default: UTC]",
+        help="The time zone of the schedule, as in Europe/Berlin.  [default: UTC]",
         show_default=False,
     ),
 ]
@@ -67,19 +68,22 @@ StartAt = Annotated[
     typer.Option(
         "--start-at",
         metavar="TIME",
-        help="Not due before, as 2026-12-01T00:00.",
+        help="No job is due before this time, as in 2026-12-01T00:00.",
         show_default=False,
     ),
 ]
 EndAt = Annotated[
     str | None,
-    typer.Option("--end-at", metavar="TIME", help="Not due after.", show_default=False),
+    typer.Option(
+        "--end-at", metavar="TIME", help="No job is due after this time.", show_default=False
+    ),
 ]
 CatchUp = Annotated[
     Literal["none", "last", "all"] | None,
     typer.Option(
         "--catch-up",
-        help="Which due times that were missed are made up for.  [default: last]",
+        help="The missed due times for which jobs run later: none of them, the last one, "
+        "or all.  [default: last]",
         show_default=False,
     ),
 ]
@@ -87,8 +91,8 @@ Overlap = Annotated[
     Literal["skip", "queue", "replace"] | None,
     typer.Option(
         "--overlap",
-        help="If its last job is not over at a due time: skip this one, queue it, or stop the "
-        "last one.  [default: skip]",
+        help="If an earlier job of the schedule has not ended at a due time: skip the new "
+        "job, queue the new job, or replace (stop) the earlier job.  [default: skip]",
         show_default=False,
     ),
 ]
@@ -98,7 +102,7 @@ Retain = Annotated[
         "--retain",
         metavar="N",
         min=1,
-        help="Keep so many results; the shards of older ones are removed.",
+        help="Keep the newest N results. The shards of older results are removed.",
         show_default=False,
     ),
 ]
@@ -107,20 +111,27 @@ Latest = Annotated[
     typer.Option(
         "--latest",
         metavar="PREFIX",
-        help="Where latest.json says which result is the newest; no: nowhere.  [default: what "
-        "the outputs' names share]",
+        help="The prefix of latest.json, which names the newest result. With `no`, no "
+        "latest.json is written.  [default: the common beginning of the output names]",
         show_default=False,
     ),
 ]
 Priority = Annotated[
     int | None,
-    typer.Option("--priority", metavar="N", help="Of its jobs.", show_default=False),
+    typer.Option("--priority", metavar="N", help="The priority of the jobs.", show_default=False),
 ]
 Labels = Annotated[
     list[str] | None,
     typer.Option(
-        "--label", metavar="TEXT", help="Of its jobs; may be repeated.", show_default=False
+        "--label", metavar="TEXT", help="A label of the jobs; may be repeated.", show_default=False
     ),
 ]
-Paused = Annotated[bool, typer.Option("--paused", help="It rests until resumed.")]
-Replace = Annotated[bool, typer.Option("--replace", help="Put it in place of one of that name.")]
+Paused = Annotated[
+    bool,
+    typer.Option(
+        "--paused", help="Add the schedule as paused. `dsort schedule resume` resumes the schedule."
+    ),
+]
+Replace = Annotated[
+    bool, typer.Option("--replace", help="Replace an existing schedule of this name.")
+]

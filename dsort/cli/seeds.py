@@ -18,7 +18,7 @@ Seed = Annotated[
     typer.Option(
         "--seed",
         metavar="SEED",
-        help="The same seed gives the same order.  [default: a random one, printed]",
+        help="The same seed gives the same order.  [default: a random seed, which is printed]",
         show_default=False,
     ),
 ]

@@ -33,9 +33,18 @@ __all__ = [
     "WebhookAllowPrivate",
 ]
 
-Host = Annotated[str, typer.Option("--host", metavar="ADDR", help="Address to listen on.")]
+Host = Annotated[
+    str, typer.Option("--host", metavar="ADDR", help="The address that the service listens on.")
+]
 Port = Annotated[
-    int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="Port to listen on; 0: any.")
+    int,
+    typer.Option(
+        "--port",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        help="The port that the service listens on; 0: any free port.",
+    ),
 ]
 NoAuth = Annotated[
     bool, typer.Option("--no-auth", help="Accept requests without a token; on loopback only.")
@@ -45,8 +54,8 @@ Allow = Annotated[
     typer.Option(
         "--allow",
         metavar="GLOB",
-        help="Buckets that jobs may use besides those under the data root, e.g. 's3://team-*' "
-        "or /data/shared; may be repeated.",
+        help="Buckets that jobs may use besides the buckets under the data root, e.g. "
+        "'s3://team-*' or /data/shared; may be repeated.",
         show_default=False,
     ),
 ]
@@ -55,9 +64,10 @@ EkmAllowHost = Annotated[
     typer.Option(
         "--ekm-allow-host",
         metavar="HOST[:PORT]",
-        help="Web servers that external key maps (ekm_file of a spec) may be fetched from, e.g. "
-        "'maps.example.com:8443' or "
-        "'*.example.com'; without a port the usual one (80, 443), ':*' for any; may be repeated.",
+        help="Web servers from which external key maps (ekm_file of a spec) may be "
+        "fetched, e.g. 'maps.example.com:8443' or '*.example.com'; may be repeated. HOST "
+        "allows the usual port (80 or 443), HOST:PORT allows one port, and 'HOST:*' allows "
+        "any port.",
         show_default=False,
     ),
 ]
@@ -79,14 +89,27 @@ WebhookAllowHost = Annotated[
 ]
 WebhookAllowPrivate = Annotated[
     bool,
-    typer.Option("--webhook-allow-private", help="Also at private and loopback addresses."),
+    typer.Option(
+        "--webhook-allow-private", help="Call webhooks at private and loopback addresses, too."
+    ),
 ]
 MaxRunningJobs = Annotated[
-    int, typer.Option("--max-running-jobs", metavar="N", min=1, help="So many jobs run at a time.")
+    int,
+    typer.Option(
+        "--max-running-jobs",
+        metavar="N",
+        min=1,
+        help="The largest number of jobs that run at a time.",
+    ),
 ]
 MaxRunningPlans = Annotated[
     int,
-    typer.Option("--max-running-plans", metavar="N", min=1, help="So many dry runs run at a time."),
+    typer.Option(
+        "--max-running-plans",
+        metavar="N",
+        min=1,
+        help="The largest number of dry runs that run at a time.",
+    ),
 ]
 MaxRunningPerOwner = Annotated[
     int | None,
@@ -94,13 +117,17 @@ MaxRunningPerOwner = Annotated[
         "--max-running-per-owner",
         metavar="N",
         min=1,
-        help="So many jobs of one owner run at a time, on all replicas.",
+        help="The largest number of jobs of one owner that run at a time, on all replicas "
+        "together.",
     ),
 ]
 MaxQueuedPerOwner = Annotated[
     int,
     typer.Option(
-        "--max-queued-per-owner", metavar="N", min=1, help="So many jobs of one owner wait."
+        "--max-queued-per-owner",
+        metavar="N",
+        min=1,
+        help="The largest number of jobs of one owner that wait in the queue.",
     ),
 ]
 Scratch = Annotated[
@@ -117,7 +144,7 @@ MaxJobTime = Annotated[
     typer.Option(
         "--max-job-time",
         metavar="DURATION",
-        help="Stop jobs that run longer, e.g. 6h, 90m, 1d.",
+        help="Stop jobs that run longer than DURATION, e.g. 6h, 90m, 1d.",
         show_default=False,
     ),
 ]
@@ -125,16 +152,17 @@ HandOver = Annotated[
     bool,
     typer.Option(
         "--hand-over",
-        help="At its end, put running jobs back into the queue; another service resumes them: for "
-        "containers, which no process outlives. Without it, jobs run on.",
+        help="When the service ends, put its running jobs back into the queue, for "
+        "another service to resume. Use this option in containers, because no process "
+        "outlives a container. Without this option, the jobs run on.",
     ),
 ]
 Insecure = Annotated[
     bool,
     typer.Option(
         "--insecure",
-        help="Serve another address than loopback without TLS: a proxy in front has it, or the "
-        "network is trusted.",
+        help="Serve an address other than loopback without TLS. Use this option only if a "
+        "proxy in front of the service has TLS, or if the network is trusted.",
     ),
 ]
 SslCertfile = Annotated[
@@ -154,7 +182,7 @@ SslKeyfile = Annotated[
         metavar="FILE",
         exists=True,
         dir_okay=False,
-        help="The key of the certificate.",
+        help="The private key of the certificate.",
     ),
 ]
 Reactions = Annotated[
@@ -162,8 +190,8 @@ Reactions = Annotated[
     typer.Option(
         "--reaction",
         metavar="NAME=VALUE",
-        help="A policy for all specs that do not set it, as in missing_shards=abort; may be "
-        "repeated.",
+        help="A policy for all specs that do not set this policy, as in "
+        "missing_shards=abort; may be repeated.",
         show_default=False,
     ),
 ]
@@ -173,7 +201,8 @@ RequestsPerMinute = Annotated[
         "--requests-per-minute",
         metavar="N",
         min=1,
-        help="So many requests of one token, or of one address.",
+        help="The largest number of requests in a minute from one token, or from one "
+        "address without a token.",
     ),
 ]
 MaxObjectSize = Annotated[
@@ -181,16 +210,21 @@ MaxObjectSize = Annotated[
     typer.Option(
         "--max-object-size",
         metavar="SIZE",
-        help="The longest object that a request may write; 0: requests change no objects.  "
-        "[default: 64GiB; 0 with --no-auth, where any account of the machine could write]",
+        help="The size of the largest object that a request may write; 0: requests change "
+        "no objects.  [default: 64GiB; 0 with --no-auth, where any account of the machine "
+        "could write]",
         show_default=False,
     ),
 ]
-MetricsOpen = Annotated[bool, typer.Option("--metrics-open", help="/metrics needs no token.")]
+MetricsOpen = Annotated[
+    bool, typer.Option("--metrics-open", help="Serve /metrics without a token.")
+]
 UrlFile = Annotated[
     Path | None,
     typer.Option(
-        "--url-file", metavar="FILE", help="Write the URL there once requests are accepted."
+        "--url-file",
+        metavar="FILE",
+        help="Write the URL of the service to FILE when the service accepts requests.",
     ),
 ]
 AccessLog = Annotated[bool, typer.Option("--access-log", help="Log every request on stderr.")]

@@ -57,7 +57,7 @@ class ListOptions:
     labels: options.Labels = None
     wide: Annotated[
         bool,
-        typer.Option("--wide", "-w", help="With a service: all columns of the list, uncut."),
+        typer.Option("--wide", "-w", help="With a service: show all columns of the list, uncut."),
     ] = False
 
 
@@ -73,8 +73,9 @@ def show(
         typer.Option(
             "--html",
             metavar="FILE",
-            help="Write the page of the job to FILE, `-` for stdout: one file that needs no "
-            "network, with phases, throughput, warnings, shards and how well records are mixed.",
+            help="Write the page of the job to FILE, `-` for stdout. The page is one file "
+            "that needs no network. The page shows phases, throughput, warnings, shards, and how "
+            "well the records are mixed.",
             show_default=False,
         ),
     ] = None,
@@ -87,8 +88,8 @@ def show(
     service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
-    """Show the result, the figures and the warnings of a job, or its progress. Without JOB: list
-    the jobs of the data root, of --bucket or of a service, newest first."""
+    """Show the result, the figures and the warnings of a job, or the progress of a running job.
+    Without JOB: list the jobs of the data root, of --bucket or of a service, newest first."""
     if html is not None and job is None:
         raise SpecError("--html is for one job: name it")
     if is_remote(context):

@@ -22,10 +22,10 @@ def check(
     service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
-    """Check a job spec without looking at any data. All problems are printed at once. A
-    service also checks whether it would accept the spec.
+    """Check a job spec without looking at any data. All problems are printed at once. With
+    a service: also check whether the service would accept the spec.
 
-    With --json it prints the spec in today's names, with every default written out.
+    With --json, print the spec with the current names of fields and with every default.
     """
     if is_remote(context):
         with connected(context) as client:
@@ -49,8 +49,8 @@ def schema(
     service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
-    """Print the JSON Schema of a job spec, for editors and other tools: that of this dsort, or that
-    of a service. It is always JSON, with --json and without."""
+    """Print the JSON Schema of a job spec, for editors and other tools. With a service: print the
+    schema of the service. The output is always JSON, with --json and without."""
     if service.server and not service.local:
         with connected(context) as client:
             output.write_json(client.schema())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["start"]
 
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Read and plan, but write nothing: as `dsort plan`.")
+    bool, typer.Option("--dry-run", help="Read and plan, but write nothing, as `dsort plan` does.")
 ]
 
 
@@ -45,7 +45,8 @@ def start(
     service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
-    """Run a job: shuffle, sort or reshard a bucket. With a service: queue it, and print its id.
+    """Run a job: shuffle, sort or reshard a bucket. With a service: queue the job, and
+    print the id of the job.
 
     \b
     Examples:

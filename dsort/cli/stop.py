@@ -29,14 +29,19 @@ def stop(
     bucket: options.JobBucket = None,
     root: options.Root = None,
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="With a service: why, for its history.")
+        str,
+        typer.Option(
+            "--reason",
+            metavar="TEXT",
+            help="With a service: the reason for the stop, for the history of the service.",
+        ),
     ] = "",
     timeout: Annotated[
         str,
         typer.Option(
             "--timeout",
             metavar="DURATION",
-            help="How long to wait for the end of each job; 0s: do not wait.",
+            help="The longest time to wait for the end of each job; 0s: do not wait.",
         ),
     ] = "10m",
     as_json: options.AsJson = False,
@@ -44,8 +49,8 @@ def stop(
     service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
-    """Stop jobs that run here or elsewhere, and wait until they have ended. They see the request
-    within seconds."""
+    """Stop jobs that run on this machine or elsewhere, and wait until the jobs have ended. A job
+    sees the request within seconds."""
     timeout_s = duration_s(timeout, "--timeout")
     if is_remote(context):
         with connected(context) as client:

@@ -26,36 +26,47 @@ if TYPE_CHECKING:
 __all__ = ["add", "ls", "rm"]
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="The name of the token. Its jobs belong to this name.")
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="The name of the token. Jobs that are submitted with the token belong to this name.",
+    ),
 ]
 Buckets = Annotated[
     list[str] | None,
     typer.Option(
         "--buckets",
         metavar="GLOB",
-        help="Buckets that its jobs may read and write, as 's3://team-a*' or '/data/a/*': * is any "
-        "text, slashes too, and ? any one character; may be repeated.  [default: all]",
+        help="Buckets that the token's jobs may read and write, as in 's3://team-a*' or "
+        "'/data/a/*'; may be repeated. In a pattern, * stands for any text, also with "
+        "slashes, and ? stands for any one character.  [default: all]",
         show_default=False,
     ),
 ]
 InputBuckets = Annotated[
     list[str] | None,
     typer.Option(
-        "--input-buckets", metavar="GLOB", help="... that they may read.", show_default=False
+        "--input-buckets",
+        metavar="GLOB",
+        help="Buckets that the token's jobs may read; may be repeated.",
+        show_default=False,
     ),
 ]
 OutputBuckets = Annotated[
     list[str] | None,
     typer.Option(
-        "--output-buckets", metavar="GLOB", help="... that they may write.", show_default=False
+        "--output-buckets",
+        metavar="GLOB",
+        help="Buckets that the token's jobs may write; may be repeated.",
+        show_default=False,
     ),
 ]
 Role = Annotated[
     Literal["viewer", "submitter", "admin"],
     typer.Option(
         "--role",
-        help="A viewer looks; a submitter also submits, and changes its own jobs and schedules; an "
-        "admin does everything.",
+        help="A viewer only reads. A submitter also submits jobs, and changes its own "
+        "jobs and schedules. An admin may do everything.",
         show_default=False,
     ),
 ]
@@ -64,7 +75,7 @@ Expires = Annotated[
     typer.Option(
         "--expires",
         metavar="DURATION",
-        help="The token expires after this, as in 90d.",
+        help="The time after which the token expires, as in 90d.",
         show_default=False,
     ),
 ]
@@ -86,7 +97,7 @@ def add(
     service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
-    """Make a token, and print it. It is printed once, and stored nowhere.
+    """Make a token, and print the token. The token is printed once, and stored nowhere.
 
     \b
     Try it:
@@ -186,7 +197,7 @@ def rm(
     service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
-    """Remove a token. The service refuses it from now on. Its jobs stay."""
+    """Remove a token. The service refuses the token from now on. The jobs of the token stay."""
     if is_remote(context):
         with connected(context) as client:
             client.tokens.remove(name)

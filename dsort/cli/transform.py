@@ -30,7 +30,7 @@ class Change:
         str | None,
         typer.Option(
             metavar="NAME[@N]",
-            help="A transform that has a name: see `dsort transforms`.",
+            help="A named transform: see `dsort transforms`.",
             show_default=False,
         ),
     ] = None
@@ -38,7 +38,8 @@ class Change:
         str | None,
         typer.Option(
             metavar="PKG:FN",
-            help="A Python function: a sample (a dict) becomes a sample, or None.",
+            help="A Python function that gets a sample (a dict) and returns a sample, or None "
+            "to leave the sample out.",
             show_default=False,
         ),
     ] = None
@@ -90,7 +91,9 @@ class InputShards:
     template: Annotated[
         str | None,
         typer.Option(
-            metavar="TEMPLATE", help="Only these shards: train-{000..099}.", show_default=False
+            metavar="TEMPLATE",
+            help="Read only these shards, as in train-{000..099}.",
+            show_default=False,
         ),
     ] = None
     source: From = None
@@ -119,7 +122,7 @@ def transform(
     shards: InputShards,
     how: MadeJob,
 ) -> None:
-    """Change the records of a bucket. Each shard becomes one shard of the same name in DST.
+    """Change the records of a bucket. Each shard of SRC becomes one shard of the same name in DST.
 
     \b
     Examples:

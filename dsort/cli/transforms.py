@@ -20,12 +20,17 @@ if TYPE_CHECKING:
 __all__ = ["add", "ls", "rm", "show"]
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="Letters, digits and . _ -.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="The name of the transform: letters, digits and . _ -.",
+        show_default=False,
+    ),
 ]
 NameAndVersion = Annotated[
     str,
     typer.Argument(
-        metavar="NAME[@N]", help="A transform, or one version of it.", show_default=False
+        metavar="NAME[@N]", help="A transform, or one version of a transform.", show_default=False
     ),
 ]
 
@@ -40,7 +45,8 @@ def add(
             "-f",
             "--steps",
             metavar="FILE",
-            help="Its steps, as in `transform` of a spec: a JSON or YAML file, `-` for stdin.",
+            help="The steps of the transform, as in `transform` of a spec: a JSON or YAML "
+            "file, `-` for stdin.",
             show_default=False,
         ),
     ],
@@ -49,7 +55,8 @@ def add(
     service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
-    """Give a transform a name, or a name's next version. Versions never change.
+    """Add a transform under a new name, or the next version of a named transform. Versions never
+    change.
 
     \b
     Examples:
@@ -118,8 +125,8 @@ def show(
     service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
-    """Print a transform: its newest version, or the version that is named. It is always JSON, with
-    --json and without."""
+    """Print a transform: version N, or without @N the newest version. The output is always JSON,
+    with --json and without."""
     if is_remote(context):
         with connected(context) as client:
             output.write_json(client.transforms.get(name))
@@ -139,7 +146,8 @@ def rm(
     service: options.ServiceOrHere,
     debug: options.Debug = False,
 ) -> None:
-    """Remove a transform, or one version of it. Its number is not given again."""
+    """Remove a transform, or one version of a transform. The number of a removed version is not
+    given again."""
     if is_remote(context):
         with connected(context) as client:
             client.transforms.remove(name)

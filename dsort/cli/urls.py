@@ -23,7 +23,8 @@ def urls(
     template: Annotated[
         str,
         typer.Argument(
-            metavar="TEMPLATE", help="Shards: images/train-{000..099}.tar, s3://data/x-{0..9}.tar"
+            metavar="TEMPLATE",
+            help="The shards, as in images/train-{000..099}.tar or s3://data/x-{0..9}.tar.",
         ),
     ],
     transform: Annotated[
@@ -31,26 +32,27 @@ def urls(
         typer.Option(
             "--use",
             metavar="NAME[@N]",
-            help="A named transform for the shards. Without @N: its newest version.",
+            help="A named transform for the shards. Without @N: the transform's newest version.",
             show_default=False,
         ),
     ] = None,
     pipe: Annotated[
         bool,
         typer.Option(
-            "--pipe", help="For webdataset: have curl send the token that is in DSORT_TOKEN."
+            "--pipe",
+            help="For webdataset: print pipe: URLs, in which curl sends the token in DSORT_TOKEN.",
         ),
     ] = False,
     braces: Annotated[
         bool,
-        typer.Option("--braces", help="One URL, with the range in it as webdataset expands it."),
+        typer.Option("--braces", help="Print one URL, with the range that webdataset expands."),
     ] = False,
     as_json: options.AsJson = False,
     *,
     service: options.Service,
     debug: options.Debug = False,
 ) -> None:
-    """Print the URLs of shards at a service, one a line. No token is in them.
+    """Print the URLs of shards at a service, one a line. The URLs contain no token.
 
     \b
     Examples:

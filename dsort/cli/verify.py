@@ -26,16 +26,20 @@ def verify(
         bool,
         typer.Option(
             "--run-code",
-            help="Run the code that steps of the job's spec name once more, and compare what it "
-            "makes. The spec comes from the manifest: only for a job that is yours.",
+            help="Run the code that is named in the steps of the job's spec once more, and "
+            "compare the records that the code makes. The spec comes from the manifest: use "
+            "--run-code only for a job of your own.",
         ),
     ] = False,
     progress: options.ProgressOption = "auto",
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> None:
-    """Read inputs and outputs again and compare them: every record once, equal bytes, equal
-    checksums, and the order and the duplicates that the spec sets."""
+    """Read the inputs and the outputs of a job again, and compare the records.
+
+    The command checks that every record is there once, that bytes and checksums are equal, and that
+    the order and the duplicates are as the spec says.
+    """
     from dsort import api
 
     found = find_job(job, bucket=bucket, root=root, finished=True)

@@ -27,7 +27,8 @@ def wait(
         typer.Option(
             "--timeout",
             metavar="DURATION",
-            help="Wait so long at most: 30s, 15m, 2h. The jobs run on.  [default: no limit]",
+            help="The longest time to wait, as in 30s, 15m or 2h. After this time the jobs "
+            "run on.  [default: no limit]",
             show_default=False,
         ),
     ] = None,
@@ -37,8 +38,10 @@ def wait(
     service: options.Service,
     debug: options.Debug = False,
 ) -> None:
-    """Wait for jobs of a service, and end as they do: with the exit code of the first one, in the
-    order given, that is not 0. Ctrl-C ends the waiting only.
+    """Wait until jobs of a service have ended.
+
+    The command exits with the exit code of the first job, in the order given, whose exit code is
+    not 0. Ctrl-C ends the command, and the jobs run on.
 
     \b
     Examples:

@@ -16,16 +16,18 @@ __all__ = ["where"]
 def where(
     job: options.JobOrManifest,
     keys: Annotated[
-        list[str], typer.Argument(metavar="KEY...", help="Keys of records.", show_default=False)
+        list[str],
+        typer.Argument(metavar="KEY...", help="The keys of the records.", show_default=False),
     ],
     bucket: options.JobBucket = None,
     root: options.Root = None,
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> None:
-    """Show which bytes of which shard a record was, and which it is now.
+    """Show which bytes of an input shard held a record, and which bytes of an output shard hold the
+    record now.
 
-    The job needs a lineage: lineage: parquet in its spec.
+    The job must have a lineage: `lineage: parquet` in the spec of the job.
 
     \b
     Examples:
