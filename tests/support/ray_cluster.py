@@ -3,14 +3,16 @@ directory, which goes with the node."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -20,7 +22,14 @@ from tests.support.children import children_here
 from tests.support.fault_points import PointFault, arm, disarm, points_environment
 from tests.support.ray_nodes import bare_nodes
 
-__all__ = ["NODES", "Nodes", "SharedCluster", "end_shared_cluster", "shared_cluster"]
+__all__ = [
+    "NODES",
+    "Nodes",
+    "SharedCluster",
+    "end_shared_cluster",
+    "exits_taken_back",
+    "shared_cluster",
+]
 
 NODES = 3
 OBJECT_STORE_BYTES = 80 << 20
@@ -156,6 +165,7 @@ def shared_cluster(directories: pytest.TempPathFactory) -> SharedCluster:
             for name, value in points_environment(points).items():
                 patched.setenv(name, value)
             _ends.enter_context(bare_nodes())
+            _ends.enter_context(exits_taken_back())
             nodes = _ends.enter_context(_nodes_here(points_environment(points)))
         import ray
 
@@ -167,6 +177,31 @@ def end_shared_cluster() -> None:
     """None of its processes is left then. It is no mistake if there is no cluster."""
     _clusters.clear()
     _ends.close()
+
+
+@contextlib.contextmanager
+def exits_taken_back() -> Iterator[None]:
+    """The body may have nodes, which are ended when this process ends; after it, nothing is left to
+    be done then.
+
+    Ray never takes back what it has registered with ``atexit``, and nothing else keeps a node that
+    has ended, and its client of the GCS. Since Python 3.13, a fork of ``multiprocessing`` drops as
+    it begins what is registered: it would die of ending a client whose threads it does not have.
+    """
+    from ray._private import node
+
+    registered: list[Callable[..., Any]] = []
+
+    def register(function: Callable[..., Any]) -> None:
+        registered.append(atexit.register(function))
+
+    try:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(node, "atexit", SimpleNamespace(register=register))
+            yield
+    finally:
+        for function in registered:
+            atexit.unregister(function)
 
 
 @contextlib.contextmanager
