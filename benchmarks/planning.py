@@ -19,7 +19,8 @@ from benchmarks.memory import own_bytes
 from dsort.containers.registry import container_of
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
 from dsort.data.hashes import shard_seed, shuffle_words
-from dsort.data.index import RecordIndex, Segments, SortKeys
+from dsort.data.index import KEY_HASH, SortKeys, record_index
+from dsort.data.segments import Segments
 from dsort.order.cut import CutRule, OpenShard, Piece
 from dsort.order.mixing_counts import MixingTally
 from dsort.order.output_shards import merge_pieces
@@ -56,16 +57,16 @@ def _write_shard(store: IndexStore, shard: int, count: int, stream: np.random.Ge
     partition = ((words >> np.uint64(32)) * np.uint64(PARTITIONS)) >> np.uint64(32)
     one_each = np.arange(count + 1, dtype=np.int64)
     digits = np.frombuffer(b"%09d" * count % tuple(range(count)), np.uint8)
-    index = RecordIndex(
+    index = record_index(
         ordinal=one_each[:-1],
         keys=BytesColumn(one_each * 9, digits),
-        key_hash=key_hash,
         sort=SortKeys(count, words=words),
         members=np.full(count, 2, np.int32),
         payload_bytes=stored - 1024,
         stored_bytes=stored,
-        segments=Segments(one_each, np.cumsum(stored) - stored, stored, np.zeros(0, np.uint8)),
+        ranges=Segments(one_each, np.cumsum(stored) - stored, stored, np.zeros(0, np.uint8)),
     )
+    index = index.with_(KEY_HASH, key_hash)
     order = np.argsort(partition, kind="stable")
     offsets = np.searchsorted(partition[order], np.arange(PARTITIONS + 1)).astype(np.int64)
     store.write_shard("index", shard, index.take(order), offsets, worker=0, spill_starts=None)

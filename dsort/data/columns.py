@@ -20,6 +20,7 @@ __all__ = [
     "UInt32s",
     "UInt64s",
     "are_all_rows",
+    "are_row_numbers",
     "cut_rows",
     "equal_ranges",
     "numbers_at",
@@ -79,10 +80,15 @@ def are_all_rows(rows: NDArray[np.integer], count: int) -> bool:
     ``row_numbers`` it is known."""
     if len(rows) != count:
         return False
-    are_kept = _kept_numbers is not None and rows.base is _kept_numbers()
-    if are_kept and rows.base is not None and rows.itemsize == rows.strides[0]:
-        return not count or int(rows[0]) == 0
-    return bool((rows == np.arange(count)).all())
+    return are_row_numbers(rows) or bool((rows == np.arange(count)).all())
+
+
+def are_row_numbers(column: NDArray[np.integer]) -> bool:
+    """Whether ``column`` is of ``row_numbers``; other columns with these numbers do not count."""
+    kept = None if _kept_numbers is None else _kept_numbers()
+    if kept is None or column.base is not kept or column.itemsize != column.strides[0]:
+        return False
+    return not len(column) or int(column[0]) == 0
 
 
 def run_sums(values: NDArray[np.integer], offsets: NDArray[np.integer]) -> Int64s:

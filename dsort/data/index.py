@@ -1,33 +1,108 @@
-"""The record index: one row a record, as columns.
+"""The record index: a table with a row for each record, and the columns that it may have.
 
 Rows of one shard are in input order (by the record's first member). Offsets are bytes in the
-source: the input shard, or the spill of a bucket.
+source: the input shard, or the spill of a partition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dsort.data.columns import (
-    BytesColumn,
-    Int32s,
-    Int64s,
-    UInt8s,
-    UInt64s,
-    are_all_rows,
-    numbers_at,
-    row_numbers,
-)
-from dsort.data.new_names import NewNames
-from dsort.data.numbered import NumberedColumn
+from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt8s, UInt64s
+from dsort.data.segments import Segments
+from dsort.data.table import Column, Name, Numbers, Ranges, Table, Texts
 
-__all__ = ["Origins", "RecordIndex", "Segments", "SortKeys"]
+__all__ = [
+    "BLOCK_LENGTH",
+    "BLOCK_ROWS",
+    "BLOCK_SHARD",
+    "BLOCK_START",
+    "BLOCK_WORKER",
+    "CLASS",
+    "CONTENT_HASH",
+    "ENTRIES",
+    "ENTRIES_BYTES",
+    "EXTENSIONS",
+    "GROUP",
+    "KEYS",
+    "KEY_HASH",
+    "LOT",
+    "MEMBERS",
+    "ORDINAL",
+    "ORIGIN_BYTES",
+    "ORIGIN_START",
+    "PAYLOAD_BYTES",
+    "RANGES",
+    "RANK",
+    "ROW",
+    "SAME_HASH",
+    "SAME_MORE",
+    "SAYS",
+    "SHARD",
+    "STORED_BYTES",
+    "TEXT",
+    "WORDS",
+    "SortKeys",
+    "record_index",
+    "sort_columns",
+    "sort_keys_of",
+]
 
 Rows = NDArray[np.integer]
+
+ORDINAL: Final[Name[Int64s]] = Numbers("ordinal", "<i8")
+"""Of the record in its shard."""
+SHARD: Final[Name[Int32s]] = Numbers("shard", "<i4")
+KEYS: Final[Name[BytesColumn]] = Texts("keys")
+KEY_HASH: Final[Name[UInt64s]] = Numbers("key_hash", "<u8")
+"""XXH3 of the key; finds duplicate keys. Numbered keys have none."""
+MEMBERS: Final[Name[Int32s]] = Numbers("members", "<i4")
+PAYLOAD_BYTES: Final[Name[Int64s]] = Numbers("payload_bytes", "<i8")
+STORED_BYTES: Final[Name[Int64s]] = Numbers("stored_bytes", "<i8")
+"""Headers, payload, padding: what the record takes in an output shard."""
+RANGES: Final[Name[Segments]] = Ranges("ranges")
+"""Where its bytes are. Missing once its payload is in the spill."""
+CONTENT_HASH: Final[Name[UInt64s]] = Numbers("content_hash", "<u8")
+"""XXH3 of the stored bytes, where the spec asks for it."""
+ENTRIES: Final[Name[BytesColumn]] = Texts("entries")
+"""Packed (see ``data.entries``), where the container's end lists members."""
+ENTRIES_BYTES: Final[Name[Int64s]] = Numbers("entries_bytes", "<i8")
+SAME_HASH: Final[Name[UInt64s]] = Numbers("same_hash", "<u8")
+SAME_MORE: Final[Name[UInt64s]] = Numbers("same_more", "<u8")
+"""XXH3-128 of what records are compared by, where equal ones are to be left out; two zeros: the
+record is not compared."""
+CLASS: Final[Name[UInt64s]] = Numbers("class", "<u8")
+LOT: Final[Name[UInt64s]] = Numbers("lot", "<u8")
+"""The class of each record and the lot that it draws in it, where exact numbers are dealt out."""
+EXTENSIONS: Final[Name[BytesColumn]] = Texts("extensions")
+"""Of the members of each record, a zero byte behind each, where records are joined."""
+SAYS: Final[Name[BytesColumn]] = Texts("says")
+"""What each piece says of the order of its record, where that is found first: see
+``order.joined_places``."""
+ORIGIN_START: Final[Name[Int64s]] = Numbers("origin_start", "<i8")
+"""Of the lineage: offset in the input shard, without its codec; -1: in no one place of it."""
+ORIGIN_BYTES: Final[Name[Int64s]] = Numbers("origin_bytes", "<i8")
+"""From there to the end of its last member."""
+GROUP: Final[Name[Int32s]] = Numbers("group", "<i4")
+RANK: Final[Name[UInt8s]] = Numbers("rank", "|u1")
+WORDS: Final[Name[UInt64s]] = Numbers("words", "<u8")
+TEXT: Final[Name[BytesColumn]] = Texts("text")
+"""Of ``SortKeys``."""
+ROW: Final[Name[Int64s]] = Numbers("row", "<i8")
+"""Of the record in the index file of its shard."""
+
+BLOCK_SHARD: Final[Name[Int64s]] = Numbers("block_shard", "<i8")
+BLOCK_WORKER: Final[Name[Int64s]] = Numbers("block_worker", "<i8")
+BLOCK_START: Final[Name[Int64s]] = Numbers("block_start", "<i8")
+BLOCK_LENGTH: Final[Name[Int64s]] = Numbers("block_bytes", "<i8")
+"""A block of the spill: of which shard, in whose file, where in it, how long."""
+BLOCK_ROWS: Final[Name[Int64s]] = Numbers("block_rows", "<i8")
+"""How many rows a block of a table has; blocks of bytes have no such column."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,173 +155,42 @@ class SortKeys:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Segments:
-    """The byte ranges of each record: rows ``offsets[i]:offsets[i + 1]`` of ``start``/``length``.
-
-    A negative start ``-1 - p`` means bytes ``p`` onwards of ``literals`` (headers that replace
-    those in the source) instead of the source. ``offsets`` has shape ``(n + 1,)``. ``names``: what
-    is written over these bytes.
-    """
-
-    offsets: Int64s
-    start: Int64s
-    length: Int64s
-    literals: UInt8s
-    names: NewNames | None = None
-
-    def are_single(self) -> bool:
-        """Whether each record is one segment, of the same number."""
-        count = len(self.offsets) - 1
-        return len(self.start) == count and are_all_rows(self.offsets, count + 1)
-
-    def take(self, rows: Rows, length: Int64s | None = None) -> Segments:
-        """The segments of ``rows`` in that order. ``length``: of each, where somebody has taken
-        them already, and each row is one."""
-        names = None if self.names is None else self.names.take(rows)
-        if self.are_single():
-            start = numbers_at(self.start, rows)
-            length = numbers_at(self.length, rows) if length is None else length
-            return Segments(row_numbers(len(rows) + 1), start, length, self.literals, names)
-        counts = np.diff(self.offsets)[rows]
-        offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(counts, out=offsets[1:])
-        first = self.offsets[:-1][rows]
-        picked = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], counts)
-        return Segments(offsets, self.start[picked], self.length[picked], self.literals, names)
-
-    def run(self, start: int, stop: int) -> Segments:
-        """The segments of rows ``start:stop``; arrays are views."""
-        first, last = int(self.offsets[start]), int(self.offsets[stop])
-        offsets = self.offsets[start : stop + 1]
-        return Segments(
-            offsets - first if first else offsets,
-            self.start[first:last],
-            self.length[first:last],
-            self.literals,
-            None if self.names is None else self.names.run(start, stop),
-        )
-
-    @staticmethod
-    def concat(parts: Sequence[Segments]) -> Segments:
-        """The rows of all parts, literals rebased."""
-        offsets, starts, base, literal_base = [np.zeros(1, np.int64)], [], 0, 0
-        for part in parts:
-            offsets.append(part.offsets[1:] + base)
-            base += int(part.offsets[-1])
-            shifted = part.start
-            if literal_base and len(part.literals):
-                shifted = np.where(shifted < 0, shifted - literal_base, shifted)
-            starts.append(shifted)
-            literal_base += len(part.literals)
-        empty = np.zeros(0, np.int64)
-        names = None
-        if any(part.names is not None for part in parts):
-            each = (part.names or NewNames.none(len(part.offsets) - 1) for part in parts)
-            names = NewNames.concat(list(each))
-        return Segments(
-            np.concatenate(offsets),
-            np.concatenate([empty, *starts]),
-            np.concatenate([empty, *(part.length for part in parts)]),
-            np.concatenate([np.zeros(0, np.uint8), *(part.literals for part in parts)]),
-            names,
-        )
+def sort_columns(sort: SortKeys) -> dict[str, Column]:
+    """The columns of ``sort``."""
+    pairs = ((GROUP, sort.group), (RANK, sort.rank), (WORDS, sort.words), (TEXT, sort.text))
+    return {name.text: column for name, column in pairs if column is not None}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Origins:
-    """Which record each row was in its input shard, for the lineage: columns of shape ``(n,)``.
-
-    ``start``: offset in the shard, without its codec, in bytes; -1: it is in no one place of it.
-    ``size_bytes``: from there to the end of its last member.
-    """
-
-    keys: BytesColumn
-    start: Int64s
-    size_bytes: Int64s
-
-    def take(self, rows: Rows) -> Origins:
-        """Those of ``rows`` in that order."""
-        return Origins(self.keys.take(rows), self.start[rows], self.size_bytes[rows])
-
-    @staticmethod
-    def concat(parts: Sequence[Origins]) -> Origins:
-        """The rows of all parts."""
-        return Origins(
-            BytesColumn.concat([part.keys for part in parts]),
-            np.concatenate([np.zeros(0, np.int64), *(part.start for part in parts)]),
-            np.concatenate([np.zeros(0, np.int64), *(part.size_bytes for part in parts)]),
-        )
+def sort_keys_of(table: Table) -> SortKeys:
+    """The sort keys among the columns of ``table``."""
+    return SortKeys(
+        len(table),
+        group=table.get(GROUP),
+        rank=table.get(RANK),
+        words=table.get(WORDS),
+        text=table.get(TEXT),
+    )
 
 
-def _taken(column: Int32s, rows: Rows) -> Int32s:
-    """The numbers of ``rows``; of a column that is one number, there is nothing to take."""
-    if column.strides == (0,) and len(column):
-        return np.broadcast_to(column[0], (len(rows),))
-    return column[rows]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RecordIndex:
-    """The records of one input shard, columns of shape ``(n,)`` unless said otherwise."""
-
-    ordinal: Int64s  # of the record in its shard
-    keys: BytesColumn
-    key_hash: UInt64s | None  # XXH3 of the key; finds duplicate keys. None: keys are numbered
-    sort: SortKeys
-    members: Int32s
-    payload_bytes: Int64s
-    stored_bytes: Int64s  # headers, payload, padding: what the record takes in an output shard
-    segments: Segments | None  # None: its payload is in the spill by now
-    content_hash: UInt64s | None = None  # XXH3 of the stored bytes, where the spec asks for it
-    entries: BytesColumn | None = None  # packed, where the container's end lists members
-    same: UInt64s | None = None
-    """XXH3-128 of what records are compared by, shape ``(n, 2)``, where equal ones are to be left
-    out; zeros: there is nothing to compare it by."""
-    origins: Origins | None = None  # where the spec asks for the lineage
-    lots: UInt64s | None = None
-    """The class of each record and the lot that it draws in it, shape ``(n, 2)``, where they are
-    counted to deal out exact numbers."""
-    extensions: BytesColumn | None = None
-    """Of the members of each record, a zero byte behind each, where records are to be joined."""
-    says: BytesColumn | None = None
-    """What each piece says of the order of its record, where that is found first: see
-    ``order.joined_places``."""
-
-    def __len__(self) -> int:
-        return len(self.ordinal)
-
-    def take(self, rows: Rows) -> RecordIndex:
-        """The records ``rows`` in that order."""
-        ordinal: Int64s = rows.astype(np.int64, copy=False)
-        if not are_all_rows(self.ordinal, len(self.ordinal)):
-            ordinal = numbers_at(self.ordinal, rows)
-        if isinstance(self.keys, NumberedColumn) and self.keys.numbers is self.ordinal:
-            keys: BytesColumn = NumberedColumn(self.keys.before, ordinal, self.keys.after)
-        else:
-            keys = self.keys.take(rows)
-        if self.sort.text is self.keys:  # sorted by key: one column serves as both
-            sort = replace(replace(self.sort, text=None).take(rows), text=keys)
-        else:
-            sort = self.sort.take(rows)
-        stored, segments = numbers_at(self.stored_bytes, rows), self.segments
-        if segments is not None:
-            as_long = segments.length is self.stored_bytes and segments.are_single()
-            segments = segments.take(rows, stored if as_long else None)
-        return RecordIndex(
-            ordinal=ordinal,
-            keys=keys,
-            key_hash=None if self.key_hash is None else self.key_hash[rows],
-            sort=sort,
-            members=_taken(self.members, rows),
-            payload_bytes=numbers_at(self.payload_bytes, rows),
-            stored_bytes=stored,
-            segments=segments,
-            content_hash=None if self.content_hash is None else self.content_hash[rows],
-            entries=None if self.entries is None else self.entries.take(rows),
-            same=None if self.same is None else self.same[rows],
-            origins=None if self.origins is None else self.origins.take(rows),
-            lots=None if self.lots is None else self.lots[rows],
-            extensions=None if self.extensions is None else self.extensions.take(rows),
-            says=None if self.says is None else self.says.take(rows),
-        )
+def record_index(
+    *,
+    ordinal: Int64s,
+    keys: BytesColumn,
+    sort: SortKeys,
+    members: Int32s,
+    payload_bytes: Int64s,
+    stored_bytes: Int64s,
+    ranges: Segments,
+) -> Table:
+    """The index of records with the columns that every index has."""
+    is_whole = ranges.are_single() and np.array_equal(ranges.length, stored_bytes)
+    columns: dict[str, Column] = {
+        ORDINAL.text: ordinal,
+        KEYS.text: keys,
+        **sort_columns(sort),
+        MEMBERS.text: members,
+        PAYLOAD_BYTES.text: payload_bytes,
+        STORED_BYTES.text: ranges.length if is_whole else stored_bytes,
+        RANGES.text: ranges,
+    }
+    return Table(len(ordinal), columns)

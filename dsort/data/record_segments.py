@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, are_all_rows, run_sums
-from dsort.data.index import Segments
 from dsort.data.members import MemberTable
 from dsort.data.row_bytes import column_of, side_by_side
+from dsort.data.segments import Segments
 
 __all__ = ["segments_of"]
 

@@ -14,6 +14,7 @@ from itertools import groupby
 
 import numpy as np
 
+from dsort.data.index import ENTRIES_BYTES, MEMBERS, ORDINAL, PAYLOAD_BYTES, SHARD, STORED_BYTES
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.job.extract import Extraction
 from dsort.job.job import Job
@@ -93,12 +94,12 @@ def _record_before(job: Job, node_of: NodeOf, before: Piece, number: int) -> Pie
     """The last record of the piece ``before``, as one that shard ``number`` begins with."""
     piece = before._replace(number=number, row_start=before.row_stop - 1, offset=0)
     rows = _rows(job, node_of, piece).by_record()
-    stored = int(rows.stored_bytes[0])
+    stored = int(rows[STORED_BYTES][0])
     return piece._replace(
-        members=int(rows.members[0]),
-        payload_bytes=int(rows.payload_bytes[0]),
+        members=int(rows[MEMBERS][0]),
+        payload_bytes=int(rows[PAYLOAD_BYTES][0]),
         stored_bytes=stored,
-        entries_bytes=0 if rows.entries_bytes is None else int(rows.entries_bytes[0]),
+        entries_bytes=int(rows[ENTRIES_BYTES][0]) if ENTRIES_BYTES in rows else 0,
         encoded_bytes=piece.encoded_bytes if piece.encoded_bytes < 0 else stored,
     )
 
@@ -115,9 +116,11 @@ def _names(
     """(input shard, key) of each record of ``pieces``."""
     parts = []
     for piece in pieces:
-        rows = _rows(job, node_of, piece)
-        first = slice(None) if rows.record_offsets is None else rows.record_offsets[:-1]
-        parts += [*zip(rows.shard[first].tolist(), rows.ordinal[first].tolist(), strict=True)]
+        ordered = _rows(job, node_of, piece)
+        rows, offsets = ordered.rows, ordered.record_offsets
+        first = slice(None) if offsets is None else offsets[:-1]
+        pairs = zip(rows[SHARD][first].tolist(), rows[ORDINAL][first].tolist(), strict=True)
+        parts += [*pairs]
     locations = extraction.shard_locations()
     by_shard: dict[int, list[int]] = {}
     for shard, ordinal in parts:

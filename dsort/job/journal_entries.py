@@ -1,6 +1,6 @@
 """The journal of a job: what happened, as events, how they are stored, and what is known from them.
 
-Events are stored in *segments*, JSON objects ``{"journal": 3, "events": [...]}``. Neighbours of one
+Events are stored in *segments*, JSON objects ``{"journal": 4, "events": [...]}``. Neighbours of one
 kind are one entry, ``{"kind": ..., "count": n, <field>: column, ...}``. A column is a list of n
 values, ``{"all": value}`` where they are all the same, or ``{"of": values, "at": positions}`` where
 few of them differ: 100,000 shards' facts are a few megabytes and take some tenths of a second.
@@ -40,7 +40,7 @@ __all__ = [
     "parse_inputs",
 ]
 
-JOURNAL_VERSION = 3
+JOURNAL_VERSION = 4
 """Raised with each change of what a job keeps; a job of another version is not resumed."""
 PARTITIONS_MAX = 1 << 24
 EVENTS_MAX = 1_000_000

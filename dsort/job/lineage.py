@@ -29,6 +29,7 @@ import numpy as np
 
 from dsort.data.arrow_arrays import arrow_bytes, arrow_numbers
 from dsort.data.columns import BytesColumn, Int64s
+from dsort.data.index import CONTENT_HASH, KEYS, ORIGIN_BYTES, ORIGIN_START, SHARD, STORED_BYTES
 from dsort.errors import StorageError
 from dsort.job.job import Job
 from dsort.job.layout import lineage_name, sidecars_prefix, staged_prefix
@@ -217,16 +218,17 @@ def lineage_rows(job: Job, shard: OutputShard, name: str) -> LineageOfShard:
     place = staged_sidecar(sidecars_prefix(job.job_id), shard.ordinal, LINEAGE)
     data = read_small(job.outputs_bucket, place, bytes_max=STORED_BYTES_MAX)
     rows = lineage_of(data, f"the lineage of output shard {shard.ordinal}")
-    ends = np.cumsum(rows.stored_bytes) + shard.head_bytes
+    stored = rows[STORED_BYTES]
+    ends = np.cumsum(stored) + shard.head_bytes
     return LineageOfShard(
-        keys=rows.origins.keys,
-        input_shard=rows.shard,
-        input_offset=rows.origins.start,
-        input_bytes=rows.origins.size_bytes,
+        keys=rows[KEYS],
+        input_shard=rows[SHARD],
+        input_offset=rows[ORIGIN_START],
+        input_bytes=rows[ORIGIN_BYTES],
         output_shard=name,
-        output_offset=ends - rows.stored_bytes if is_known else np.full(len(ends), -1),
-        output_bytes=rows.stored_bytes,
-        xxh3=rows.content_hash,
+        output_offset=ends - stored if is_known else np.full(len(ends), -1),
+        output_bytes=stored,
+        xxh3=rows[CONTENT_HASH],
     )
 
 

@@ -45,7 +45,7 @@ class Partitioning:
     splitters: Splitters | None = None
     weights: tuple[float, ...] = ()
 
-    def assign(self, keys: SortKeys, shard: int | Int64s, ordinal: Int64s) -> Int32s:
+    def assign(self, keys: SortKeys, shard: int | Int32s, ordinal: Int64s) -> Int32s:
         """The partition of each of some records, shape ``(n,)``. ``shard``: which one they are of,
         or each of them is."""
         if self.count == 1:

@@ -13,8 +13,8 @@ import numpy as np
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
 from dsort.data.adjacent import adjacent_records
 from dsort.data.columns import Int64s, are_all_rows, row_numbers
-from dsort.data.index import Segments
 from dsort.data.members import MemberTable
+from dsort.data.segments import Segments
 from dsort.errors import ChangedInputError, ShardEndError
 from dsort.html_tables import members_html
 from dsort.job.events import JobReport

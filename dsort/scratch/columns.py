@@ -76,8 +76,13 @@ def _write(file: BinaryIO, columns: Mapping[str, Column | None], *, packed: bool
         elif column is not None:
             arrays[name] = column
     header: dict[str, tuple[str, int, int] | tuple[str, int, int, str]] = {}
+    first_name: dict[int, str] = {}
     at = 0
-    for name, array in arrays.items():
+    for name, array in [*arrays.items()]:
+        if (same := first_name.setdefault(id(array), name)) != name:
+            header[name] = header[same]
+            del arrays[name]
+            continue
         header[name] = (array.dtype.str, len(array), at)
         if packed and (kind := _packing(array)):
             header[name] = (array.dtype.str, len(array), at, kind)
@@ -190,9 +195,14 @@ class ColumnFile:
         """How many rows an array column has."""
         return self._column(name)[1]
 
-    def array(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
-        """Rows ``start:stop`` of an array column, read-only."""
+    def array(
+        self, name: str, start: int = 0, stop: int | None = None, *, dtype: str = ""
+    ) -> NDArray[Any]:
+        """Rows ``start:stop`` of an array column, read-only. ``dtype``: the one that it has to
+        have, unless empty."""
         kind, count, at, packing = self._column(name)
+        if dtype and kind.str != dtype:
+            raise self._damaged(f"its column {name} has the type {kind.str}, not {dtype}")
         stop = count if stop is None else stop
         if not 0 <= start <= stop <= count:
             raise self._damaged(f"rows {start}:{stop} of {name} are outside 0:{count}")

@@ -1,4 +1,4 @@
-"""What two output runs share of a partition: each reads its own records, and not all of them."""
+"""Select the rows of a partition that one output run needs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from dsort.data.index import BLOCK_LENGTH, BLOCK_ROWS, BLOCK_START, RANGES
 from dsort.scratch.ordered import OrderedRows
 
 __all__ = ["RECORD_BYTES_MIN", "narrowed"]
@@ -16,27 +17,27 @@ SHARE_MAX = 0.8
 """Of a partition's bytes. Where more is wanted, all is read: it lies in fewer pieces."""
 
 
-def narrowed(rows: OrderedRows, first: int, stop: int) -> OrderedRows:
-    """``rows`` with blocks that hold no more than rows ``first:stop``, a block each, in the order
-    in which they lie in the spill; ``rows`` itself where that gains nothing. The other rows are
-    nowhere then."""
-    lengths = rows.segments.length[first:stop]
-    size_bytes, total_bytes = int(lengths.sum()), int(rows.block_bytes.sum())
+def narrowed(ordered: OrderedRows, first: int, stop: int) -> OrderedRows:
+    """``ordered`` with blocks that hold no more than rows ``first:stop``, a block each, in the
+    order in which they lie in the spill; ``ordered`` itself where that gains nothing. The other
+    rows are nowhere then."""
+    blocks, ranges = ordered.blocks, ordered.rows[RANGES]
+    lengths, block_bytes = ranges.length[first:stop], blocks[BLOCK_LENGTH]
+    size_bytes, total_bytes = int(lengths.sum()), int(block_bytes.sum())
     are_long = size_bytes >= RECORD_BYTES_MIN * len(lengths)
-    if rows.block_rows is not None or not are_long or size_bytes > SHARE_MAX * total_bytes:
-        return rows
-    starts = rows.segments.start[first:stop]
+    if BLOCK_ROWS in blocks or not are_long or size_bytes > SHARE_MAX * total_bytes:
+        return ordered
+    starts = ranges.start[first:stop]
     order = np.argsort(starts, kind="stable")
-    begins = np.cumsum(rows.block_bytes) - rows.block_bytes
+    begins = np.cumsum(block_bytes) - block_bytes
     block = np.searchsorted(begins, starts[order], side="right") - 1
     sizes = lengths[order]
-    places = np.full_like(rows.segments.start, -1)
+    places = np.full_like(ranges.start, -1)
     places[first + order] = np.cumsum(sizes) - sizes
+    own = blocks.take(block)
+    own = own.with_(BLOCK_START, own[BLOCK_START] + starts[order] - begins[block])
     return replace(
-        rows,
-        segments=replace(rows.segments, start=places),
-        block_shard=rows.block_shard[block],
-        block_worker=rows.block_worker[block],
-        block_start=rows.block_start[block] + starts[order] - begins[block],
-        block_bytes=sizes,
+        ordered,
+        rows=ordered.rows.with_(RANGES, replace(ranges, start=places)),
+        blocks=own.with_(BLOCK_LENGTH, sizes),
     )

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
 from dsort.data.copies import lots_of
 from dsort.data.index import SortKeys
+from dsort.data.table import Table
 from dsort.order.class_numbers import count_classes
 from dsort.scratch.columns import ColumnFile
-from dsort.scratch.index import IndexStore, ShardRows
+from dsort.scratch.index import IndexStore, PartitionRows
 from dsort.scratch.logs import CreatedShard, read_created_logs
-from dsort.scratch.ordered import LineageRows, OrderedRows
+from dsort.scratch.ordered import OrderedRows
 
 __all__ = [
     "LOT_STEPS",
@@ -65,10 +66,9 @@ class PartitionRowsOf:
     shards: Int64s
     partitions: tuple[int, ...]
 
-    def answer(self, store: IndexStore) -> list[list[tuple[int, ShardRows]]]:
+    def answer(self, store: IndexStore) -> list[list[tuple[int, PartitionRows]]]:
         shards = self.shards.tolist()
-        found = (store.partition_rows(self.stage, shards, each) for each in self.partitions)
-        return [list(zip(rows.shards, rows.parts, strict=True)) for rows in found]
+        return [store.partition_rows(self.stage, shards, each) for each in self.partitions]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +105,7 @@ class KeyHashes:
 
 @dataclass(frozen=True, slots=True)
 class SameHashes:
-    """The same by what records are compared by (``RecordIndex.same``), its first half as the hash;
+    """The same by what records are compared by (``SAME_HASH``), its first half as the hash;
     those alone that can be compared."""
 
     stage: str
@@ -328,7 +328,7 @@ class LineageOf:
     start: int
     stop: int
 
-    def answer(self, store: IndexStore) -> LineageRows:
+    def answer(self, store: IndexStore) -> Table:
         return store.lineage_rows(self.partition, self.start, self.stop)
 
 

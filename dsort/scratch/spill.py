@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsort.data.columns import Int64s
+from dsort.data.index import BLOCK_LENGTH, BLOCK_SHARD, BLOCK_START, BLOCK_WORKER
+from dsort.data.table import Table
 from dsort.errors import ObjectNotFoundError, ScratchLostError, StorageError
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import ScratchNodes, ShardLocations
-from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.spill_extents import SpillExtents, SpillFile, spill_extents
 from dsort.storage.directory.os_errors import StorageErrors
 
@@ -228,16 +229,17 @@ class SpillReader:
     """Reads one partition's spill."""
 
     def __init__(
-        self, nodes: ScratchNodes, locations: ShardLocations, partition: int, rows: OrderedRows
+        self, nodes: ScratchNodes, locations: ShardLocations, partition: int, blocks: Table
     ) -> None:
+        """``blocks``: those of the partition, in the order in which they are read."""
         self._scratch_nodes = nodes
         self._partition = partition
-        self._block_node = locations.node_of[rows.block_shard]
+        self._block_node = locations.node_of[blocks[BLOCK_SHARD]]
         self._names = locations.nodes
-        self._worker: Int64s = rows.block_worker
-        self._start: Int64s = rows.block_start
-        self._offsets = np.zeros(len(rows.block_bytes) + 1, np.int64)
-        np.cumsum(rows.block_bytes, out=self._offsets[1:])
+        self._worker: Int64s = blocks[BLOCK_WORKER]
+        self._start: Int64s = blocks[BLOCK_START]
+        self._offsets = np.zeros(len(blocks) + 1, np.int64)
+        np.cumsum(blocks[BLOCK_LENGTH], out=self._offsets[1:])
         self._files = SpillFiles(nodes.store.scratch, partition)
         self._ahead: _Fetch | None = None
 

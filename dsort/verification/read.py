@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s
 from dsort.data.hashes import hash_keys
-from dsort.data.index import Segments
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import STRAY_SALT, FormedRecords, split_names
+from dsort.data.segments import Segments
 from dsort.order.duplicates import repeated_hashes
 from dsort.spec.model import JobSpec
 from dsort.workers.conversion import (

@@ -17,6 +17,7 @@ import numpy as np
 
 from dsort.containers.base import Container
 from dsort.data.columns import Int32s, Int64s
+from dsort.data.index import BLOCK_LENGTH, RANGES, SHARD, STORED_BYTES
 from dsort.scratch.logs import CreatedLog
 from dsort.scratch.moved_blocks import ordered_rows
 from dsort.scratch.narrowing import narrowed
@@ -353,17 +354,17 @@ class Creator:
         self, partition: int, node: str, locations: str, span: tuple[int, int]
     ) -> SpilledPayload:
         where = self._scratch_nodes.locations(locations)
-        rows = ordered_rows(self._scratch_nodes, node, partition, where)
+        ordered = ordered_rows(self._scratch_nodes, node, partition, where)
         # What is mapped is not read where nobody looks.
         is_read = self._forgets or not self._scratch_nodes.alone
-        if is_read and int(rows.block_bytes.sum()) <= self._buffer.size_bytes:
-            rows = narrowed(rows, *rows.rows_of(*span))
-        reader = SpillReader(self._scratch_nodes, where, partition, rows)
+        if is_read and int(ordered.blocks[BLOCK_LENGTH].sum()) <= self._buffer.size_bytes:
+            ordered = narrowed(ordered, *ordered.rows_of(*span))
+        reader = SpillReader(self._scratch_nodes, where, partition, ordered.blocks)
         if self._room is None:
             self._room = RangeBuffer(self._buffer, ALIGNMENT_BYTES)
         return SpilledPayload(
             partition,
-            rows,
+            ordered,
             span,
             reader,
             self._buffer,
@@ -383,8 +384,8 @@ class _Payload(Protocol):
     def slices(self, start: int, stop: int) -> SliceLists:
         """The slices of records ``start:stop``, some at a time; valid until the next step."""
 
-    def rows(self, start: int, stop: int) -> OrderedRows:
-        """The columns of records ``start:stop``."""
+    def ordered(self, start: int, stop: int) -> OrderedRows:
+        """Records ``start:stop``."""
 
     def check(self, piece: OutputPiece) -> ContentCheck:
         """What the content of a piece's rows is checked with."""
@@ -422,49 +423,51 @@ class _MappedPayload:
 
     def check(self, piece: OutputPiece) -> ContentCheck:
         """See :class:`_Payload`."""
-        return ContentCheck(self.rows(piece.row_start, piece.row_stop), piece.ordinal)
+        return ContentCheck(self.ordered(piece.row_start, piece.row_stop).rows, piece.ordinal)
 
     def slices(self, start: int, stop: int) -> SliceLists:
         """The slices of records ``start:stop``, some rows at a time."""
-        rows = self.rows(start, stop)
-        count = len(rows.stored_bytes)
-        sources = len(_numbers_in(rows.source))
+        rows = self.ordered(start, stop).rows
+        count, ranges = len(rows), rows[RANGES]
+        sources = len(_numbers_in(rows[SHARD]))
         step = min(ROWS_AT_ONCE_MAX, self._inputs.open_max)
-        if are_short(rows.segments) and sources <= self._inputs.open_max:
-            step = rows_at_once(rows.segments, sources)
-        elif len(rows.segments.literals):
+        if are_short(ranges) and sources <= self._inputs.open_max:
+            step = rows_at_once(ranges, sources)
+        elif len(ranges.literals):
             step = min(WITH_LITERALS_AT_ONCE, self._inputs.open_max)
         gatherer = Gatherer()
         for at in range(0, count, step):
             some = slice(at, min(at + step, count))
-            source = rows.source[some]
+            source = rows[SHARD][some]
             views = self._inputs.views(_numbers_in(source))
-            segments = rows.segments if count <= step else rows.segments.run(some.start, some.stop)
+            segments = ranges if count <= step else ranges.run(some.start, some.stop)
             if segments.names is not None and len(segments.names.at):
-                stored = rows.stored_bytes[some]
+                stored = rows[STORED_BYTES][some]
                 yield from renamed_slices(self._container, views, source, segments, stored)
             elif are_short(segments):
                 yield [gatherer.gathered(views, source, segments)]
             elif len(segments.literals):
-                stored = rows.stored_bytes[some]
+                stored = rows[STORED_BYTES][some]
                 yield from slices_with_literals(
                     self._container, views, source, segments, stored, seals=self._seals
                 )
             else:
                 yield slices_of_sources(views, source, segments)
 
-    def rows(self, start: int, stop: int) -> OrderedRows:
+    def ordered(self, start: int, stop: int) -> OrderedRows:
+        """See :class:`_Payload`."""
         first, last = self._span
         if last - first > ROWS_KEPT_MAX:
-            rows: OrderedRows = self._scratch_nodes.ask(
-                self._node, OrderedRowsOf(self.partition, start, stop)
-            )
-            return rows
+            return self._asked(start, stop)
         if self._whole is None:
-            self._whole = self._scratch_nodes.ask(
-                self._node, OrderedRowsOf(self.partition, first, last)
-            )
+            self._whole = self._asked(first, last)
         return self._whole.run(start - first, stop - first)
+
+    def _asked(self, start: int, stop: int) -> OrderedRows:
+        ordered: OrderedRows = self._scratch_nodes.ask(
+            self._node, OrderedRowsOf(self.partition, start, stop)
+        )
+        return ordered
 
 
 def _numbers_in(source: Int32s) -> list[int]:
@@ -487,11 +490,11 @@ class _RangedPayload:
 
     def check(self, piece: OutputPiece) -> ContentCheck:
         """See :class:`_Payload`."""
-        return ContentCheck(self.rows(piece.row_start, piece.row_stop), piece.ordinal)
+        return ContentCheck(self.ordered(piece.row_start, piece.row_stop).rows, piece.ordinal)
 
-    def rows(self, start: int, stop: int) -> OrderedRows:
+    def ordered(self, start: int, stop: int) -> OrderedRows:
         """See :class:`_Payload`."""
-        return self._records.rows(self.partition, start, stop)
+        return self._records.ordered(self.partition, start, stop)
 
     def slices(self, start: int, stop: int) -> SliceLists:
         """See :class:`_Payload`."""

@@ -10,10 +10,29 @@ import xxhash
 from dsort.containers.base import Container, oddities_in, refusal
 from dsort.containers.tar.container import TAR
 from dsort.data.columns import BytesColumn, Int64s, UInt64s, row_numbers
-from dsort.data.index import Origins, RecordIndex, Segments
+from dsort.data.index import (
+    CLASS,
+    CONTENT_HASH,
+    ENTRIES,
+    EXTENSIONS,
+    KEY_HASH,
+    LOT,
+    MEMBERS,
+    ORDINAL,
+    PAYLOAD_BYTES,
+    RANGES,
+    SAME_HASH,
+    SAME_MORE,
+    SAYS,
+    STORED_BYTES,
+    record_index,
+    sort_keys_of,
+)
 from dsort.data.members import MemberTable
 from dsort.data.numbered import NumberedColumn, are_positions
 from dsort.data.records import LAST_IS_KEPT, FormedRecords, form_records
+from dsort.data.segments import Segments
+from dsort.data.table import Column, Table
 from dsort.data.tally import Tally
 from dsort.errors import (
     CorruptShardError,
@@ -277,7 +296,7 @@ class Extractor:
         records: FormedRecords,
         placed: Placed,
         tally: ReactionLog,
-        origins: Origins | None = None,
+        origins: Table | None = None,
     ) -> ShardExtracted:
         """Write the index, and move the payload, of what is settled."""
         table = RecordTable(shard.name, members, records, shard.content, report=tally.add)
@@ -289,10 +308,9 @@ class Extractor:
                 self._setup.output_container,
                 are_sealed_later=self._setup.seals_later,
             )
-        index = replace(
-            self._index(task, shard, members, records, table, placed),
-            origins=None if origins is None else replace(origins, keys=records.keys),
-        )
+        index = self._index(task, shard, members, records, table, placed)
+        if origins is not None:
+            index = index.beside(origins)
         kept = placed.kept()
         if kept is not None:
             index = index.take(kept)
@@ -303,9 +321,9 @@ class Extractor:
             worker=self._worker,
             node=self._node,
             records=len(index),
-            members=int(index.members.sum()),
-            payload_bytes=int(index.payload_bytes.sum()),
-            stored_bytes=int(index.stored_bytes.sum()),
+            members=int(index[MEMBERS].sum()),
+            payload_bytes=int(index[PAYLOAD_BYTES].sum()),
+            stored_bytes=int(index[STORED_BYTES].sum()),
             tally=counted,
             schema=members.schema or reported_extensions(self._setup, table, placed),
         )
@@ -425,11 +443,11 @@ class Extractor:
         records: FormedRecords,
         table: RecordTable,
         placed: Placed,
-    ) -> RecordIndex:
+    ) -> Table:
         """The index of the records as they are stored. ``table``: as they were read."""
-        segments, extensions = records.segments(members), None
+        ranges, more = records.segments(members), dict[str, Column]()
         if self._setup.join is not None:
-            extensions = extension_lists(table)
+            extensions = more[EXTENSIONS.text] = extension_lists(table)
             algorithm = SEARCHED if task.stage == "join" else self._setup.algorithm
             if placed.words is not None:
                 sort = place_sort_keys(placed.words, table, extensions)
@@ -447,48 +465,44 @@ class Extractor:
             member_counts = np.broadcast_to(np.int32(1), (len(records),))
         else:
             member_counts = np.diff(records.member_offsets).astype(np.int32)
-        hashes = self._setup.hashes_content and task.stage != "join"  # which stores no record
-        return RecordIndex(
+        if not is_numbered:
+            more[KEY_HASH.text] = records.key_hash
+        if self._setup.hashes_content and task.stage != "join":  # which stores no record
+            more[CONTENT_HASH.text] = _content_hash(shard, ranges)
+        if (entries := records.entries(members)) is not None:
+            more[ENTRIES.text] = entries
+        if self._setup.compared is not None:
+            digests = digests_of(shard, table, self._setup.compared)
+            more |= {SAME_HASH.text: digests[:, 0], SAME_MORE.text: digests[:, 1]}
+        if placed.lots is not None:
+            more |= {CLASS.text: placed.lots[:, 0], LOT.text: placed.lots[:, 1]}
+        if task.stage == "join" and isinstance(self._setup.algorithm, JoinedPlaces):
+            more[SAYS.text] = self._setup.algorithm.says(table)
+        index = record_index(
             ordinal=ordinal,
             keys=keys,
-            key_hash=None if is_numbered else records.key_hash,
             sort=sort,
             members=member_counts,
             payload_bytes=records.payload_bytes,
             stored_bytes=records.stored_bytes,
-            segments=segments,
-            content_hash=_content_hash(shard, segments) if hashes else None,
-            entries=records.entries(members),
-            same=self._compared(shard, table),
-            lots=placed.lots,
-            extensions=extensions,
-            says=self._says(task, table),
+            ranges=ranges,
         )
+        return index.beside(Table(len(index), more))
 
-    def _says(self, task: ExtractTask, table: RecordTable) -> BytesColumn | None:
-        algorithm = self._setup.algorithm
-        if task.stage != "join" or not isinstance(algorithm, JoinedPlaces):
-            return None
-        return algorithm.says(table)
-
-    def _compared(self, shard: ShardBytes, table: RecordTable) -> UInt64s | None:
-        extensions = self._setup.compared
-        return None if extensions is None else digests_of(shard, table, extensions)
-
-    def _store_index(self, task: ExtractTask, shard: ShardBytes, index: RecordIndex) -> None:
+    def _store_index(self, task: ExtractTask, shard: ShardBytes, index: Table) -> None:
         if task.partitions == 1:
             partition_offsets = np.array([0, len(index)], np.int64)
             spill_starts = self.spill.move(shard, index) if task.spill else None
             self._write(task, index, partition_offsets, spill_starts)
             return
-        partition = self._partitioning(task).assign(index.sort, task.shard, index.ordinal)
+        partition = self._partitioning(task).assign(sort_keys_of(index), task.shard, index[ORDINAL])
         by_partition = small_argsort(partition)
         counts = np.bincount(partition, minlength=task.partitions)
         partition_offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
         spill_starts = None
         if task.spill and shard.whole is None:  # it is read once more, in its own order
             spill_starts = self.spill.move(shard, index, partition)
-            index = replace(index, segments=None)
+            index = index.without(RANGES)
         index = index.take(by_partition)
         if task.spill and spill_starts is None:
             spill_starts = self.spill.move(shard, index, partition[by_partition])
@@ -505,7 +519,7 @@ class Extractor:
     def _write(
         self,
         task: ExtractTask,
-        index: RecordIndex,
+        index: Table,
         partition_offsets: Int64s,
         spill_starts: Int64s | None,
     ) -> None:

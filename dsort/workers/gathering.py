@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsort.data.columns import Int32s, Int64s, UInt8s
-from dsort.data.index import Segments
+from dsort.data.segments import Segments
 
 __all__ = [
     "ROWS_AT_ONCE",

@@ -10,9 +10,9 @@ import numpy as np
 from dsort.containers.base import Container
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, equal_ranges
 from dsort.data.members import MemberTable
-from dsort.data.new_names import NewNames
 from dsort.data.records import FormedRecords, stored_bytes_of
 from dsort.data.row_bytes import RowBytes, column_of, side_by_side, spread
+from dsort.data.segments import NewNames
 from dsort.workers.conversion import BARE
 from dsort.workers.gathering import table_of
 from dsort.workers.source import ShardBytes

@@ -9,16 +9,16 @@ import numpy as np
 
 from dsort.data.columns import BytesColumn, Int32s, Int64s
 from dsort.data.hashes import hash_keys
-from dsort.data.index import SortKeys
+from dsort.data.index import EXTENSIONS, ORDINAL, ROW, SAYS, SHARD, SortKeys
 from dsort.data.joins import JoinRule
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
+from dsort.data.table import Table
 from dsort.data.tally import SAMPLES_MAX
 from dsort.naming.names import readable
 from dsort.order.joined_places import JoinedPlaces
 from dsort.order.joining import Joined, JoinedKind, conflicts_in, join_order, join_rows, left_out_in
 from dsort.order.table import RecordTable
-from dsort.scratch.index import PartitionRows
 from dsort.scratch.logs import LineWriter, lines_file, reaction_line
 from dsort.scratch.nodes import ScratchNodes, ShardLocations
 from dsort.scratch.requests import KeysOf
@@ -77,7 +77,7 @@ class Joiner:
         self._shards: list[str] = []
         self._input_of = np.zeros(0, np.int32)
 
-    def join(self, task: OrderTask, rows: PartitionRows, sort: SortKeys) -> tuple[Joined, JoinDone]:
+    def join(self, task: OrderTask, rows: Table, sort: SortKeys) -> tuple[Joined, JoinDone]:
         """The rows of the records of one partition, and what is to be told of it. ``sort``: of all
         ``rows``, one shard after the other."""
         rule = self._rule.settled() if self._rule.is_settled_first else self._rule
@@ -90,7 +90,7 @@ class Joiner:
         left_out = len(found.order) - len(joined.rows)
         return joined, JoinDone(len(joined.rows), left_out, found=tuple(told))
 
-    def search(self, task: OrderTask, rows: PartitionRows, sort: SortKeys) -> JoinDone:
+    def search(self, task: OrderTask, rows: Table, sort: SortKeys) -> JoinDone:
         """Store what is to be left out before payload moves."""
         found = self._found(task, rows, sort, self._rule)
         told = [
@@ -121,7 +121,7 @@ class Joiner:
     def _store_said(
         self,
         task: OrderTask,
-        rows: PartitionRows,
+        rows: Table,
         found: _Found,
         places: JoinedPlaces,
         *,
@@ -129,9 +129,8 @@ class Joiner:
     ) -> None:
         """Store the pieces that stay, with the number of the record of each, and what that is
         ordered by, beside its first piece. ``keeps_last``: the last piece that says it counts."""
-        parts = [part.says for part in rows.parts if part.says is not None]
         pieces, offsets = found.joined.rows, found.joined.record_offsets
-        said = BytesColumn.concat([BytesColumn.empty(0), *parts]).take(pieces)
+        said = (rows[SAYS] if SAYS in rows else BytesColumn.empty(len(rows))).take(pieces)
         record = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         there = np.flatnonzero(said.lengths > 0)
         decides = np.full(len(offsets) - 1, -1, np.int64)
@@ -153,23 +152,15 @@ class Joiner:
             texts.take(which),
         )
 
-    def _found(
-        self, task: OrderTask, rows: PartitionRows, sort: SortKeys, rule: JoinRule
-    ) -> _Found:
+    def _found(self, task: OrderTask, rows: Table, sort: SortKeys, rule: JoinRule) -> _Found:
         keys = BytesColumn.empty(0) if sort.text is None else sort.text  # of no rows
-        counts = [len(part) for part in rows.parts]
-        shard = np.repeat(np.array(rows.shards, np.int32), counts)
+        shard = rows[SHARD]
         order = join_order(sort, decreasing=self._decreasing)
         joined = join_rows(rule, order, keys, self._inputs()[shard])
-        lists = [part.extensions for part in rows.parts if part.extensions is not None]
-        conflicts = conflicts_in(joined, BytesColumn.concat(lists)) if lists else []
-        first_rows = np.array([part.first_row for part in rows.parts], np.int64)
-        begins = np.cumsum(counts) - counts
-        row_in_file = np.arange(len(shard)) + np.repeat(first_rows - begins, counts)
+        conflicts = conflicts_in(joined, rows[EXTENSIONS]) if EXTENSIONS in rows else []
+        row_in_file = rows[ROW] if ROW in rows else np.zeros(0, np.int64)  # of no rows
         names = _Names(self, task, shard, row_in_file)
-        ordinals = [part.ordinal for part in rows.parts]
-        ordinal = np.concatenate([np.zeros(0, np.int64), *ordinals])
-        return _Found(order, joined, conflicts, ordinal, names)
+        return _Found(order, joined, conflicts, rows[ORDINAL], names)
 
     def _inputs(self) -> Int32s:
         """The number of the input that each shard is of."""

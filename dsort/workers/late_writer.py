@@ -17,6 +17,7 @@ import numpy as np
 from dsort.containers.base import Container
 from dsort.data.columns import Int64s
 from dsort.data.entries import PlacedEntries, placed_entries
+from dsort.data.index import STORED_BYTES
 from dsort.data.members import MemberKind, MemberTable, bare_table
 from dsort.data.records import FormedRecords, form_records, split_names
 from dsort.errors import ConversionError, InvariantError, StrayMemberError
@@ -146,7 +147,8 @@ class LateWriter:
     ) -> None:
         """Write one piece, and what ends the shard after its last one."""
         if payload is not None and piece.row_stop > piece.row_start:
-            sizes = payload.rows(piece.row_start, piece.row_stop).by_record().stored_bytes
+            ordered = payload.ordered(piece.row_start, piece.row_stop)
+            sizes = ordered.by_record()[STORED_BYTES]
             reached, at = np.cumsum(sizes), 0
             while at < len(sizes):
                 limit = int(reached[at] - sizes[at]) + BATCH_BYTES

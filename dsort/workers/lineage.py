@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 
-from dsort.data.columns import BytesColumn
-from dsort.data.index import Origins
+from dsort.data.columns import BytesColumn, Int64s
+from dsort.data.index import KEYS, ORIGIN_BYTES, ORIGIN_START, SHARD
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
+from dsort.data.table import Table, read_texts
 from dsort.scratch.columns import ColumnFile, columns_bytes
 from dsort.scratch.nodes import ScratchNodes
-from dsort.scratch.ordered import LineageRows
+from dsort.scratch.ordered import LINEAGE as LINEAGE_COLUMNS
 from dsort.scratch.requests import LineageOf
 from dsort.storage.bucket import Bucket
 from dsort.workers.sidecars import staged_sidecar
 from dsort.workers.tasks import CreateTask, WorkerSetup
 
-__all__ = ["LINEAGE", "lineage_of", "origins_of", "write_lineage"]
+__all__ = ["LINEAGE", "lineage_of", "origins_of", "origins_table", "write_lineage"]
 
 LINEAGE: Final = "lineage"
 """In place of a kind of sidecars."""
 
 
-def origins_of(read: MemberTable, records: FormedRecords, setup: WorkerSetup) -> Origins:
+def origins_of(read: MemberTable, records: FormedRecords, setup: WorkerSetup) -> Table:
     """Where ``records`` are in the shard whose members were ``read``."""
     nowhere = np.full(len(records), -1, np.int64)
     if setup.makes_records or not len(records):  # steps made them: they never were in it
-        return Origins(records.keys, nowhere, records.payload_bytes)
+        return origins_table(nowhere, records.payload_bytes)
     whole = read.range_start >= 0
     starts = np.where(whole, read.range_start, read.payload_start)
     lengths = np.where(whole, read.range_length, read.payload_bytes)
@@ -39,51 +40,40 @@ def origins_of(read: MemberTable, records: FormedRecords, setup: WorkerSetup) ->
     never = np.iinfo(np.int64).max
     start = np.minimum.reduceat(np.where(ours, starts[rows], never), first)
     end = np.maximum.reduceat(np.where(ours, starts[rows] + lengths[rows], 0), first)
-    return Origins(records.keys, start, end - start)
+    return origins_table(start, end - start)
+
+
+def origins_table(start: Int64s, size_bytes: Int64s) -> Table:
+    """The columns of origins."""
+    return Table(len(start), {ORIGIN_START.text: start, ORIGIN_BYTES.text: size_bytes})
 
 
 def write_lineage(bucket: Bucket, nodes: ScratchNodes, task: CreateTask, ordinal: int) -> None:
     """Store the lineage of output shard ``ordinal``, whose pieces are all in ``task``."""
     node_of: Mapping[int, str] = dict(task.nodes)
-    found: list[LineageRows] = [
+    found: list[Table] = [
         nodes.ask(
             node_of[piece.partition], LineageOf(piece.partition, piece.row_start, piece.row_stop)
         )
         for piece in task.pieces
         if piece.ordinal == ordinal and piece.partition >= 0
     ]
-    bucket.write(staged_sidecar(task.sidecars_prefix, ordinal, LINEAGE), _rows_bytes(found))
-
-
-def _rows_bytes(parts: Sequence[LineageRows]) -> bytes:
-    origins = Origins.concat([part.origins for part in parts])
-    return columns_bytes(
-        {
-            "shard": np.concatenate([np.zeros(0, np.int32), *(part.shard for part in parts)]),
-            "stored_bytes": np.concatenate(
-                [np.zeros(0, np.int64), *(part.stored_bytes for part in parts)]
-            ),
-            "content_hash": np.concatenate(
-                [np.zeros(0, np.uint64), *(part.content_hash for part in parts)]
-            ),
-            "keys": origins.keys,
-            "origin_start": origins.start,
-            "origin_bytes": origins.size_bytes,
-        }
+    rows = Table.concat([_with_plain_keys(each) for each in found], LINEAGE_COLUMNS)
+    bucket.write(
+        staged_sidecar(task.sidecars_prefix, ordinal, LINEAGE), columns_bytes(rows.arrays())
     )
 
 
-def lineage_of(data: bytes, what: str) -> LineageRows:
+def _with_plain_keys(rows: Table) -> Table:
+    keys = rows[KEYS]
+    return rows.with_(KEYS, BytesColumn(keys.offsets, keys.blob))
+
+
+def lineage_of(data: bytes, what: str) -> Table:
     """The rows that ``write_lineage`` stored. ``StorageError`` if they are damaged."""
     file = ColumnFile(data, what)
-    shard = file.array("shard")
-    count = len(shard)
-    keys: BytesColumn = file.bytes_column("keys", 0, count)
-    return LineageRows(
-        shard=shard,
-        stored_bytes=file.array("stored_bytes", 0, count),
-        content_hash=file.array("content_hash", 0, count),
-        origins=Origins(
-            keys, file.array("origin_start", 0, count), file.array("origin_bytes", 0, count)
-        ),
-    )
+    count = file.count(SHARD.text)
+    # Numbered keys could take more memory than the bucket has bytes of them.
+    keys = read_texts(file, KEYS.text, 0, count)
+    numbers = [each for each in LINEAGE_COLUMNS if each != KEYS]
+    return Table.read(file, numbers, 0, count).with_(KEYS, keys)

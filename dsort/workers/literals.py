@@ -12,7 +12,7 @@ import numpy as np
 
 from dsort.containers.base import Container
 from dsort.data.columns import Int32s, Int64s
-from dsort.data.index import Segments
+from dsort.data.segments import Segments
 from dsort.workers.gathering import table_of
 from dsort.workers.sealing import seal_apart, seal_within
 from dsort.workers.source import slices_of_sources

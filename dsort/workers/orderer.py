@@ -12,9 +12,23 @@ from itertools import pairwise
 import numpy as np
 
 from dsort.containers.base import Container
-from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s, numbers_at, row_numbers
-from dsort.data.index import Origins, Segments, SortKeys
+from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s, row_numbers
+from dsort.data.index import (
+    BLOCK_ROWS,
+    ENTRIES_BYTES,
+    GROUP,
+    MEMBERS,
+    ORDINAL,
+    PAYLOAD_BYTES,
+    RANGES,
+    SHARD,
+    STORED_BYTES,
+    SortKeys,
+    sort_keys_of,
+)
 from dsort.data.joins import JoinRule
+from dsort.data.segments import Segments
+from dsort.data.table import Table
 from dsort.data.tally import SAMPLES_MAX
 from dsort.errors import InvariantError
 from dsort.naming.names import readable
@@ -24,10 +38,10 @@ from dsort.order.duplicates import find_duplicates, repeated_hashes, words_as_by
 from dsort.order.joined_places import JoinedPlaces
 from dsort.order.mixing_counts import count_part
 from dsort.order.sort import order_rows
-from dsort.scratch.index import PartitionRows, ShardRows
+from dsort.scratch.index import PartitionRows
 from dsort.scratch.logs import LineWriter, lines_file, reaction_line
 from dsort.scratch.nodes import ScratchNodes
-from dsort.scratch.ordered import OrderedRows, RecordColumns
+from dsort.scratch.ordered import ORDERED, OrderedRows
 from dsort.scratch.requests import (
     KeyHashes,
     KeyRows,
@@ -166,48 +180,57 @@ class Orderer:
         parts = zip(run.partitions, found, strict=True)
         return RunOrdered(tuple(self._ordered(task, rows) for task, rows in parts))
 
-    def _ordered(self, task: OrderTask, rows: PartitionRows) -> OrderDone:
-        columns = _Columns(rows, spill=self._spill)
+    def _ordered(self, task: OrderTask, partition: PartitionRows) -> OrderDone:
+        rows = partition.rows
+        sort = sort_keys_of(rows)
         if self._joiner is not None and task.stage == "join":
-            done = self._joiner.search(task, rows, columns.sort)
+            done = self._joiner.search(task, rows, sort)
             return OrderDone(task.partition, self._scratch_nodes.node, 0, 0, 0, 0, join=done)
         if self._joiner is not None:
-            return self._join(task, rows, columns, self._joiner)
-        order = order_rows(columns.sort, decreasing=self._decreasing)
-        _check_permutation(order, columns.sort.count)
+            return self._join(task, partition, sort, self._joiner)
+        order = order_rows(sort, decreasing=self._decreasing)
+        _check_permutation(order, len(rows))
         dropped = 0
         if task.drop:
-            kept = self._kept(task.drop, columns)[order]
+            kept = self._kept(task.drop, rows)[order]
             dropped = len(order) - int(kept.sum())
             order = order[kept]
         placement = self._algorithm.placement
         if placement is not None:
-            order = placement.arranged(columns.sort, order, self._algorithm.seed_text)
-        return self._stored(task, columns.ordered(order), dropped)
+            order = placement.arranged(sort, order, self._algorithm.seed_text)
+        return self._stored(task, self._in_order(partition, order), dropped)
 
     def _join(
-        self, task: OrderTask, rows: PartitionRows, columns: _Columns, joiner: Joiner
+        self, task: OrderTask, partition: PartitionRows, sort: SortKeys, joiner: Joiner
     ) -> OrderDone:
-        joined, done = joiner.join(task, rows, columns.sort)
+        joined, done = joiner.join(task, partition.rows, sort)
         if len(np.unique(joined.rows)) != len(joined.rows):
             raise InvariantError("a join has a record twice")
-        ordered = replace(columns.ordered(joined.rows), record_offsets=joined.record_offsets)
+        ordered = self._in_order(partition, joined.rows)
+        ordered = replace(ordered, record_offsets=joined.record_offsets)
         return replace(self._stored(task, ordered, 0), join=done)
+
+    def _in_order(self, partition: PartitionRows, order: Int64s) -> OrderedRows:
+        """The rows in output order, with where their bytes are."""
+        rows, blocks = partition.rows.only(ORDERED), partition.blocks
+        if self._spill or BLOCK_ROWS in blocks:
+            rows = rows.with_(RANGES, _ranges_in_blocks(rows, are_rows=BLOCK_ROWS in blocks))
+        ordered = rows.take(order)
+        return OrderedRows(ordered.with_(RANGES, ordered[RANGES].trimmed()), blocks)
 
     def _stored(self, task: OrderTask, ordered: OrderedRows, dropped: int) -> OrderDone:
         version = self._scratch_nodes.locations(task.locations).version
         ordered = replace(ordered, version=version)
         self._store.write_ordered(task.partition, ordered)
         records = ordered.by_record()
-        count = len(records.stored_bytes)
         return OrderDone(
             partition=task.partition,
             node=self._scratch_nodes.node,
-            records=count,
+            records=len(records),
             dropped=dropped,
-            payload_bytes=int(ordered.payload_bytes.sum()),
-            stored_bytes=int(ordered.stored_bytes.sum()),
-            by_output=_sums_by_group(records) if self._has_outputs and count else (),
+            payload_bytes=int(records[PAYLOAD_BYTES].sum()),
+            stored_bytes=int(records[STORED_BYTES].sum()),
+            by_output=_sums_by_group(records) if self._has_outputs and len(records) else (),
         )
 
     def _partition_rows(self, tasks: Sequence[OrderTask]) -> list[PartitionRows]:
@@ -217,16 +240,13 @@ class Orderer:
             (node, PartitionRowsOf(tasks[0].stage, shards, partitions))
             for node, shards in self._scratch_nodes.locations(tasks[0].locations).by_node()
         )
-        found: list[list[tuple[int, ShardRows]]] = [[] for _ in tasks]
+        found: list[list[tuple[int, PartitionRows]]] = [[] for _ in tasks]
         for answer in self._scratch_nodes.ask_all(asks):
             for parts, some in zip(found, answer, strict=True):
                 parts += some
         for parts in found:
             parts.sort(key=lambda part: part[0])
-        return [
-            PartitionRows(tuple(shard for shard, _ in parts), tuple(rows for _, rows in parts))
-            for parts in found
-        ]
+        return [PartitionRows.concat([rows for _, rows in parts]) for parts in found]
 
     def _counting(self, drop: str, shards: Int64s, ordinals: Int64s) -> Bools:
         """Which records are not among the positions in the file ``drop``."""
@@ -239,14 +259,14 @@ class Orderer:
             counting[mine] = ~np.isin(ordinals[mine], ordinal[start:stop])
         return counting
 
-    def _kept(self, drop: str, columns: _Columns) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def _kept(self, drop: str, rows: Table) -> Bools:
         """Which rows are not among the positions to drop."""
         positions = self._store.positions(drop)
         shards, ordinals = positions.array("shard"), positions.array("ordinal")
-        kept = np.ones(columns.sort.count, np.bool_)
-        for start, stop, shard in columns.runs():
+        kept = np.ones(len(rows), np.bool_)
+        for start, stop, shard in _runs(rows[SHARD]):
             low, high = np.searchsorted(shards, [shard, shard + 1]).tolist()
-            kept[start:stop] = ~np.isin(columns.ordinal[start:stop], ordinals[low:high])
+            kept[start:stop] = ~np.isin(rows[ORDINAL][start:stop], ordinals[low:high])
         return kept
 
     def cut(self, task: CutTask) -> CutDone:
@@ -256,30 +276,30 @@ class Orderer:
         pieces, state = cut_partition(
             task.rule,
             task.partition,
-            groups=rows.group,
-            payload_bytes=rows.payload_bytes,
-            stored_bytes=rows.stored_bytes,
-            members=rows.members,
-            entries=rows.entries_bytes,
+            groups=rows.get(GROUP),
+            payload_bytes=rows[PAYLOAD_BYTES],
+            stored_bytes=rows[STORED_BYTES],
+            members=rows[MEMBERS],
+            entries=rows.get(ENTRIES_BYTES),
             state=task.state,
             file_bytes=self._container.file_bytes,
             encoded=task.encoded,
             stored_before=task.stored_before,
-            source=rows.shard,
+            source=rows[SHARD],
         )
-        mixing = count_part(task.mixing, task.state, pieces, rows.shard)
+        mixing = count_part(task.mixing, task.state, pieces, rows[SHARD])
         return CutDone(task.partition, pieces, state, mixing)
 
 
-def _sums_by_group(rows: RecordColumns) -> tuple[tuple[int, int, int], ...]:
+def _sums_by_group(rows: Table) -> tuple[tuple[int, int, int], ...]:
     """(records, payload, stored bytes) of each group, from 0 on."""
-    assert rows.group is not None, "records were dealt out to outputs"
-    begins = np.searchsorted(rows.group, np.arange(int(rows.group.max(initial=-1)) + 2))
+    group = rows[GROUP]
+    begins = np.searchsorted(group, np.arange(int(group.max(initial=-1)) + 2))
     return tuple(
         (
             stop - start,
-            int(rows.payload_bytes[start:stop].sum()),
-            int(rows.stored_bytes[start:stop].sum()),
+            int(rows[PAYLOAD_BYTES][start:stop].sum()),
+            int(rows[STORED_BYTES][start:stop].sum()),
         )
         for start, stop in pairwise(begins.tolist())
     )
@@ -293,110 +313,15 @@ def _check_permutation(order: Int64s, count: int) -> None:
         raise InvariantError("the order of a partition is not a permutation of its records")
 
 
-def _joined(parts: Sequence[Int32s]) -> Int32s:
-    """All parts, one after the other; without room for them where all numbers are one."""
-    column = np.concatenate(parts)
-    if len(column) and int(column.min()) == int(column.max()):
-        return np.broadcast_to(column[:1].copy(), column.shape)
-    return column
+def _runs(shard: Int32s) -> list[tuple[int, int, int]]:
+    """(first row, row after the last, shard) of each shard's rows."""
+    bounds = np.flatnonzero(np.diff(shard, prepend=-1, append=-1)).tolist()
+    return [(start, stop, int(shard[start])) for start, stop in pairwise(bounds)]
 
 
-class _Columns:
-    """All rows of one partition, in input order, as one set of columns."""
-
-    def __init__(self, rows: PartitionRows, *, spill: bool) -> None:
-        parts = rows.parts
-        none, none32 = np.zeros(0, np.int64), np.zeros(0, np.int32)
-        counts = [len(part) for part in parts]
-        self._rows = rows
-        self._spill = spill
-        self.sort = SortKeys.concat([part.sort for part in parts])
-        self.ordinal = np.concatenate([none, *(part.ordinal for part in parts)])
-        self._shard = np.repeat(np.array(rows.shards, np.int32), counts)
-        for part, end in zip(parts, np.cumsum(counts), strict=True):
-            if part.shard_of is not None:
-                self._shard[end - len(part) : end] = part.shard_of
-        self._members = _joined([none32, *(part.members for part in parts)])
-        self._payload = np.concatenate([none, *(part.payload_bytes for part in parts)])
-        self._stored = np.concatenate([none, *(part.stored_bytes for part in parts)])
-        hashes = [part.content_hash for part in parts if part.content_hash is not None]
-        self._content_hash = np.concatenate(hashes) if hashes else None
-        entries = [part.entries for part in parts if part.entries is not None]
-        self._entries = BytesColumn.concat(entries) if entries else None
-        origins = [part.origins for part in parts if part.origins is not None]
-        self._origins = Origins.concat(origins) if origins else None
-
-    def runs(self) -> list[tuple[int, int, int]]:
-        """(first row, row after the last, shard) of each shard's rows."""
-        bounds = np.flatnonzero(np.diff(self._shard, prepend=-1, append=-1)).tolist()
-        return [(start, stop, int(self._shard[start])) for start, stop in pairwise(bounds)]
-
-    def ordered(self, order: Int64s) -> OrderedRows:
-        """The rows in output order, with where their bytes are."""
-        parts = self._rows.parts
-        if any(part.blocks is not None for part in parts):
-            return self._ordered_tables(order)
-        stored = numbers_at(self._stored, order)
-        is_one = self._members.strides == (0,)
-        members = self._members[: len(order)] if is_one else self._members[order]
-        if self._spill:
-            # Blocks of the spill, one a shard, are read one after the other: so the rows lie one
-            # after the other in input order.
-            starts = np.cumsum(self._stored) - self._stored
-            segments = Segments(
-                row_numbers(len(order) + 1),
-                numbers_at(starts, order),
-                stored,
-                np.zeros(0, np.uint8),
-            )
-        else:
-            segments = Segments.concat([p.segments for p in parts if p.segments is not None])
-            segments = segments.take(order)
-        shard = self._shard[order]
-        return OrderedRows(
-            source=np.broadcast_to(np.int32(0), shard.shape) if self._spill else shard,
-            shard=shard,
-            ordinal=numbers_at(self.ordinal, order),
-            group=None if self.sort.group is None else self.sort.group[order],
-            members=members,
-            payload_bytes=numbers_at(self._payload, order),
-            stored_bytes=stored,
-            segments=segments,
-            content_hash=None if self._content_hash is None else self._content_hash[order],
-            block_shard=np.array(self._rows.shards, np.int64),
-            block_worker=np.array([part.worker for part in parts], np.int64),
-            block_start=np.array([part.spill_start for part in parts], np.int64),
-            block_bytes=np.array([int(part.stored_bytes.sum()) for part in parts], np.int64),
-            entries=None if self._entries is None else self._entries.take(order),
-            origins=None if self._origins is None else self._origins.take(order),
-        )
-
-    def _ordered_tables(self, order: Int64s) -> OrderedRows:
-        """The same for rows of tables: a segment is the row's number among all of the partition,
-        which lie in the blocks one after the other."""
-        found = [(part, part.blocks) for part in self._rows.parts if part.blocks is not None]
-        counts = [len(blocks.rows) for _, blocks in found]
-        workers = np.array([part.worker for part, _ in found], np.int64)
-        segments = Segments(
-            np.arange(len(order) + 1, dtype=np.int64),
-            order.astype(np.int64),
-            self._stored[order],
-            np.zeros(0, np.uint8),
-        )
-        return OrderedRows(
-            source=np.zeros(len(order), np.int32),
-            shard=self._shard[order],
-            ordinal=self.ordinal[order],
-            group=None if self.sort.group is None else self.sort.group[order],
-            members=self._members[order],
-            payload_bytes=self._payload[order],
-            stored_bytes=self._stored[order],
-            segments=segments,
-            content_hash=None if self._content_hash is None else self._content_hash[order],
-            block_shard=np.repeat(np.array(self._rows.shards, np.int64), counts),
-            block_worker=np.repeat(workers, counts),
-            block_start=np.concatenate([blocks.start for _, blocks in found]),
-            block_bytes=np.concatenate([blocks.size_bytes for _, blocks in found]),
-            block_rows=np.concatenate([blocks.rows for _, blocks in found]),
-            origins=None if self._origins is None else self._origins.take(order),
-        )
+def _ranges_in_blocks(rows: Table, *, are_rows: bool) -> Segments:
+    """Where the bytes of ``rows``, in input order, are in the blocks of the spill, which are read
+    one after the other. ``are_rows``: of tables, the number of each row in the blocks."""
+    stored, numbers = rows[STORED_BYTES], row_numbers(len(rows) + 1)
+    starts = numbers[:-1] if are_rows else np.cumsum(stored) - stored
+    return Segments(numbers, starts, stored, np.zeros(0, np.uint8))

@@ -9,7 +9,9 @@ from typing import Protocol
 import numpy as np
 
 from dsort.data.columns import Int32s, Int64s
-from dsort.data.index import RecordIndex, Segments
+from dsort.data.index import RANGES, STORED_BYTES
+from dsort.data.segments import Segments
+from dsort.data.table import Table
 from dsort.errors import InvariantError
 from dsort.scratch.directory import Scratch
 from dsort.scratch.spill_writer import SpillWriter
@@ -66,7 +68,7 @@ class PayloadSpill:
     def move(
         self,
         shard: HasWindows,
-        index: RecordIndex,
+        index: Table,
         partition: Int32s | None = None,
     ) -> Int64s:
         """Append the payload of a shard's records; where each partition's part begins, shape
@@ -76,19 +78,19 @@ class PayloadSpill:
         ``partition``: of each row; None: all are of one. Rows may be ordered by it, if the shard is
         in memory.
         """
-        assert index.segments is not None
-        planned, found = int(index.stored_bytes.sum()), int(index.segments.length.sum())
+        ranges = index[RANGES]
+        planned, found = int(index[STORED_BYTES].sum()), int(ranges.length.sum())
         if planned != found:
             raise InvariantError(f"{planned} bytes of records were planned, {found} are in ranges")
         partitions = np.zeros(len(index), np.int32) if partition is None else partition
         with self.writer.appending() as starts:
-            for window in shard.windows(index.segments):
+            for window in shard.windows(ranges):
                 if window.stop == window.row:
                     row = window.row
-                    for piece in shard.stream(index.segments, row):
+                    for piece in shard.stream(ranges, row):
                         self.writer.append(int(partitions[row]), [piece], len(piece))
                 else:
-                    self._move_window(window, index.segments, partitions)
+                    self._move_window(window, ranges, partitions)
         return starts
 
     def _move_window(self, window: Window, segments: Segments, partitions: Int32s) -> None:

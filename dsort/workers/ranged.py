@@ -16,7 +16,9 @@ from functools import cached_property
 import numpy as np
 
 from dsort.data.columns import Int64s
-from dsort.data.index import Segments
+from dsort.data.index import ORDINAL, RANGES, SHARD
+from dsort.data.segments import Segments
+from dsort.data.table import Table
 from dsort.errors import (
     ChangedInputError,
     DsortError,
@@ -232,12 +234,12 @@ class RangedRecords:
                 self._room.give_back()
             self._read_ahead()
 
-    def rows(self, partition: int, start: int, stop: int) -> OrderedRows:
-        """The columns of records ``start:stop`` of a partition."""
-        rows: OrderedRows = self._scratch_nodes.ask(
+    def ordered(self, partition: int, start: int, stop: int) -> OrderedRows:
+        """Records ``start:stop`` of a partition."""
+        ordered: OrderedRows = self._scratch_nodes.ask(
             self._task_nodes[partition], OrderedRowsOf(partition, start, stop)
         )
-        return rows
+        return ordered
 
     def close(self) -> None:
         """Wait for what was begun: the buffer is for something else now."""
@@ -318,10 +320,10 @@ class RangedRecords:
         for numbers in _runs_of(self._pieces):
             run = [self._pieces[number] for number in numbers]
             first = run[0].row_start
-            whole = self.rows(run[0].partition, first, run[-1].row_stop)
+            whole = self.ordered(run[0].partition, first, run[-1].row_stop)
             for number, piece in zip(numbers, run, strict=True):
-                rows = whole.run(piece.row_start - first, piece.row_stop - first)
-                for turn in _turns(rows, self._turn_bytes, self._inputs.alignment_bytes):
+                own = whole.run(piece.row_start - first, piece.row_stop - first)
+                for turn in _turns(own.rows, self._turn_bytes, self._inputs.alignment_bytes):
                     yield number, turn
 
 
@@ -349,14 +351,14 @@ def _adjacent(turn: _Turn, order: Int64s) -> Iterator[Int64s]:
     yield from np.split(order, np.flatnonzero(~follows) + 1)
 
 
-def _turns(rows: OrderedRows, turn_bytes: int, alignment: int) -> Iterator[_Turn]:
+def _turns(rows: Table, turn_bytes: int, alignment: int) -> Iterator[_Turn]:
     """The segments of ``rows`` in runs whose aligned bytes take at most ``turn_bytes``."""
-    segments = rows.segments
+    segments = rows[RANGES]
     if segments.names is not None and len(segments.names.at):
         raise InvariantError("records that are read by range have their names in literals")
     literals = np.ascontiguousarray(segments.literals).data
     row, start, length = _in_parts(segments, turn_bytes - 2 * alignment)
-    source, ordinal = rows.source[row].astype(np.int64), rows.ordinal[row]
+    source, ordinal = rows[SHARD][row].astype(np.int64), rows[ORDINAL][row]
     is_literal = start < 0
     read_start = np.where(is_literal, -1, start - start % alignment)
     end = start + length

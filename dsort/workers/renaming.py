@@ -13,7 +13,7 @@ import numpy as np
 
 from dsort.containers.base import Container
 from dsort.data.columns import Int32s, Int64s
-from dsort.data.index import Segments
+from dsort.data.segments import Segments
 from dsort.workers.headers import overwrite_names
 from dsort.workers.source import slices_of_sources
 

@@ -17,9 +17,22 @@ from itertools import groupby
 import numpy as np
 
 from dsort.data.columns import BytesColumn, Int64s
-from dsort.data.index import RecordIndex, Segments, SortKeys
+from dsort.data.index import (
+    KEY_HASH,
+    MEMBERS,
+    ORDINAL,
+    PAYLOAD_BYTES,
+    RANGES,
+    SHARD,
+    STORED_BYTES,
+    SortKeys,
+    record_index,
+    sort_keys_of,
+)
 from dsort.data.members import MemberKind, MemberTable, ScanNotes
 from dsort.data.records import FormedRecords, form_run
+from dsort.data.segments import Segments
+from dsort.data.table import Table
 from dsort.errors import CorruptShardError, InvariantError
 from dsort.naming.safe_names import unsafe_rows
 from dsort.order.partitions import Partitioning
@@ -154,19 +167,21 @@ class RunExtractor:
             return self._stored(run[:half]) + self._stored(run[half:])
         first = run[0].task
         bounds = np.searchsorted(records.member_offsets[:-1], begins)
-        index, shard_of = self._index(run, members, records, bounds)
-        partition = self._partitioning(first).assign(index.sort, shard_of, index.ordinal)
+        index = self._index(run, members, records, bounds)
+        partitioning = self._partitioning(first)
+        partition = partitioning.assign(sort_keys_of(index), index[SHARD], index[ORDINAL])
         by_partition = small_argsort(partition)
         counts = np.bincount(partition, minlength=first.partitions)
-        spill_starts, own_segments = None, index.segments
+        spill_starts = None
         if first.spill:
             last = run[-1]
             whole = self._buffer.view(last.begin + last.task.size_bytes)
             spill_starts = self._one.spill.move(_RunBytes(whole), index, partition)
-            own_segments = None
+            index = index.without(RANGES)
+        else:
+            index = index.with_(RANGES, _in_shards(index[RANGES], run, bounds))
         for each in run:  # first: where there is an index, there are no names of an attempt before
             self._store.scratch.unlink(lines_file(first.stage, each.task.shard))
-        index = _with_segments(index, own_segments, run, bounds)
         self._store.write_shard(
             first.stage,
             first.shard,
@@ -174,7 +189,6 @@ class RunExtractor:
             np.append(0, np.cumsum(counts)).astype(np.int64),
             worker=self._worker,
             spill_starts=spill_starts,
-            shard_of=shard_of[by_partition],
         )
         return self._facts(run, index, bounds)
 
@@ -184,22 +198,21 @@ class RunExtractor:
         members: MemberTable,
         records: FormedRecords,
         bounds: Int64s,
-    ) -> tuple[RecordIndex, Int64s]:
-        """The index, in input order and with places in the bytes of the run, and which shard each
-        record is of. ``bounds``: where the records of each shard begin, and the end."""
+    ) -> Table:
+        """The index, in input order and with places in the bytes of the run. ``bounds``: where the
+        records of each shard begin, and the end."""
         counts = np.diff(bounds)
-        shards = np.array([each.task.shard for each in run], np.int64)
-        index = RecordIndex(
+        shards = np.array([each.task.shard for each in run], np.int32)
+        index = record_index(
             ordinal=np.arange(len(records), dtype=np.int64) - np.repeat(bounds[:-1], counts),
             keys=records.keys,
-            key_hash=records.key_hash,
             sort=self._sort_keys(run, members, records, bounds),
             members=np.diff(records.member_offsets).astype(np.int32),
             payload_bytes=records.payload_bytes,
             stored_bytes=records.stored_bytes,
-            segments=records.segments(members),
+            ranges=records.segments(members),
         )
-        return index, np.repeat(shards, counts)
+        return index.with_(KEY_HASH, records.key_hash).with_(SHARD, np.repeat(shards, counts))
 
     def _sort_keys(
         self,
@@ -221,10 +234,8 @@ class RunExtractor:
         splitters = self._store.splitters(task.splitters) if task.splitters else None
         return Partitioning(task.partitions, self._setup.algorithm.decreasing, splitters)
 
-    def _facts(
-        self, run: Sequence[_Scanned], index: RecordIndex, bounds: Int64s
-    ) -> list[ShardExtracted]:
-        columns = (index.members, index.payload_bytes, index.stored_bytes)
+    def _facts(self, run: Sequence[_Scanned], index: Table, bounds: Int64s) -> list[ShardExtracted]:
+        columns = (index[MEMBERS], index[PAYLOAD_BYTES], index[STORED_BYTES])
         totals = [np.append(0, np.cumsum(each, dtype=np.int64))[bounds] for each in columns]
         sums = np.diff([bounds, *totals], axis=1).T.tolist()
         return [
@@ -269,14 +280,10 @@ def _joined(run: Sequence[_Scanned]) -> MemberTable:
     )
 
 
-def _with_segments(
-    index: RecordIndex, segments: Segments | None, run: Sequence[_Scanned], bounds: Int64s
-) -> RecordIndex:
-    """The index with places in the shards, for ``segments`` in the run; None: without them."""
-    if segments is None:
-        return replace(index, segments=None)
-    base = np.repeat([each.begin for each in run], np.diff(segments.offsets[bounds]))
-    return replace(index, segments=replace(segments, start=segments.start - base))
+def _in_shards(ranges: Segments, run: Sequence[_Scanned], bounds: Int64s) -> Segments:
+    """``ranges`` of the run, with places in the shards."""
+    base = np.repeat([each.begin for each in run], np.diff(ranges.offsets[bounds]))
+    return replace(ranges, start=ranges.start - base)
 
 
 def _reads_nothing(members: MemberTable, row: int) -> bytes:

@@ -13,6 +13,8 @@ import xxhash
 
 from dsort.containers.codecs.base import Codec
 from dsort.data.columns import Int64s
+from dsort.data.index import CONTENT_HASH, ORDINAL, SHARD, STORED_BYTES
+from dsort.data.table import Table
 from dsort.errors import InvariantError, StorageError
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.requests import OrderedRowsOf
@@ -108,30 +110,34 @@ class Sealer:
             stored = ForwardReader(f"number {shard.ordinal}", codec, staged)
         at = shard.head_bytes
         for partition, start, stop in shard.pieces:
-            rows = self._scratch_nodes.ask(nodes[partition], OrderedRowsOf(partition, start, stop))
-            if rows.content_hash is None:
+            rows = self._rows(nodes[partition], partition, start, stop)
+            if CONTENT_HASH not in rows:
                 raise InvariantError("the index has no content hashes to verify against")
-            found = self._record_hashes(stored, at, rows.stored_bytes)
-            wrong = np.flatnonzero(found != rows.content_hash)
+            found = self._record_hashes(stored, at, rows[STORED_BYTES])
+            wrong = np.flatnonzero(found != rows[CONTENT_HASH])
             if len(wrong):
                 row = int(wrong[0])
                 raise StorageError(
-                    f"record {int(rows.ordinal[row])} of input shard number "
-                    f"{int(rows.shard[row])} does not read back as it was read, in output shard "
+                    f"record {int(rows[ORDINAL][row])} of input shard number "
+                    f"{int(rows[SHARD][row])} does not read back as it was read, in output shard "
                     f"number {shard.ordinal}",
                     hint="check memory and disks; nothing was published",
                 )
-            at += int(rows.stored_bytes.sum())
+            at += int(rows[STORED_BYTES].sum())
 
     def _check_rows(self, shard: StagedShard, staged: StagedObject, nodes: dict[int, str]) -> None:
         # Loaded where rows are moved: other jobs need not wait for them.
         from dsort.workers.table_check import check_staged_rows
 
         asks = (
-            self._scratch_nodes.ask(nodes[partition], OrderedRowsOf(partition, start, stop))
+            self._rows(nodes[partition], partition, start, stop)
             for partition, start, stop in shard.pieces
         )
         check_staged_rows(shard.ordinal, staged, asks, self._buffer.size_bytes)
+
+    def _rows(self, node: str, partition: int, start: int, stop: int) -> Table:
+        rows: Table = self._scratch_nodes.ask(node, OrderedRowsOf(partition, start, stop)).rows
+        return rows
 
     def _record_hashes(
         self, staged: _Stored, offset: int, stored_bytes: Int64s

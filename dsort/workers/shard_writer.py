@@ -18,6 +18,8 @@ import xxhash
 
 from dsort.containers.base import Container
 from dsort.data.entries import PlacedEntries, placed_entries
+from dsort.data.index import CONTENT_HASH, ENTRIES, MEMBERS, ORDINAL, SHARD, STORED_BYTES
+from dsort.data.table import Table
 from dsort.errors import InvariantError, StorageError
 from dsort.scratch.logs import CreatedLog, CreatedShard
 from dsort.scratch.ordered import OrderedRows
@@ -57,20 +59,20 @@ class Slices(Protocol):
 
     def slices(self, start: int, stop: int) -> Iterator[Sequence[memoryview]]: ...
 
-    def rows(self, start: int, stop: int) -> OrderedRows: ...
+    def ordered(self, start: int, stop: int) -> OrderedRows: ...
 
 
 class ContentCheck:
     """Takes the XXH3 of record after record as they come by, and compares it with the one that was
     taken when the record was extracted."""
 
-    def __init__(self, rows: OrderedRows, output_ordinal: int) -> None:
-        if rows.content_hash is None:
+    def __init__(self, rows: Table, output_ordinal: int) -> None:
+        if CONTENT_HASH not in rows:
             raise InvariantError("the index has no content hashes to verify against")
         self._rows = rows
         self._output = output_ordinal
-        self._sizes = rows.stored_bytes.tolist()
-        self._expected = rows.content_hash.tolist()
+        self._sizes = rows[STORED_BYTES].tolist()
+        self._expected = rows[CONTENT_HASH].tolist()
         self._row = self._at = 0
         self._state = xxhash.xxh3_64()
 
@@ -88,8 +90,8 @@ class ContentCheck:
         row = self._row
         if self._state.intdigest() != self._expected[row]:
             raise StorageError(
-                f"record {int(self._rows.ordinal[row])} of input shard number "
-                f"{int(self._rows.shard[row])} does not read back as it was read, for output "
+                f"record {int(self._rows[ORDINAL][row])} of input shard number "
+                f"{int(self._rows[SHARD][row])} does not read back as it was read, for output "
                 f"shard number {self._output}",
                 hint="check memory and disks; nothing was published",
             )
@@ -254,9 +256,9 @@ class ShardWriter:
             raise InvariantError(f"output shard {piece.ordinal} is written with a gap")
         if payload is not None and piece.row_stop > piece.row_start:
             if self._container.lists_members:
-                rows = payload.rows(piece.row_start, piece.row_stop)
-                assert rows.entries is not None
-                placed = placed_entries(rows.entries, rows.members, rows.stored_bytes, piece.offset)
+                rows = payload.ordered(piece.row_start, piece.row_stop).rows
+                sizes = rows[STORED_BYTES]
+                placed = placed_entries(rows[ENTRIES], rows[MEMBERS], sizes, piece.offset)
                 self._entries.append(placed)
             for slices in payload.slices(piece.row_start, piece.row_stop):
                 if check is not None:

@@ -20,8 +20,8 @@ from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES
 from dsort.containers.misnamed import refuse_misnamed
 from dsort.containers.registry import codec_of, container_of
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
-from dsort.data.index import Segments
 from dsort.data.members import MemberTable, bare_table
+from dsort.data.segments import Segments
 from dsort.errors import ChangedInputError, CorruptShardError, InvariantError, StorageError
 from dsort.naming.names import archive_extension, readable
 from dsort.scratch.columns import columns_bytes

@@ -14,7 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from dsort.data.columns import Int32s, Int64s
-from dsort.data.index import Segments
+from dsort.data.index import BLOCK_SHARD, BLOCK_WORKER, RANGES, SHARD, STORED_BYTES
+from dsort.data.segments import Segments
 from dsort.errors import InvariantError
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import RUN_SHARDS_MAX
@@ -61,7 +62,7 @@ class SpilledPayload:
         the buffer, in parts: what was begun first is closed first. ``direct``: read files of this
         node past the page cache. ``forgets``: have the cache keep nothing of it."""
         self.partition = partition
-        self._rows = rows
+        self._ordered, self._rows, self._ranges = rows, rows.rows, rows.rows[RANGES]
         self._span = rows.rows_of(*span)
         self._reader = reader
         self._buffer = buffer
@@ -70,7 +71,7 @@ class SpilledPayload:
         self._scratch = scratch
         self._forgets = forgets
         self._direct = direct
-        self._maps = not forgets and not are_short(rows.segments)
+        self._maps = not forgets and not are_short(self._ranges)
         self._split: SplitSpill | None = None
         self._views: dict[int, memoryview] = {}  # files of workers, or the buffer alone
         self._shift: Int64s | None = None  # by block; None: blocks follow one another
@@ -123,19 +124,19 @@ class SpilledPayload:
 
     def check(self, piece: OutputPiece) -> ContentCheck:
         """What the content of a piece's rows is checked with."""
-        return ContentCheck(self.rows(piece.row_start, piece.row_stop), piece.ordinal)
+        return ContentCheck(self.ordered(piece.row_start, piece.row_stop).rows, piece.ordinal)
 
-    def rows(self, start: int, stop: int) -> OrderedRows:
-        """The columns of records ``start:stop``."""
-        return self._rows.run(start, stop)
+    def ordered(self, start: int, stop: int) -> OrderedRows:
+        """Records ``start:stop``."""
+        return self._ordered.run(start, stop)
 
     def slices(self, start: int, stop: int) -> Iterator[Sequence[memoryview]]:
         """The slices of records ``start:stop``, some rows at a time; valid until the next step."""
-        start, stop = self._rows.rows_of(start, stop)
+        start, stop = self._ordered.rows_of(start, stop)
         if start < stop and not self._span[0] <= start <= stop <= self._span[1]:
             raise InvariantError(f"rows of partition {self.partition} are wanted that were not")
         if self._views:
-            all_of_it = self._rows.segments.run(start, stop)
+            all_of_it = self._ranges.run(start, stop)
             step = rows_at_once(all_of_it) if are_short(all_of_it) else ROWS_AT_ONCE_MAX
             gatherer = self._gatherer
             for at in range(start, stop, step):
@@ -152,7 +153,7 @@ class SpilledPayload:
         if self._split is not None:
             yield from self._split.slices(start, stop)
             return
-        stored = self._rows.stored_bytes
+        stored = self._rows[STORED_BYTES]
         row = start
         while row < stop:
             span = np.cumsum(stored[row : min(row + ROWS_AT_ONCE_MAX, stop)])
@@ -170,7 +171,7 @@ class SpilledPayload:
             self._views = views or {0: memoryview(b"")}
         elif not self._begin_to_read(extents):
             return
-        shards = self._rows.block_shard
+        shards = self._ordered.blocks[BLOCK_SHARD]
         if len(shards) and int(shards[-1]) < SHARDS_TOLD_MAX and bool((np.diff(shards) > 0).all()):
             # A block has the records of its shard, or of a run of shards that begins with it.
             every = np.arange(int(shards[-1]) + RUN_SHARDS_MAX)
@@ -199,7 +200,7 @@ class SpilledPayload:
             whole = self._buffer.view(self._reader.size_bytes)
             self._reader.read_into(whole, 0)
             self._views = {0: whole}
-        elif self._reader.size_bytes <= SPLIT_BYTES_MAX * len(self._rows.stored_bytes):
+        elif self._reader.size_bytes <= SPLIT_BYTES_MAX * len(self._rows):
             self._split = SplitSpill(
                 self._reader, self._rows, self._span, self._buffer, self._scratch
             )
@@ -207,11 +208,11 @@ class SpilledPayload:
     def _placed(self, rows: slice) -> tuple[Int32s, Segments]:
         """Which view has each segment of ``rows``, and the segments with their places in the views,
         not among the blocks."""
-        segments = self._rows.segments.run(rows.start, rows.stop)
+        segments = self._ranges.run(rows.start, rows.stop)
         if self._shift is None:
             return np.zeros(len(segments.start), np.int32), segments
         if self._block_of_shard is not None and len(segments.start) == rows.stop - rows.start:
-            block = self._block_of_shard[self._rows.shard[rows]]
+            block = self._block_of_shard[self._rows[SHARD][rows]]
         else:
             block = np.searchsorted(self._reader.offsets[1:], segments.start, side="right")
             # Nothing is behind the last block but records of no bytes.
@@ -219,12 +220,12 @@ class SpilledPayload:
         placed = replace(segments, start=segments.start + self._shift[block])
         if len(self._views) == 1:
             return np.broadcast_to(np.int32(0), (len(segments.start),)), placed
-        return self._rows.block_worker[block].astype(np.int32), placed
+        return self._ordered.blocks[BLOCK_WORKER][block].astype(np.int32), placed
 
     def _packed(self, rows: slice) -> list[memoryview]:
         """Read a run of records into the buffer, in the order they lie in the spill."""
-        starts: Int64s = self._rows.segments.start[rows]
-        lengths: Int64s = self._rows.segments.length[rows]
+        starts: Int64s = self._ranges.start[rows]
+        lengths: Int64s = self._ranges.length[rows]
         slices: list[memoryview] = [memoryview(b"")] * len(starts)
         view, at = self._buffer.view(self._buffer.size_bytes), 0
         wanted = []
@@ -238,7 +239,7 @@ class SpilledPayload:
 
     def _streamed(self, row: int) -> Iterator[Sequence[memoryview]]:
         """A record larger than the buffer, a buffer at a time."""
-        start, length = int(self._rows.segments.start[row]), int(self._rows.segments.length[row])
+        start, length = int(self._ranges.start[row]), int(self._ranges.length[row])
         for at in range(0, length, self._buffer.size_bytes):
             view = self._buffer.view(min(self._buffer.size_bytes, length - at))
             self._reader.read_into(view, start + at)

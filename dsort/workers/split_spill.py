@@ -12,10 +12,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from dsort.data.columns import Int64s
-from dsort.data.index import Segments
+from dsort.data.index import RANGES, STORED_BYTES
+from dsort.data.segments import Segments
+from dsort.data.table import Table
 from dsort.errors import InvariantError
 from dsort.scratch.directory import Scratch
-from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.spill import SpillReader
 from dsort.storage.directory.files import LocalStagedObject
 from dsort.storage.directory.os_errors import StorageErrors
@@ -51,13 +52,13 @@ class SplitSpill:
     def __init__(
         self,
         reader: SpillReader,
-        rows: OrderedRows,
+        rows: Table,
         span: tuple[int, int],
         buffer: PayloadBuffer,
         scratch: Scratch,
     ) -> None:
         self._first, stop = span
-        self._stored = rows.stored_bytes[self._first : stop]
+        self._stored = rows[STORED_BYTES][self._first : stop]
         self._buffer = buffer
         self._bounds = runs_that_fit(self._stored, buffer.size_bytes)
         self._loaded = -1  # the run that the buffer holds
@@ -65,7 +66,7 @@ class SplitSpill:
             file = scratch.open_nameless()
         self._file = LocalStagedObject(file, "split partition", str(scratch))
         try:
-            self._starts = self._split(reader, rows.segments.start[self._first : stop])
+            self._starts = self._split(reader, rows[RANGES].start[self._first : stop])
         except BaseException:
             self.close()
             raise

@@ -11,8 +11,9 @@ import numpy as np
 from dsort.containers.columnar.reader import open_table, plain_batches
 from dsort.containers.columnar.row_hashes import row_hashes
 from dsort.containers.columnar.schema import plain_schema
+from dsort.data.index import CONTENT_HASH, ORDINAL, SHARD
+from dsort.data.table import Table
 from dsort.errors import CorruptShardError, InvariantError, StorageError
-from dsort.scratch.ordered import OrderedRows
 from dsort.storage.bucket import StagedObject
 
 __all__ = ["RowCheck", "check_staged_rows"]
@@ -25,17 +26,17 @@ class RowCheck:
 
     def __init__(self, output_ordinal: int) -> None:
         self._output = output_ordinal
-        self._expected: deque[OrderedRows] = deque()
+        self._expected: deque[Table] = deque()
         self.missing = 0
         """So many rows are expected, and did not come yet."""
 
-    def expect(self, rows: OrderedRows) -> None:
+    def expect(self, rows: Table) -> None:
         """These rows come next."""
-        if rows.content_hash is None:
+        if CONTENT_HASH not in rows:
             raise InvariantError("the index has no content hashes to verify against")
-        if len(rows.ordinal):
+        if len(rows):
             self._expected.append(rows)
-            self.missing += len(rows.ordinal)
+            self.missing += len(rows)
 
     def feed(self, batch: Any) -> None:
         """The next rows; ``StorageError`` for one that is not what it was."""
@@ -44,18 +45,17 @@ class RowCheck:
             if not self._expected:
                 raise self._other(len(found) - at)
             rows = self._expected.popleft()
-            assert rows.content_hash is not None
-            count = min(len(rows.ordinal), len(found) - at)
-            wrong = np.flatnonzero(rows.content_hash[:count] != found[at : at + count])
+            count = min(len(rows), len(found) - at)
+            wrong = np.flatnonzero(rows[CONTENT_HASH][:count] != found[at : at + count])
             if len(wrong):
                 row = int(wrong[0])
                 raise StorageError(
-                    f"row {int(rows.ordinal[row])} of input shard number {int(rows.shard[row])} "
+                    f"row {int(rows[ORDINAL][row])} of input shard number {int(rows[SHARD][row])} "
                     f"does not read back as it was read, for output shard number {self._output}",
                     hint="check memory and disks; nothing was published",
                 )
-            if count < len(rows.ordinal):
-                self._expected.appendleft(rows.run(count, len(rows.ordinal)))
+            if count < len(rows):
+                self._expected.appendleft(rows.run(count, len(rows)))
             at += count
         self.missing -= len(found)
 
@@ -95,7 +95,7 @@ class _Staged:
 
 
 def check_staged_rows(
-    ordinal: int, staged: StagedObject, rows: Iterable[OrderedRows], buffer_bytes: int
+    ordinal: int, staged: StagedObject, rows: Iterable[Table], buffer_bytes: int
 ) -> None:
     """Read an output shard of rows back and compare it with ``rows``; ``StorageError``."""
     check = RowCheck(ordinal)

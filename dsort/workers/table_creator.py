@@ -23,6 +23,14 @@ from dsort.containers.columnar.schema import plain_schema, schema_of
 from dsort.containers.columnar.values import Leaf
 from dsort.containers.columnar.writer import GroupLimits, open_writer
 from dsort.data.columns import Int64s
+from dsort.data.index import (
+    BLOCK_LENGTH,
+    BLOCK_ROWS,
+    BLOCK_SHARD,
+    PAYLOAD_BYTES,
+    RANGES,
+    STORED_BYTES,
+)
 from dsort.errors import InvariantError, StorageError
 from dsort.scratch.logs import CreatedLog
 from dsort.scratch.moved_blocks import ordered_rows
@@ -154,7 +162,7 @@ class TableCreator:
         node = dict(task.nodes)[partition]
         locations = self._scratch_nodes.locations(task.locations)
         rows = ordered_rows(self._scratch_nodes, node, partition, locations)
-        reader = SpillReader(self._scratch_nodes, locations, partition, rows)
+        reader = SpillReader(self._scratch_nodes, locations, partition, rows.blocks)
         plain = plain_schema("of the job", schema)
         return _SpilledTable(
             partition, rows, reader, plain, self._turn_bytes, self._memory, self._inputs, away
@@ -178,7 +186,7 @@ class _SpilledTable:
     def __init__(
         self,
         partition: int,
-        rows: OrderedRows,
+        ordered: OrderedRows,
         reader: SpillReader,
         schema: Any,
         turn_bytes: int,
@@ -187,16 +195,17 @@ class _SpilledTable:
         away: Sequence[Leaf],
     ) -> None:
         """``away``: what shards are written without; of such rows, the bytes stay slices."""
-        assert rows.block_rows is not None
+        blocks = ordered.blocks
         self.partition = partition
-        self.rows = rows
-        self.payload_bytes: Int64s = rows.payload_bytes
-        self._place: Int64s = rows.segments.start
-        self._weight = np.zeros(len(rows.stored_bytes) + 1, np.int64)
-        np.cumsum(rows.stored_bytes, out=self._weight[1:])
-        self._ends = np.cumsum(rows.block_bytes)
-        self._starts = self._ends - rows.block_bytes
-        self._first = np.concatenate([[0], np.cumsum(rows.block_rows)])
+        self.rows = ordered.rows
+        self.payload_bytes: Int64s = self.rows[PAYLOAD_BYTES]
+        self._place: Int64s = self.rows[RANGES].start
+        self._weight = np.zeros(len(self.rows) + 1, np.int64)
+        np.cumsum(self.rows[STORED_BYTES], out=self._weight[1:])
+        self._ends = np.cumsum(blocks[BLOCK_LENGTH])
+        self._starts = self._ends - blocks[BLOCK_LENGTH]
+        self._first = np.concatenate([[0], np.cumsum(blocks[BLOCK_ROWS])])
+        self._block_shard = blocks[BLOCK_SHARD]
         self._reader = reader
         self._schema = schema
         self._turn_bytes = turn_bytes
@@ -272,7 +281,7 @@ class _SpilledTable:
             asked.append((here, int(self._starts[wanted[first]])))
         self._reader.read_many(asked)
         bounds = zip((ends - sizes).tolist(), ends.tolist(), strict=True)
-        shards = self.rows.block_shard[wanted].tolist()
+        shards = self._block_shard[wanted].tolist()
         views = self._inputs.views(sorted(set(shards))) if self._inputs is not None else {}
 
         def shard(block: int) -> memoryview:

@@ -30,15 +30,28 @@ from dsort.containers.columnar.schema import (
 )
 from dsort.containers.columnar.values import LightRows
 from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s
-from dsort.data.index import Origins, RecordIndex, Segments, SortKeys
+from dsort.data.index import (
+    BLOCK_LENGTH,
+    BLOCK_ROWS,
+    BLOCK_START,
+    CLASS,
+    CONTENT_HASH,
+    KEY_HASH,
+    LOT,
+    PAYLOAD_BYTES,
+    STORED_BYTES,
+    SortKeys,
+    record_index,
+)
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.repeats import HashesSeen
+from dsort.data.segments import Segments
+from dsort.data.table import Column, Table
 from dsort.data.tally import FLOW_DROPPED, FLOW_READ
 from dsort.errors import CorruptShardError
 from dsort.order.partitions import Partitioning
 from dsort.order.table import RecordTable
-from dsort.scratch.index import TableBlocks
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.sizes import format_bytes
 from dsort.storage.bucket import ReadObject
@@ -46,6 +59,7 @@ from dsort.storage.several import input_of
 from dsort.transforms.base import Step
 from dsort.transforms.steps import apply_steps
 from dsort.workers.extractor import Extractor
+from dsort.workers.lineage import origins_table
 from dsort.workers.payload_files import PayloadBuffer, Spool
 from dsort.workers.placing import Placed
 from dsort.workers.row_changes import RowChange, asked_columns, changes_rows
@@ -137,7 +151,7 @@ class _Rows:
     sort_keys: ShardSortKeys | None = None
     hashes_seen: HashesSeen = field(default_factory=HashesSeen)
 
-    def index(self) -> tuple[RecordIndex, Int32s]:
+    def index(self) -> tuple[Table, Int32s]:
         """The index of all rows, in input order, and the partition of each."""
         none = np.zeros(0, np.int64)
         keys = BytesColumn.concat(self.keys) if self.keys else BytesColumn.of([])
@@ -150,18 +164,24 @@ class _Rows:
             stored,
             np.zeros(0, np.uint8),
         )
-        index = RecordIndex(
+        index = record_index(
             ordinal=np.concatenate([none, *self.ordinal]),
             keys=keys,
-            key_hash=np.concatenate([np.zeros(0, np.uint64), *self.key_hash]),
             sort=SortKeys.concat(self.sort) if self.sort else SortKeys(0),
             members=np.ones(count, np.int32),
             payload_bytes=payload,
             stored_bytes=stored,
-            segments=segments,
-            content_hash=np.concatenate(self.content_hash) if self.content_hash else None,
-            lots=np.concatenate(self.lots) if self.lots else None,
+            ranges=segments,
         )
+        more: dict[str, Column] = {
+            KEY_HASH.text: np.concatenate([np.zeros(0, np.uint64), *self.key_hash])
+        }
+        if self.content_hash:
+            more[CONTENT_HASH.text] = np.concatenate(self.content_hash)
+        if self.lots:
+            lots = np.concatenate(self.lots)
+            more |= {CLASS.text: lots[:, 0], LOT.text: lots[:, 1]}
+        index = index.beside(Table(count, more))
         return index, np.concatenate([np.zeros(0, np.int32), *self.partition])
 
 
@@ -180,16 +200,17 @@ class _Blocks:
         self.size_bytes.append(size_bytes)
         self.rows.append(rows)
 
-    def by_partition(self, partitions: int) -> tuple[TableBlocks, Int64s]:
+    def by_partition(self, partitions: int) -> tuple[Table, Int64s]:
         """(the blocks by partition, where each partition's begin)."""
         partition = np.array(self.partition, np.int64)
         order = np.argsort(partition, kind="stable")
-        columns = (np.array(each, np.int64)[order] for each in self._columns())
+        columns: dict[str, Column] = {
+            BLOCK_START.text: np.array(self.start, np.int64),
+            BLOCK_LENGTH.text: np.array(self.size_bytes, np.int64),
+            BLOCK_ROWS.text: np.array(self.rows, np.int64),
+        }
         offsets = np.searchsorted(partition[order], np.arange(partitions + 1)).astype(np.int64)
-        return TableBlocks(*columns), offsets
-
-    def _columns(self) -> Iterator[list[int]]:
-        yield from (self.start, self.size_bytes, self.rows)
+        return Table(len(partition), columns).take(order), offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +309,7 @@ class TableExtractor(Extractor):
         records: FormedRecords,
         placed: Placed,
         tally: ReactionLog,
-        origins: Origins | None = None,
+        origins: Table | None = None,
     ) -> ShardExtracted:
         """Records of another container, as rows."""
         schema = schema_of(self._store.file_bytes(SCHEMA_FILE))
@@ -460,7 +481,7 @@ class TableExtractor(Extractor):
         rows: _Rows,
         blocks: _Blocks,
         log: ReactionLog,
-        origins: Origins | None = None,
+        origins: Table | None = None,
     ) -> ShardExtracted:
         """Write the index, and say what was found. ``origins``: of records of another container."""
         index, partition = rows.index()
@@ -469,8 +490,8 @@ class TableExtractor(Extractor):
         if self._setup.wants_lineage:
             if origins is None:  # a row is in no one place: its values are in as many columns
                 nowhere = np.full(len(index), -1, np.int64)
-                origins = Origins(index.keys, nowhere, index.payload_bytes)
-            index = replace(index, origins=replace(origins, keys=index.keys))
+                origins = origins_table(nowhere, index[PAYLOAD_BYTES])
+            index = index.beside(origins)
         counted = log.close()  # first: where there is an index, there are its names
         by_partition = np.argsort(partition, kind="stable")
         every = np.arange(task.partitions + 1)
@@ -492,8 +513,8 @@ class TableExtractor(Extractor):
             node=self._node,
             records=len(index),
             members=len(index),
-            payload_bytes=int(index.payload_bytes.sum()),
-            stored_bytes=int(index.stored_bytes.sum()),
+            payload_bytes=int(index[PAYLOAD_BYTES].sum()),
+            stored_bytes=int(index[STORED_BYTES].sum()),
             tally=counted,
         )
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from dsort.data.columns import BytesColumn
-from dsort.data.index import RecordIndex, Segments, SortKeys
+from dsort.data.index import SHARD, SortKeys, record_index
+from dsort.data.segments import Segments
 from dsort.data.tally import Tally
 from dsort.errors import StorageError
 from dsort.job.extract import Extraction
@@ -151,15 +152,14 @@ def test_runs_are_of_small_shards_one_after_the_other() -> None:
 
 def test_rows_of_shards_that_are_not_in_its_run_are_refused(tmp_path: Path) -> None:
     none = np.zeros(2, np.int64)
-    index = RecordIndex(
+    index = record_index(
         ordinal=np.arange(2),
         keys=BytesColumn.of([b"a", b"b"]),
-        key_hash=np.array([1, 2], np.uint64),
         sort=SortKeys(2),
         members=np.ones(2, np.int32),
         payload_bytes=none,
         stored_bytes=none,
-        segments=Segments(np.arange(3), none, none, np.zeros(0, np.uint8)),
+        ranges=Segments(np.arange(3), none, none, np.zeros(0, np.uint8)),
     )
     with Scratch(tmp_path / "scratch", make=True) as scratch:
         store = IndexStore(scratch)
@@ -167,15 +167,14 @@ def test_rows_of_shards_that_are_not_in_its_run_are_refused(tmp_path: Path) -> N
             store.write_shard(
                 "index",
                 7,
-                index,
+                index.with_(SHARD, np.array(shards, np.int32)),
                 np.array([0, 2]),
                 worker=0,
                 spill_starts=None,
-                shard_of=np.array(shards),
             )
             if is_known:
-                assert store.shard_rows("index", 7, 0).shard_of is not None
-                assert store.key_hashes("index", 7)[1].tolist() == shards
+                assert store.shard_rows("index", 7, 0).rows[SHARD].tolist() == shards
+                assert sorted(store.key_hashes("index", 7)[1].tolist()) == shards
                 assert store.keys_at("index", 7, 9, np.array([1])).tolist() == [b"b"]
                 continue
             for read in (

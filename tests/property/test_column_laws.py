@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsort.data.columns import BytesColumn, equal_ranges
-from dsort.data.index import Segments
+from dsort.data.segments import Segments
 from tests.support.sampling import examples
 
 SETTINGS = settings(max_examples=examples(150))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsort.data.index import Segments
+from dsort.data.segments import Segments
 from dsort.workers.gathering import SHORT_BYTES_MAX, are_short, gathered
 from dsort.workers.source import slices_of_sources
 

@@ -17,9 +17,9 @@ from dsort.containers.tar.container import TAR
 from dsort.containers.zip.container import ZIP
 from dsort.data.columns import BytesColumn, Int64s, cut_rows
 from dsort.data.members import MemberTable
-from dsort.data.new_names import NewNames
 from dsort.data.records import form_records
 from dsort.data.row_bytes import decimals, row_by_row
+from dsort.data.segments import NewNames
 from dsort.workers.headers import with_names_written, with_new_names
 from dsort.workers.renaming import JOINED_BYTES_MAX, renamed_slices
 from dsort.workers.source import ShardBytes

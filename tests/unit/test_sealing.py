@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dsort.containers.tfrecord.container import TFRECORD
-from dsort.data.index import Segments
 from dsort.data.members import bare_table
 from dsort.data.records import form_records
+from dsort.data.segments import Segments
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.workers.conversion import packed_records
 from dsort.workers.literals import LENGTHS_MAX, slices_with_literals

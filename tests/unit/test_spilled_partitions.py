@@ -10,7 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dsort.data.index import Segments
+from dsort.data.columns import BytesColumn
+from dsort.data.index import (
+    BLOCK_LENGTH,
+    BLOCK_SHARD,
+    BLOCK_START,
+    BLOCK_WORKER,
+    SHARD,
+    SortKeys,
+    record_index,
+)
+from dsort.data.segments import Segments
+from dsort.data.table import Table
 from dsort.errors import InvariantError, ScratchLostError, StorageError
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
@@ -59,22 +70,23 @@ class Node:
             np.arange(len(sizes) + 1), places[order], length[order], np.zeros(0, np.uint8)
         )
         zeros = np.zeros(len(sizes), np.int32)
-        rows = OrderedRows(
-            source=zeros,
-            shard=np.array(order, np.int32),
+        rows = record_index(
             ordinal=zeros.astype(np.int64),
-            group=None,
+            keys=BytesColumn.empty(len(sizes)),
+            sort=SortKeys(len(sizes)),
             members=zeros,
             payload_bytes=length[order],
             stored_bytes=length[order],
-            segments=segments,
-            content_hash=None,
-            block_shard=np.arange(len(sizes), dtype=np.int64),
-            block_worker=np.array(worker, np.int64),
-            block_start=np.array(start, np.int64),
-            block_bytes=length,
+            ranges=segments,
         )
-        return [blocks[at] for at in order], rows
+        columns = {
+            BLOCK_SHARD.text: np.arange(len(sizes), dtype=np.int64),
+            BLOCK_WORKER.text: np.array(worker, np.int64),
+            BLOCK_START.text: np.array(start, np.int64),
+            BLOCK_LENGTH.text: length,
+        }
+        rows = rows.with_(SHARD, np.array(order, np.int32))
+        return [blocks[at] for at in order], OrderedRows(rows, Table(len(sizes), columns))
 
     def payload(
         self,
@@ -84,11 +96,11 @@ class Node:
         direct: bool,
         span: tuple[int, int] | None = None,
     ) -> SpilledPayload:
-        count = len(rows.stored_bytes)
+        count = len(rows.rows)
         locations = ShardLocations(
             (NODE,), np.zeros(count, np.int32), np.arange(count, dtype=np.int32)
         )
-        reader = SpillReader(self.nodes, locations, partition, rows)
+        reader = SpillReader(self.nodes, locations, partition, rows.blocks)
         return SpilledPayload(
             partition,
             rows,
@@ -232,7 +244,7 @@ def test_who_shares_a_partition_reads_his_own_long_records_and_no_others(
     blocks, rows = node.spill(0, [*sizes[:3], 0, *sizes[3:]], 6)
     for span in ((0, 3), (3, 6), (5, 5)):
         own = narrowed(rows, *span)
-        assert int(own.block_bytes.sum()) == sum(map(len, blocks[slice(*span)]))
+        assert int(own.blocks[BLOCK_LENGTH].sum()) == sum(map(len, blocks[slice(*span)]))
         payload = node.payload(0, own, direct=direct, span=span)
         payload.load()
         found = b"".join(bytes(each) for some in payload.slices(*span) for each in some)

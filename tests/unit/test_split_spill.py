@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsort.data.index import Segments
+from dsort.data.segments import Segments
 from dsort.scratch.directory import Scratch
 from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.split_spill import SplitSpill, runs_that_fit

@@ -1,0 +1,172 @@
+"""The byte ranges of records in their source, and new names that are written over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsort.data.columns import (
+    BytesColumn,
+    Int64s,
+    UInt8s,
+    are_all_rows,
+    cut_rows,
+    numbers_at,
+    row_numbers,
+)
+
+__all__ = ["NewNames", "Segments"]
+
+Rows = NDArray[np.integer]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NewNames:
+    """Names that are written over those in the headers of members, by record.
+
+    Record ``i`` has the names ``offsets[i]:offsets[i + 1]``; ``at``, shape ``(m,)``, says from
+    which byte of the record on the block is in which the name goes (see ``Container.overwrite``).
+    Such a record takes as many bytes as it did, and payload is not touched.
+    """
+
+    offsets: Int64s
+    at: Int64s
+    names: BytesColumn
+
+    def take(self, rows: NDArray[np.integer]) -> NewNames:
+        """Those of the records ``rows`` in that order."""
+        counts = np.diff(self.offsets)[rows]
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(counts, out=offsets[1:])
+        first = self.offsets[:-1][rows] - offsets[:-1]
+        picked = np.arange(offsets[-1]) + np.repeat(first, counts)
+        return NewNames(offsets, self.at[picked], self.names.take(picked))
+
+    def run(self, start: int, stop: int) -> NewNames:
+        """Those of the records ``start:stop``; arrays are views."""
+        first, last = int(self.offsets[start]), int(self.offsets[stop])
+        offsets = self.offsets[start : stop + 1] - first
+        return NewNames(offsets, self.at[first:last], self.names.run(first, last))
+
+    @staticmethod
+    def concat(parts: Sequence[NewNames]) -> NewNames:
+        """Those of the records of all parts."""
+        ends = np.cumsum([0, *(part.offsets[-1] for part in parts)])
+        offsets = [part.offsets[1:] + end for part, end in zip(parts, ends[:-1], strict=True)]
+        return NewNames(
+            np.concatenate([np.zeros(1, np.int64), *offsets]),
+            np.concatenate([np.zeros(0, np.int64), *(part.at for part in parts)]),
+            BytesColumn.concat([part.names for part in parts]),
+        )
+
+    @staticmethod
+    def none(records: int) -> NewNames:
+        """No name for any of so many records."""
+        none = np.zeros(0, np.int64)
+        return NewNames(np.zeros(records + 1, np.int64), none, BytesColumn.of([]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Segments:
+    """The byte ranges of each record: rows ``offsets[i]:offsets[i + 1]`` of ``start``/``length``.
+
+    A negative start ``-1 - p`` means bytes ``p`` onwards of ``literals`` (headers that replace
+    those in the source) instead of the source. ``offsets`` has shape ``(n + 1,)``. ``names``: what
+    is written over these bytes.
+    """
+
+    offsets: Int64s
+    start: Int64s
+    length: Int64s
+    literals: UInt8s
+    names: NewNames | None = None
+
+    def are_single(self) -> bool:
+        """Whether each record is one segment, of the same number."""
+        count = len(self.offsets) - 1
+        return len(self.start) == count and are_all_rows(self.offsets, count + 1)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The columns as named arrays, for a file. Single segments need no offsets."""
+        found: dict[str, NDArray[Any]] = {
+            ".start": self.start,
+            ".length": self.length,
+            ".literals": self.literals,
+        }
+        if not self.are_single():
+            found[".offsets"] = self.offsets
+        if self.names is not None:
+            texts = self.names.names
+            found |= {".name_offsets": self.names.offsets, ".name_at": self.names.at}
+            found |= {".names.offsets": texts.offsets, ".names.blob": texts.blob}
+        return found
+
+    def take(self, rows: Rows, *, numbers: Callable[[Any], Any] | None = None) -> Segments:
+        """The segments of ``rows`` in that order. ``numbers``: takes the same rows of an array."""
+        names = None if self.names is None else self.names.take(rows)
+        if self.are_single():
+            pair = self.start, self.length
+            start, length = (numbers(x) if numbers else numbers_at(x, rows) for x in pair)
+            return Segments(row_numbers(len(rows) + 1), start, length, self.literals, names)
+        counts = np.diff(self.offsets)[rows]
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(counts, out=offsets[1:])
+        first = self.offsets[:-1][rows]
+        picked = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], counts)
+        return Segments(offsets, self.start[picked], self.length[picked], self.literals, names)
+
+    def run(self, start: int, stop: int) -> Segments:
+        """The segments of rows ``start:stop``; arrays are views."""
+        first, last = int(self.offsets[start]), int(self.offsets[stop])
+        offsets = self.offsets[start : stop + 1]
+        return Segments(
+            offsets - first if first else offsets,
+            self.start[first:last],
+            self.length[first:last],
+            self.literals,
+            None if self.names is None else self.names.run(start, stop),
+        )
+
+    def trimmed(self) -> Segments:
+        """The same with no more literals than they have, if that is less."""
+        rows = np.flatnonzero(self.start < 0)
+        lengths = self.length[rows]
+        if int(lengths.sum()) >= len(self.literals):
+            return self
+        own = cut_rows(self.literals, -1 - self.start[rows], lengths)
+        start = self.start.copy()
+        start[rows] = -1 - own.offsets[:-1]
+        return Segments(self.offsets, start, self.length, own.blob, self.names)
+
+    @staticmethod
+    def concat(
+        parts: Sequence[Segments],
+        *,
+        numbers: Callable[[list[Int64s]], Int64s] = np.concatenate,
+    ) -> Segments:
+        """The rows of all parts, literals rebased. ``numbers``: joins arrays."""
+        offsets, starts, base, literal_base = [np.zeros(1, np.int64)], [], 0, 0
+        for part in parts:
+            offsets.append(part.offsets[1:] + base)
+            base += int(part.offsets[-1])
+            shifted = part.start
+            if literal_base and len(part.literals):
+                shifted = np.where(shifted < 0, shifted - literal_base, shifted)
+            starts.append(shifted)
+            literal_base += len(part.literals)
+        empty = np.zeros(0, np.int64)
+        names = None
+        if any(part.names is not None for part in parts):
+            each = (part.names or NewNames.none(len(part.offsets) - 1) for part in parts)
+            names = NewNames.concat(list(each))
+        return Segments(
+            np.concatenate(offsets),
+            np.concatenate([empty, *starts]),
+            numbers([part.length for part in parts]) if parts else empty,
+            np.concatenate([np.zeros(0, np.uint8), *(part.literals for part in parts)]),
+            names,
+        )

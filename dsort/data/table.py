@@ -1,0 +1,328 @@
+"""A table: named, typed columns, a row for each record, member or block.
+
+A column is an array of numbers, a ``BytesColumn`` of texts, or the ``Segments`` of records. One
+that has two names is stored, taken and joined once: ``table[A] is table[B]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsort.data.columns import BytesColumn, Int64s, are_row_numbers, numbers_at
+from dsort.data.numbered import NumberedColumn
+from dsort.data.segments import NewNames, Segments
+from dsort.errors import InvariantError
+
+__all__ = ["Arrays", "Column", "Name", "Numbers", "Ranges", "Table", "Texts", "read_texts"]
+
+Column = NDArray[Any] | BytesColumn | Segments
+Rows = NDArray[np.integer]
+C = TypeVar("C", bound=Column)
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+class Arrays(Protocol):
+    """A file of arrays. ``StorageError`` for rows or arrays that it does not have."""
+
+    def __contains__(self, name: str) -> bool:
+        """Whether the file has the array ``name``."""
+
+    def array(
+        self, name: str, start: int = 0, stop: int | None = None, *, dtype: str = ""
+    ) -> NDArray[Any]:
+        """Rows ``start:stop`` of an array, of the type ``dtype`` unless that is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Name(Generic[C]):
+    """The name of a column, with the type of its values."""
+
+    text: str
+
+    def is_in(self, file: Arrays) -> bool:
+        """Whether ``file`` has the column."""
+        raise NotImplementedError
+
+    def read(self, file: Arrays, start: int, stop: int) -> C:
+        """Rows ``start:stop`` of the column."""
+        raise NotImplementedError
+
+    def empty(self) -> C:
+        """The column of a table without rows."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers(Name[NDArray[Any]]):
+    """The name of an array of numbers. ``dtype``: as NumPy writes it."""
+
+    dtype: str
+
+    def is_in(self, file: Arrays) -> bool:
+        """See :class:`Name`."""
+        return self.text in file
+
+    def read(self, file: Arrays, start: int, stop: int) -> NDArray[Any]:
+        """See :class:`Name`."""
+        return file.array(self.text, start, stop, dtype=self.dtype)
+
+    def empty(self) -> NDArray[Any]:
+        """See :class:`Name`."""
+        return np.zeros(0, self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Texts(Name[BytesColumn]):
+    """The name of a column of byte strings. Numbered texts are stored as their numbers."""
+
+    def is_in(self, file: Arrays) -> bool:
+        """See :class:`Name`."""
+        return f"{self.text}.offsets" in file or f"{self.text}.before" in file
+
+    def read(self, file: Arrays, start: int, stop: int) -> BytesColumn:
+        """See :class:`Name`."""
+        if f"{self.text}.before" in file:
+            before = file.array(f"{self.text}.before", dtype="|u1").tobytes()
+            return NumberedColumn(before, file.array(f"{self.text}.numbers", start, stop))
+        return read_texts(file, self.text, start, stop)
+
+    def empty(self) -> BytesColumn:
+        """See :class:`Name`."""
+        return BytesColumn.empty(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges(Name[Segments]):
+    """The name of the byte ranges of records."""
+
+    def is_in(self, file: Arrays) -> bool:
+        """See :class:`Name`."""
+        return f"{self.text}.start" in file
+
+    def read(self, file: Arrays, start: int, stop: int) -> Segments:
+        """See :class:`Name`."""
+        names = self._new_names(file, start, stop)
+        offsets = None
+        if f"{self.text}.offsets" in file:
+            offsets, start, stop = _run_of(file, f"{self.text}.offsets", start, stop)
+        return Segments(
+            np.arange(stop - start + 1) if offsets is None else offsets,
+            file.array(f"{self.text}.start", start, stop, dtype="<i8"),
+            file.array(f"{self.text}.length", start, stop, dtype="<i8"),
+            file.array(f"{self.text}.literals", dtype="|u1"),
+            names,
+        )
+
+    def _new_names(self, file: Arrays, start: int, stop: int) -> NewNames | None:
+        if f"{self.text}.name_offsets" not in file:
+            return None
+        offsets, first, last = _run_of(file, f"{self.text}.name_offsets", start, stop)
+        at = file.array(f"{self.text}.name_at", first, last, dtype="<i8")
+        return NewNames(offsets, at, read_texts(file, f"{self.text}.names", first, last))
+
+    def empty(self) -> Segments:
+        """See :class:`Name`."""
+        return Segments.concat([])
+
+
+def read_texts(file: Arrays, name: str, start: int, stop: int) -> BytesColumn:
+    """Rows ``start:stop`` of the texts ``name``."""
+    offsets, first, last = _run_of(file, f"{name}.offsets", start, stop)
+    return BytesColumn(offsets, file.array(f"{name}.blob", first, last, dtype="|u1"))
+
+
+def _run_of(file: Arrays, name: str, start: int, stop: int) -> tuple[Int64s, int, int]:
+    """The offsets ``start:stop + 1`` from 0 on, and the first and last of them as stored."""
+    offsets = file.array(name, start, stop + 1, dtype="<i8")
+    first, last = int(offsets[0]), int(offsets[-1])
+    return offsets - first if first else offsets, first, last
+
+
+class Table:
+    """Columns with the same number of rows; read-only."""
+
+    __slots__ = ("_columns", "_count")
+
+    def __init__(self, count: int, columns: Mapping[str, Column] = _NOTHING) -> None:
+        self._count = count
+        self._columns = dict(columns)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, name: Name[Any]) -> bool:
+        return name.text in self._columns
+
+    def __getitem__(self, name: Name[C]) -> C:
+        found: C = self._columns[name.text]  # type: ignore[assignment]
+        return found
+
+    def get(self, name: Name[C]) -> C | None:
+        """The column of that name, if there is one."""
+        found: C | None = self._columns.get(name.text)  # type: ignore[assignment]
+        return found
+
+    def __getstate__(self) -> tuple[int, dict[str, Column]]:
+        return self._count, self._columns
+
+    def __setstate__(self, state: tuple[int, dict[str, Column]]) -> None:
+        self._count, self._columns = state
+
+    def with_(self, name: Name[C], column: C) -> Table:
+        """The table with a column more, or with another one under its name."""
+        return Table(self._count, {**self._columns, name.text: column})
+
+    def beside(self, other: Table) -> Table:
+        """The columns of both tables, which have as many rows."""
+        return Table(self._count, {**self._columns, **other._columns})
+
+    def without(self, *names: Name[Any]) -> Table:
+        """The table without some columns."""
+        gone = {name.text for name in names}
+        columns = {text: each for text, each in self._columns.items() if text not in gone}
+        return Table(self._count, columns)
+
+    def only(self, names: Iterable[Name[Any]]) -> Table:
+        """The table with those columns alone of ``names`` that it has."""
+        columns = self._columns
+        kept = {each.text: columns[each.text] for each in names if each.text in columns}
+        return Table(self._count, kept)
+
+    def take(self, rows: Rows) -> Table:
+        """The rows ``rows`` in that order."""
+        taken = _Taken(rows)
+        return Table(len(rows), {text: taken.of(each) for text, each in self._columns.items()})
+
+    def run(self, start: int, stop: int) -> Table:
+        """Rows ``start:stop``; columns are views."""
+        return Table(
+            len(range(*slice(start, stop).indices(self._count))),
+            {
+                text: each[start:stop] if isinstance(each, np.ndarray) else each.run(start, stop)
+                for text, each in self._columns.items()
+            },
+        )
+
+    @staticmethod
+    def concat(parts: Sequence[Table], names: Iterable[Name[Any]] = ()) -> Table:
+        """The rows of all parts, which have the same columns. Texts may be missing from some, whose
+        rows have empty texts then. ``names``: the columns of a table of no parts."""
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return Table(0, {name.text: name.empty() for name in names})
+        joined = _Joined(parts)
+        texts = dict.fromkeys(text for part in parts for text in part._columns)
+        return Table(sum(map(len, parts)), {text: joined.of(text) for text in texts})
+
+    @staticmethod
+    def read(
+        file: Arrays,
+        names: Iterable[Name[Any]],
+        start: int,
+        stop: int,
+        *,
+        optional: Iterable[Name[Any]] = (),
+    ) -> Table:
+        """Rows ``start:stop`` of the columns ``names``, and of those of ``optional`` that ``file``
+        has."""
+        there = (*names, *(name for name in optional if name.is_in(file)))
+        return Table(stop - start, {name.text: name.read(file, start, stop) for name in there})
+
+    def arrays(self, prefix: str = "") -> dict[str, NDArray[Any]]:
+        """The columns as named arrays, for a file. A column under two names is the same arrays."""
+        found: dict[str, NDArray[Any]] = {}
+        known: dict[int, dict[str, NDArray[Any]]] = {}
+        for text, column in self._columns.items():
+            arrays = known.setdefault(id(column), _arrays(column))
+            found.update({prefix + text + end: array for end, array in arrays.items()})
+        return found
+
+
+def _arrays(column: Column) -> dict[str, NDArray[Any]]:
+    if isinstance(column, np.ndarray):
+        return {"": column}
+    if isinstance(column, Segments):
+        return column.arrays()
+    if isinstance(column, NumberedColumn) and not column.after:
+        return {".before": np.frombuffer(column.before, np.uint8), ".numbers": column.numbers}
+    return {".offsets": column.offsets, ".blob": column.blob}
+
+
+class _Taken:
+    """Columns of which the same rows are taken: each array once, whatever its names."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._known: dict[int, Any] = {}  # its keys are of arrays that live as long
+
+    def of(self, column: Column) -> Column:
+        known = self._known.get(id(column))
+        if known is None:
+            known = self._known[id(column)] = self._of(column)
+        found: Column = known
+        return found
+
+    def _of(self, column: Column) -> Column:
+        if isinstance(column, np.ndarray):
+            return self._numbers(column)
+        if isinstance(column, Segments):
+            return column.take(self._rows, numbers=self.of)
+        if isinstance(column, NumberedColumn):
+            return NumberedColumn(column.before, self.of(column.numbers), column.after)  # type: ignore[arg-type]
+        return column.take(self._rows)
+
+    def _numbers(self, column: NDArray[Any]) -> NDArray[Any]:
+        if column.strides == (0,) and len(column):
+            return np.broadcast_to(column[0], (len(self._rows),))
+        if column.dtype != np.int64:
+            return column[self._rows]
+        if are_row_numbers(column):
+            return self._rows.astype(np.int64, copy=False)
+        return numbers_at(column, self._rows)
+
+
+class _Joined:
+    """Columns of which the parts are joined: the same arrays once, whatever their names."""
+
+    def __init__(self, parts: Sequence[Table]) -> None:
+        self._parts = parts
+        self._known: dict[tuple[int, ...], NDArray[Any]] = {}
+
+    def of(self, text: str) -> Column:
+        columns = [part._columns.get(text) for part in self._parts]
+        first = next(each for each in columns if each is not None)
+        if isinstance(first, np.ndarray):
+            return self._numbers(self._whole(text, columns))
+        if isinstance(first, Segments):
+            return Segments.concat(self._whole(text, columns), numbers=self._numbers)
+        pairs = zip(columns, self._parts, strict=True)
+        return BytesColumn.concat(
+            BytesColumn.empty(len(part)) if each is None else each  # type: ignore[misc]
+            for each, part in pairs
+        )
+
+    def _whole(self, text: str, columns: Sequence[Column | None]) -> list[Any]:
+        if any(each is None for each in columns):
+            raise InvariantError(f"some parts of a table have no column {text}")
+        return [*columns]
+
+    def _numbers(self, arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        key = tuple(map(id, arrays))
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = _concat(arrays)
+        return known
+
+
+def _concat(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """All arrays, one after the other; without room for them where all numbers are one."""
+    column = np.concatenate(arrays)
+    if len(column) and column[0] == column[-1] and column.min() == column.max():
+        return np.broadcast_to(column[:1].copy(), column.shape)
+    return column
