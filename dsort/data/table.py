@@ -86,7 +86,7 @@ class Texts(Name[BytesColumn]):
 
     def read(self, file: Arrays, start: int, stop: int) -> BytesColumn:
         """See :class:`Name`."""
-        if f"{self.text}.before" in file:
+        if f"{self.text}.offsets" not in file and f"{self.text}.before" in file:
             before = file.array(f"{self.text}.before", dtype="|u1").tobytes()
             return NumberedColumn(before, file.array(f"{self.text}.numbers", start, stop))
         return read_texts(file, self.text, start, stop)

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dsort.data.columns import BytesColumn, Int64s
+from dsort.data.columns import BytesColumn
+from dsort.data.index import KEYS
+from dsort.data.table import Table
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import DuplicateError
 from dsort.job.extract import Extraction, answers
@@ -16,7 +18,8 @@ from dsort.job.known_keys import known_keys
 from dsort.naming.names import position_key, readable
 from dsort.order.duplicates import new_keys
 from dsort.scratch.columns import columns_bytes
-from dsort.scratch.requests import DistinctKeyHashes, Numbered, Positions, PositionsOf
+from dsort.scratch.positions import AT_SHARD, NTH, POSITIONS, by_position
+from dsort.scratch.requests import DistinctKeyHashes, Numbered, PositionsOf
 from dsort.workers.tasks import DuplicatesDone, DuplicatesTask, Task
 
 __all__ = [
@@ -39,13 +42,13 @@ HASH_BYTES = 40
 class Dropped:
     """What is to be left out: so many records, named in the shared file ``file`` ("" if none).
     ``found``: (search, part, node) of the parts of searches that found any, left out or not.
-    ``positions``: what is in that file: shards, ordinals, and which of its like each record is."""
+    ``positions``: what is in that file."""
 
     count: int = 0
     file: str = ""
     tally: Tally = field(default_factory=Tally)
     found: tuple[tuple[str, int, str], ...] = ()
-    positions: tuple[Int64s, Int64s, Int64s] | None = None
+    positions: Table | None = None
 
 
 def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
@@ -151,16 +154,11 @@ def _left_out(
     parts = (*before.found, *((search.name, p.part, p.node) for p in found if p.count))
     if not search.want_rows:
         return replace(before, tally=tally, found=parts)
-    rows = _positions(job, search.name, found)
-    shard, ordinal, nth = rows.shard, rows.ordinal, rows.nth
-    if before.positions is not None:
-        shard = np.concatenate([before.positions[0], shard])
-        ordinal = np.concatenate([before.positions[1], ordinal])
-        nth = np.concatenate([before.positions[2], nth])
-    order = np.lexsort((ordinal, shard))
-    positions = shard[order], ordinal[order], nth[order]
+    earlier = [] if before.positions is None else [before.positions]
+    own = _positions(job, search.name, found).only(POSITIONS)
+    positions = by_position(Table.concat([*earlier, own]))
     name = f"{search.name}-{DROP_FILE}"
-    _share(job, name, *positions, None)
+    job.retain_on_nodes(name, columns_bytes(positions.arrays()))
     return Dropped(before.count + count, name, tally, parts, positions)
 
 
@@ -178,16 +176,15 @@ def rename_duplicates(job: Job, survey: Extraction) -> Renamed:
     count = sum(part.count for part in found)
     if count == 0:
         return Renamed()
-    rows = _positions(job, _BY_KEY.name, found)
-    order = np.lexsort((rows.ordinal, rows.shard))
+    rows = by_position(_positions(job, _BY_KEY.name, found))
     taken = [
         job.runtime.ask(node, DistinctKeyHashes(survey.stage, shards))
         for node, shards in survey.shard_locations().by_node()
     ]
-    keys = rows.keys.take(order)
-    fresh = new_keys(keys.tolist(), rows.nth[order], np.unique(np.concatenate(taken)))
-    shard = rows.shard[order]
-    _share(job, RENAME_FILE, shard, rows.ordinal[order], rows.nth[order], BytesColumn.of(fresh))
+    keys, shard = rows[KEYS], rows[AT_SHARD]
+    fresh = new_keys(keys.tolist(), rows[NTH], np.unique(np.concatenate(taken)))
+    renames = rows.with_(KEYS, BytesColumn.of(fresh))
+    job.retain_on_nodes(RENAME_FILE, columns_bytes(renames.arrays()))
     tally = Tally()
     samples = (
         f"{job.inputs[int(shard[row])].name}: {readable(keys[row])} → {readable(fresh[row])}"
@@ -275,24 +272,11 @@ def _samples(job: Job, found: Iterable[DuplicatesDone]) -> list[str]:
     return [f"{job.inputs[shard].name}: {readable(key)}" for shard, _, key in rows[:SAMPLES_MAX]]
 
 
-def _positions(job: Job, name: str, found: Iterable[DuplicatesDone]) -> Positions:
+def _positions(job: Job, name: str, found: Iterable[DuplicatesDone]) -> Table:
     """Where the duplicates are that the parts of the search found."""
-    parts: list[Positions] = [
+    parts: list[Table] = [
         job.runtime.ask(part.node, PositionsOf(f"{name}-{part.part}.col"))
         for part in found
         if part.count
     ]
-    return Positions(
-        np.concatenate([part.shard for part in parts]),
-        np.concatenate([part.ordinal for part in parts]),
-        np.concatenate([part.nth for part in parts]),
-        BytesColumn.concat(part.keys for part in parts),
-    )
-
-
-def _share(
-    job: Job, name: str, shard: Int64s, ordinal: Int64s, nth: Int64s, keys: BytesColumn | None
-) -> None:
-    """Give all nodes positions, sorted by (shard, ordinal), with what goes with them."""
-    columns = {"shard": shard, "ordinal": ordinal, "nth": nth, "keys": keys}
-    job.retain_on_nodes(name, columns_bytes(columns))
+    return Table.concat(parts, (*POSITIONS, KEYS))

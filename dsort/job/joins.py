@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from dsort.data.columns import BytesColumn
+from dsort.data.index import KEYS, ORDINAL
+from dsort.data.table import Table
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import DuplicateError, JoinError
 from dsort.job.extract import Extraction, answers, retry_after_lost_scratch
@@ -15,8 +16,16 @@ from dsort.job.reactions import store_reactions
 from dsort.order.joined_places import spread_places
 from dsort.order.joining import JoinedKind
 from dsort.scratch.columns import columns_bytes
-from dsort.scratch.kept_files import check_left_out, check_places
-from dsort.scratch.requests import Positions, PositionsOf
+from dsort.scratch.positions import (
+    AT_SHARD,
+    NTH,
+    PLACE,
+    POSITIONS,
+    by_position,
+    check_left_out,
+    check_places,
+)
+from dsort.scratch.requests import PositionsOf
 from dsort.transforms.positions import InputPositions
 from dsort.workers.tasks import JoinFinding, OrderDone, OrderTask
 
@@ -70,25 +79,13 @@ def _search(job: Job, survey: Extraction) -> dict[str, bytes]:
     ordered = [done[partition] for partition in range(survey.partitions)]
     for finding in _summed(ordered):
         _refuse(job, finding)
-    parts: list[Positions] = [
+    parts: list[Table] = [
         job.runtime.ask(facts.node, PositionsOf(f"left-out-{facts.partition}.col"))
         for facts in ordered
         if facts.join is not None and facts.join.positions
     ]
-    none = np.zeros(0, np.int64)
-    shard = np.concatenate([none, *(part.shard for part in parts)])
-    ordinal = np.concatenate([none, *(part.ordinal for part in parts)])
-    order = np.lexsort((ordinal, shard))
-    keys = BytesColumn.concat([BytesColumn.empty(0), *(part.keys for part in parts)])
-    left_out = columns_bytes(
-        {
-            "shard": shard[order],
-            "ordinal": ordinal[order],
-            "nth": np.concatenate([none, *(part.nth for part in parts)])[order],
-            "keys": keys.take(order),
-        }
-    )
-    found = {LEFT_OUT_FILE: left_out}
+    left_out = by_position(Table.concat(parts, (*POSITIONS, KEYS)))
+    found = {LEFT_OUT_FILE: columns_bytes(left_out.arrays())}
     rule = job.spec.join_rule
     if rule is not None and rule.is_ordered_first:
         found[PLACES_FILE] = _places(job, ordered)
@@ -98,23 +95,20 @@ def _search(job: Job, survey: Extraction) -> dict[str, bytes]:
 def _places(job: Job, ordered: Iterable[OrderDone]) -> bytes:
     """The file of the places of all pieces. It holds some 50 bytes a piece, and what records are
     ordered by."""
-    parts: list[Positions] = [
+    parts: list[Table] = [
         job.runtime.ask(facts.node, PositionsOf(f"said-{facts.partition}.col"))
         for facts in ordered
         if facts.join is not None and facts.join.pieces
     ]
-    none = np.zeros(0, np.int64)
-    counts = [int(part.nth[-1]) + 1 for part in parts]
-    before = np.cumsum([0, *counts])[:-1]
-    record = np.concatenate([none, *(p.nth + at for p, at in zip(parts, before, strict=True))])
-    shard = np.concatenate([none, *(part.shard for part in parts)])
-    ordinal = np.concatenate([none, *(part.ordinal for part in parts)])
-    said = BytesColumn.concat([BytesColumn.empty(0), *(part.keys for part in parts)])
-    first = np.flatnonzero(np.diff(record, prepend=-1))
-    places = spread_places(said.take(first), shard[first], ordinal[first])[record]
-    order = np.lexsort((ordinal, shard))
-    columns = {"shard": shard[order], "ordinal": ordinal[order], "place": places[order]}
-    return columns_bytes(columns)
+    counts = [int(part[NTH][-1]) + 1 for part in parts]
+    before = np.cumsum([0, *counts])[:-1].tolist()
+    numbered = [part.with_(NTH, part[NTH] + at) for part, at in zip(parts, before, strict=True)]
+    pieces = Table.concat(numbered, (*POSITIONS, KEYS))
+    record = pieces[NTH]
+    first = pieces.take(np.flatnonzero(np.diff(record, prepend=-1)))
+    places = spread_places(first[KEYS], first[AT_SHARD], first[ORDINAL])[record]
+    placed = by_position(pieces.without(NTH, KEYS).with_(PLACE, places))
+    return columns_bytes(placed.arrays())
 
 
 def settle_join(job: Job, extraction: Extraction, ordered: Iterable[OrderDone]) -> Tally:

@@ -47,7 +47,8 @@ from dsort.order.cut import (
 from dsort.order.mixing_counts import judge_mixing
 from dsort.order.output_shards import OutputShards, Pieces, merge_pieces
 from dsort.scratch.class_table import check_class_table
-from dsort.scratch.kept_files import check_renames, check_splitters
+from dsort.scratch.kept_files import check_splitters
+from dsort.scratch.positions import check_renames
 from dsort.sizes import format_bytes
 from dsort.storage.small_objects import parse_json
 from dsort.workers.tasks import (

@@ -56,6 +56,7 @@ from dsort.order.partitions import Splitters
 from dsort.scratch.columns import ColumnFile, KeptColumns, columns_bytes, write_columns
 from dsort.scratch.directory import Scratch
 from dsort.scratch.ordered import CREATED_BY, CREATED_BY_TOO, LINEAGE, OrderedRows, sums_of
+from dsort.scratch.positions import AT_SHARD, Positions
 
 __all__ = [
     "RUN_SHARDS_MAX",
@@ -204,36 +205,35 @@ class IndexStore:
         columns[BLOCK_WORKER.text] = np.full(count, file.array("worker", 0, 1)[0], np.int64)
         return Table(count, columns)
 
-    def key_hashes(
-        self, stage: str, shard: int, low: int = 0, high: int = 0
-    ) -> tuple[UInt64s, Int64s, Int64s, Int64s]:
-        """(key hash, shard, ordinal, row) of the records in a shard's file with
-        ``low <= hash < high`` (high 0: no upper end), by ascending hash."""
+    def key_hashes(self, stage: str, shard: int, low: int = 0, high: int = 0) -> Table:
+        """The records in a shard's file with ``low <= key hash < high`` (high 0: no upper end), by
+        ascending hash."""
         file = self.columns(f"{stage}-{shard}.col")
         ordered = file
         if "key_hash" not in file:
             ordered = self._hashes_of_numbered(file, f"{stage}-{shard}-hashes.col")
-        hashes = ordered.array("key_hash")
-        start = int(np.searchsorted(hashes, np.uint64(low)))
-        stop = int(np.searchsorted(hashes, np.uint64(high))) if high else len(hashes)
-        rows = ordered.array("key_row", start, stop).astype(np.int64)
+        hashes, start, stop = _between(ordered, "key_hash", low, high)
+        found = self._rows_at(file, shard, ordered.array("key_row", start, stop))
+        return found.with_(KEY_HASH, hashes)
+
+    def same_hashes(self, stage: str, shard: int, low: int = 0, high: int = 0) -> Table:
+        """The same by what records are compared by, its first half as the hash; those alone that
+        can be compared."""
+        file = self.columns(f"{stage}-{shard}.col")
+        hashes, start, stop = _between(file, "same_hash", low, high)
+        found = self._rows_at(file, shard, file.array("same_row", start, stop))
+        more = SAME_MORE.read(file, start, stop)
+        return found.with_(KEY_HASH, hashes).with_(SAME_MORE, more)
+
+    def _rows_at(self, file: ColumnFile, shard: int, rows: Int32s) -> Table:
+        """Where the records at ``rows`` of a shard's file are."""
+        ordinal = file.array("ordinal")[rows]
         shards = np.broadcast_to(np.int64(shard), rows.shape)
         if "shard" in file:
             shards = _check_run(file.array("shard"), shard)[rows].astype(np.int64)
-        return hashes[start:stop], shards, file.array("ordinal")[rows], rows
-
-    def same_hashes(
-        self, stage: str, shard: int, low: int = 0, high: int = 0
-    ) -> tuple[UInt64s, UInt64s, Int64s, Int64s]:
-        """(first half of what they are compared by, second half, ordinal, row) of a shard's records
-        with ``low <= first half < high``, as ``key_hashes``; those alone that can be compared."""
-        file = self.columns(f"{stage}-{shard}.col")
-        hashes = file.array("same_hash")
-        start = int(np.searchsorted(hashes, np.uint64(low)))
-        stop = int(np.searchsorted(hashes, np.uint64(high))) if high else len(hashes)
-        rows = file.array("same_row", start, stop).astype(np.int64)
-        more = file.array("same_more", start, stop)
-        return hashes[start:stop], more, file.array("ordinal")[rows], rows
+        row = rows.astype(np.int64)
+        columns = {AT_SHARD.text: shards, ORDINAL.text: ordinal, ROW.text: row}
+        return Table(len(rows), columns)
 
     def lots(self, stage: str, shard: int) -> tuple[UInt64s, UInt64s, Int64s]:
         """(class, lot in it, ordinal) of a shard's records."""
@@ -327,16 +327,13 @@ class IndexStore:
 
     # -- positions and splitters -------------------------------------------------------------
 
-    def write_positions(
-        self, name: str, shard: Int64s, ordinal: Int64s, nth: Int64s, keys: BytesColumn | None
-    ) -> None:
-        """Store record positions, sorted by (shard, ordinal), with what goes with them."""
-        columns = {"shard": shard, "ordinal": ordinal, "nth": nth, "keys": keys}
-        write_columns(self.scratch, name, columns)
+    def write_table(self, name: str, table: Table) -> None:
+        """Store a table in a file of its own."""
+        write_columns(self.scratch, name, table.arrays())
 
-    def positions(self, name: str) -> ColumnFile:
-        """The columns that ``write_positions`` stored."""
-        return self.columns(name)
+    def positions(self, name: str) -> Positions:
+        """The positions in the file ``name``."""
+        return Positions(self.columns(name), name)
 
     def splitters(self, name: str) -> Splitters:
         """The splitters that the coordinator shared."""
@@ -374,6 +371,14 @@ def _check_run(shards: Int32s, first: int) -> Int32s:
             hint="start the job again; if it was whole, look who may write there",
         )
     return shards
+
+
+def _between(file: ColumnFile, name: str, low: int, high: int) -> tuple[UInt64s, int, int]:
+    """The hashes ``low <= hash < high`` of an ascending column, and the rows that have them."""
+    hashes = file.array(name, dtype="<u8")
+    start = int(np.searchsorted(hashes, np.uint64(low)))
+    stop = int(np.searchsorted(hashes, np.uint64(high))) if high else len(hashes)
+    return hashes[start:stop], start, stop
 
 
 def _rows_of(file: ColumnFile, start: int, stop: int | None) -> tuple[int, int, Int64s | None]:

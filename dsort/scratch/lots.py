@@ -49,9 +49,7 @@ class _Drawn:
         """(class, lot, position) of each."""
         classes, lots, ordinal = store.lots(self.stage, shard)
         if self.drop:
-            dropped = store.positions(self.drop)
-            first, stop = np.searchsorted(dropped.array("shard"), [shard, shard + 1]).tolist()
-            kept = ~np.isin(ordinal, dropped.array("ordinal")[first:stop])
+            kept = ~store.positions(self.drop).hold(np.broadcast_to(shard, len(ordinal)), ordinal)
             classes, lots, ordinal = classes[kept], lots[kept], ordinal[kept]
         return classes, lots, positions_of(shard, ordinal)
 

@@ -5,21 +5,24 @@ Payload travels in blocks of up to ``spill.BLOCK_BYTES``, never record by record
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
 from dsort.data.copies import lots_of
-from dsort.data.index import SortKeys
+from dsort.data.index import KEY_HASH, KEYS, ORDINAL, ROW, SAME_MORE, SortKeys
 from dsort.data.table import Table
 from dsort.order.class_numbers import count_classes
 from dsort.scratch.columns import ColumnFile
 from dsort.scratch.index import IndexStore, PartitionRows
 from dsort.scratch.logs import CreatedShard, read_created_logs
 from dsort.scratch.ordered import OrderedRows
+from dsort.scratch.positions import AT_SHARD, POSITIONS
 
 __all__ = [
+    "FOUND",
     "LOT_STEPS",
     "ClassCountsOf",
     "CreatedShards",
@@ -27,10 +30,8 @@ __all__ = [
     "FreeBytes",
     "Indexed",
     "KeyHashes",
-    "KeyRows",
     "KeysAt",
     "KeysOf",
-    "KnownKeys",
     "KnownKeysOf",
     "LineFiles",
     "LineageOf",
@@ -40,7 +41,6 @@ __all__ = [
     "Numbered",
     "OrderedRowsOf",
     "PartitionRowsOf",
-    "Positions",
     "PositionsOf",
     "SameHashes",
     "Sample",
@@ -71,16 +71,8 @@ class PartitionRowsOf:
         return [store.partition_rows(self.stage, shards, each) for each in self.partitions]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KeyRows:
-    """Columns, a row a record: hash of its key, shard, ordinal, and row in the shard's index.
-    ``more``: 64 bits of the hash more, where records are compared by their content."""
-
-    key_hash: UInt64s
-    shard: Int64s
-    ordinal: Int64s
-    row: Int64s
-    more: UInt64s | None = None
+FOUND: Final = (KEY_HASH, AT_SHARD, ORDINAL, ROW)
+"""The columns of records that are searched for by hashes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,67 +84,47 @@ class KeyHashes:
     low: int
     high: int
 
-    def answer(self, store: IndexStore) -> KeyRows:
-        shards, none = self.shards.tolist(), np.zeros(0, np.int64)
+    def answer(self, store: IndexStore) -> Table:
+        shards = self.shards.tolist()
         found = [store.key_hashes(self.stage, shard, self.low, self.high) for shard in shards]
-        return KeyRows(
-            np.concatenate([np.zeros(0, np.uint64), *(each[0] for each in found)]),
-            np.concatenate([none, *(each[1] for each in found)]),
-            np.concatenate([none, *(each[2] for each in found)]),
-            np.concatenate([none, *(each[3] for each in found)]),
-        )
+        return Table.concat(found, FOUND)
 
 
 @dataclass(frozen=True, slots=True)
 class SameHashes:
-    """The same by what records are compared by (``SAME_HASH``), its first half as the hash;
-    those alone that can be compared."""
+    """The same by what records are compared by (``SAME_HASH``), its first half as the hash; those
+    alone that can be compared."""
 
     stage: str
     shards: Int64s
     low: int
     high: int
 
-    def answer(self, store: IndexStore) -> KeyRows:
-        none, no_hash = np.zeros(0, np.int64), np.zeros(0, np.uint64)
+    def answer(self, store: IndexStore) -> Table:
         shards = self.shards.tolist()
         found = [store.same_hashes(self.stage, shard, self.low, self.high) for shard in shards]
-        return KeyRows(
-            key_hash=np.concatenate([no_hash, *(each[0] for each in found)]),
-            shard=np.repeat(self.shards, [len(each[0]) for each in found]),
-            ordinal=np.concatenate([none, *(each[2] for each in found)]),
-            row=np.concatenate([none, *(each[3] for each in found)]),
-            more=np.concatenate([no_hash, *(each[1] for each in found)]),
-        )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class KnownKeys:
-    """Keys that a result has by now, in the order of their hashes."""
-
-    key_hash: UInt64s
-    keys: BytesColumn
+        return Table.concat(found, (*FOUND, SAME_MORE))
 
 
 @dataclass(frozen=True, slots=True)
 class KnownKeysOf:
-    """Those that have one of the ``hashes``, which are sorted, in the files ``numbers``."""
+    """Keys that a result has by now: those with one of the ``hashes``, which are sorted, in the
+    files ``numbers``."""
 
     numbers: tuple[int, ...]
     hashes: UInt64s
 
-    def answer(self, store: IndexStore) -> KnownKeys:
+    def answer(self, store: IndexStore) -> Table:
         found = [self._found(store.columns(known_keys_file(number))) for number in self.numbers]
-        hashes = [np.zeros(0, np.uint64), *(each.key_hash for each in found)]
-        return KnownKeys(np.concatenate(hashes), BytesColumn.concat([each.keys for each in found]))
+        return Table.concat(found, (KEY_HASH, KEYS))
 
-    def _found(self, file: ColumnFile) -> KnownKeys:
+    def _found(self, file: ColumnFile) -> Table:
         known = file.array("key_hash")
         first = np.searchsorted(known, self.hashes, side="left")
         counts = np.searchsorted(known, self.hashes, side="right") - first
         starts = np.repeat(first - (np.cumsum(counts) - counts), counts)
         rows = starts + np.arange(int(counts.sum()))
-        return KnownKeys(known[rows], file.bytes_column("keys").take(rows))
+        return Table.read(file, (KEY_HASH, KEYS), 0, len(known)).take(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,18 +135,8 @@ class DistinctKeyHashes:
     shards: Int64s
 
     def answer(self, store: IndexStore) -> UInt64s:
-        hashes = [store.key_hashes(self.stage, shard)[0] for shard in self.shards.tolist()]
+        hashes = [store.key_hashes(self.stage, shard)[KEY_HASH] for shard in self.shards.tolist()]
         return np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes]))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Positions:
-    """Columns, a row a record: where it is, which occurrence of its key it is, and its key."""
-
-    shard: Int64s
-    ordinal: Int64s
-    nth: Int64s
-    keys: BytesColumn
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,14 +145,9 @@ class PositionsOf:
 
     name: str
 
-    def answer(self, store: IndexStore) -> Positions:
-        file = store.positions(self.name)
-        return Positions(
-            file.array("shard"),
-            file.array("ordinal"),
-            file.array("nth"),
-            file.bytes_column("keys"),
-        )
+    def answer(self, store: IndexStore) -> Table:
+        file = store.columns(self.name)
+        return Table.read(file, (*POSITIONS, KEYS), 0, file.count(AT_SHARD.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +194,9 @@ class LotCounts:
     def answer(self, store: IndexStore) -> Int64s:
         counts = np.zeros(LOT_STEPS, np.int64)
         for shard in self.shards.tolist():
-            lots = lots_of(store.key_hashes(self.stage, shard)[0], self.seed, self.input_name)
+            lots = lots_of(
+                store.key_hashes(self.stage, shard)[KEY_HASH], self.seed, self.input_name
+            )
             steps = (lots - np.uint64(self.low))[lots >= np.uint64(self.low)] // np.uint64(
                 self.width
             )
@@ -259,7 +218,9 @@ class LotTies:
     def answer(self, store: IndexStore) -> Int64s:
         found = []
         for shard in self.shards.tolist():
-            lots = lots_of(store.key_hashes(self.stage, shard)[0], self.seed, self.input_name)
+            lots = lots_of(
+                store.key_hashes(self.stage, shard)[KEY_HASH], self.seed, self.input_name
+            )
             found.append(int((lots == np.uint64(self.lot)).sum()))
         return np.array(found, np.int64)
 

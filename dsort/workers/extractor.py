@@ -282,8 +282,8 @@ class Extractor:
         members, records = self._written(shard, members, named, records, may_overwrite)
         placed = self._placer.settled(task, placed, np.arange(len(records), dtype=np.int64))
         if task.places:
-            file = self._store.columns(task.places)
-            placed = replace(placed, words=place_words(file, task.shard, before, table))
+            positions = self._store.positions(task.places)
+            placed = replace(placed, words=place_words(positions, task.shard, before, table))
         count_flow(formed, len(records), placed, tally)
         done = self._store_records(task, shard, members, records, placed, tally, origins)
         return replace(done, transformed=given)

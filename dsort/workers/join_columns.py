@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from dsort.data.columns import BytesColumn, UInt64s, cut_rows
-from dsort.data.index import SortKeys
+from dsort.data.index import ORDINAL, SortKeys
 from dsort.data.row_bytes import side_by_side
-from dsort.errors import StorageError
 from dsort.order.base import Algorithm
 from dsort.order.shuffle import Shuffle
 from dsort.order.table import RecordTable
-from dsort.scratch.columns import ColumnFile
+from dsort.scratch.positions import PLACE, Positions
 
 __all__ = ["SEARCHED", "extension_lists", "join_sort_keys", "place_sort_keys", "place_words"]
 
@@ -43,14 +42,13 @@ def place_sort_keys(words: UInt64s, table: RecordTable, extensions: BytesColumn)
     return SortKeys(len(table), words=words, text=_identity(table, extensions))
 
 
-def place_words(file: ColumnFile, shard: int, before: RecordTable, left: RecordTable) -> UInt64s:
+def place_words(
+    positions: Positions, shard: int, before: RecordTable, left: RecordTable
+) -> UInt64s:
     """The place of the record of each piece that is ``left`` of those of a shard ``before``."""
-    start, stop = np.searchsorted(file.array("shard"), [shard, shard + 1]).tolist()
+    found = positions.of_shard(shard, [PLACE], records=len(before))
     words = np.zeros(len(before), np.uint64)
-    ordinals = file.array("ordinal", start, stop)
-    if len(ordinals) and int(ordinals.max()) >= len(before):
-        raise StorageError(f"places are about records that {before.shard} has not")
-    words[ordinals] = file.array("place", start, stop)
+    words[found[ORDINAL]] = found[PLACE]
     record_of = np.zeros(len(before.members), np.int64)
     record_of[before.records.member_rows] = before.record_of
     records = left.records

@@ -21,6 +21,7 @@ from dsort.order.joining import Joined, JoinedKind, conflicts_in, join_order, jo
 from dsort.order.table import RecordTable
 from dsort.scratch.logs import LineWriter, lines_file, reaction_line
 from dsort.scratch.nodes import ScratchNodes, ShardLocations
+from dsort.scratch.positions import by_position, positions_of_records
 from dsort.scratch.requests import KeysOf
 from dsort.storage.several import input_of
 from dsort.workers.source import read_inputs
@@ -105,15 +106,9 @@ class Joiner:
             conflicts = []
         gone, why, lists = left_out_in(found.joined, conflicts, found.order, keeps_last=keeps_last)
         shards, ordinals = found.names.shard[gone].astype(np.int64), found.ordinal[gone]
-        by_position = np.lexsort((ordinals, shards))
         if len(gone):
-            self._nodes.store.write_positions(
-                f"left-out-{task.partition}.col",
-                shards[by_position],
-                ordinals[by_position],
-                why[by_position],
-                lists.take(by_position),
-            )
+            table = by_position(positions_of_records(shards, ordinals, why, lists))
+            self._nodes.store.write_table(f"left-out-{task.partition}.col", table)
         if self._places is not None and not told:
             self._store_said(task, rows, found, self._places, keeps_last=keeps_last)
         return JoinDone(len(found.joined.rows), 0, len(gone), tuple(told))
@@ -144,13 +139,9 @@ class Joiner:
         texts = BytesColumn.concat([BytesColumn.of([b"", unsaid]), said])
         which = np.zeros(len(pieces), np.int64)
         which[offsets[:-1]] = np.where(decides < 0, 1, decides + 2)
-        self._nodes.store.write_positions(
-            f"said-{task.partition}.col",
-            found.names.shard[pieces].astype(np.int64),
-            found.ordinal[pieces],
-            record,
-            texts.take(which),
-        )
+        own = found.names.shard[pieces].astype(np.int64), found.ordinal[pieces]
+        table = positions_of_records(*own, record, texts.take(which))
+        self._nodes.store.write_table(f"said-{task.partition}.col", table)
 
     def _found(self, task: OrderTask, rows: Table, sort: SortKeys, rule: JoinRule) -> _Found:
         keys = BytesColumn.empty(0) if sort.text is None else sort.text  # of no rows

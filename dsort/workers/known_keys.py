@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from dsort.data.columns import BytesColumn
+from dsort.data.index import KEY_HASH, KEYS
 from dsort.data.records import FormedRecords, form_records
-from dsort.scratch.columns import Column, write_columns
+from dsort.data.table import Table
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.requests import known_keys_file
 from dsort.storage.bucket import Bucket
@@ -31,8 +32,8 @@ def read_known_keys(
     hashes = np.concatenate([np.zeros(0, np.uint64), *(each.key_hash for each in found)])
     keys = BytesColumn.concat([each.keys for each in found])
     order = np.argsort(hashes, kind="stable")
-    columns: dict[str, Column | None] = {"key_hash": hashes[order], "keys": keys.take(order)}
-    write_columns(nodes.store.scratch, known_keys_file(task.number), columns)
+    table = Table(len(hashes), {KEY_HASH.text: hashes, KEYS.text: keys}).take(order)
+    nodes.store.write_table(known_keys_file(task.number), table)
     return KnownKeysDone(task.number, nodes.node, len(hashes))
 
 

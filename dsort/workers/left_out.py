@@ -6,13 +6,14 @@ from __future__ import annotations
 import numpy as np
 
 from dsort.data.columns import Bools
+from dsort.data.index import KEYS, ORDINAL
 from dsort.data.tally import FLOW_DROPPED
-from dsort.errors import StorageError
 from dsort.naming.names import readable
 from dsort.order.joining import LeftOut
 from dsort.order.table import RecordTable
 from dsort.scratch.index import IndexStore
 from dsort.scratch.logs import ReactionLog
+from dsort.scratch.positions import NTH
 from dsort.workers.tasks import ExtractTask
 
 __all__ = ["leave_out"]
@@ -23,13 +24,10 @@ def leave_out(
 ) -> RecordTable:
     """What stays of the records of a shard. What goes is counted and named in ``log``."""
     positions = store.positions(task.left_out)
-    start, stop = np.searchsorted(positions.array("shard"), [task.shard, task.shard + 1]).tolist()
-    if start == stop:
+    found = positions.of_shard(task.shard, [NTH, KEYS], records=len(table))
+    if not len(found):
         return table
-    ordinals = positions.array("ordinal", start, stop)
-    why = positions.array("nth", start, stop)
-    if int(ordinals.max()) >= len(table):
-        raise StorageError(f"{task.left_out} is about records that {task.name} has not")
+    ordinals, why = found[ORDINAL], found[NTH]
     records = table.records
     kept = np.ones(len(records.member_rows), np.bool_)
     of_whole = np.isin(table.record_of, ordinals[why != LeftOut.MEMBERS])
@@ -40,7 +38,7 @@ def leave_out(
     ):
         rows = ordinals[np.isin(why, reasons)].tolist()
         log.add(kind, len(rows), [f"{task.name}: {readable(table.keys[row])}" for row in rows])
-    lists = positions.bytes_column("keys", start, stop)
+    lists = found[KEYS]
     names = []
     for at in np.flatnonzero(why == LeftOut.MEMBERS).tolist():
         wanted = {*lists[at].split(b"\0")}

@@ -12,15 +12,19 @@ from itertools import pairwise
 import numpy as np
 
 from dsort.containers.base import Container
-from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s, row_numbers
+from dsort.data.columns import BytesColumn, Int64s, UInt64s, row_numbers
 from dsort.data.index import (
     BLOCK_ROWS,
     ENTRIES_BYTES,
     GROUP,
+    KEY_HASH,
+    KEYS,
     MEMBERS,
     ORDINAL,
     PAYLOAD_BYTES,
     RANGES,
+    ROW,
+    SAME_MORE,
     SHARD,
     STORED_BYTES,
     SortKeys,
@@ -42,10 +46,10 @@ from dsort.scratch.index import PartitionRows
 from dsort.scratch.logs import LineWriter, lines_file, reaction_line
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.ordered import ORDERED, OrderedRows
+from dsort.scratch.positions import AT_SHARD, NTH, by_position
 from dsort.scratch.requests import (
+    FOUND,
     KeyHashes,
-    KeyRows,
-    KnownKeys,
     KnownKeysOf,
     OrderedRowsOf,
     PartitionRowsOf,
@@ -101,60 +105,42 @@ class Orderer:
             (node, request(task.stage, shards, task.low, task.high))
             for node, shards in locations.by_node()
         )
-        parts: list[KeyRows] = list(self._scratch_nodes.ask_all(asks))
-        key_hash = np.concatenate([np.zeros(0, np.uint64), *(part.key_hash for part in parts)])
-        known = self._known(task, key_hash)
-        twice = repeated_hashes(key_hash)
-        if len(known.key_hash):
-            twice = np.union1d(twice, known.key_hash)
+        nothing = DuplicatesDone(task.part, self._scratch_nodes.node, 0, ())
+        hashed = Table.concat(list(self._scratch_nodes.ask_all(asks)), FOUND)
+        known = self._known(task, hashed[KEY_HASH])
+        twice = repeated_hashes(hashed[KEY_HASH])
+        if len(known):
+            twice = np.union1d(twice, known[KEY_HASH])
         if len(twice) == 0:
-            return DuplicatesDone(task.part, self._scratch_nodes.node, 0, ())
-        at = np.minimum(np.searchsorted(twice, key_hash), len(twice) - 1)
-        chosen = np.flatnonzero(twice[at] == key_hash)
-        shards = np.concatenate([part.shard for part in parts])[chosen]
-        ordinals = np.concatenate([part.ordinal for part in parts])[chosen]
-        rows = np.concatenate([part.row for part in parts])[chosen]
-        key_hash, by_position = key_hash[chosen], np.lexsort((ordinals, shards))
+            return nothing
+        at = np.minimum(np.searchsorted(twice, hashed[KEY_HASH]), len(twice) - 1)
+        rows = by_position(hashed.take(np.flatnonzero(twice[at] == hashed[KEY_HASH])))
         if task.drop:
-            by_position = by_position[self._counting(task.drop, shards, ordinals)[by_position]]
-            if not len(by_position):  # an earlier search left all of them out
-                return DuplicatesDone(task.part, self._scratch_nodes.node, 0, ())
-        shards, ordinals = shards[by_position], ordinals[by_position]
-        rows, key_hash = rows[by_position], key_hash[by_position]
-        keys = keys_of(self._scratch_nodes, locations, task.stage, shards, rows)
-        compared = keys
-        if task.by_content:
-            halves = [part.more for part in parts if part.more is not None]
-            compared = words_as_bytes(np.concatenate(halves)[chosen][by_position])
+            dropped = self._store.positions(task.drop)
+            rows = rows.take(np.flatnonzero(~dropped.hold(rows[AT_SHARD], rows[ORDINAL])))
+            if not len(rows):  # an earlier search left all of them out
+                return nothing
+        shards, key_hash = rows[AT_SHARD], rows[KEY_HASH]
+        keys = keys_of(self._scratch_nodes, locations, task.stage, shards, rows[ROW])
+        compared = words_as_bytes(rows[SAME_MORE]) if task.by_content else keys
         found = find_duplicates(compared, key_hash, keep_last=task.keep_last)
-        found = found.with_known(compared, key_hash, known.keys, known.key_hash)
+        found = found.with_known(compared, key_hash, known[KEYS], known[KEY_HASH])
         if task.want_rows:
-            self._store.write_positions(
-                f"{task.name}-{task.part}.col",
-                shards[found.rows],
-                ordinals[found.rows],
-                found.nth,
-                keys.take(found.rows),
-            )
+            own = rows.only((AT_SHARD, ORDINAL)).with_(KEYS, keys).take(found.rows)
+            self._store.write_table(f"{task.name}-{task.part}.col", own.with_(NTH, found.nth))
         if task.reaction:
-            by_hash = np.lexsort(
-                (found.rows, key_hash[found.rows])
-            )  # as the parts follow each other
+            # As the parts follow each other.
+            by_hash = np.lexsort((found.rows, key_hash[found.rows]))
             self._tell(task, shards, keys, found.rows[by_hash])
         first = found.rows[:SAMPLES_MAX].tolist()
-        samples = tuple((int(shards[at]), int(ordinals[at]), keys[at]) for at in first)
+        samples = tuple((int(shards[at]), int(rows[ORDINAL][at]), keys[at]) for at in first)
         return DuplicatesDone(task.part, self._scratch_nodes.node, len(found), samples)
 
-    def _known(self, task: DuplicatesTask, key_hash: UInt64s) -> KnownKeys:
+    def _known(self, task: DuplicatesTask, key_hash: UInt64s) -> Table:
         """The keys of these hashes that the result has by now."""
         hashes = np.unique(key_hash) if task.known else key_hash[:0]
         asks = ((node, KnownKeysOf(numbers, hashes)) for node, numbers in task.known)
-        found: list[KnownKeys] = list(self._scratch_nodes.ask_all(asks))
-        empty = np.zeros(0, np.uint64)
-        return KnownKeys(
-            np.concatenate([empty, *(each.key_hash for each in found)]),
-            BytesColumn.concat([each.keys for each in found]),
-        )
+        return Table.concat(list(self._scratch_nodes.ask_all(asks)), (KEY_HASH, KEYS))
 
     def _tell(self, task: DuplicatesTask, shards: Int64s, keys: BytesColumn, rows: Int64s) -> None:
         names = [shard.name for shard in read_inputs(self._store)]
@@ -192,7 +178,7 @@ class Orderer:
         _check_permutation(order, len(rows))
         dropped = 0
         if task.drop:
-            kept = self._kept(task.drop, rows)[order]
+            kept = ~self._store.positions(task.drop).hold(rows[SHARD], rows[ORDINAL])[order]
             dropped = len(order) - int(kept.sum())
             order = order[kept]
         placement = self._algorithm.placement
@@ -248,27 +234,6 @@ class Orderer:
             parts.sort(key=lambda part: part[0])
         return [PartitionRows.concat([rows for _, rows in parts]) for parts in found]
 
-    def _counting(self, drop: str, shards: Int64s, ordinals: Int64s) -> Bools:
-        """Which records are not among the positions in the file ``drop``."""
-        positions = self._store.positions(drop)
-        low, ordinal = positions.array("shard"), positions.array("ordinal")
-        counting = np.ones(len(shards), np.bool_)
-        for shard in np.unique(shards).tolist():
-            start, stop = np.searchsorted(low, [shard, shard + 1]).tolist()
-            mine = np.flatnonzero(shards == shard)
-            counting[mine] = ~np.isin(ordinals[mine], ordinal[start:stop])
-        return counting
-
-    def _kept(self, drop: str, rows: Table) -> Bools:
-        """Which rows are not among the positions to drop."""
-        positions = self._store.positions(drop)
-        shards, ordinals = positions.array("shard"), positions.array("ordinal")
-        kept = np.ones(len(rows), np.bool_)
-        for start, stop, shard in _runs(rows[SHARD]):
-            low, high = np.searchsorted(shards, [shard, shard + 1]).tolist()
-            kept[start:stop] = ~np.isin(rows[ORDINAL][start:stop], ordinals[low:high])
-        return kept
-
     def cut(self, task: CutTask) -> CutDone:
         """Cut one ordered partition into pieces of output shards."""
         ordered: OrderedRows = self._scratch_nodes.ask(task.node, OrderedRowsOf(task.partition))
@@ -311,12 +276,6 @@ def _check_permutation(order: Int64s, count: int) -> None:
     seen[order] = True
     if len(order) != count or not seen.all():
         raise InvariantError("the order of a partition is not a permutation of its records")
-
-
-def _runs(shard: Int32s) -> list[tuple[int, int, int]]:
-    """(first row, row after the last, shard) of each shard's rows."""
-    bounds = np.flatnonzero(np.diff(shard, prepend=-1, append=-1)).tolist()
-    return [(start, stop, int(shard[start])) for start, stop in pairwise(bounds)]
 
 
 def _ranges_in_blocks(rows: Table, *, are_rows: bool) -> Segments:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from dsort.data.columns import BytesColumn
+from dsort.data.index import KEYS, ORDINAL
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
-from dsort.errors import StorageError
 from dsort.naming.names import readable
 from dsort.scratch.index import IndexStore
 from dsort.workers.tasks import ExtractTask
@@ -26,17 +24,12 @@ def rename_records(
 ) -> tuple[MemberTable, FormedRecords]:
     """The member table with the new names, and the same records with their new keys. ``changes``
     gets a text for each of these."""
-    positions = store.positions(task.renames)
-    start, stop = np.searchsorted(positions.array("shard"), [task.shard, task.shard + 1]).tolist()
-    if start == stop:
+    found = store.positions(task.renames).of_shard(task.shard, [KEYS], records=len(records))
+    if not len(found):
         return members, records
     names = members.names.tolist()
     key_bytes = records.key_bytes.tolist()
-    ordinals = positions.array("ordinal", start, stop).tolist()
-    if max(ordinals) >= len(records.member_offsets) - 1:
-        raise StorageError(f"{task.renames} has new keys for records that {task.name} has not")
-    new_keys = positions.bytes_column("keys", start, stop).tolist()
-    keys_of = dict(zip(ordinals, new_keys, strict=True))
+    keys_of = dict(zip(found[ORDINAL].tolist(), found[KEYS].tolist(), strict=True))
     for ordinal, new_key in keys_of.items():
         changes.append(f"{task.name}: {readable(records.keys[ordinal])} → {readable(new_key)}")
         first, last = records.member_offsets[ordinal : ordinal + 2].tolist()

@@ -21,6 +21,7 @@ from dsort.job.journal_entries import InputRow, InputsResolved, JournalState
 from dsort.job.shard_runs import RUN_BYTES, SMALL_BYTES, runs_of
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
+from dsort.scratch.positions import AT_SHARD
 from dsort.workers.run_extractor import RunExtractor
 from dsort.workers.tasks import ExtractRunTask, RunExtracted, ShardExtracted
 from tests.support.datasets import Member, Shard, write_shards
@@ -174,7 +175,7 @@ def test_rows_of_shards_that_are_not_in_its_run_are_refused(tmp_path: Path) -> N
             )
             if is_known:
                 assert store.shard_rows("index", 7, 0).rows[SHARD].tolist() == shards
-                assert sorted(store.key_hashes("index", 7)[1].tolist()) == shards
+                assert sorted(store.key_hashes("index", 7)[AT_SHARD].tolist()) == shards
                 assert store.keys_at("index", 7, 9, np.array([1])).tolist() == [b"b"]
                 continue
             for read in (

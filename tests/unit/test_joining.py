@@ -22,7 +22,7 @@ from dsort.order.joining import (
 )
 from dsort.order.partitions import Partitioning, pick_splitters
 from dsort.scratch.columns import columns_bytes
-from dsort.scratch.kept_files import check_left_out
+from dsort.scratch.positions import check_left_out
 
 RULE = JoinRule(("a", "b", "c"), ("none", "none", "none"))
 

@@ -1,0 +1,128 @@
+"""Files of positions of records: tables sorted by (shard, ordinal), with what belongs to each.
+
+Workers find the records that are dropped, renamed or placed. The coordinator joins their positions,
+and the worker that extracts or orders a shard reads them. Files from a bucket are checked first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s
+from dsort.data.index import KEYS, ORDINAL
+from dsort.data.table import Name, Numbers, Table
+from dsort.errors import StorageError
+from dsort.order.joining import LeftOut
+from dsort.scratch.columns import ColumnFile
+
+__all__ = [
+    "AT_SHARD",
+    "NTH",
+    "PLACE",
+    "POSITIONS",
+    "Positions",
+    "by_position",
+    "check_left_out",
+    "check_places",
+    "check_positions",
+    "check_renames",
+    "positions_of_records",
+]
+
+AT_SHARD: Final[Name[Int64s]] = Numbers("shard", "<i8")
+NTH: Final[Name[Int64s]] = Numbers("nth", "<i8")
+"""Which occurrence of its key a record is, why it is left out, or the record that it is part of."""
+PLACE: Final[Name[UInt64s]] = Numbers("place", "<u8")
+"""Of a joined record's piece, in output order."""
+POSITIONS: Final = (AT_SHARD, ORDINAL, NTH)
+
+
+def positions_of_records(
+    shard: Int64s, ordinal: Int64s, nth: Int64s, keys: BytesColumn | None = None
+) -> Table:
+    """The table of some positions."""
+    columns = {AT_SHARD.text: shard, ORDINAL.text: ordinal, NTH.text: nth}
+    table = Table(len(shard), columns)
+    return table if keys is None else table.with_(KEYS, keys)
+
+
+def by_position(table: Table) -> Table:
+    """The rows of ``table`` in the order of their positions."""
+    return table.take(np.lexsort((table[ORDINAL], table[AT_SHARD])))
+
+
+class Positions:
+    """Positions in a file, which are sorted."""
+
+    def __init__(self, file: ColumnFile, name: str) -> None:
+        self._file = file
+        self._name = name
+        self._shard = file.array(AT_SHARD.text, dtype="<i8")
+
+    def of_shard(self, shard: int, names: Iterable[Name[Any]], *, records: int) -> Table:
+        """The ordinals in a shard of so many ``records``, and the columns ``names``.
+        ``StorageError`` for records that the shard does not have."""
+        start, stop = np.searchsorted(self._shard, [shard, shard + 1]).tolist()
+        found = Table.read(self._file, (ORDINAL, *names), start, stop)
+        if len(found) and int(found[ORDINAL].max()) >= records:
+            raise StorageError(f"{self._name} has positions that input shard {shard} lacks")
+        return found
+
+    def hold(self, shards: Any, ordinals: Int64s) -> Bools:
+        """Which of some records are among the positions. Records of one shard follow each other."""
+        known, held = self._file.array(ORDINAL.text), np.zeros(len(ordinals), np.bool_)
+        bounds = np.flatnonzero(np.diff(shards, prepend=-1, append=-1)).tolist()
+        for start, stop in pairwise(bounds):
+            shard = int(shards[start])
+            low, high = np.searchsorted(self._shard, [shard, shard + 1]).tolist()
+            held[start:stop] = np.isin(ordinals[start:stop], known[low:high])
+        return held
+
+
+def check_positions(file: ColumnFile, what: str, shards: int) -> tuple[Int64s, Int64s]:
+    """The shards and ordinals in a file. ``StorageError`` unless they are of so many ``shards``."""
+    shard = file.array(AT_SHARD.text, dtype="<i8")
+    ordinal = file.array(ORDINAL.text, 0, len(shard), dtype="<i8")
+    if len(shard) and not (0 <= shard.min() <= shard.max() < shards and ordinal.min() >= 0):
+        raise _damaged(what, "positions are outside the inputs")
+    return shard, ordinal
+
+
+def check_renames(data: bytes, what: str, *, shards: int) -> None:
+    """``StorageError`` unless ``data`` is a file of new keys for records of so many shards."""
+    file, count = _checked(data, what, shards)
+    if (np.diff(file.bytes_column("keys", 0, count).offsets) <= 0).any():
+        raise _damaged(what, "new keys are empty")
+
+
+def check_left_out(data: bytes, what: str, *, shards: int) -> None:
+    """``StorageError`` unless ``data`` is a file of what a join leaves out of so many shards."""
+    file, count = _checked(data, what, shards)
+    if (np.diff(file.bytes_column("keys", 0, count).offsets) < 0).any():
+        raise _damaged(what, "lists of extensions end before they begin")
+    if not np.isin(NTH.read(file, 0, count), [*LeftOut]).all():
+        raise _damaged(what, "it gives reasons that there are not")
+
+
+def check_places(data: bytes, what: str, *, shards: int) -> None:
+    """``StorageError`` unless ``data`` is a file of the places of joined records' pieces."""
+    file, count = _checked(data, what, shards)
+    PLACE.read(file, 0, count)
+
+
+def _checked(data: bytes, what: str, shards: int) -> tuple[ColumnFile, int]:
+    file = ColumnFile(data, what)
+    shard, ordinal = check_positions(file, what, shards)
+    if not np.array_equal(np.lexsort((ordinal, shard)), np.arange(len(shard))):
+        raise _damaged(what, "positions are not in order")
+    return file, len(shard)
+
+
+def _damaged(what: str, reason: str) -> StorageError:
+    return StorageError(
+        f"{what} is damaged: {reason}", hint="the job cannot be resumed; start it again"
+    )
