@@ -22,7 +22,7 @@ from dsort.data.tally import Tally
 from dsort.errors import InvariantError
 from dsort.order.cut import CutRule, OpenShard, Piece
 from dsort.order.mixing_counts import MixingGrid, MixingPart, OutputRuns
-from dsort.scratch.logs import CreatedShard
+from dsort.scratch.logs import ShardCreated
 from dsort.scratch.nodes import Request
 from dsort.scratch.requests import FreeBytes, LineFiles
 from dsort.storage.s3.upload import ETAGS_KEPT_MAX, Receipt
@@ -239,7 +239,7 @@ class ArithmeticRuntime:
     def _create(self, task: CreateTask) -> CreateDone:
         return CreateDone(
             shards=tuple(
-                CreatedShard(piece.ordinal, f"{piece.ordinal:016x}", _receipt(piece))
+                ShardCreated(piece.ordinal, f"{piece.ordinal:016x}", _receipt(piece))
                 for piece in task.pieces
                 if piece.last
             ),

@@ -47,15 +47,14 @@ from dsort.job.manifest import (
     write_manifest,
 )
 from dsort.job.plan import Plan
-from dsort.job.replacement import PutBack, StagedName, each_at_once, keep_replaced, put_back
+from dsort.job.replacement import PutBack, each_at_once, keep_replaced, put_back
 from dsort.job.sidecars import noted_sidecars, stage_sidecars
-from dsort.job.staging import stage_pieces
 from dsort.job.whole_result import known_md5, replaceable_names, result_shards, sidecars_written
 from dsort.order.output_shards import rows_of
-from dsort.storage.bucket import Bucket
+from dsort.storage.staging import Staged, give_name, stage, stage_file
 from dsort.transforms.payload import PayloadStep
 from dsort.version import dsort_version
-from dsort.workers.tasks import NamedObject, PublishTask
+from dsort.workers.tasks import PublishTask
 
 __all__ = [
     "commit",
@@ -67,7 +66,6 @@ __all__ = [
 PUBLISHED_BY_WORKERS_MIN = 1000
 """So many shards of an object store are published by workers: each is a request or three."""
 PUBLISHED_A_TASK = 256
-READ_BYTES = 8 << 20
 
 
 class _Outputs(Sequence[ManifestOutput]):
@@ -124,7 +122,7 @@ def outputs_of(
     return _Outputs(plan, created, encoded, names)
 
 
-class _NamedShards(Sequence[NamedObject]):
+class _NamedShards(Sequence[Staged]):
     """The staged output shards with their names, as ``_Outputs`` are."""
 
     def __init__(self, job: Job, plan: Plan, created: Created) -> None:
@@ -135,21 +133,21 @@ class _NamedShards(Sequence[NamedObject]):
         return len(self._names)
 
     @overload
-    def __getitem__(self, at: int) -> NamedObject: ...
+    def __getitem__(self, at: int) -> Staged: ...
     @overload
-    def __getitem__(self, at: slice) -> list[NamedObject]: ...
-    def __getitem__(self, at: int | slice) -> NamedObject | list[NamedObject]:
+    def __getitem__(self, at: slice) -> list[Staged]: ...
+    def __getitem__(self, at: int | slice) -> Staged | list[Staged]:
         if isinstance(at, slice):
             return [self[place] for place in range(*at.indices(len(self)))]
         if at >= len(self):
             raise IndexError(at)
         return self._named(at, self._names[at])
 
-    def __iter__(self) -> Iterator[NamedObject]:
+    def __iter__(self) -> Iterator[Staged]:
         return map(self._named, count(), self._names)
 
-    def _named(self, at: int, name: str) -> NamedObject:
-        return NamedObject(f"{self.prefix}{at}", name, self._created.shards[at].receipt, False)
+    def _named(self, at: int, name: str) -> Staged:
+        return Staged(f"{self.prefix}{at}", name, self._created.shards[at].receipt)
 
 
 class _ShardsByToken(Mapping[str, tuple[str, str]]):
@@ -187,13 +185,14 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
     whole = result_shards(job, outputs)
     index = index_name(job.job_id) if "wids" in job.spec.index else None
     before = noted_sidecars(bucket, job.job_id) if job.was_committing else []
-    shards, named = _NamedShards(job, plan, created), list[NamedObject]()
+    shards, named = _NamedShards(job, plan, created), list[Staged]()
     files = _directory_files(job, plan, outputs, whole)
     for number, (name, data) in enumerate(files, len(shards)):
         token = f"{prefix}{number}"  # numbered on, so that what they replace is kept as shards are
-        named.append(_stage(bucket, token, name, data, replaces=job.was_committing))
+        replaces = job.was_committing
+        named.append(stage(bucket, token, name, len(data), [data], replaces=replaces))
     sidecars = stage_sidecars(job, outputs, whole, first=len(shards) + len(named))
-    named += [NamedObject(each.token, each.listed.name, each.receipt, False) for each in sidecars]
+    named += [each.staged for each in sidecars]
     replaceable = len(named)
     # All that needs room is stored before the first name is given: a disk that is full by now must
     # not cost the user what the names stood for.
@@ -201,11 +200,10 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
         known = known_md5(job) | {name: md5[at] for at, name in enumerate(plan.names)}
         data = wids_index_bytes(job.job_id, whole, [known[shard.name] for shard in whole])
         # Its name is the job's own: only an earlier attempt can have given it already.
-        named.append(_stage(bucket, f"{prefix}index", index, data, replaces=True))
+        named.append(stage(bucket, f"{prefix}index", index, len(data), [data], replaces=True))
     lineage = (stage_kept_lineage if job.replaces_inputs else stage_lineage)(job, plan)
     if lineage is not None:
-        listed = lineage.listed
-        named.append(NamedObject(lineage.token, listed.name, lineage.receipt, replaces=True))
+        named.append(lineage.staged._replace(replaces=True))
     keep_sealed(job, created, md5)
     job.record(Committing())
     job.flush()
@@ -218,15 +216,15 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
     if job.lease is not None:
         job.lease.check()
     job.stop.raise_if_requested()  # the lease has looked whether somebody asked to
-    given: Sequence[NamedObject] = shards
+    given: Sequence[Staged] = shards
     if _notes_replaced(job):
-        receipts = {token: receipt for token, _, receipt, _ in before}
+        receipts = {each.token: each.receipt for each in before}
         renewed = None if job.overwrite else replaceable_names(job)
         kept = _keep_replaced(job, [*shards, *named[:replaceable]], receipts, renewed)
         given, named = kept[: len(shards)], kept[len(shards) :] + named[replaceable:]
         if job.lease is not None:
             job.lease.check()  # that may have taken a while
-    ours = {token for token, *_ in before}  # an earlier attempt may have given them their names
+    ours = {each.token for each in before}  # an earlier attempt may have given them their names
     named = [each._replace(replaces=each.replaces or each.token in ours) for each in named]
     others = {each.token: (each.name, each.receipt) for each in named}
     job.naming = ChainMap(others, cast(Any, _ShardsByToken(shards)), job.naming)
@@ -250,17 +248,17 @@ def _directory_files(
 
 def _keep_replaced(
     job: Job,
-    named: list[NamedObject],
+    named: list[Staged],
     known: Mapping[str, str],
     replaceable: Collection[str] | None,
-) -> list[NamedObject]:
+) -> list[Staged]:
     """Keep what has the names of the shards and sidecars: only that is replaced, and can be put
     back. ``known``: the receipts, by token, of sidecars that an earlier attempt may have named.
     ``replaceable``: the names of what may be replaced; None: all."""
     kept = keep_replaced(
         job.outputs_bucket,
         job.job_id,
-        [StagedName(each.token, each.name, known.get(each.token, each.receipt)) for each in named],
+        [each._replace(receipt=known.get(each.token, each.receipt)) for each in named],
         between=job.stop.raise_if_requested,
         replaceable=replaceable,
     )
@@ -269,17 +267,17 @@ def _keep_replaced(
 
 def _publish(
     job: Job,
-    shards: Sequence[NamedObject],
-    others: Sequence[NamedObject],
-    last: Callable[[], NamedObject],
+    shards: Sequence[Staged],
+    others: Sequence[Staged],
+    last: Callable[[], Staged],
 ) -> None:
     """Give the shards their names, then its own to the manifest, which is ``last``. If that fails,
     ``rollback`` is to follow."""
     bucket = job.outputs_bucket
 
-    def give(each: NamedObject) -> None:
+    def give(each: Staged) -> None:
         job.stop.raise_if_requested()  # what was replaced is kept, and put back
-        bucket.publish(each.token, each.name, overwrite=each.replaces, receipt=each.receipt)
+        give_name(bucket, each)
 
     if bucket.seals_on_finish and len(shards) >= PUBLISHED_BY_WORKERS_MIN:
         starts = range(0, len(shards), PUBLISHED_A_TASK)
@@ -363,21 +361,6 @@ def _notes_replaced(job: Job) -> bool:
     return job.overwrite or job.spec.amend is not None
 
 
-def _stage(bucket: Bucket, token: str, name: str, data: bytes, *, replaces: bool) -> NamedObject:
-    bucket.discard(token, names=[name])  # an earlier attempt's may be longer
-    receipt, _ = stage_pieces(bucket, token, name, len(data), [data])
-    return NamedObject(token, name, receipt, replaces)
-
-
-def _stage_file(bucket: Bucket, token: str, name: str, file: IO[bytes]) -> NamedObject:
-    bucket.discard(token, names=[name])
-    size_bytes = file.tell()
-    file.seek(0)
-    pieces = iter(lambda: file.read(READ_BYTES), b"")
-    receipt, _ = stage_pieces(bucket, token, name, size_bytes, pieces)
-    return NamedObject(token, name, receipt, replaces=False)
-
-
 def _moment(job: Job) -> str:
     """When the job is committed: later than all that it may replace."""
     if job.base is not None:
@@ -391,15 +374,15 @@ def _newest(job: Job) -> Commit | None:
     return next(iter(commits(bucket, manifests_in(bucket))), None)
 
 
-def _stage_manifest(job: Job, content: IO[bytes]) -> NamedObject:
+def _stage_manifest(job: Job, content: IO[bytes]) -> Staged:
     token, name = f"{staged_prefix(job.job_id)}manifest", manifest_name(job.job_id)
     with content:
-        return _stage_file(job.outputs_bucket, token, name, content)
+        return stage_file(job.outputs_bucket, token, name, content)
 
 
 def _still_last(
-    job: Job, staged: NamedObject, moment: str, content: Callable[[str], IO[bytes]]
-) -> NamedObject:
+    job: Job, staged: Staged, moment: str, content: Callable[[str], IO[bytes]]
+) -> Staged:
     """The staged manifest, of a commit at ``moment``. It is staged again, with a later one, if
     another job was committed while this one gave its shards their names."""
     newest = _newest(job) if job.overwrite and job.base is None else None

@@ -13,12 +13,10 @@ from dsort.data.columns import Int64s
 from dsort.job.created_shards import CreatedShards
 from dsort.job.extract import answers, retry_after_lost_scratch
 from dsort.job.job import Job
-from dsort.job.journal_entries import ShardCreated
 from dsort.job.layout import sidecars_prefix, staged_prefix
 from dsort.job.ordering import Ordering
 from dsort.job.plan import Plan
 from dsort.order.cut import OutputShard
-from dsort.scratch.logs import CreatedShard
 from dsort.sidecars.kinds import SHARD_KINDS
 from dsort.storage.output_buckets import OutputBuckets, bucket_for
 from dsort.storage.small_objects import parse_json
@@ -39,7 +37,6 @@ __all__ = [
     "keep_sealed",
     "runs_of_small",
     "seal",
-    "shard_created",
 ]
 
 SEALED_FILE = "sealed.json"
@@ -91,7 +88,7 @@ def _create_missing(job: Job, plan: Plan, ordering: Ordering, created: Created) 
         assert isinstance(task, CreateTask)
         for shard in done.shards:
             created.shards[shard.ordinal] = shard
-            job.record(shard_created(shard))
+            job.record(shard)
         spent = []
         for partition in {piece.partition for piece in task.pieces}:
             if partition >= 0:
@@ -101,11 +98,6 @@ def _create_missing(job: Job, plan: Plan, ordering: Ordering, created: Created) 
         ordering.spend(tuple(spent))
         finished = sum(piece.last for piece in task.pieces)
         job.advance(shards=finished, records=done.records, bytes_done=done.bytes_written)
-
-
-def shard_created(shard: CreatedShard) -> ShardCreated:
-    """What the journal keeps of a shard that is staged."""
-    return ShardCreated(shard.ordinal, shard.checksum, shard.receipt, shard.md5, shard.file_bytes)
 
 
 def _create_tasks(

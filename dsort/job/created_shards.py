@@ -9,12 +9,12 @@ import numpy as np
 
 from dsort.data.columns import Int64s
 from dsort.data.packed_texts import TextsByNumber
-from dsort.scratch.logs import CreatedShard
+from dsort.scratch.logs import ShardCreated
 
 __all__ = ["CreatedShards"]
 
 
-class CreatedShards(MutableMapping[int, CreatedShard]):
+class CreatedShards(MutableMapping[int, ShardCreated]):
     """As a dictionary, in a third of the memory: receipts are most of it."""
 
     def __init__(self) -> None:
@@ -30,12 +30,12 @@ class CreatedShards(MutableMapping[int, CreatedShard]):
     def __contains__(self, ordinal: object) -> bool:
         return ordinal in self._texts
 
-    def __getitem__(self, ordinal: int) -> CreatedShard:
+    def __getitem__(self, ordinal: int) -> ShardCreated:
         checksum, md5, receipt = self._texts[ordinal].split("\0", 2)
-        return CreatedShard(ordinal, checksum, receipt, md5, self._file_bytes[ordinal])
+        return ShardCreated(ordinal, checksum, receipt, md5, self._file_bytes[ordinal])
 
-    def __setitem__(self, ordinal: int, shard: CreatedShard) -> None:
-        self._texts[ordinal] = f"{shard.checksum}\0{shard.md5}\0{shard.receipt}"
+    def __setitem__(self, ordinal: int, shard: ShardCreated) -> None:
+        self._texts[ordinal] = f"{shard.xxh3}\0{shard.md5}\0{shard.receipt}"
         more = ordinal + 1 - len(self._file_bytes)
         if more > 0:
             self._file_bytes.extend([-1] * more)

@@ -237,8 +237,9 @@ def _remove_named(bucket: Bucket, directory: JobDirectory) -> None:
     if notes and not done.was_noted:
         return  # no name was given: what is there may well be the same bytes, of an older job
     bucket.delete(index_name(directory.job_id))
-    for _, name, _, xxh3 in noted_sidecars(bucket, directory.job_id):
-        if name in beside and name not in done.kept and _xxh3(bucket, name) == xxh3:
+    for each in noted_sidecars(bucket, directory.job_id):
+        name = each.name
+        if name in beside and name not in done.kept and _xxh3(bucket, name) == each.xxh3:
             bucket.delete(name)
     for ordinal, row in enumerate(planned):
         created = state.created.get(ordinal)

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 from dsort.data.tally import Tally, parse_tally
 from dsort.errors import InvariantError, JobConflictError, StorageError
 from dsort.naming.names import check_object_name
+from dsort.scratch.logs import ShardCreated
 from dsort.storage.output_buckets import place_of
 from dsort.workers.tasks import ScratchLost, ShardExtracted
 
@@ -104,18 +105,6 @@ class Planned:
 
     digest: str
     shards: tuple[PlannedRow, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ShardCreated:
-    """An output shard is staged, whole. ``receipt``: what publishing it needs; ``md5``: "" unless
-    asked for; ``file_bytes``: how long it is, -1 while that is not known."""
-
-    ordinal: int
-    xxh3: str
-    receipt: str
-    md5: str
-    file_bytes: int = -1
 
 
 @dataclass(frozen=True, slots=True)

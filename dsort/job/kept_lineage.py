@@ -19,7 +19,6 @@ from dsort.errors import StorageError
 from dsort.job.job import Job
 from dsort.job.lineage import (
     LineageOfShard,
-    StagedLineage,
     damaged_lineage,
     key_strings,
     lineage_rows,
@@ -28,6 +27,7 @@ from dsort.job.lineage import (
     row_groups,
     stage_rows,
 )
+from dsort.job.manifest import StagedFile
 from dsort.naming.names import readable
 from dsort.storage.small_objects import parse_json
 
@@ -42,7 +42,7 @@ _Written = Mapping[str, Callable[[], LineageOfShard]]
 """Of each shard that is written again, by its name as a lineage has it: its rows now."""
 
 
-def stage_kept_lineage(job: Job, plan: Plan) -> StagedLineage | None:
+def stage_kept_lineage(job: Job, plan: Plan) -> StagedFile | None:
     """Stage one lineage of the whole result from which the job removes records, in place of those
     that there are; None if there are none. ``StorageError`` if they are not of this result."""
     kind, base = job.spec.lineage, job.base

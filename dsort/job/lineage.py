@@ -19,6 +19,7 @@ xxh3           XXH3 (64 bits) of these bytes, as 16 hexadecimal digits; of rows 
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,12 +34,12 @@ from dsort.data.index import CONTENT_HASH, KEYS, ORIGIN_BYTES, ORIGIN_START, SHA
 from dsort.errors import StorageError
 from dsort.job.job import Job
 from dsort.job.layout import lineage_name, sidecars_prefix, staged_prefix
-from dsort.job.manifest import ManifestSidecar
-from dsort.job.staging import stage_pieces
+from dsort.job.manifest import StagedFile
 from dsort.naming.names import readable
 from dsort.order.cut import OutputShard
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_small
+from dsort.storage.staging import stage_file
 from dsort.workers.lineage import LINEAGE, lineage_of
 from dsort.workers.sidecars import staged_sidecar
 
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LineageOfShard",
-    "StagedLineage",
     "damaged_lineage",
     "find_in_lineage",
     "hash_strings",
@@ -68,14 +68,6 @@ GROUP_BYTES_MAX: Final = 4 << 30
 LINE_BYTES_MAX: Final = 1 << 20
 
 
-class StagedLineage(NamedTuple):
-    """A lineage that waits for its name. ``token``, ``receipt``: see ``Bucket.stage``."""
-
-    token: str
-    receipt: str
-    listed: ManifestSidecar
-
-
 class LineageOfShard(NamedTuple):
     """Rows of one output shard; ``start``: where each begins in it, -1: unknown."""
 
@@ -89,7 +81,7 @@ class LineageOfShard(NamedTuple):
     xxh3: np.ndarray[Any, Any]
 
 
-def stage_lineage(job: Job, plan: Plan) -> StagedLineage | None:
+def stage_lineage(job: Job, plan: Plan) -> StagedFile | None:
     """Stage the lineage of a job whose output shards are all written; None if the spec does not ask
     for it."""
     kind = job.spec.lineage
@@ -100,7 +92,7 @@ def stage_lineage(job: Job, plan: Plan) -> StagedLineage | None:
     return stage_rows(job, kind, lambda file: write(file, _rows(job, plan), inputs))
 
 
-def stage_rows(job: Job, kind: str, write: Callable[[IO[bytes]], None]) -> StagedLineage:
+def stage_rows(job: Job, kind: str, write: Callable[[IO[bytes]], None]) -> StagedFile:
     """Stage what ``write`` puts into a file as the lineage of the job. ``kind``: ``parquet`` or
     ``jsonl``."""
     name, token = lineage_name(job.job_id, kind), f"{staged_prefix(job.job_id)}lineage"
@@ -108,13 +100,9 @@ def stage_rows(job: Job, kind: str, write: Callable[[IO[bytes]], None]) -> Stage
         path = Path(directory) / "lineage"
         with path.open("wb") as file:
             write(file)
-        bucket, size_bytes = job.outputs_bucket, path.stat().st_size
-        bucket.discard(token, names=[name])  # an earlier attempt's may be longer
         with path.open("rb") as file:
-            pieces = iter(lambda: file.read(READ_BYTES), b"")
-            receipt, xxh3 = stage_pieces(bucket, token, name, size_bytes, pieces)
-    listed = ManifestSidecar(kind, name, size_bytes, xxh3)
-    return StagedLineage(token, receipt, listed)
+            file.seek(0, os.SEEK_END)
+            return StagedFile(kind, stage_file(job.outputs_bucket, token, name, file))
 
 
 _COLUMNS: Final[Mapping[str, type]] = {

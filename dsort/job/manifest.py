@@ -61,7 +61,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from operator import attrgetter
-from typing import IO, Any, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 from dsort.data.json_rows import Rows, json_bytes, write_json
 from dsort.errors import InputError, SpecError
@@ -71,6 +71,7 @@ from dsort.job.shard_readers import ReaderCounts, reader_counts
 from dsort.sizes import format_bytes
 from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
+from dsort.storage.staging import Staged
 
 __all__ = [
     "MANIFEST_VERSION",
@@ -78,6 +79,7 @@ __all__ = [
     "ManifestOutput",
     "ManifestPart",
     "ManifestSidecar",
+    "StagedFile",
     "StoredManifest",
     "parse_manifest",
     "splits_of",
@@ -129,6 +131,20 @@ class ManifestSidecar:
     name: str
     file_bytes: int
     xxh3: str
+
+
+class StagedFile(NamedTuple):
+    """A file beside the output shards that waits for its name; ``kind``: as in ``index`` of the
+    spec, or the kind of a lineage."""
+
+    kind: str
+    staged: Staged
+
+    @property
+    def listed(self) -> ManifestSidecar:
+        """The file as the manifest lists it."""
+        staged = self.staged
+        return ManifestSidecar(self.kind, staged.name, staged.size_bytes, staged.xxh3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 from dsort.job.extract import Extraction
 from dsort.job.job import Job
 from dsort.job.layout import reactions_name, rejects_name, staged_prefix
 from dsort.scratch.logs import lines_file, reaction_line
 from dsort.scratch.requests import LineFiles, LinesOf
+from dsort.storage.bucket import ReadObject
+from dsort.storage.staging import give_name, stage
 
 __all__ = ["append_reactions", "store_reactions"]
 
@@ -57,16 +60,8 @@ def _store(
     if not size_bytes:
         return None
     bucket, token = job.outputs_bucket, f"{staged_prefix(job.job_id)}{what}"
-    bucket.discard(token, names=[name])  # an earlier attempt's may be longer
-    with bucket.stage(token, name=name, size_bytes=size_bytes) as held:
-        offset = 0
-        for block in _blocks(job, own, places):
-            held.write_at(offset, [block])
-            offset += len(block)
-        receipt = held.finish()
-        if not bucket.seals_on_finish:
-            held.sync()
-    bucket.publish(token, name, overwrite=True, receipt=receipt)
+    blocks = _blocks(job, own, places)
+    give_name(bucket, stage(bucket, token, name, size_bytes, blocks, replaces=True))
     return name
 
 
@@ -79,20 +74,19 @@ def append_reactions(job: Job, lines: Sequence[bytes]) -> None:
     with contextlib.ExitStack() as stack:
         before = None if job.reactions_file is None else stack.enter_context(bucket.open(name))
         known_bytes = 0 if before is None else before.info.size_bytes
-        bucket.discard(token, names=[name])
+        pieces = chain([] if before is None else _blocks_of(before), [b"".join(lines)])
         size_bytes = known_bytes + sum(map(len, lines))
-        held = stack.enter_context(bucket.stage(token, name=name, size_bytes=size_bytes))
-        for offset in range(0, known_bytes, BLOCK_BYTES):
-            block = bytearray(min(BLOCK_BYTES, known_bytes - offset))
-            assert before is not None
-            before.read_into(memoryview(block), offset)
-            held.write_at(offset, [bytes(block)])
-        held.write_at(known_bytes, [b"".join(lines)])
-        receipt = held.finish()
-        if not bucket.seals_on_finish:
-            held.sync()
-    bucket.publish(token, name, overwrite=True, receipt=receipt)
+        staged = stage(bucket, token, name, size_bytes, pieces, replaces=True)
+    give_name(bucket, staged)
     job.reactions_file = name
+
+
+def _blocks_of(opened: ReadObject) -> Iterator[bytes]:
+    size_bytes = opened.info.size_bytes
+    for offset in range(0, size_bytes, BLOCK_BYTES):
+        block = bytearray(min(BLOCK_BYTES, size_bytes - offset))
+        opened.read_into(memoryview(block), offset)
+        yield bytes(block)
 
 
 def _parts(duplicates: Sequence[tuple[str, int, str]], search: str) -> list[tuple[int, str]]:

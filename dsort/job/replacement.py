@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from dsort.data.json_rows import Rows, json_bytes
 from dsort.errors import ObjectNotFoundError, StorageError
@@ -21,11 +21,11 @@ from dsort.job.layout import replaced_list_name, replaced_prefix, staged_prefix
 from dsort.naming.names import check_output_name
 from dsort.storage.bucket import COPY, Bucket, ObjectInfo
 from dsort.storage.output_buckets import place_of
+from dsort.storage.staging import Staged
 
 __all__ = [
     "Kept",
     "PutBack",
-    "StagedName",
     "each_at_once",
     "keep_replaced",
     "put_back",
@@ -40,14 +40,6 @@ DIGITS_MAX = 18
 _SHOWN_MAX = 3
 
 T = TypeVar("T")
-
-
-class StagedName(NamedTuple):
-    """A staged object, the name that it is to get, and its receipt."""
-
-    token: str
-    name: str
-    receipt: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +103,7 @@ def each_at_once(bucket: Bucket, things: Sequence[T], do: Callable[[T], None]) -
 def keep_replaced(
     bucket: Bucket,
     job_id: str,
-    outputs: Sequence[StagedName],
+    outputs: Sequence[Staged],
     *,
     between: Callable[[], None],
     replaceable: Collection[str] | None = None,
@@ -154,7 +146,7 @@ def keep_replaced(
     return {row.name for row in rows.values()}
 
 
-def _names(outputs: Sequence[StagedName]) -> list[str]:
+def _names(outputs: Sequence[Staged]) -> list[str]:
     return [each.name for each in outputs]
 
 

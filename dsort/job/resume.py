@@ -15,7 +15,7 @@ from typing import Any
 from dsort.data.json_rows import Rows, json_bytes
 from dsort.data.tally import parse_names, parse_tally, tally_rows
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
-from dsort.job.create import Created, shard_created
+from dsort.job.create import Created
 from dsort.job.events import JobReport, RecordFlow
 from dsort.job.job import Job
 from dsort.job.journal import NoJournalError, read_journal
@@ -35,7 +35,7 @@ from dsort.job.sidecars import noted_sidecars
 from dsort.order.cut import OutputShard
 from dsort.order.mixing_counts import mixing_of
 from dsort.order.output_shards import OutputShards
-from dsort.scratch.logs import CreatedShard
+from dsort.scratch.logs import ShardCreated
 from dsort.scratch.requests import CreatedShards
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_json
@@ -191,14 +191,13 @@ def learn_created(job: Job) -> None:
     """Take in what workers had staged when their coordinator died in the midst of their tasks."""
     if job.before is None or job.before.planned is None:
         return
-    created: dict[int, CreatedShard] = {}
+    created: dict[int, ShardCreated] = {}
     for node in job.runtime.scratch_nodes():
         created.update({shard.ordinal: shard for shard in job.runtime.ask(node, CreatedShards())})
     for ordinal, shard in sorted(created.items()):
         if ordinal not in job.before.created:
-            event = shard_created(shard)
-            job.before.created[ordinal] = event
-            job.record(event)
+            job.before.created[ordinal] = shard
+            job.record(shard)
 
 
 def finished_plan(job: Job, created: Created) -> Plan | None:
@@ -289,8 +288,8 @@ def note_names(job: Job) -> None:
     job.planned_names = _names_before(job)
     if job.was_committing:
         job.naming.update(_staged_before(job))
-        for token, name, receipt, _ in noted_sidecars(job.outputs_bucket, job.job_id):
-            job.naming[token] = (name, receipt)
+        for each in noted_sidecars(job.outputs_bucket, job.job_id):
+            job.naming[each.token] = (each.name, each.receipt)
 
 
 def _names_before(job: Job) -> list[str]:
@@ -315,8 +314,5 @@ def _take_over(job: Job, created: Created) -> None:
     prefix = staged_prefix(job.job_id)
     for token in job.outputs_bucket.still_staged(_staged_before(job)):
         ordinal = int(token.removeprefix(prefix))
-        facts = job.before.created[ordinal]
-        created.shards[ordinal] = CreatedShard(
-            ordinal, facts.xxh3, facts.receipt, facts.md5, facts.file_bytes
-        )
+        created.shards[ordinal] = job.before.created[ordinal]
     created.rechecked = frozenset(created.shards)

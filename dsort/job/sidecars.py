@@ -8,10 +8,10 @@ output shards.
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -19,21 +19,20 @@ from dsort.errors import ObjectNotFoundError, SpecError, SpecProblem
 from dsort.job.collisions import NAMES_CHECKED_EARLY_MAX
 from dsort.job.job import Job
 from dsort.job.layout import shared_name, sidecars_prefix, staged_prefix
-from dsort.job.manifest import ManifestOutput, ManifestSidecar, splits_of
-from dsort.job.staging import stage_pieces
+from dsort.job.manifest import ManifestOutput, StagedFile, splits_of
 from dsort.job.whole_result import replaceable_names, sidecars_written
 from dsort.sidecars.dataset import dataset_sidecar, write_energon_database
 from dsort.sidecars.kinds import SidecarName
 from dsort.sidecars.shard_index import EnergonSample
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_small
+from dsort.storage.staging import Staged, stage, stage_file
 from dsort.workers.sidecars import SAMPLES, samples_of, staged_sidecar
 
 if TYPE_CHECKING:
     from dsort.job.known_samples import KnownSamples
 
 __all__ = [
-    "StagedSidecar",
     "early_sidecar_names",
     "noted_sidecars",
     "refuse_alike",
@@ -42,20 +41,10 @@ __all__ = [
 
 SIDECARS_FILE: Final = "sidecars.json"
 SIDECAR_BYTES_MAX: Final = 4 << 30
-READ_BYTES: Final = 8 << 20
 NOTED_BYTES_MAX: Final = 1 << 30
 AT_ONCE_MAX: Final = 16
 Thing = TypeVar("Thing")
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, slots=True)
-class StagedSidecar:
-    """A sidecar that waits for its name. ``token``, ``receipt``: see ``Bucket.stage``."""
-
-    token: str
-    receipt: str
-    listed: ManifestSidecar
 
 
 def early_sidecar_names(job: Job) -> list[str]:
@@ -101,20 +90,21 @@ def stage_sidecars(
     whole: Sequence[ManifestOutput],
     *,
     first: int,
-) -> list[StagedSidecar]:
+) -> list[StagedFile]:
     """Stage all sidecars that the job writes, numbered from ``first`` on, and note for later
     attempts what they are. ``whole``: all shards of the result, with its own ``outputs``."""
     names = sidecars_written(job, [shard.name for shard in outputs] if job.spec.index else [])
     of_shards = [(number, each) for number, each in enumerate(names, first) if each.ordinal >= 0]
 
-    def stage(numbered: tuple[int, SidecarName]) -> StagedSidecar:
+    def stage(numbered: tuple[int, SidecarName]) -> StagedFile:
         job.stop.raise_if_requested()
         return _stage(job, *numbered, outputs, whole)
 
     staged = [*_at_once(stage, of_shards)]
     for number, name in list(enumerate(names, first))[len(of_shards) :]:
         staged.append(stage((number, name)))
-    rows = [[each.token, each.listed.name, each.receipt, each.listed.xxh3] for each in staged]
+    files = (each.staged for each in staged)
+    rows = [[each.token, each.name, each.receipt, each.xxh3] for each in files]
     if rows:
         job.retain(SIDECARS_FILE, json.dumps(rows).encode())
     return staged
@@ -130,9 +120,9 @@ def _at_once(do: Callable[[Thing], Result], things: Sequence[Thing]) -> Iterator
             yield from threads.map(do, things[at : at + AT_ONCE_MAX])
 
 
-def noted_sidecars(bucket: Bucket, job_id: str) -> list[tuple[str, str, str, str]]:
-    """(token, name, receipt, XXH3) of the sidecars that an attempt has staged, if it came so far.
-    ``StorageError`` if that is damaged."""
+def noted_sidecars(bucket: Bucket, job_id: str) -> list[Staged]:
+    """The sidecars that an attempt has staged, if it came so far. ``StorageError`` if that is
+    damaged."""
     place = shared_name(job_id, SIDECARS_FILE)
     try:
         rows = parse_json(read_small(bucket, place, bytes_max=NOTED_BYTES_MAX), place)
@@ -142,7 +132,7 @@ def noted_sidecars(bucket: Bucket, job_id: str) -> list[tuple[str, str, str, str
     for row in rows if isinstance(rows, list) else ():
         match row:
             case [str(token), str(name), str(receipt), str(xxh3)]:
-                found.append((token, name, receipt, xxh3))
+                found.append(Staged(token, name, receipt, xxh3=xxh3))
     return found
 
 
@@ -152,10 +142,12 @@ def _stage(
     name: SidecarName,
     outputs: Sequence[ManifestOutput],
     whole: Sequence[ManifestOutput],
-) -> StagedSidecar:
+) -> StagedFile:
     if not name.name.endswith("index.sqlite"):
-        data = _content(job, name, whole)
-        return _staged(job, number, name, len(data), [data])
+        data, token = _content(job, name, whole), f"{staged_prefix(job.job_id)}{number}"
+        is_first = job.before is None
+        staged = stage(job.outputs_bucket, token, name.name, len(data), [data], is_first=is_first)
+        return StagedFile(name.kind, staged)
     from dsort.job.known_samples import known_samples  # loads SQLite, for one kind of sidecar
 
     with tempfile.TemporaryDirectory(prefix="dsort-sidecar-") as directory:
@@ -163,20 +155,10 @@ def _stage(
         with known_samples(job, Path(directory)) as known:
             write_energon_database(path, _samples(job, outputs, whole, known))
         with path.open("rb") as file:
-            pieces = iter(lambda: file.read(READ_BYTES), b"")
-            return _staged(job, number, name, path.stat().st_size, pieces)
-
-
-def _staged(
-    job: Job, number: int, name: SidecarName, size_bytes: int, pieces: Iterable[bytes]
-) -> StagedSidecar:
-    token = f"{staged_prefix(job.job_id)}{number}"
-    bucket = job.outputs_bucket
-    if job.before is not None:
-        bucket.discard(token, names=[name.name])  # an earlier attempt's may be longer
-    receipt, xxh3 = stage_pieces(bucket, token, name.name, size_bytes, pieces)
-    listed = ManifestSidecar(name.kind, name.name, size_bytes, xxh3)
-    return StagedSidecar(token, receipt, listed)
+            file.seek(0, os.SEEK_END)
+            token = f"{staged_prefix(job.job_id)}{number}"
+            staged = stage_file(job.outputs_bucket, token, name.name, file)
+            return StagedFile(name.kind, staged)
 
 
 def _content(job: Job, name: SidecarName, outputs: Sequence[ManifestOutput]) -> bytes:

@@ -14,9 +14,9 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass
 from itertools import islice
 from json.encoder import encode_basestring_ascii
-from typing import NamedTuple
 
 from dsort.data.tally import Tally
 from dsort.errors import StorageError
@@ -25,9 +25,9 @@ from dsort.storage.directory.os_errors import StorageErrors
 
 __all__ = [
     "CreatedLog",
-    "CreatedShard",
     "LineWriter",
     "ReactionLog",
+    "ShardCreated",
     "lines_file",
     "reaction_line",
     "read_created_logs",
@@ -130,12 +130,13 @@ LOGGED_MAX = 64
 SUFFIX = ".jsonl"
 
 
-class CreatedShard(NamedTuple):
-    """One output shard that is staged. ``checksum``: XXH3; ``receipt``: for ``publish``; ``md5``:
-    "" unless asked for; ``file_bytes``: how long it is, -1 where older attempts did not say."""
+@dataclass(frozen=True, slots=True)
+class ShardCreated:
+    """An output shard is staged, whole. ``receipt``: what publishing it needs; ``md5``: "" unless
+    asked for; ``file_bytes``: how long it is, -1 while that is not known."""
 
     ordinal: int
-    checksum: str
+    xxh3: str
     receipt: str
     md5: str = ""
     file_bytes: int = -1
@@ -155,9 +156,9 @@ class CreatedLog:
         self._lines: list[bytes] = []
         self._bytes = 0
 
-    def append(self, shard: CreatedShard) -> None:
+    def append(self, shard: ShardCreated) -> None:
         """Put down a shard that is staged, now or with the next ones."""
-        line = json.dumps(shard).encode() + b"\n"
+        line = json.dumps(astuple(shard)).encode() + b"\n"
         with self._lock:
             self._lines.append(line)
             self._bytes += shard.file_bytes
@@ -173,7 +174,7 @@ class CreatedLog:
                 self._scratch.append(self._name, b"".join(lines))
 
 
-def read_created_logs(scratch: Scratch) -> list[CreatedShard]:
+def read_created_logs(scratch: Scratch) -> list[ShardCreated]:
     """What all workers of a node have put down; of a line that was cut off, nothing.
     ``StorageError`` for a line that is no such row."""
     names = [name for name in scratch.names() if name.startswith(PREFIX) and name.endswith(SUFFIX)]
@@ -184,14 +185,14 @@ def read_created_logs(scratch: Scratch) -> list[CreatedShard]:
     ]
 
 
-def _shards(name: str, data: bytes) -> Iterator[CreatedShard]:
+def _shards(name: str, data: bytes) -> Iterator[ShardCreated]:
     for number, line in enumerate(data.split(b"\n")[:-1], 1):
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
             row = None
         match row:
-            case [int(ordinal), str(checksum), str(receipt), str(md5), int(size)] if ordinal >= 0:
-                yield CreatedShard(ordinal, checksum, receipt, md5, size)
+            case [int(ordinal), str(xxh3), str(receipt), str(md5), int(size)] if ordinal >= 0:
+                yield ShardCreated(ordinal, xxh3, receipt, md5, size)
             case _:
                 raise StorageError(f"line {number} of {name} in scratch tells of no output shard")

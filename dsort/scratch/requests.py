@@ -17,7 +17,7 @@ from dsort.data.table import Table
 from dsort.order.class_numbers import count_classes
 from dsort.scratch.columns import ColumnFile
 from dsort.scratch.index import IndexStore, PartitionRows
-from dsort.scratch.logs import CreatedShard, read_created_logs
+from dsort.scratch.logs import ShardCreated, read_created_logs
 from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.positions import AT_SHARD, POSITIONS
 
@@ -333,7 +333,7 @@ class Numbered:
 class CreatedShards:
     """The output shards that workers of this node have staged, in whatever task."""
 
-    def answer(self, store: IndexStore) -> list[CreatedShard]:
+    def answer(self, store: IndexStore) -> list[ShardCreated]:
         return read_created_logs(store.scratch)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from dsort.storage.bucket import Bucket
-from dsort.workers.tasks import NamedObject, PublishDone, PublishTask
+from dsort.storage.staging import give_name
+from dsort.workers.tasks import PublishDone, PublishTask
 
 __all__ = ["publish_all"]
 
@@ -16,10 +18,7 @@ AT_ONCE_MAX = 16
 def publish_all(task: PublishTask, outputs: Bucket) -> PublishDone:
     """Publish each, tried again by its bucket; done once more, it changes nothing."""
 
-    def publish(each: NamedObject) -> None:
-        outputs.publish(each.token, each.name, overwrite=each.replaces, receipt=each.receipt)
-
     with ThreadPoolExecutor(AT_ONCE_MAX) as threads:
-        for _ in threads.map(publish, task.objects):
+        for _ in threads.map(partial(give_name, outputs), task.objects):
             pass
     return PublishDone(len(task.objects))

@@ -21,7 +21,7 @@ from dsort.data.entries import PlacedEntries, placed_entries
 from dsort.data.index import CONTENT_HASH, ENTRIES, MEMBERS, ORDINAL, SHARD, STORED_BYTES
 from dsort.data.table import Table
 from dsort.errors import InvariantError, StorageError
-from dsort.scratch.logs import CreatedLog, CreatedShard
+from dsort.scratch.logs import CreatedLog, ShardCreated
 from dsort.scratch.ordered import OrderedRows
 from dsort.storage.bucket import Buffer, StagedObject
 from dsort.storage.directory.direct_writes import DirectWrites, direct_writes
@@ -218,10 +218,10 @@ class FinishedShard:
         if not receipt.cancelled() and receipt.exception() is None:
             self.log.append(self.done())
 
-    def done(self) -> CreatedShard:
+    def done(self) -> ShardCreated:
         """What is known of it once its receipt is there."""
         file, receipt = self.file, self.receipt.result()
-        return CreatedShard(self.ordinal, file.checksum, receipt, file.md5, file.written_bytes)
+        return ShardCreated(self.ordinal, file.checksum, receipt, file.md5, file.written_bytes)
 
 
 class ShardWriter:

@@ -18,9 +18,10 @@ from dsort.keymap.match import KeyMap
 from dsort.order.base import Algorithm
 from dsort.order.cut import CutRule, EncodedSizes, OpenShard, Piece
 from dsort.order.mixing_counts import MixingGrid, MixingPart
-from dsort.scratch.logs import CreatedShard
+from dsort.scratch.logs import ShardCreated
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.several import BucketPlace, input_of
+from dsort.storage.staging import Staged
 from dsort.transforms.base import Step
 from dsort.transforms.outputs import Division
 from dsort.workers.decoded import DecodingRules
@@ -43,7 +44,6 @@ __all__ = [
     "KnownKeysTask",
     "MeasureDone",
     "MeasureTask",
-    "NamedObject",
     "OrderDone",
     "OrderRunTask",
     "OrderTask",
@@ -470,7 +470,7 @@ class CreateTask:
 class CreateDone:
     """The shards of one task, all of them."""
 
-    shards: tuple[CreatedShard, ...]
+    shards: tuple[ShardCreated, ...]
     records: int
     bytes_written: int
 
@@ -509,21 +509,11 @@ class SealDone:
     md5: dict[int, str]
 
 
-class NamedObject(NamedTuple):
-    """A staged object, the name it is about to get, and what ``Bucket.publish`` has to know.
-    ``replaces``: whatever has that name."""
-
-    token: str
-    name: str
-    receipt: str
-    replaces: bool
-
-
 @dataclass(frozen=True, slots=True)
 class PublishTask:
     """Give staged objects of an object store their names."""
 
-    objects: tuple[NamedObject, ...]
+    objects: tuple[Staged, ...]
 
 
 @dataclass(frozen=True, slots=True)

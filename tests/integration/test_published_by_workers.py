@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from dsort.job import commit
+from dsort.storage.staging import Staged
 from dsort.workers.publisher import publish_all
-from dsort.workers.tasks import NamedObject, PublishTask
+from dsort.workers.tasks import PublishTask
 from tests.support.datasets import small_dataset, write_shards
 from tests.support.engine import spec_of
 from tests.support.inline_runtime import InlineRuntime, Moved, run_inline
@@ -46,7 +47,7 @@ def test_workers_publish_what_is_staged(
 def test_a_task_that_was_done_by_a_worker_that_died_is_done_again(s3: S3Server) -> None:
     bucket = new_s3_bucket(s3)
     receipts = {name: upload(bucket, name, name.encode()) for name in ("a", "b")}
-    named = [NamedObject(TOKEN, name, receipt, False) for name, receipt in receipts.items()]
+    named = [Staged(TOKEN, name, receipt) for name, receipt in receipts.items()]
     publish_all(PublishTask(tuple(named[:1])), bucket)
     assert publish_all(PublishTask(tuple(named)), bucket).count == 2
     assert (bucket.read("a"), bucket.read("b")) == (b"a", b"b")

@@ -10,7 +10,7 @@ from dsort.data.packed_texts import CHUNK_BYTES, PackedTexts, TextsByNumber
 from dsort.job.created_shards import CreatedShards
 from dsort.order.cut import CutRule, OutputShard, Piece
 from dsort.order.output_shards import AT_ONCE, OutputShards, Pieces, merge_pieces
-from dsort.scratch.logs import CreatedShard
+from dsort.scratch.logs import ShardCreated
 
 
 def pieces_of(count: int, *, encoded: bool = False) -> list[Piece]:
@@ -114,10 +114,10 @@ def test_texts_by_number_are_as_a_dictionary(rng: random.Random) -> None:
 
 def test_staged_shards_keep_all_that_is_known_of_them() -> None:
     created = CreatedShards()
-    wanted = CreatedShard(3, "0123456789abcdef", '["a\\u0000"]', "", -1)
+    wanted = ShardCreated(3, "0123456789abcdef", '["a\\u0000"]', "", -1)
     created[3] = wanted
     assert dict(created) == {3: wanted}
-    assert created.checksum(3) == wanted.checksum
+    assert created.checksum(3) == wanted.xxh3
     created.update((n, wanted._replace(ordinal=n, file_bytes=n)) for n in range(4))
     assert created.file_bytes().tolist() == [0, 1, 2, 3]
     created.clear()

@@ -12,9 +12,10 @@ import pytest
 
 from dsort.errors import StorageAccessError, StorageError
 from dsort.job.layout import replaced_prefix
-from dsort.job.replacement import StagedName, keep_replaced, put_back, read_kept
+from dsort.job.replacement import keep_replaced, put_back, read_kept
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
+from dsort.storage.staging import Staged
 from tests.support.datasets import tree_of
 from tests.support.memory_bucket import MemoryBucket
 
@@ -22,13 +23,13 @@ JOB = "20260131-000000-aaaaaa"
 NAMES = ["out-0.tar", "d/out-1.tar", "out-2.tar"]
 
 
-def staged(bucket: Bucket) -> list[StagedName]:
+def staged(bucket: Bucket) -> list[Staged]:
     found = []
     for number, name in enumerate(NAMES):
         token = f".dsort/{JOB}/staged/{number}"
         with bucket.stage(token, name=name) as held:
             held.write_at(0, [b"new %d" % number])
-            found.append(StagedName(token, name, held.finish()))
+            found.append(Staged(token, name, held.finish()))
     return found
 
 

@@ -1,0 +1,69 @@
+"""Objects that are stored whole and wait for their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import IO, Final, NamedTuple
+
+import xxhash
+
+from dsort.storage.bucket import Bucket
+from dsort.storage.output_buckets import bucket_for
+
+__all__ = ["Staged", "give_name", "stage", "stage_file"]
+
+READ_BYTES: Final = 8 << 20
+
+
+class Staged(NamedTuple):
+    """A staged object and the name that it is to get. ``token``, ``receipt``: see
+    ``Bucket.stage``; ``replaces``: it replaces what has that name; ``size_bytes``: -1 if unknown;
+    ``xxh3``: of 64 bits in hexadecimal digits, "" if unknown."""
+
+    token: str
+    name: str
+    receipt: str
+    replaces: bool = False
+    size_bytes: int = -1
+    xxh3: str = ""
+
+
+def stage(
+    bucket: Bucket,
+    token: str,
+    name: str,
+    size_bytes: int,
+    pieces: Iterable[bytes],
+    *,
+    replaces: bool = False,
+    is_first: bool = False,
+) -> Staged:
+    """Store ``size_bytes`` in ``pieces`` under ``token``. ``is_first``: no earlier attempt can have
+    stored anything under it."""
+    if not is_first:
+        bucket.discard(token, names=[name])  # an earlier attempt's may be longer
+    digest, at = xxhash.xxh3_64(), 0
+    with bucket.stage(token, name=name, size_bytes=size_bytes) as held:
+        for piece in pieces:
+            digest.update(piece)
+            held.write_at(at, [piece])
+            at += len(piece)
+        receipt = held.finish()
+        if not bucket_for(bucket, name).seals_on_finish:
+            held.sync()
+    return Staged(token, name, receipt, replaces, size_bytes, digest.hexdigest())
+
+
+def stage_file(
+    bucket: Bucket, token: str, name: str, file: IO[bytes], *, replaces: bool = False
+) -> Staged:
+    """Store ``file``, which was written up to its end."""
+    size_bytes = file.tell()
+    file.seek(0)
+    pieces = iter(lambda: file.read(READ_BYTES), b"")
+    return stage(bucket, token, name, size_bytes, pieces, replaces=replaces)
+
+
+def give_name(bucket: Bucket, staged: Staged) -> None:
+    """Give a staged object its name."""
+    bucket.publish(staged.token, staged.name, overwrite=staged.replaces, receipt=staged.receipt)
