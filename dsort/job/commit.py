@@ -10,7 +10,7 @@ import json
 import platform
 import tempfile
 from collections import ChainMap
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import count
@@ -47,11 +47,11 @@ from dsort.job.manifest import (
     write_manifest,
 )
 from dsort.job.plan import Plan
-from dsort.job.replacement import PutBack, each_at_once, keep_replaced, put_back
 from dsort.job.sidecars import noted_sidecars, stage_sidecars
+from dsort.job.transaction import PutBack, Transaction
 from dsort.job.whole_result import known_md5, replaceable_names, result_shards, sidecars_written
 from dsort.order.output_shards import rows_of
-from dsort.storage.staging import Staged, give_name, stage, stage_file
+from dsort.storage.staging import Staged, stage, stage_file
 from dsort.transforms.payload import PayloadStep
 from dsort.version import dsort_version
 from dsort.workers.tasks import PublishTask
@@ -216,11 +216,12 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
     if job.lease is not None:
         job.lease.check()
     job.stop.raise_if_requested()  # the lease has looked whether somebody asked to
-    given: Sequence[Staged] = shards
+    transaction, given = transaction_of(job), cast(Sequence[Staged], shards)
     if _notes_replaced(job):
         receipts = {each.token: each.receipt for each in before}
         renewed = None if job.overwrite else replaceable_names(job)
-        kept = _keep_replaced(job, [*shards, *named[:replaceable]], receipts, renewed)
+        waiting = [*shards, *named[:replaceable]]
+        kept = transaction.keep_replaced(waiting, renewed, receipts=receipts)
         given, named = kept[: len(shards)], kept[len(shards) :] + named[replaceable:]
         if job.lease is not None:
             job.lease.check()  # that may have taken a while
@@ -228,7 +229,13 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
     named = [each._replace(replaces=each.replaces or each.token in ours) for each in named]
     others = {each.token: (each.name, each.receipt) for each in named}
     job.naming = ChainMap(others, cast(Any, _ShardsByToken(shards)), job.naming)
-    _publish(job, given, named, lambda: _still_last(job, last, moment, content))
+    many = bucket.seals_on_finish and len(given) >= PUBLISHED_BY_WORKERS_MIN
+    transaction.publish(
+        given,
+        named,
+        lambda: _still_last(job, last, moment, content),
+        publisher=partial(_publish_by_workers, job) if many else None,
+    )
     return manifest_name(job.job_id)
 
 
@@ -246,50 +253,17 @@ def _directory_files(
     return (each for each in directory_files(of_all, whole) if each[0] in wanted)
 
 
-def _keep_replaced(
-    job: Job,
-    named: list[Staged],
-    known: Mapping[str, str],
-    replaceable: Collection[str] | None,
-) -> list[Staged]:
-    """Keep what has the names of the shards and sidecars: only that is replaced, and can be put
-    back. ``known``: the receipts, by token, of sidecars that an earlier attempt may have named.
-    ``replaceable``: the names of what may be replaced; None: all."""
-    kept = keep_replaced(
-        job.outputs_bucket,
-        job.job_id,
-        [each._replace(receipt=known.get(each.token, each.receipt)) for each in named],
-        between=job.stop.raise_if_requested,
-        replaceable=replaceable,
-    )
-    return [each._replace(replaces=each.name in kept) for each in named]
-
-
-def _publish(
-    job: Job,
-    shards: Sequence[Staged],
-    others: Sequence[Staged],
-    last: Callable[[], Staged],
-) -> None:
-    """Give the shards their names, then its own to the manifest, which is ``last``. If that fails,
-    ``rollback`` is to follow."""
+def transaction_of(job: Job) -> Transaction:
+    """The names that the job gives."""
     bucket = job.outputs_bucket
+    return Transaction(bucket, job.job_id, between=job.stop.raise_if_requested)
 
-    def give(each: Staged) -> None:
-        job.stop.raise_if_requested()  # what was replaced is kept, and put back
-        give_name(bucket, each)
 
-    if bucket.seals_on_finish and len(shards) >= PUBLISHED_BY_WORKERS_MIN:
-        starts = range(0, len(shards), PUBLISHED_A_TASK)
-        tasks = (PublishTask(tuple(shards[at : at + PUBLISHED_A_TASK])) for at in starts)
-        for _ in answers(job, tasks):
-            job.stop.raise_if_requested()
-    else:
-        each_at_once(bucket, shards, give)
-    each_at_once(bucket, others, give)
-    bucket.make_durable()
-    give(last())
-    bucket.make_durable()
+def _publish_by_workers(job: Job, shards: Sequence[Staged]) -> None:
+    starts = range(0, len(shards), PUBLISHED_A_TASK)
+    tasks = (PublishTask(tuple(shards[at : at + PUBLISHED_A_TASK])) for at in starts)
+    for _ in answers(job, tasks):
+        job.stop.raise_if_requested()
 
 
 def _containers(job: Job, plan: Plan) -> list[Container]:
@@ -329,12 +303,10 @@ def rollback(job: Job) -> PutBack:
     bucket.delete(reactions_name(job.job_id))
     bucket.delete(rejects_name(job.job_id))
     release_base(job)
-    done = put_back(bucket, job.job_id, _numbered_names(job))
-    if not job.naming or (_notes_replaced(job) and not done.was_noted):
+    names, notes = _numbered_names(job), _notes_replaced(job)
+    done = transaction_of(job).roll_back(names, job.naming, notes_replaced=notes)
+    if not job.naming or (notes and not done.was_noted):
         return done  # no name was given yet
-    given = [job.naming[token][0] for token in bucket.published(job.naming)]
-    new = [name for name in given if name not in done.kept]
-    each_at_once(bucket, new, bucket.delete)
     if "wids" in job.spec.index:
         bucket.delete(index_name(job.job_id))
     for name in lineage_names(job.job_id):
@@ -347,13 +319,7 @@ def take_names_back(job: Job) -> PutBack:
     replaced is put back. For directories, which keep what is staged under either name."""
     bucket = job.outputs_bucket
     bucket.delete(manifest_name(job.job_id))  # as in `rollback`; another attempt writes it again
-    given = {job.naming[token][0]: token for token in bucket.published(job.naming)}
-    for name, token in given.items():
-        bucket.keep_aside(name, token)
-    done = put_back(bucket, job.job_id, _numbered_names(job))
-    for name in given.keys() - done.kept:
-        bucket.delete(name)
-    return done
+    return transaction_of(job).take_back(_numbered_names(job), job.naming)
 
 
 def _notes_replaced(job: Job) -> bool:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from dsort.errors import ObjectNotFoundError
 from dsort.job.job_ids import moment_of_id
 from dsort.job.layout import job_of, manifest_name
-from dsort.job.replacement import each_at_once
+from dsort.job.transaction import each_at_once
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 
 __all__ = ["Commit", "commit_of", "commits", "later_than", "manifests_in", "newest_first"]

@@ -29,13 +29,13 @@ from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import Lease
 from dsort.job.ordering import Ordering
 from dsort.job.plan import Plan, extract, make_plan
-from dsort.job.replacement import PutBack
 from dsort.job.resolve import resolve
 from dsort.job.resume import finished_plan, known_shards, learn_created, note_plan, report_bytes
 from dsort.job.sidecars import refuse_alike
 from dsort.job.stale_outputs import look_for_stale, remove_stale
 from dsort.job.taken_names import refuse_taken
 from dsort.job.traces import forget_removed
+from dsort.job.transaction import PutBack
 from dsort.job.whole_result import (
     refuse_moved_sidecars,
     refuse_other_schema,

@@ -38,9 +38,9 @@ from dsort.job.layout import (
     writes_prefix,
 )
 from dsort.job.lease import JobHold, Lease, last_attempt, read_hold
-from dsort.job.replacement import put_back
 from dsort.job.sidecars import noted_sidecars
 from dsort.job.traces import forget_removed
+from dsort.job.transaction import Transaction
 from dsort.runtime.machine import Machine
 from dsort.runtime.ray.directory import rays_left, remove_ray_directory
 from dsort.sidecars.kinds import parse_kinds, sidecar_names
@@ -225,7 +225,7 @@ def _remove_named(bucket: Bucket, directory: JobDirectory) -> None:
     accepted = None if state is None else state.accepted
     names = [row.name for row in planned]
     beside = [] if accepted is None else _beside(accepted.spec, names)
-    done = put_back(bucket, directory.job_id, [*names, *beside])
+    done = Transaction(bucket, directory.job_id).put_back([*names, *beside])
     if done.lost:
         raise StorageError(
             f"job {directory.job_id} is not removed: {done.words(bucket.uri)}",

@@ -17,9 +17,9 @@ from dsort.job.known_outputs import listed_outputs
 from dsort.job.layout import job_of, manifest_name
 from dsort.job.manifest import StoredManifest, parse_manifest
 from dsort.job.plan import Plan
-from dsort.job.replacement import each_at_once
 from dsort.job.setup import output_names
 from dsort.job.taken_names import existing_names
+from dsort.job.transaction import each_at_once
 from dsort.naming.names import first_few
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -118,7 +119,7 @@ def test_staged_shards_keep_all_that_is_known_of_them() -> None:
     created[3] = wanted
     assert dict(created) == {3: wanted}
     assert created.checksum(3) == wanted.xxh3
-    created.update((n, wanted._replace(ordinal=n, file_bytes=n)) for n in range(4))
+    created.update((n, replace(wanted, ordinal=n, file_bytes=n)) for n in range(4))
     assert created.file_bytes().tolist() == [0, 1, 2, 3]
     created.clear()
     assert len(created) == 0

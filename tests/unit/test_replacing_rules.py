@@ -12,7 +12,7 @@ import pytest
 
 from dsort.errors import StorageAccessError, StorageError
 from dsort.job.layout import replaced_prefix
-from dsort.job.replacement import keep_replaced, put_back, read_kept
+from dsort.job.transaction import Transaction, read_kept
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.staging import Staged
@@ -33,8 +33,8 @@ def staged(bucket: Bucket) -> list[Staged]:
     return found
 
 
-def never() -> None:
-    """Nobody stops the job."""
+def replaced(marked: list[Staged]) -> set[str]:
+    return {each.name for each in marked if each.replaces}
 
 
 @pytest.fixture(params=["directory", "no hard links", "memory"])
@@ -62,16 +62,15 @@ def test_whatever_was_published_all_is_put_back(published: int, bucket: Bucket) 
     for name, data in old.items():
         bucket.write(name, data)
     outputs = staged(bucket)
-    replaceable = keep_replaced(bucket, JOB, outputs, between=never)
-    assert replaceable == {"out-0.tar", "out-2.tar"}
+    assert replaced(Transaction(bucket, JOB).keep_replaced(outputs)) == {"out-0.tar", "out-2.tar"}
     for each in outputs[:published]:
         bucket.publish(each.token, each.name, overwrite=True, receipt=each.receipt)
-    done = put_back(bucket, JOB, NAMES)
+    done = Transaction(bucket, JOB).put_back(NAMES)
     assert (sorted(done.names), done.lost) == (["out-0.tar", "out-2.tar"], {})
     assert done.was_noted
     new = {"d/out-1.tar": b"new 1"} if published > 1 else {}
     assert contents(bucket) == {**old, **new}  # what replaced nothing is the caller's to remove
-    again = put_back(bucket, JOB, NAMES)
+    again = Transaction(bucket, JOB).put_back(NAMES)
     assert again.lost == {}
     assert contents(bucket) == {**old, **new}
 
@@ -90,25 +89,25 @@ def test_a_death_before_anything_is_noted(dies_at: int, bucket: Bucket) -> None:
 
     outputs = staged(bucket)
     with pytest.raises(KeyboardInterrupt):
-        keep_replaced(bucket, JOB, outputs, between=between)
+        Transaction(bucket, JOB, between=between).keep_replaced(outputs)
     assert read_kept(bucket, JOB) is None
-    done = put_back(bucket, JOB, NAMES)
+    done = Transaction(bucket, JOB).put_back(NAMES)
     assert not done.was_noted
     assert contents(bucket) == old
     # Or else it is gone on with.
-    assert keep_replaced(bucket, JOB, outputs, between=never) == set(old)
-    assert put_back(bucket, JOB, NAMES).lost == {}
+    assert replaced(Transaction(bucket, JOB).keep_replaced(outputs)) == set(old)
+    assert Transaction(bucket, JOB).put_back(NAMES).lost == {}
     assert contents(bucket) == old
 
 
 def test_gone_on_with_what_was_published_is_not_kept(bucket: Bucket) -> None:
     bucket.write("out-0.tar", b"old 0")
     outputs = staged(bucket)
-    keep_replaced(bucket, JOB, outputs, between=never)
+    Transaction(bucket, JOB).keep_replaced(outputs)
     for each in outputs[:2]:
         bucket.publish(each.token, each.name, overwrite=True, receipt=each.receipt)
-    assert keep_replaced(bucket, JOB, outputs, between=never) == {"out-0.tar"}
-    put_back(bucket, JOB, NAMES)
+    assert replaced(Transaction(bucket, JOB).keep_replaced(outputs)) == {"out-0.tar"}
+    Transaction(bucket, JOB).put_back(NAMES)
     assert contents(bucket)["out-0.tar"] == b"old 0"
 
 
@@ -124,7 +123,7 @@ def test_nothing_is_fetched_through_a_link(tmp_path: Path) -> None:
     prefix.parent.mkdir(parents=True)
     prefix.symlink_to(tmp_path / "secrets")
     before = tree_of(tmp_path / "secrets")
-    done = put_back(bucket, JOB, NAMES)
+    done = Transaction(bucket, JOB).put_back(NAMES)
     assert "is a link" in done.lost["out-0.tar"]
     assert tree_of(tmp_path / "secrets") == before
     assert list((tmp_path / "out").glob("*.tar")) == []
@@ -152,4 +151,4 @@ def test_a_note_of_somebody_else_is_no_note(note: bytes, tmp_path: Path) -> None
     bucket = LocalBucket(tmp_path)
     bucket.write(f"{replaced_prefix(JOB)}kept.json", note)
     with pytest.raises(StorageError, match="is damaged"):
-        put_back(bucket, JOB, NAMES)
+        Transaction(bucket, JOB).put_back(NAMES)

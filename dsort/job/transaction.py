@@ -1,0 +1,316 @@
+"""Gives staged objects their names, all of them or none. Knows nothing of jobs but an id.
+
+Before the first object has its name, all objects that have such names are kept under
+``.dsort/<job>/replaced/<n>`` (see ``Bucket.keep_aside``), and then ``kept.json`` there lists them.
+As long as that file is missing, nothing was replaced. So wherever a job dies, ``dsort gc`` or a
+resumed job that fails can put back what was replaced.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from dsort.data.json_rows import Rows, json_bytes
+from dsort.errors import ObjectNotFoundError, StorageError
+from dsort.job.layout import replaced_list_name, replaced_prefix, staged_prefix
+from dsort.naming.names import check_output_name
+from dsort.storage.bucket import COPY, Bucket, ObjectInfo
+from dsort.storage.output_buckets import place_of
+from dsort.storage.staging import Staged, give_name
+
+__all__ = ["Kept", "PutBack", "Transaction", "each_at_once", "read_kept"]
+
+AT_ONCE_MAX = 16
+A_TURN = 500
+KEPT_VERSION = 1
+KEPT_BYTES_MAX = 1 << 30
+DIGITS_MAX = 18
+_SHOWN_MAX = 3
+_NOTHING: Final[Mapping[str, str]] = {}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What had the name of output ``number``. ``etag``: what it had when it was kept, "" if that
+    is not known. ``receipt``: for ``Bucket.put_back``. ``published``: the receipt of the output."""
+
+    number: int
+    name: str
+    etag: str
+    receipt: str
+    published: str
+
+
+@dataclass(slots=True)
+class PutBack:
+    """What became of all that was kept. ``was_noted``: whether outputs had begun to get their
+    names. ``kept``: all names that something was kept of. ``names``: those that have again what
+    they had. ``lost``: why others do not, by name; it is kept in ``places``."""
+
+    was_noted: bool = False
+    kept: set[str] = field(default_factory=set)
+    names: list[str] = field(default_factory=list)
+    lost: dict[str, str] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+
+    def lose(self, name: str, place: str, why: str) -> None:
+        """It could not be put back, and stays where it is kept."""
+        self.lost[name], self.places[name] = why, place
+
+    def words(self, uri: str) -> str:
+        """For the user; "" if nothing was replaced."""
+        sentences = []
+        if self.names and self.was_noted:
+            several = f"{len(self.names):,} objects that it was to replace are"
+            one = "1 object that it was to replace is"
+            sentences.append(f"{several if len(self.names) > 1 else one} as before in {uri}")
+        for name, why in list(self.lost.items())[:_SHOWN_MAX]:
+            sentences.append(f"what {name} was is kept as {self.places[name]} in {uri}: {why}")
+        if len(self.lost) > _SHOWN_MAX:
+            sentences.append(f"so are {len(self.lost) - _SHOWN_MAX:,} others")
+        return "; ".join(sentences)
+
+
+def each_at_once(bucket: Bucket, things: Sequence[T], do: Callable[[T], None]) -> None:
+    """``do`` each: several at once in an object store, one after the other in a directory."""
+    if not bucket.seals_on_finish:
+        for each in things:
+            do(each)
+        return
+    with ThreadPoolExecutor(AT_ONCE_MAX) as threads:
+        # Some at a time: what waits for a thread takes a kilobyte.
+        for at in range(0, len(things), A_TURN):
+            for _ in threads.map(do, things[at : at + A_TURN]):
+                pass
+
+
+class Transaction:
+    """The names that one job gives in a bucket.
+
+    ``between``: called before each object; it raises if the job has to stop.
+    """
+
+    def __init__(
+        self, bucket: Bucket, job_id: str, *, between: Callable[[], None] = lambda: None
+    ) -> None:
+        self._bucket = bucket
+        self._job_id = job_id
+        self._between = between
+
+    def keep_replaced(
+        self,
+        staged: Sequence[Staged],
+        replaceable: Collection[str] | None = None,
+        *,
+        receipts: Mapping[str, str] = _NOTHING,
+    ) -> list[Staged]:
+        """Keep whatever has a name of ``staged`` and is ``replaceable`` (None: all is); ``staged``,
+        those marked that may replace something now.
+
+        Where an earlier attempt has begun to give names, what it kept is kept on, and what it
+        published is not kept. ``receipts``: by token, those that it may have published with, where
+        they are others now.
+        """
+        bucket, prefix = self._bucket, replaced_prefix(self._job_id)
+        noted = read_kept(bucket, self._job_id)
+        names = [each.name for each in staged]
+        rows = {row.number: row for row in self._known(noted, names)}
+        ours: set[str] = set()
+        if noted is not None:
+            given = ((each, receipts.get(each.token, each.receipt)) for each in staged)
+            ours = bucket.published({each.token: (each.name, receipt) for each, receipt in given})
+        waiting = [
+            at
+            for at, each in enumerate(staged)
+            if each.token not in ours and (replaceable is None or each.name in replaceable)
+        ]
+        if bucket.seals_on_finish:  # a listing is cheaper there than to ask for each
+            there = bucket.stat_many([names[number] for number in waiting])
+            waiting = [number for number in waiting if names[number] in there]
+        kept_as: dict[int, str] = {}
+
+        def keep(number: int) -> None:
+            self._between()
+            kept_as[number] = bucket.keep_aside(names[number], f"{prefix}{number}")
+
+        each_at_once(bucket, waiting, keep)
+        kept = [number for number in waiting if kept_as[number]]
+        infos = bucket.stat_many([names[number] for number in kept])
+        for number in kept:
+            name = names[number]
+            etag = infos[name].etag if name in infos else ""
+            published = receipts.get(staged[number].token, staged[number].receipt)
+            rows[number] = Kept(number, name, etag, kept_as[number], published)
+        bucket.make_durable()
+        _write_kept(bucket, self._job_id, [rows[number] for number in sorted(rows)])
+        replaced = {row.name for row in rows.values()}
+        return [each._replace(replaces=each.name in replaced) for each in staged]
+
+    def publish(
+        self,
+        first: Sequence[Staged],
+        others: Sequence[Staged],
+        last: Callable[[], Staged],
+        *,
+        publisher: Callable[[Sequence[Staged]], None] | None = None,
+    ) -> None:
+        """Give objects their names: ``first``, by the ``publisher`` if there is one, then
+        ``others``, and once all of them are durable the one that ``last`` stages. If that fails,
+        ``roll_back`` has to follow."""
+        bucket = self._bucket
+
+        def give(each: Staged) -> None:
+            self._between()  # what was replaced is kept, and put back
+            give_name(bucket, each)
+
+        if publisher is not None:
+            publisher(first)
+        else:
+            each_at_once(bucket, first, give)
+        each_at_once(bucket, others, give)
+        bucket.make_durable()
+        give(last())
+        bucket.make_durable()
+
+    def roll_back(
+        self, names: Sequence[str], given: Mapping[str, tuple[str, str]], *, notes_replaced: bool
+    ) -> PutBack:
+        """Put back what was replaced, and remove what has got its name in this attempt or an
+        earlier one. ``names``: all that are given, by number; ``given``: (name, receipt) by token
+        of what may have its name by now; ``notes_replaced``: the job keeps what it replaces before
+        it gives names. Only for the owner of the job: the names may else stand for what others have
+        published."""
+        done = self.put_back(names)
+        if not given or (notes_replaced and not done.was_noted):
+            return done  # no name was given yet
+        new = [given[token][0] for token in self._bucket.published(given)]
+        each_at_once(
+            self._bucket, [name for name in new if name not in done.kept], self._bucket.delete
+        )
+        return done
+
+    def take_back(self, names: Sequence[str], given: Mapping[str, tuple[str, str]]) -> PutBack:
+        """Stage the objects again that have got their names, for another attempt, and put back what
+        they had replaced. For directories, which keep what is staged under either name."""
+        bucket = self._bucket
+        tokens = {given[token][0]: token for token in bucket.published(given)}
+        for name, token in tokens.items():
+            bucket.keep_aside(name, token)
+        done = self.put_back(names)
+        for name in tokens.keys() - done.kept:
+            bucket.delete(name)
+        return done
+
+    def put_back(self, names: Sequence[str]) -> PutBack:
+        """Give all that was kept its name again, where the job's own object has the name or nothing
+        does; what somebody else has written to a name stays. ``names``: as for ``roll_back``, as
+        far as they are known. For the owner of the job, once its attempts to give names have
+        ended."""
+        bucket, job_id = self._bucket, self._job_id
+        noted = read_kept(bucket, job_id)
+        rows = self._known(noted, names)
+        done = PutBack(was_noted=noted is not None, kept={row.name for row in rows})
+        if not rows:
+            return done
+        prefix = replaced_prefix(job_id)
+        kept = {info.name: info for info in bucket.list(prefix)}
+        infos = bucket.stat_many([row.name for row in rows])
+        tokens = {row.number: f"{staged_prefix(job_id)}{row.number}" for row in rows}
+        published = {tokens[row.number]: (row.name, row.published) for row in rows}
+        ours = bucket.published(published) if noted is not None else set()
+
+        def give(row: Kept) -> None:
+            info, token = infos.get(row.name), f"{prefix}{row.number}"
+            if info is not None and tokens[row.number] not in ours:
+                if noted is None or _is_as_before(row, info, kept.get(token)):
+                    done.names.append(row.name)
+                elif row.receipt == COPY:  # a version stays in the store anyway
+                    done.lose(row.name, token, "somebody else has written to that name since")
+                return
+            try:
+                bucket.put_back(token, row.name, receipt=row.receipt)
+            except StorageError as error:
+                done.lose(row.name, token, error.message)
+            else:
+                done.names.append(row.name)
+
+        each_at_once(bucket, rows, give)
+        bucket.make_durable()
+        return done
+
+    def _known(self, noted: list[Kept] | None, names: Sequence[str]) -> list[Kept]:
+        """What is kept: as ``noted``, else, of a job that died before, as it is found by its
+        number."""
+        if noted is not None:
+            return noted
+        prefix = replaced_prefix(self._job_id)
+        found = self._bucket.list(prefix)
+        numbers = [_number(each.name.removeprefix(prefix)) for each in found]
+        return [Kept(at, names[at], "", COPY, "") for at in numbers if 0 <= at < len(names)]
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX else -1
+
+
+def _is_as_before(row: Kept, info: ObjectInfo, kept: ObjectInfo | None) -> bool:
+    """Whether what is there now, which is not the job's, is what was there before it."""
+    if info.etag == row.etag:
+        return True
+    if kept is None:
+        return row.receipt == COPY  # it was put back, and is not kept any more
+    return info.etag == kept.etag
+
+
+# -- what is noted -------------------------------------------------------------------------------
+
+
+def read_kept(bucket: Bucket, job_id: str) -> list[Kept] | None:
+    """What a job has noted that it keeps; None if it had not come so far, and replaced nothing.
+
+    ``StorageError`` if that is damaged: then nobody can tell what was where.
+    """
+    name = replaced_list_name(job_id)
+    try:
+        if bucket.stat(name).size_bytes > KEPT_BYTES_MAX:
+            raise _damaged(bucket, name, f"it is larger than {KEPT_BYTES_MAX:,} bytes")
+        data = bucket.read(name)
+    except ObjectNotFoundError:
+        return None
+    try:
+        content = json.loads(data)
+        if content["kept"] != KEPT_VERSION:
+            raise ValueError(f"its format is {content['kept']!r}")
+        return [_row(row) for row in content["objects"]]
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise _damaged(bucket, name, str(error)) from None
+
+
+def _row(values: Any) -> Kept:
+    row = Kept(*values)
+    for value, kind in zip(values, (int, str, str, str, str), strict=True):
+        if type(value) is not kind:
+            raise ValueError(f"{value!r} is no {kind.__name__}")
+    if row.number < 0:
+        raise ValueError("a number is negative")
+    check_output_name(place_of(row.name)[1])
+    return row
+
+
+def _write_kept(bucket: Bucket, job_id: str, rows: Iterable[Kept]) -> None:
+    objects = Rows([row.number, row.name, row.etag, row.receipt, row.published] for row in rows)
+    data = json_bytes({"kept": KEPT_VERSION, "objects": objects})
+    bucket.write(replaced_list_name(job_id), data)
+
+
+def _damaged(bucket: Bucket, name: str, why: str) -> StorageError:
+    return StorageError(
+        f"{name} in {bucket.uri}, which says what a job has replaced, is damaged: {why}",
+        hint="what it kept is beside it, by numbers of output shards: look at it, and remove it",
+    )
