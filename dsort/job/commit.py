@@ -147,7 +147,7 @@ class _NamedShards(Sequence[Staged]):
         return map(self._named, count(), self._names)
 
     def _named(self, at: int, name: str) -> Staged:
-        return Staged(f"{self.prefix}{at}", name, self._created.shards[at].receipt)
+        return Staged(f"{self.prefix}{at}", name, self._created.shards.receipt(at))
 
 
 class _ShardsByToken(Mapping[str, tuple[str, str]]):

@@ -45,8 +45,12 @@ class CreatedShards(MutableMapping[int, ShardCreated]):
         del self._texts[ordinal]
 
     def checksum(self, ordinal: int) -> str:
-        """XXH3 of one of them. Each commit asks for all, and for nothing else of them."""
+        """XXH3 of one of them. Each commit needs all checksums and receipts, and nothing else."""
         return self._texts[ordinal].partition("\0")[0]
+
+    def receipt(self, ordinal: int) -> str:
+        """What publishing one of them needs."""
+        return self._texts[ordinal].split("\0", 2)[2]
 
     def file_bytes(self) -> Int64s:
         """How long each is, shape ``(n,)``, if none is missing; -1 where that is not known."""

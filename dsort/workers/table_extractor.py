@@ -8,9 +8,8 @@ are; a row's place is its number among the rows of the partition.
 from __future__ import annotations
 
 import mmap
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,25 +28,14 @@ from dsort.containers.columnar.schema import (
     schema_of,
 )
 from dsort.containers.columnar.values import LightRows
-from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s
+from dsort.data.columns import Bools, BytesColumn, Int32s
 from dsort.data.index import (
-    BLOCK_LENGTH,
-    BLOCK_ROWS,
-    BLOCK_START,
-    CLASS,
-    CONTENT_HASH,
-    KEY_HASH,
-    LOT,
     PAYLOAD_BYTES,
     STORED_BYTES,
-    SortKeys,
-    record_index,
 )
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
-from dsort.data.repeats import HashesSeen
-from dsort.data.segments import Segments
-from dsort.data.table import Column, Table
+from dsort.data.table import Table
 from dsort.data.tally import FLOW_DROPPED, FLOW_READ
 from dsort.errors import CorruptShardError
 from dsort.order.partitions import Partitioning
@@ -65,6 +53,7 @@ from dsort.workers.placing import Placed
 from dsort.workers.row_changes import RowChange, asked_columns, changes_rows
 from dsort.workers.sort_keys import ShardSortKeys
 from dsort.workers.source import ShardBytes, open_input
+from dsort.workers.table_index import SpilledBlocks, TableRows
 from dsort.workers.table_rows import CLASSES, record_table
 from dsort.workers.tasks import READ_SCHEMA_FILE, SCHEMA_FILE, ExtractTask, ShardExtracted
 
@@ -72,8 +61,6 @@ __all__ = ["ShardSource", "TableExtractor"]
 
 BATCH_SHARE = 8
 BATCH_BYTES_MAX = 64 << 20
-CELL_OVERHEAD_BYTES = 4
-"""What a cell takes besides its value, an offset for the most part."""
 
 
 class ShardSource:
@@ -131,88 +118,6 @@ class ShardSource:
         return view
 
 
-@dataclass(slots=True)
-class _Rows:
-    """What is known of the rows of one shard so far: a list of columns for each column."""
-
-    keys: list[BytesColumn] = field(default_factory=list)
-    key_hash: list[UInt64s] = field(default_factory=list)
-    sort: list[SortKeys] = field(default_factory=list)
-    partition: list[Int32s] = field(default_factory=list)
-    ordinal: list[Int64s] = field(default_factory=list)
-    payload_bytes: list[Int64s] = field(default_factory=list)
-    content_hash: list[UInt64s] = field(default_factory=list)
-    lots: list[UInt64s] = field(default_factory=list)
-    columns: int = 0
-    left_out: Counter[str] = field(default_factory=Counter)  # by steps, of each kind
-    dropped: Counter[str] = field(default_factory=Counter)  # by each step, and for want of a place
-    read: int = 0
-    counts: tuple[int, ...] = ()  # how many came to each step that asks for positions
-    sort_keys: ShardSortKeys | None = None
-    hashes_seen: HashesSeen = field(default_factory=HashesSeen)
-
-    def index(self) -> tuple[Table, Int32s]:
-        """The index of all rows, in input order, and the partition of each."""
-        none = np.zeros(0, np.int64)
-        keys = BytesColumn.concat(self.keys) if self.keys else BytesColumn.of([])
-        payload = np.concatenate([none, *self.payload_bytes])
-        count = len(payload)
-        stored = payload + CELL_OVERHEAD_BYTES * self.columns
-        segments = Segments(
-            np.arange(count + 1, dtype=np.int64),
-            np.cumsum(stored) - stored,
-            stored,
-            np.zeros(0, np.uint8),
-        )
-        index = record_index(
-            ordinal=np.concatenate([none, *self.ordinal]),
-            keys=keys,
-            sort=SortKeys.concat(self.sort) if self.sort else SortKeys(0),
-            members=np.ones(count, np.int32),
-            payload_bytes=payload,
-            stored_bytes=stored,
-            ranges=segments,
-        )
-        more: dict[str, Column] = {
-            KEY_HASH.text: np.concatenate([np.zeros(0, np.uint64), *self.key_hash])
-        }
-        if self.content_hash:
-            more[CONTENT_HASH.text] = np.concatenate(self.content_hash)
-        if self.lots:
-            lots = np.concatenate(self.lots)
-            more |= {CLASS.text: lots[:, 0], LOT.text: lots[:, 1]}
-        index = index.beside(Table(count, more))
-        return index, np.concatenate([np.zeros(0, np.int32), *self.partition])
-
-
-@dataclass(slots=True)
-class _Blocks:
-    """The blocks that were spilled, in the order of the rows."""
-
-    partition: list[int] = field(default_factory=list)
-    start: list[int] = field(default_factory=list)
-    size_bytes: list[int] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
-
-    def add(self, partition: int, start: int, size_bytes: int, rows: int) -> None:
-        self.partition.append(partition)
-        self.start.append(start)
-        self.size_bytes.append(size_bytes)
-        self.rows.append(rows)
-
-    def by_partition(self, partitions: int) -> tuple[Table, Int64s]:
-        """(the blocks by partition, where each partition's begin)."""
-        partition = np.array(self.partition, np.int64)
-        order = np.argsort(partition, kind="stable")
-        columns: dict[str, Column] = {
-            BLOCK_START.text: np.array(self.start, np.int64),
-            BLOCK_LENGTH.text: np.array(self.size_bytes, np.int64),
-            BLOCK_ROWS.text: np.array(self.rows, np.int64),
-        }
-        offsets = np.searchsorted(partition[order], np.arange(partitions + 1)).astype(np.int64)
-        return Table(len(partition), columns).take(order), offsets
-
-
 @dataclass(frozen=True, slots=True)
 class _Taken:
     """The rows of some batches, as steps leave them: their keys, and which of them stay; None: all
@@ -249,7 +154,7 @@ class TableExtractor(Extractor):
             except CorruptShardError as error:
                 if self._setup.reactions.corrupt_shards != "skip":
                     raise
-                rows, blocks = _Rows(), _Blocks()
+                rows, blocks = TableRows(), SpilledBlocks()
                 log.add("corrupt_shards", 1, [error.message])
                 rows.counts = (0,) * max(len(task.counts), task.stage == "count")
             if task.spill and not self._setup.values_stay:
@@ -267,7 +172,7 @@ class TableExtractor(Extractor):
 
     def _read(
         self, task: ExtractTask, source: ReadObject, log: ReactionLog
-    ) -> tuple[_Rows, _Blocks]:
+    ) -> tuple[TableRows, SpilledBlocks]:
         """Read all rows, and spill them if the task says so."""
         limit = self._setup.decoding.max_expansion * task.size_bytes + EXPANSION_FLOOR_BYTES
         opened = ShardSource.of(source, self._buffer)
@@ -282,7 +187,7 @@ class TableExtractor(Extractor):
             steps, key_field = self._setup.steps, self._key_field
             change = RowChange.of(task.name, plain, left, steps, key_field)
         partitioning = self._partitioning(task)
-        rows, blocks, first = _Rows(columns=len(left)), _Blocks(), 0
+        rows, blocks, first = TableRows(columns=len(left)), SpilledBlocks(), 0
         asking = sum(step.needs_positions for step in self._setup.steps)
         rows.counts = (0,) * min(len(task.firsts) + (task.stage == "count"), asking)
         found = light_batches(
@@ -317,7 +222,7 @@ class TableExtractor(Extractor):
         if self._setup.input_container.is_columnar:
             schema, key_column = plain_schema(task.name, schema), self._key_field
         partitioning = self._partitioning(task)
-        rows, blocks = _Rows(columns=len(schema)), _Blocks()
+        rows, blocks = TableRows(columns=len(schema)), SpilledBlocks()
         keys, first, count = records.keys.tolist(), 0, len(records)
         reached = np.cumsum(records.payload_bytes)
         while first < count:
@@ -372,7 +277,7 @@ class TableExtractor(Extractor):
         task: ExtractTask,
         batches: Sequence[LightRows],
         first: int,
-        rows: _Rows,
+        rows: TableRows,
         log: ReactionLog,
         change: RowChange | None,
     ) -> _Taken:
@@ -413,7 +318,7 @@ class TableExtractor(Extractor):
         task: ExtractTask,
         taken: _Taken,
         first: int,
-        rows: _Rows,
+        rows: TableRows,
         partitioning: Partitioning,
         log: ReactionLog,
         placed: Placed | None = None,
@@ -464,7 +369,7 @@ class TableExtractor(Extractor):
         return partition
 
     def _spill_rows(
-        self, batches: Sequence[LightRows], partition: Int32s, plain: Any, blocks: _Blocks
+        self, batches: Sequence[LightRows], partition: Int32s, plain: Any, blocks: SpilledBlocks
     ) -> None:
         """Append the rows of each partition to its spill, in input order."""
         spill = self.spill.writer
@@ -478,8 +383,8 @@ class TableExtractor(Extractor):
     def _put_down(
         self,
         task: ExtractTask,
-        rows: _Rows,
-        blocks: _Blocks,
+        rows: TableRows,
+        blocks: SpilledBlocks,
         log: ReactionLog,
         origins: Table | None = None,
     ) -> ShardExtracted:
@@ -535,7 +440,7 @@ def _asked_by(
 
 
 def _left_rows(
-    task: ExtractTask, steps: Sequence[Step], table: RecordTable, rows: _Rows, log: ReactionLog
+    task: ExtractTask, steps: Sequence[Step], table: RecordTable, rows: TableRows, log: ReactionLog
 ) -> tuple[BytesColumn, Bools]:
     """(the keys of the rows that ``steps`` leave of ``table``, which they are). ``rows``: what is
     known of those before."""
