@@ -20,13 +20,13 @@ def lots_of(key_hash: UInt64s, seed: str, input_name: str) -> UInt64s:
 @dataclass(frozen=True, slots=True)
 class CopyRule:
     """Each record of a shard comes out ``least`` times, and once more if its lot is below ``below``
-    (up to 2**64: all of them), or if it is one of the first ``ties`` whose lot is ``below``."""
+    (up to 2**64: all of them), or if that is its lot and its ordinal is below ``tied_before``."""
 
     input_name: str
     seed: str
     least: int
     below: int
-    ties: int = 0
+    tied_before: int = 0
 
     def counts(self, key_hash: UInt64s) -> Int64s:
         """How often each record of the shard comes out, in their order."""
@@ -35,6 +35,6 @@ class CopyRule:
             return np.full(len(lots), self.least + 1, np.int64)
         counts = np.where(lots < np.uint64(self.below), self.least + 1, self.least)
         counts = counts.astype(np.int64)
-        if self.ties:
-            counts[np.flatnonzero(lots == np.uint64(self.below))[: self.ties]] += 1
+        if self.tied_before:
+            counts[: self.tied_before][lots[: self.tied_before] == np.uint64(self.below)] += 1
         return counts

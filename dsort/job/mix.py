@@ -7,7 +7,7 @@ then how many records each has, and which lot the last one draws that comes out 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from math import ceil
@@ -19,11 +19,13 @@ from dsort.data.shares import shares_of_stop, shares_of_total
 from dsort.errors import MixError, StorageError
 from dsort.job.extract import Extraction, retry_after_lost_scratch
 from dsort.job.job import Job
-from dsort.scratch.requests import LOT_STEPS, LotCounts, LotTies
+from dsort.job.selection import Selection
+from dsort.scratch.lots import KeyDraws
 from dsort.spec.inputs import Source
 from dsort.spec.model import JobSpec
 from dsort.storage.several import parted
 from dsort.storage.small_objects import parse_json
+from dsort.transforms.borders import ORDINAL_BITS
 from dsort.transforms.positions import InputPositions
 
 __all__ = [
@@ -38,25 +40,27 @@ __all__ = [
 
 MIX_FILE = "mix.json"
 _LOTS = 1 << 64
+LOT_BITS = 64
+ORDINALS = 1 << ORDINAL_BITS
 
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """How often the records of one input come out: see ``CopyRule``. ``tied_shard``: the ordinal of
-    the shard in which the last record is that draws ``below`` and comes out once more; it is the
-    ``tied``-th such one there. -1: there is none."""
+    """How often the records of one input come out: see ``CopyRule``. ``tied_shard``,
+    ``tied_before``: the ordinal of a shard and one in it. Of the records whose lot is ``below``,
+    those before that position come out once more; tied_shard -1: none."""
 
     least: int
     below: int
     tied_shard: int = -1
-    tied: int = 0
+    tied_before: int = 0
 
     def rule(self, shard: int, input_name: str, seed: str) -> CopyRule:
         """For the shard with that ordinal."""
-        ties = self.tied if shard == self.tied_shard else 0
+        before = self.tied_before if shard == self.tied_shard else 0
         if shard < self.tied_shard:
-            ties = _LOTS  # all there are
-        return CopyRule(input_name, seed, self.least, self.below, ties)
+            before = ORDINALS  # all there are
+        return CopyRule(input_name, seed, self.least, self.below, before)
 
 
 def counts_records(spec: JobSpec) -> bool:
@@ -137,86 +141,35 @@ def _counted(job: Job, positions: InputPositions | None) -> dict[str, Copies]:
     survey = Extraction(job, "lots", positions=positions)
 
     def choose() -> dict[str, Copies]:
-        shards: dict[str, list[int]] = {source.name: [] for source in job.spec.sources}
-        for ordinal, shard in enumerate(job.inputs):
-            shards[_input_of(shard.name)].append(ordinal)
-        records = {
-            name: sum(survey.done[ordinal].records for ordinal in ordinals)
-            for name, ordinals in shards.items()
-        }
+        sources = job.spec.sources
+        numbers = {source.name: number for number, source in enumerate(sources)}
+        inputs = np.array([numbers[_input_of(shard.name)] for shard in job.inputs], np.int32)
+        totals = np.zeros(len(sources), np.int64)
+        for ordinal, facts in survey.done.items():
+            totals[inputs[ordinal]] += facts.records
+        records = dict(zip(numbers, totals.tolist(), strict=True))
         wanted = wanted_records(job.spec, records)
+        most = [max(records[name], 1) for name in numbers]
+        parts = [divmod(wanted.get(name, 0), most[number]) for name, number in numbers.items()]
+        draws = KeyDraws(survey.stage, mix_seed(job.spec), tuple(numbers), inputs)
+        classes = np.arange(len(sources), dtype=np.uint64)
+        more = np.array([[part] for _, part in parts], np.int64)
+        found = Selection(job, survey, draws, classes, LOT_BITS).borders(more, totals)
         chosen = {}
-        for source in job.spec.sources:
+        for number, source in enumerate(sources):
             if source.name not in wanted:
                 chosen[source.name] = _of_weight(source)
                 continue
-            there = max(records[source.name], 1)
-            least, more = divmod(wanted[source.name], there)
-            picker = _Picker(job, survey, source.name, shards[source.name])
-            chosen[source.name] = picker.copies(least, more)
+            shard, before = divmod(int(found.position[number, 0]), ORDINALS)
+            tied = (shard, before) if before or shard else (-1, 0)
+            least, lot = parts[number][0], int(found.lot[number, 0])
+            chosen[source.name] = Copies(least, lot if parts[number][1] else 0, *tied)
         return chosen
 
     chosen = retry_after_lost_scratch(survey, choose)
     content = {name: asdict(each) for name, each in chosen.items()}
     job.retain(MIX_FILE, json.dumps(content).encode())
     return chosen
-
-
-@dataclass(slots=True)
-class _Picker:
-    """Finds the records of one input with the smallest lots."""
-
-    job: Job
-    survey: Extraction
-    name: str
-    shards: Sequence[int]
-
-    def copies(self, least: int, more: int) -> Copies:
-        """Each record ``least`` times, and ``more`` of them once more."""
-        if not more:
-            return Copies(least, 0)
-        low, width, rest = 0, _LOTS // LOT_STEPS, more
-        while True:
-            counts = self._counts(low, width)
-            before = np.cumsum(counts)
-            step = int(np.searchsorted(before, rest))
-            rest -= int(before[step] - counts[step])
-            low += step * width
-            if width == 1:
-                break
-            width //= LOT_STEPS
-        return self._with_ties(least, low, rest)
-
-    def _counts(self, low: int, width: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        seed = mix_seed(self.job.spec)
-        total = np.zeros(LOT_STEPS, np.int64)
-        for node, shards in self._by_node():
-            request = LotCounts(self.survey.stage, shards, seed, self.name, low, width)
-            total += self.job.runtime.ask(node, request)
-        return total
-
-    def _with_ties(self, least: int, lot: int, wanted: int) -> Copies:
-        """The ``wanted`` first of those that draw ``lot``, by shard and place in it, come out once
-        more, as all do that draw a lower one."""
-        seed = mix_seed(self.job.spec)
-        ties: dict[int, int] = {}
-        for node, shards in self._by_node():
-            request = LotTies(self.survey.stage, shards, seed, self.name, lot)
-            found = self.job.runtime.ask(node, request)
-            ties.update(zip(shards.tolist(), found.tolist(), strict=True))
-        for shard in sorted(ties):
-            if ties[shard] >= wanted:
-                return Copies(least, lot, shard, wanted)
-            wanted -= ties[shard]
-        raise AssertionError("fewer records than were counted")
-
-    def _by_node(self) -> list[tuple[str, np.ndarray[tuple[int], np.dtype[np.int64]]]]:
-        wanted = np.array(self.shards, np.int64)
-        found = [
-            (node, shards[np.isin(shards, wanted)])
-            for node, shards in self.survey.shard_locations().by_node()
-        ]
-        return [(node, shards) for node, shards in found if len(shards)]
 
 
 def _kept(job: Job) -> dict[str, Copies] | None:
@@ -235,8 +188,8 @@ def _kept(job: Job) -> dict[str, Copies] | None:
 
 
 def _parsed(row: Mapping[str, int]) -> Copies:
-    copies = Copies(*(row[name] for name in ("least", "below", "tied_shard", "tied")))
-    numbers = (copies.least, copies.below, copies.tied_shard + 1, copies.tied)
+    copies = Copies(*(row[name] for name in ("least", "below", "tied_shard", "tied_before")))
+    numbers = (copies.least, copies.below, copies.tied_shard + 1, copies.tied_before)
     if not all(type(each) is int and 0 <= each <= _LOTS for each in numbers):
         raise ValueError("its numbers are none")
     return copies

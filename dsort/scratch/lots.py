@@ -5,17 +5,30 @@ more: the class of each record, and its lot in it (see ``transforms.borders``)."
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
 from dsort.data.columns import Int32s, Int64s, UInt64s
+from dsort.data.copies import lots_of
+from dsort.data.index import KEY_HASH, ORDINAL
 from dsort.errors import StorageError
 from dsort.scratch.columns import ColumnFile, columns_bytes
 from dsort.scratch.index import IndexStore
+from dsort.scratch.positions import AT_SHARD
 from dsort.transforms.borders import BORDERS_MAX, Borders, positions_of
 
-__all__ = ["ClassCounts", "LotSteps", "borders_bytes", "borders_of"]
+__all__ = [
+    "ClassCounts",
+    "Draws",
+    "IndexDraws",
+    "KeyDraws",
+    "LotSteps",
+    "borders_bytes",
+    "borders_of",
+]
 
 
 def borders_bytes(borders: Borders) -> bytes:
@@ -37,21 +50,65 @@ def borders_of(file: ColumnFile, what: str, outputs: int) -> Borders:
     return Borders(classes, lot.reshape(shape), position.reshape(shape))
 
 
+Drawn = tuple[UInt64s, UInt64s, UInt64s]
+
+
+class Draws(Protocol):
+    """The lots that the records of some shards draw."""
+
+    def on(self, shards: Int64s) -> Draws:
+        """Those of ``shards``."""
+
+    def each(self, store: IndexStore) -> Iterator[Drawn]:
+        """(class, lot, position) of the records of each shard."""
+
+
 @dataclass(frozen=True, slots=True)
-class _Drawn:
-    """The lots of one shard's records, those left out that are at positions in the file ``drop``
-    ("": none)."""
+class IndexDraws:
+    """The lots in the index of the survey ``stage``, but for records at positions in the file
+    ``drop`` ("": none)."""
 
     stage: str
     drop: str
+    shards: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
 
-    def of(self, store: IndexStore, shard: int) -> tuple[UInt64s, UInt64s, UInt64s]:
-        """(class, lot, position) of each."""
-        classes, lots, ordinal = store.lots(self.stage, shard)
-        if self.drop:
-            kept = ~store.positions(self.drop).hold(np.broadcast_to(shard, len(ordinal)), ordinal)
-            classes, lots, ordinal = classes[kept], lots[kept], ordinal[kept]
-        return classes, lots, positions_of(shard, ordinal)
+    def on(self, shards: Int64s) -> IndexDraws:
+        """See :class:`Draws`."""
+        return replace(self, shards=shards)
+
+    def each(self, store: IndexStore) -> Iterator[Drawn]:
+        """See :class:`Draws`."""
+        for shard in self.shards.tolist():
+            classes, lots, ordinal = store.lots(self.stage, shard)
+            if self.drop:
+                drop = store.positions(self.drop)
+                kept = ~drop.hold(np.broadcast_to(shard, len(ordinal)), ordinal)
+                classes, lots, ordinal = classes[kept], lots[kept], ordinal[kept]
+            yield classes, lots, positions_of(shard, ordinal)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyDraws:
+    """The lots that keys draw in their input, whose number is the class. ``inputs``: the number of
+    each shard's input; ``names``: of the inputs (see ``data.copies``)."""
+
+    stage: str
+    seed: str
+    names: tuple[str, ...]
+    inputs: Int32s
+    shards: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def on(self, shards: Int64s) -> KeyDraws:
+        """See :class:`Draws`."""
+        return replace(self, shards=shards, inputs=self.inputs[shards])
+
+    def each(self, store: IndexStore) -> Iterator[Drawn]:
+        """See :class:`Draws`."""
+        for shard, number in zip(self.shards.tolist(), self.inputs.tolist(), strict=True):
+            found = store.key_hashes(self.stage, shard)
+            lots = lots_of(found[KEY_HASH], self.seed, self.names[number])
+            classes = np.full(len(found), number, np.uint64)
+            yield classes, lots, positions_of(found[AT_SHARD], found[ORDINAL])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +116,12 @@ class ClassCounts:
     """(the classes of the records of some shards, ascending; how many each has); of more than
     ``BORDERS_MAX`` only the first one more."""
 
-    stage: str
-    shards: Int64s
-    drop: str
+    draws: IndexDraws
 
     def answer(self, store: IndexStore) -> tuple[UInt64s, Int64s]:
         known, counts = np.zeros(0, np.uint64), np.zeros(0, np.int64)
-        for shard in self.shards.tolist():
-            found, own = np.unique(
-                _Drawn(self.stage, self.drop).of(store, shard)[0], return_counts=True
-            )
+        for classes, _, _ in self.draws.each(store):
+            found, own = np.unique(classes, return_counts=True)
             known, inverse = np.unique(np.concatenate([known, found]), return_inverse=True)
             sums = np.zeros(len(known), np.int64)
             np.add.at(sums, inverse, np.concatenate([counts, own]))
@@ -84,9 +137,7 @@ class LotSteps:
     ``classes``: all of them. ``searched``: by class and border, the row of ``low`` and ``tied``, or
     -1. The answer has a row for each of these."""
 
-    stage: str
-    shards: Int64s
-    drop: str
+    draws: Draws
     classes: UInt64s
     searched: Int32s
     low: UInt64s
@@ -96,8 +147,7 @@ class LotSteps:
 
     def answer(self, store: IndexStore) -> Int64s:
         counts = np.zeros(len(self.low) << self.bits, np.int64)
-        for shard in self.shards.tolist():
-            classes, lots, positions = _Drawn(self.stage, self.drop).of(store, shard)
+        for classes, lots, positions in self.draws.each(store):
             at = np.searchsorted(self.classes, classes)
             for border in range(self.searched.shape[1]):
                 row = self.searched[at, border]

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
-from dsort.data.copies import lots_of
 from dsort.data.index import KEY_HASH, KEYS, ORDINAL, ROW, SAME_MORE, SortKeys
 from dsort.data.table import Table
 from dsort.order.class_numbers import count_classes
@@ -23,7 +22,6 @@ from dsort.scratch.positions import AT_SHARD, POSITIONS
 
 __all__ = [
     "FOUND",
-    "LOT_STEPS",
     "ClassCountsOf",
     "CreatedShards",
     "DistinctKeyHashes",
@@ -36,8 +34,6 @@ __all__ = [
     "LineFiles",
     "LineageOf",
     "LinesOf",
-    "LotCounts",
-    "LotTies",
     "Numbered",
     "OrderedRowsOf",
     "PartitionRowsOf",
@@ -48,9 +44,6 @@ __all__ = [
     "StoredBytesOf",
     "known_keys_file",
 ]
-
-
-LOT_STEPS = 1 << 16
 
 
 def known_keys_file(number: int) -> str:
@@ -177,52 +170,6 @@ class KeysAt:
 
     def answer(self, store: IndexStore) -> BytesColumn:
         return store.keys_at(self.stage, self.file, self.shard, self.ordinals)
-
-
-@dataclass(frozen=True, slots=True)
-class LotCounts:
-    """How many records of some shards draw lots from ``low`` on, in 2**16 steps of ``width`` (see
-    ``data.copies``); shape ``(2**16,)``."""
-
-    stage: str
-    shards: Int64s
-    seed: str
-    input_name: str
-    low: int
-    width: int
-
-    def answer(self, store: IndexStore) -> Int64s:
-        counts = np.zeros(LOT_STEPS, np.int64)
-        for shard in self.shards.tolist():
-            lots = lots_of(
-                store.key_hashes(self.stage, shard)[KEY_HASH], self.seed, self.input_name
-            )
-            steps = (lots - np.uint64(self.low))[lots >= np.uint64(self.low)] // np.uint64(
-                self.width
-            )
-            steps = steps[steps < np.uint64(LOT_STEPS)].astype(np.int64)
-            counts += np.bincount(steps, minlength=LOT_STEPS)
-        return counts
-
-
-@dataclass(frozen=True, slots=True)
-class LotTies:
-    """How many records of each of some shards draw the lot ``lot``; shape of ``shards``."""
-
-    stage: str
-    shards: Int64s
-    seed: str
-    input_name: str
-    lot: int
-
-    def answer(self, store: IndexStore) -> Int64s:
-        found = []
-        for shard in self.shards.tolist():
-            lots = lots_of(
-                store.key_hashes(self.stage, shard)[KEY_HASH], self.seed, self.input_name
-            )
-            found.append(int((lots == np.uint64(self.lot)).sum()))
-        return np.array(found, np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

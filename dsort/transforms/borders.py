@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from dsort.data.columns import Int64s, UInt64s
 
-__all__ = ["BORDERS_MAX", "LOT_BITS", "ORDINAL_BITS", "Borders", "positions_of"]
+__all__ = ["BORDERS_MAX", "LOT_BITS", "ORDINAL_BITS", "POSITION_BITS", "Borders", "positions_of"]
 
 BORDERS_MAX: Final = 1 << 20
 """Of all classes together: so many numbers are held, and sent to each node."""
 LOT_BITS: Final = 63
+POSITION_BITS: Final = 63
 ORDINAL_BITS: Final = 40
 """A position is the shard's ordinal and behind it, in so many bits, the record's."""
 
 
-def positions_of(shard: int, ordinal: Int64s) -> UInt64s:
-    """The place of records in the inputs as one number each, in input order."""
+def positions_of(shard: int | Int64s, ordinal: Int64s) -> UInt64s:
+    """The place of records in the inputs as one number each, in input order. ``shard``: of all of
+    them, or of each."""
     import numpy as np
 
-    return np.uint64(shard << ORDINAL_BITS) | ordinal.astype(np.uint64)
+    return (np.uint64(shard) << np.uint64(ORDINAL_BITS)) | ordinal.astype(np.uint64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
