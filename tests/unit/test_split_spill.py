@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dsort.data.index import RANGES, STORED_BYTES
 from dsort.data.segments import Segments
+from dsort.data.table import Table
 from dsort.scratch.directory import Scratch
 from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.split_spill import SplitSpill, runs_that_fit
@@ -49,7 +50,8 @@ def test_short_records_of_a_partition_that_does_not_fit_are_read_in_sequence(
     segments = Segments(
         np.arange(len(order) + 1), starts[order], lengths[order], np.zeros(0, np.uint8)
     )
-    rows: Any = SimpleNamespace(stored_bytes=lengths[order], segments=segments)
+    columns = {STORED_BYTES.text: lengths[order], RANGES.text: segments}
+    rows = Table(len(order), columns)
     reader: Any = spill
     with Scratch(tmp_path / "scratch", make=True) as scratch:
         split = SplitSpill(reader, rows, (0, len(order)), buffer, scratch)
