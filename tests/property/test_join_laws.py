@@ -103,6 +103,7 @@ def problems(root: Path, job_id: str, bucket: str = "out") -> list[str]:
     return [str(each) for each in report.problems]
 
 
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize("kind", ["shuffle", "alphanumeric", "md5"])
 @pytest.mark.parametrize("by", ["key", "stem"])
 def test_records_of_one_key_become_one_record(
@@ -135,6 +136,7 @@ def test_records_of_one_key_become_one_record(
     assert all(line["kind"] == "left_out_by_join" for line in lines)
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("conflict", ["first", "last"])
 @pytest.mark.parametrize("kind", ["shuffle", "alphanumeric"])
 def test_of_members_with_one_extension_one_input_s_stays(

@@ -28,6 +28,7 @@ __all__ = [
     "of_kind",
     "parse_command",
     "project",
+    "read_documents",
     "read_json",
     "read_text",
     "read_unit",
@@ -50,7 +51,14 @@ def read_json(name: str) -> Any:
 
 
 def read_yaml(name: str) -> Any:
-    return yaml.safe_load(read_text(name))
+    (document,) = read_documents(read_text(name))
+    return document
+
+
+def read_documents(text: str) -> Iterator[Any]:
+    """What a text of YAML has, as PyYAML reads it in C where it can: all processes read manifests
+    to know which tests there are."""
+    return yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def image(target: str) -> str:
@@ -70,7 +78,7 @@ def read_unit(name: str = "dsort.service") -> dict[str, list[str]]:
 def manifests() -> Iterator[tuple[str, dict[str, Any]]]:
     """All Kubernetes objects in ``cluster/kuberay/``, with the file each is in."""
     for path in sorted((CLUSTER / "kuberay").glob("*.yaml")):
-        for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+        for document in read_documents(path.read_text(encoding="utf-8")):
             yield path.name, document
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-import yaml
 
 from dsort.service.hosting.handing_over import HAND_OVER_S_MAX
 from dsort.service.server import SHUTDOWN_S_MAX
@@ -22,6 +21,7 @@ from tests.support.cluster_files import (
     namespaces_let_in,
     parse_command,
     project,
+    read_documents,
     read_text,
     read_yaml,
     validate,
@@ -29,7 +29,7 @@ from tests.support.cluster_files import (
 )
 
 CHART = CLUSTER / "helm" / "dsort"
-RENDERED: list[dict[str, Any]] = list(yaml.safe_load_all(read_text("helm/rendered.yaml")))
+RENDERED: list[dict[str, Any]] = list(read_documents(read_text("helm/rendered.yaml")))
 HELM = shutil.which("helm")
 
 

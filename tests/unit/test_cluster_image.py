@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.support.cluster_files import (
     image,
     manifests,
     parse_command,
     project,
+    read_documents,
     read_text,
     read_yaml,
     walk,
@@ -92,13 +92,13 @@ def entrypoint() -> list[str]:
 def pods() -> Iterator[tuple[str, dict[str, Any]]]:
     """Each Kubernetes container of an image of dsort, in ``cluster/`` and on the pages."""
     documents = list(manifests())
-    documents += [("helm", each) for each in yaml.safe_load_all(read_text("helm/rendered.yaml"))]
+    documents += [("helm", each) for each in read_documents(read_text("helm/rendered.yaml"))]
     for page in hand_written():
         documents += [
             (block.title, document)
             for block in blocks(page)
             if block.tag == "yaml"
-            for document in yaml.safe_load_all(block.text)
+            for document in read_documents(block.text)
             if isinstance(document, dict) and "apiVersion" in document
         ]
     for place, document in documents:
@@ -115,9 +115,10 @@ def started(container: dict[str, Any]) -> list[str]:
     return [*entrypoint(), *container["args"]] if "args" in container else []
 
 
-@pytest.mark.parametrize(
-    ("place", "container"), list(pods()), ids=[f"{p}-{c['name']}" for p, c in pods()]
-)
+PODS = list(pods())
+
+
+@pytest.mark.parametrize(("place", "container"), PODS, ids=[f"{p}-{c['name']}" for p, c in PODS])
 def test_a_container_runs_a_program_of_the_image(place: str, container: dict[str, Any]) -> None:
     words = started(container)
     if words[: len(entrypoint())] == entrypoint():
@@ -129,8 +130,8 @@ def test_a_container_runs_a_program_of_the_image(place: str, container: dict[str
 
 
 def test_the_containers_of_the_pages_are_among_them() -> None:
-    assert {place for place, _ in pods()} >= {"rayjob.yaml", "helm", "nightly-cronjob.yaml"}
-    assert any(started(each) for _, each in pods())
+    assert {place for place, _ in PODS} >= {"rayjob.yaml", "helm", "nightly-cronjob.yaml"}
+    assert any(started(each) for _, each in PODS)
 
 
 def test_arguments_without_the_program_are_found() -> None:

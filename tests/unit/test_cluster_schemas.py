@@ -11,9 +11,8 @@ from typing import Any
 import jsonschema
 import promql_parser
 import pytest
-import yaml
 
-from tests.support.cluster_files import manifests, read_text, read_yaml, walk
+from tests.support.cluster_files import manifests, read_documents, read_text, read_yaml, walk
 from tests.support.published_models import (
     check_compose,
     check_dashboard,
@@ -22,7 +21,7 @@ from tests.support.published_models import (
 )
 
 RENDERED: list[dict[str, Any]] = [
-    *yaml.safe_load_all(read_text("helm/rendered.yaml")),
+    *read_documents(read_text("helm/rendered.yaml")),
     *(document for _, document in manifests()),
 ]
 DURATION = re.compile(r"([0-9]+(ms|[smhdwy]))+")
