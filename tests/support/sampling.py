@@ -59,7 +59,8 @@ def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     for cases in tests.values():
         marker = cases[0].get_closest_marker("sample")
         assert marker is not None
-        kept = choose([_case(item) for item in cases], **marker.kwargs)
+        numbers: dict[int, int] = {}
+        kept = choose([_case(item, numbers) for item in cases], **marker.kwargs)
         found += [item for at, item in enumerate(cases) if at not in kept]
     return found
 
@@ -94,17 +95,19 @@ def _is_of_ray(path: Path) -> bool:
     return bool(re.search(r"^pytestmark = .*\bmark\.ray\b", path.read_text("utf-8"), re.M))
 
 
-def _case(item: pytest.Item) -> dict[str, Hashable]:
+def _case(item: pytest.Item, numbers: dict[int, int]) -> dict[str, Hashable]:
+    """``numbers``: of the objects that are values, by their ids. (Since pytest 9.2 the indices of a
+    case say which case it is, not which value of a parameter it has.)"""
     call = getattr(item, "callspec", None)
     assert call is not None, f"{item.nodeid} has no cases to choose from"
     return {
-        name: _same_in_all_processes(value, call.indices[name])
+        name: _same_in_all_processes(value, numbers.setdefault(id(value), len(numbers)))
         for name, value in call.params.items()
     }
 
 
-def _same_in_all_processes(value: object, index: int) -> Hashable:
+def _same_in_all_processes(value: object, number: int) -> Hashable:
     """What stands for a parameter's value: the value itself, where its text tells it from all
     others and has no address in it; else its number."""
     plain = isinstance(value, str | bytes | int | float | Enum | None)
-    return repr(value) if plain or hasattr(value, "__dataclass_fields__") else index
+    return repr(value) if plain or hasattr(value, "__dataclass_fields__") else number

@@ -60,9 +60,25 @@ def test_plain() -> None: ...
 """
 
 
-def run(directory: Path, *arguments: str) -> dict[str, int]:
-    """How many tests of ``MATRIX`` passed, and so on, by pytest's words."""
-    (directory / "test_matrix.py").write_text(MATRIX)
+OBJECTS = """
+import pytest
+
+RAN = []
+
+@pytest.mark.sample(keep=3)
+@pytest.mark.parametrize("a", [{}, {"x": 1}, {"x": 1, "y": 2}])
+@pytest.mark.parametrize("b", [len, max])
+def test_matrix(a, b) -> None:
+    RAN.append((len(a), b))
+
+def test_each_value_was_there() -> None:
+    assert ({a for a, _ in RAN}, {b for _, b in RAN}) == ({0, 1, 2}, {len, max})
+"""
+
+
+def run(directory: Path, *arguments: str, matrix: str = MATRIX) -> dict[str, int]:
+    """How many tests of ``matrix`` passed, and so on, by pytest's words."""
+    (directory / "test_matrix.py").write_text(matrix)
     options = [
         "-q",
         "-p",
@@ -88,6 +104,11 @@ def run(directory: Path, *arguments: str) -> dict[str, int]:
 def test_usually_a_sample_runs_and_what_is_left_out_is_reported(tmp_path: Path) -> None:
     left = {"passed": 3, "deselected": 3, "announced": 3}
     assert run(tmp_path, "test_matrix.py") == left
+
+
+def test_values_that_are_objects_are_told_apart(tmp_path: Path) -> None:
+    found = run(tmp_path, "test_matrix.py", matrix=OBJECTS)
+    assert found == {"passed": 4, "deselected": 3, "announced": 3}
 
 
 @pytest.mark.sample(keep=1)
