@@ -50,6 +50,7 @@ def problems_of(algorithm: dict[str, Any]) -> list[SpecProblem]:
     return list(refused.value.problems)
 
 
+@pytest.mark.sample(keep=4)
 @pytest.mark.usefixtures("by_size")
 @pytest.mark.parametrize(
     ("options", "order"),

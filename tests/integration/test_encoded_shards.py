@@ -80,6 +80,7 @@ def check(root: Path) -> None:
     assert api.verify(path.read_bytes(), options=RunOptions(root=root)).problems == ()
 
 
+@pytest.mark.sample(keep=6)
 @pytest.mark.parametrize("to", [*WRITTEN, ""])
 @pytest.mark.parametrize("suffix", [*SUFFIXES, ""])
 def test_each_codec_is_read_and_written(tmp_path: Path, suffix: str, to: str) -> None:
@@ -170,6 +171,7 @@ def files_in(suffix: str, data: bytes) -> list[tuple[str, bytes]]:
         return [(each.name, members.extractfile(each).read()) for each in members]  # type: ignore[union-attr]
 
 
+@pytest.mark.sample(keep=4)
 @pytest.mark.parametrize("to", AISTORE)
 @pytest.mark.parametrize("source", AISTORE)
 def test_each_format_of_aistore_becomes_each_other(tmp_path: Path, source: str, to: str) -> None:

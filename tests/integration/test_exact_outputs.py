@@ -86,6 +86,7 @@ def test_each_output_gets_those_with_the_smallest_hashes_that_are_left(
     verified(data, report.job_id)
 
 
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize("by", ["cls", 'ext("cls")', "json.at.place"])
 @pytest.mark.parametrize("exact", [False, True])
 def test_the_fractions_hold_in_each_class(data: Path, by: str, exact: bool) -> None:

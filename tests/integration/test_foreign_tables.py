@@ -216,6 +216,7 @@ def first_feather(path: Path) -> None:
     path.write_bytes(b"FEA1" + bytes(100) + b"FEA1")
 
 
+@pytest.mark.sample(keep=5)
 @pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize(
     ("write", "suffix", "words"),

@@ -72,6 +72,7 @@ def shuffled(suffix: str, **fields: Any) -> Row:
     )
 
 
+@pytest.mark.sample(keep=6)
 @pytest.mark.parametrize("move", ["map", "spill"])
 @pytest.mark.parametrize("suffix", [".tar", ".zip", ".jsonl", ".tfrecord", ".mds", ".tar.gz"])
 def test_a_record_has_the_bytes_that_its_lineage_says(

@@ -240,6 +240,7 @@ def test_a_record_that_goes_wrong_is_left_out_counted_and_named(way: str, tmp_pa
     assert "bad" in (tmp_path / "out" / reactions_name(report.job_id)).read_text()
 
 
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize(
     ("on_error", "left", "lost"),
     [

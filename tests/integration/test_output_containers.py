@@ -125,6 +125,7 @@ def test_records_of_an_output_of_tars_are_the_bytes_that_they_were(root: Path) -
     assert problems(root, report.job_id) == []
 
 
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize(
     "ends", [(".parquet", ".tar"), (".tar", ".parquet"), (".parquet", ".arrow")]
 )

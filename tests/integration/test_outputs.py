@@ -78,6 +78,7 @@ def verified(root: Path, job_id: str, bucket: str = "out") -> None:
     assert api.verify(manifest, options=RunOptions(root=root)).problems == ()
 
 
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize("move", ["map", "spill"])
 @pytest.mark.parametrize(
     "algorithm",

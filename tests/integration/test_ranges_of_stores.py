@@ -87,6 +87,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return made
 
 
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize("moved", [RANGE, HOPS], ids=["streams", "hops"])
 @pytest.mark.parametrize(
     "fields",

@@ -47,6 +47,7 @@ def told(*command: str | Path, where: Path) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.sample(keep=5)
 @pytest.mark.parametrize("source", [".tar", ".zip"])
 @pytest.mark.parametrize("output", UNPACKED_BY)
 def test_tools_find_every_file_and_nothing_to_warn_of(

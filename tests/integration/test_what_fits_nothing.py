@@ -17,6 +17,7 @@ def steps(*given: dict[str, Any]) -> dict[str, Any]:
     return {"transform": {"steps": list(given)}}
 
 
+@pytest.mark.sample(keep=10)
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
