@@ -14,6 +14,7 @@ from dsort.data.columns import (
     Int64s,
     UInt8s,
     are_all_rows,
+    are_row_numbers,
     cut_rows,
     numbers_at,
     row_numbers,
@@ -133,6 +134,8 @@ class Segments:
 
     def trimmed(self) -> Segments:
         """The same with no more literals than they have, if that is less."""
+        if not len(self.literals):
+            return self
         rows = np.flatnonzero(self.start < 0)
         lengths = self.length[rows]
         if int(lengths.sum()) >= len(self.literals):
@@ -163,8 +166,11 @@ class Segments:
         if any(part.names is not None for part in parts):
             each = (part.names or NewNames.none(len(part.offsets) - 1) for part in parts)
             names = NewNames.concat(list(each))
+        joined = np.concatenate(offsets)
+        if parts and all(are_row_numbers(part.offsets) for part in parts):
+            joined = row_numbers(len(joined))  # known as such: nothing need be looked up
         return Segments(
-            np.concatenate(offsets),
+            joined,
             np.concatenate([empty, *starts]),
             numbers([part.length for part in parts]) if parts else empty,
             np.concatenate([np.zeros(0, np.uint8), *(part.literals for part in parts)]),

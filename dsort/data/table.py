@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dsort.data.columns import BytesColumn, Int64s, are_row_numbers, numbers_at
+from dsort.data.columns import BytesColumn, Int64s, are_row_numbers, numbers_at, row_numbers
 from dsort.data.numbered import NumberedColumn
 from dsort.data.segments import NewNames, Segments
 from dsort.errors import InvariantError
@@ -36,6 +36,9 @@ class Arrays(Protocol):
         self, name: str, start: int = 0, stop: int | None = None, *, dtype: str = ""
     ) -> NDArray[Any]:
         """Rows ``start:stop`` of an array, of the type ``dtype`` unless that is empty."""
+
+    def place(self, name: str) -> object:
+        """What is equal for two names of one array."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,7 @@ class Ranges(Name[Segments]):
         if f"{self.text}.offsets" in file:
             offsets, start, stop = _run_of(file, f"{self.text}.offsets", start, stop)
         return Segments(
-            np.arange(stop - start + 1) if offsets is None else offsets,
+            row_numbers(stop - start + 1) if offsets is None else offsets,
             file.array(f"{self.text}.start", start, stop, dtype="<i8"),
             file.array(f"{self.text}.length", start, stop, dtype="<i8"),
             file.array(f"{self.text}.literals", dtype="|u1"),
@@ -231,8 +234,9 @@ class Table:
     ) -> Table:
         """Rows ``start:stop`` of the columns ``names``, and of those of ``optional`` that ``file``
         has."""
+        once = _ReadOnce(file)
         there = (*names, *(name for name in optional if name.is_in(file)))
-        return Table(stop - start, {name.text: name.read(file, start, stop) for name in there})
+        return Table(stop - start, {name.text: name.read(once, start, stop) for name in there})
 
     def arrays(self, prefix: str = "") -> dict[str, NDArray[Any]]:
         """The columns as named arrays, for a file. A column under two names is the same arrays."""
@@ -252,6 +256,29 @@ def _arrays(column: Column) -> dict[str, NDArray[Any]]:
     if isinstance(column, NumberedColumn) and not column.after:
         return {".before": np.frombuffer(column.before, np.uint8), ".numbers": column.numbers}
     return {".offsets": column.offsets, ".blob": column.blob}
+
+
+class _ReadOnce:
+    """A file of which the same rows of an array are read once, whatever its names."""
+
+    def __init__(self, file: Arrays) -> None:
+        self._file = file
+        self._known: dict[tuple[object, int, int | None], NDArray[Any]] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._file
+
+    def place(self, name: str) -> object:
+        return self._file.place(name)
+
+    def array(
+        self, name: str, start: int = 0, stop: int | None = None, *, dtype: str = ""
+    ) -> NDArray[Any]:
+        key = self._file.place(name), start, stop
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._file.array(name, start, stop, dtype=dtype)
+        return known
 
 
 class _Taken:

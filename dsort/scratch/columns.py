@@ -214,6 +214,10 @@ class ColumnFile:
         rows = np.frombuffer(self._bytes, stored, stop - start, at + start * stored.itemsize)
         return rows.astype(kind) if packing else rows
 
+    def place(self, name: str) -> tuple[np.dtype[Any], int, int, str]:
+        """What is equal for two names of one array."""
+        return self._column(name)
+
     def bytes_column(self, name: str, start: int = 0, stop: int | None = None) -> BytesColumn:
         """Rows ``start:stop`` of a bytes column."""
         stop = self.count(f"{name}.offsets") - 1 if stop is None else stop
