@@ -299,7 +299,7 @@ def workers_here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def worker_processes(workers_here: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Local jobs have worker processes after all, in a file that does without them elsewhere."""
-    from dsort.runtime.local import LocalRuntime
+    from tests.support.internals import LocalRuntime
 
     monkeypatch.setattr("dsort.api.LocalRuntime", LocalRuntime)
 

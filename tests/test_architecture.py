@@ -174,6 +174,13 @@ TEXT_SUFFIXES = {".cfg", ".json", ".lock", ".md", ".py", ".sh", ".toml", ".yaml"
 NOT_OURS = {"bench-data", "build", "demo", "dist", "site"}
 
 
+ENGINE_ROOMS = {
+    *("data", "job", "keymap", "loader", "model", "naming", "order", "reading", "runtime"),
+    *("scratch", "verification", "workers"),
+}
+"""Their modules move: tests name them in ``tests/support/internals.py`` alone."""
+
+
 @cache
 def sources(*directories: str) -> list[Path]:
     return sorted(path for name in directories for path in (ROOT / name).rglob("*.py"))
@@ -318,6 +325,19 @@ def pure_sources() -> list[Path]:
         assert folder or file.is_file(), f"PURE names {name}, which is not there"
         found += folder or [file]
     return found
+
+
+def test_tests_reach_the_inside_of_the_engine_by_one_file() -> None:
+    """What moves there is then named in one place."""
+    wrong = [
+        f"{named(path)}:{line}: {dotted}"
+        for path in sources("tests")
+        for line, dotted in imports(path)
+        if dotted.startswith("dsort.")
+        and dotted.split(".")[1] in ENGINE_ROOMS
+        and not re.fullmatch(r"dsort\.loader\.[A-Z]\w+", dotted)  # which users import
+    ]
+    none_of(wrong)
 
 
 def test_what_is_pure_imports_nothing_impure() -> None:

@@ -16,7 +16,7 @@ from dsort.order.mixing import Mixing
 from dsort.sizes import format_bytes, format_count
 
 __all__ = [
-    "SAMPLES_MAX",
+    "TIMELINE_SAMPLES_MAX",
     "Event",
     "JobReport",
     "JobStarted",
@@ -37,7 +37,7 @@ __all__ = [
 
 MOVING_PHASES: Final = frozenset({"extract", "create"})
 
-SAMPLES_MAX: Final = 240
+TIMELINE_SAMPLES_MAX: Final = 240
 STEP_S_MIN: Final = 0.1
 
 
@@ -67,7 +67,7 @@ class Timeline:
     """Samples at least ``step_s`` apart, and where phases begin and end. When they are too many,
     every second one goes, and the step doubles. Times do not decrease."""
 
-    samples_max: int = SAMPLES_MAX
+    samples_max: int = TIMELINE_SAMPLES_MAX
     step_s: float = STEP_S_MIN
     _points: list[_Point] = field(default_factory=list)
     _latest: _Point | None = None

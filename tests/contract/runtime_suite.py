@@ -26,13 +26,18 @@ from dsort.errors import (
     ScratchLostError,
     WorkerLostError,
 )
-from dsort.runtime.base import TASK_TRIES_MAX, Runtime
-from dsort.scratch.requests import Indexed
 from dsort.stop_flag import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.ref import BucketRef
 from dsort.storage.several import BucketPlace
-from dsort.workers.tasks import ExtractRunTask, RunExtracted, ShardExtracted
+from tests.support.internals import (
+    TASK_TRIES_MAX,
+    ExtractRunTask,
+    Indexed,
+    RunExtracted,
+    Runtime,
+    ShardExtracted,
+)
 from tests.support.runtime_work import SHARDS, Work, done_shards, make_work, release
 from tests.support.service_process import await_that
 from tests.support.traps import FileBytes, WriteTo

@@ -17,15 +17,29 @@ import orjson
 import pytest
 
 from dsort.errors import StorageError
-from dsort.runtime.ray import block_client, block_server
-from dsort.runtime.ray.block_client import BlockClient, BlockError, UnreachableError
-from dsort.runtime.ray.block_server import BlockPlace, BlockServer, Part
-from dsort.runtime.ray.block_stream import BATCH_BYTES, FAILURE, LENGTH, NoBlocksError
-from dsort.runtime.ray.block_tickets import BlockKey, ForgedTicketError, TicketError
-from dsort.scratch.directory import Scratch
-from dsort.scratch.spill import BLOCK_BYTES, Payload, SpillBlock
-from dsort.scratch.spill_writer import SpillWriter
 from tests.support.certificates import make_certificate
+from tests.support.internals import (
+    BATCH_BYTES,
+    BLOCK_BYTES,
+    FAILURE,
+    LENGTH,
+    BlockClient,
+    BlockError,
+    BlockKey,
+    BlockPlace,
+    BlockServer,
+    ForgedTicketError,
+    NoBlocksError,
+    Part,
+    Payload,
+    Scratch,
+    SpillBlock,
+    SpillWriter,
+    TicketError,
+    UnreachableError,
+    block_client,
+    block_server,
+)
 from tests.support.ports import free_port
 from tests.support.service_process import await_that
 

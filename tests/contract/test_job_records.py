@@ -10,13 +10,26 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import JobConflictError, StorageError, StorageFullError
-from dsort.job.journal import Journal, discard_run, list_job_directories, read_journal
-from dsort.job.journal_entries import Committing, JournalEvent, ShardCreated
-from dsort.job.layout import lease_name, stop_name
-from dsort.job.lease import Lease, Standing, decode_lease, last_attempt, read_hold, stop_job
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
-from dsort.workers.tasks import ScratchLost
+from tests.support.internals import (
+    Committing,
+    Journal,
+    JournalEvent,
+    Lease,
+    ScratchLost,
+    ShardCreated,
+    Standing,
+    decode_lease,
+    discard_run,
+    last_attempt,
+    lease_name,
+    list_job_directories,
+    read_hold,
+    read_journal,
+    stop_job,
+    stop_name,
+)
 from tests.support.machines import FakeMachine
 from tests.support.memory_bucket import MemoryBucket
 

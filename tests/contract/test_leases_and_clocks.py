@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import JobConflictError
-from dsort.job.layout import attempt_name, lease_name
-from dsort.job.lease import WATCH_S_MAX, Lease, Standing, stop_job
 from dsort.storage.directory.bucket import LocalBucket
+from tests.support.internals import WATCH_S_MAX, Lease, Standing, attempt_name, lease_name, stop_job
 from tests.support.machines import FakeMachine
 
 JOB = "20260131-000000-abcdef"

@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from dsort.runtime.base import Runtime
-from dsort.runtime.local import AHEAD_A_WORKER, LocalRuntime
 from dsort.stop_flag import StopFlag
-from dsort.workers.tasks import ExtractTask
 from tests.contract.runtime_suite import OneRuntimeSuite, RuntimeSuite
 from tests.support.forked_workers import fresh_workers
+from tests.support.internals import AHEAD_A_WORKER, ExtractTask, LocalRuntime, Runtime
 from tests.support.runtime_work import SHARDS, Work, done_shards, lasting_runtime
 
 

@@ -13,14 +13,13 @@ import psutil
 import pytest
 
 from dsort.errors import SpecError, StorageError, WorkerLostError
-from dsort.runtime.base import TASK_TRIES_MAX, Runtime
 from dsort.stop_flag import StopFlag
-from dsort.workers.tasks import ExtractTask
 from tests.contract.runtime_suite import OneRuntimeSuite, RuntimeSuite
 from tests.support.commands import SPEC, CommandLine
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import run_local
 from tests.support.inline_runtime import run_inline
+from tests.support.internals import TASK_TRIES_MAX, ExtractTask, Runtime
 from tests.support.ray_here import ray_here
 from tests.support.runtime_work import Work, done_shards, lasting_runtime, release
 from tests.support.web_server import web_server
@@ -34,7 +33,7 @@ TOKENS = {"RAY_AUTH_MODE": "token"}
 
 
 def runtime_on(address: str | None, stop: StopFlag) -> Runtime:
-    from dsort.runtime.ray.runtime import RayRuntime
+    from tests.support.internals import RayRuntime
 
     return RayRuntime(address, 2, stop)
 
@@ -82,7 +81,7 @@ class TestRayRuntime(RuntimeSuite):
     def test_the_number_of_workers_is_that_of_the_cpus_unless_it_is_given(
         self, runtime: Runtime, stop: StopFlag
     ) -> None:
-        from dsort.runtime.ray.runtime import RayRuntime
+        from tests.support.internals import RayRuntime
 
         assert runtime.workers_max() == 2
         assert RayRuntime(None, None, stop).workers_max() == 4
@@ -168,7 +167,7 @@ class TestOneRayRuntime(OneRuntimeSuite):
 def test_workers_fetch_ahead_from_a_store_and_are_given_what_they_fetched(
     ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dsort.runtime.ray.workers import RayWorkers
+    from tests.support.internals import RayWorkers
 
     write_shards(tmp_path / "in", small_dataset(1, shards=7))
     spec = {**SPEC, "input_bck": "in", "output_bck": "out"}

@@ -13,11 +13,11 @@ import pytest
 from fastapi import FastAPI
 from httpx import Response
 
-from dsort.job.layout import manifest_name, report_name
 from dsort.service.jobs.submit import Asked
 from dsort.service.security.limits import RequestLimits
 from dsort.service.security.tokens import ADMIN, SUBMITTER, VIEWER, Identity
 from tests.support.access_matrix import BUCKETS, CALLERS, DECLINED, ROUTES, Row, routes_of
+from tests.support.internals import manifest_name, report_name
 from tests.support.service_here import SPEC, ServiceHere, service_here
 
 OWNER = "ann"

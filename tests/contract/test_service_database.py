@@ -28,12 +28,12 @@ from sqlalchemy.exc import (
     SQLAlchemyError,
 )
 
-from dsort.data.total_json import to_json
 from dsort.errors import SpecError, StorageError, UnauthorizedError
 from dsort.service.database import engine, tables
 from dsort.service.database.engine import BUSY, Database, open_database
 from dsort.service.database.tables import locks
 from dsort.service.security.tokens import TokenStore
+from tests.support.internals import to_json
 from tests.support.postgres import PostgresServer
 from tests.support.service_process import await_that
 

@@ -15,13 +15,13 @@ import pytest
 from sqlalchemy import update
 
 from dsort.errors import JobConflictError
-from dsort.job.layout import manifest_name, report_name
 from dsort.options import RunOptions
 from dsort.service.api import results as events
 from dsort.service.database.tables import jobs
 from dsort.service.hosting.attempt import JobAttempt
 from dsort.service.security import limits
 from dsort.stop_flag import StopFlag
+from tests.support.internals import manifest_name, report_name
 from tests.support.manifests import manifest_bytes
 from tests.support.service_here import SPEC, ServiceHere, service_here
 from tests.support.service_process import await_that

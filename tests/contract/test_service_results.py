@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from dsort.job.layout import manifest_name
 from dsort.service.api import examples
 from dsort.service.api import results as events
 from dsort.service.jobs.queue import Ending, Limits, ProgressUpdate, claim_next, finish
 from dsort.spec.load import parse_spec
+from tests.support.internals import manifest_name
 from tests.support.service_here import SPEC, ServiceHere, service_here
 from tests.support.service_process import await_that
 

@@ -12,7 +12,6 @@ from typing import TypeVar
 import pytest
 
 from dsort.errors import StorageError
-from dsort.job.layout import index_name, manifest_name
 from dsort.service.schedules.retention import (
     Opener,
     Result,
@@ -25,6 +24,7 @@ from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
 from tests.support.hooked_bucket import HookedBucket
+from tests.support.internals import index_name, manifest_name
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.object_stores import new_s3_bucket
 from tests.support.schedule_results import KnownResults, make_result, publish

@@ -10,11 +10,15 @@ import numpy as np
 import pytest
 
 from dsort.errors import StorageError
-from dsort.order.class_numbers import ClassCounts, classes_of_all
-from dsort.scratch.class_table import check_class_table, class_table_bytes
 from tests.support.coordinators import Coordinators
 from tests.support.datasets import small_dataset
 from tests.support.engine import spec_of
+from tests.support.internals import (
+    ClassCounts,
+    check_class_table,
+    class_table_bytes,
+    classes_of_all,
+)
 from tests.support.surviving import assert_resumed_alike
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import ChangedInputError, MissingShardError, StorageError
-from dsort.job.events import Event, PhaseDone
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import count_of, left_in, records_out, run_local, shard_of, spec_of
 from tests.support.faults import Fault, bootstrap, make_pipes
+from tests.support.internals import Event, PhaseDone
 
 DATASET = small_dataset("inputs", payload_bytes_max=20_000)
 SPEC = spec_of(algorithm={"kind": "shuffle", "seed": 2})

@@ -16,7 +16,6 @@ import psutil
 import pytest
 
 from dsort.errors import JobStoppedError
-from dsort.job.events import Event, PhaseDone
 from dsort.stop_flag import StopFlag
 from tests.support.children import children_here
 from tests.support.datasets import files_of, small_dataset, write_shards
@@ -24,6 +23,7 @@ from tests.support.engine import run_local, spec_of
 from tests.support.faults import Fault, make_pipes
 from tests.support.faulty_cli import begin_faulty
 from tests.support.forked import Forked
+from tests.support.internals import Event, PhaseDone
 from tests.support.surviving import assert_kept
 
 END_SECONDS_MAX = 120

@@ -13,10 +13,10 @@ import pytest
 
 import dsort
 from dsort.errors import StorageError, StorageFullError
-from dsort.job.events import Event, JobStarted, PhaseDone, Progress
 from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, small_dataset, write_shards
 from tests.support.engine import left_in, run_local, spec_of
+from tests.support.internals import Event, JobStarted, PhaseDone, Progress
 from tests.support.surviving import assert_kept, job_in
 
 DATASET = small_dataset("storage", shards=4, records=30, payload_bytes_max=30_000)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import DsortError, InvariantError, StorageFullError, WorkerLostError
-from dsort.job.events import Event, JobReport, JobStarted, PhaseDone
 from tests.support.children import children_here
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import left_in, refused, run_local, spec_of
 from tests.support.faults import Fault, bootstrap, strikes
+from tests.support.internals import Event, JobReport, JobStarted, PhaseDone
 from tests.support.surviving import assert_kept
 
 DATASET = small_dataset("workers", shards=4)

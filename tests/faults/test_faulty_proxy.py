@@ -16,8 +16,8 @@ from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
 from dsort.storage.retry import RetryingBucket
 from dsort.storage.s3.bucket import S3Bucket
-from dsort.workers.source import open_input
 from tests.support.faulty_proxy import KINDS, FaultyProxy, faulty_proxy
+from tests.support.internals import open_input
 from tests.support.object_stores import MIB, count_requests
 from tests.support.seaweedfs import S3Server
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from dsort.errors import StorageError
-from dsort.job.layout import attempt_name, lease_name, manifest_name
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import CommandLine
 from tests.support.coordinators import Coordinators
 from tests.support.datasets import tree_of
 from tests.support.fault_points import PointFault, arm
+from tests.support.internals import attempt_name, lease_name, manifest_name
 from tests.support.surviving import CASES, job_in, prepare, start_arguments
 
 CODES = {0, 2, 3, 4, 5}

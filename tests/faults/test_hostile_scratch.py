@@ -13,11 +13,15 @@ from typing import Any
 import pytest
 
 from dsort.errors import StorageAccessError, StorageError
-from dsort.job.events import Event, PhaseDone
-from dsort.job.job_ids import new_job_id
-from dsort.scratch.directory import Scratch
-from dsort.scratch.nodes import make_scratch, open_scratch
 from tests.support.engine import run_local
+from tests.support.internals import (
+    Event,
+    PhaseDone,
+    Scratch,
+    make_scratch,
+    new_job_id,
+    open_scratch,
+)
 from tests.support.surviving import CASES, facts_of, prepare, undisturbed
 
 OLD_NAMES = ("inputs.pickle", "where-index-1", "where-survey-1", "splitters.pickle")

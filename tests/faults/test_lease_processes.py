@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import JobConflictError
-from dsort.job.lease import Lease, Standing, read_hold, stop_job
 from dsort.storage.directory.bucket import LocalBucket
+from tests.support.internals import Lease, Standing, read_hold, stop_job
 
 JOB = "20260131-000000-abcdef"
 

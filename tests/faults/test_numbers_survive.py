@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from dsort.errors import StorageError
-from dsort.job.positions import count_positions
 from dsort.transforms.rekey import Rekey
 from dsort.transforms.sample import Sample
 from tests.support.coordinators import Coordinators
 from tests.support.datasets import small_dataset
 from tests.support.engine import spec_of
+from tests.support.internals import count_positions
 from tests.support.surviving import assert_resumed_alike
 
 SPEC = spec_of(

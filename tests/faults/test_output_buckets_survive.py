@@ -11,8 +11,6 @@ import pytest
 
 from dsort import api
 from dsort.errors import JobConflictError, StorageError
-from dsort.job.gc import find_garbage, remove_garbage
-from dsort.job.layout import elsewhere_name, journal_prefix
 from dsort.options import RunOptions, open_with_settings
 from dsort.settings import Settings
 from dsort.storage.bucket import Bucket
@@ -21,6 +19,7 @@ from tests.support.coordinators import Coordinators
 from tests.support.datasets import files_of, small_dataset, tree_of, write_shards
 from tests.support.engine import run_local, spec_of
 from tests.support.fault_points import PointFault, arm
+from tests.support.internals import elsewhere_name, find_garbage, journal_prefix, remove_garbage
 from tests.support.surviving import job_in
 
 OUTPUTS = [

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import ChangedInputError, NamesTakenError
-from dsort.job.events import Event, PhaseDone
 from tests.support.coordinators import Coordinators
 from tests.support.datasets import files_of, small_dataset, tree_of, write_shards
 from tests.support.engine import left_in, run_local, spec_of
 from tests.support.fault_points import PointFault, arm, struck
 from tests.support.faulty_store import StoreFaults, arm_store
+from tests.support.internals import Event, PhaseDone
 from tests.support.surviving import (
     CASES,
     assert_kept,

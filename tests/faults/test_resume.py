@@ -15,17 +15,21 @@ import pytest
 
 from dsort import api
 from dsort.errors import ChangedInputError, JobConflictError
-from dsort.job.layout import journal_prefix, lease_name
-from dsort.job.lease import decode_lease, encode_lease
 from dsort.options import RunOptions
-from dsort.scratch.directory import Scratch
-from dsort.scratch.logs import read_created_logs
-from dsort.scratch.nodes import NODE_FILE
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.coordinators import Coordinators
 from tests.support.datasets import tree_of
 from tests.support.fault_points import PointFault, arm, struck
+from tests.support.internals import (
+    NODE_FILE,
+    Scratch,
+    decode_lease,
+    encode_lease,
+    journal_prefix,
+    lease_name,
+    read_created_logs,
+)
 from tests.support.surviving import (
     CASES,
     assert_whole,

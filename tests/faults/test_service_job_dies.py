@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from dsort.job.job_ids import new_job_id
 from dsort.service.jobs.queue import Limits, claim_next, release
 from dsort.service.jobs.store import JobStore
 from tests.faults.test_out_of_memory import kills_of, small_group
 from tests.support.fault_points import PointFault, arm, struck
 from tests.support.hosted_jobs import WAIT_S, Hosting, hosting
+from tests.support.internals import new_job_id
 from tests.support.service_process import await_that
 from tests.support.surviving import assert_whole, only_a_report, undisturbed
 

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from dsort.errors import JobStoppedError, StorageFullError
-from dsort.job.events import Event, PhaseDone
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag
@@ -25,6 +24,7 @@ from tests.support.children import children_here
 from tests.support.coordinators import Coordinators, Ended
 from tests.support.datasets import files_of, tree_of
 from tests.support.fault_points import PointFault, arm, struck
+from tests.support.internals import Event, PhaseDone
 from tests.support.surviving import (
     CASES,
     assert_kept,

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from dsort.data.tally import Tally
 from dsort.errors import ObjectNotFoundError
-from dsort.job.inputs import resolve_inputs
 from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, files_of, write_shards
 from tests.support.encoded_files import encoded
 from tests.support.engine import keys_in, records_out, run_local, shard_of, spec_of
+from tests.support.internals import Tally, resolve_inputs
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.zips import zip_of
 

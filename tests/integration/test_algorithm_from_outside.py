@@ -11,15 +11,12 @@ import pytest
 
 from dsort import api
 from dsort.errors import SpecError, SpecProblem
-from dsort.job.events import VerifyReport
-from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
-from dsort.order.algorithms import ALGORITHMS, register
-from dsort.order.alphanumeric import Alphanumeric
 from dsort.spec import parse_spec, schema
 from tests.support.by_size import BySize
 from tests.support.datasets import Shard, files_of, write_shards
 from tests.support.engine import keys_in, plan_local, record, run_local, spec_of
+from tests.support.internals import ALGORITHMS, Alphanumeric, VerifyReport, manifest_name, register
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 

@@ -26,9 +26,6 @@ from dsort.errors import (
     SpecError,
     StorageError,
 )
-from dsort.job.events import JobReport, VerifyReport
-from dsort.job.manifest import parse_manifest, without_names
-from dsort.job.output_names import OutputNames
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
@@ -36,6 +33,13 @@ from tests.support.commands import CommandLine
 from tests.support.container_kinds import kind_named, some_records
 from tests.support.datasets import Shard, files_of, tree_of, write_shards
 from tests.support.engine import record, run_local, shard_of, spec_of
+from tests.support.internals import (
+    JobReport,
+    OutputNames,
+    VerifyReport,
+    parse_manifest,
+    without_names,
+)
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 

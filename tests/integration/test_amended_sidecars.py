@@ -15,14 +15,18 @@ import dsort
 from dsort import api
 from dsort.amendments import Removal
 from dsort.errors import DsortError, InputError, StorageError
-from dsort.job.events import JobReport, VerifyReport
-from dsort.job.lineage import find_in_lineage
-from dsort.job.manifest import StoredManifest, parse_manifest
 from dsort.options import RunOptions
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.container_kinds import kind_named, some_records
 from tests.support.datasets import files_of, tree_of, write_shards
 from tests.support.engine import run_local, shard_of, spec_of
+from tests.support.internals import (
+    JobReport,
+    StoredManifest,
+    VerifyReport,
+    find_in_lineage,
+    parse_manifest,
+)
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 

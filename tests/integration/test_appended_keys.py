@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 import dsort
 from dsort import api
 from dsort.errors import DuplicateError
-from dsort.job import known_keys
-from dsort.job.events import JobReport
 from dsort.options import RunOptions
 from tests.support.commands import CommandLine
 from tests.support.container_kinds import kind_named, some_records
 from tests.support.datasets import tree_of, write_shards
 from tests.support.engine import run_local, shard_of, spec_of
+from tests.support.internals import JobReport, known_keys
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 

@@ -16,20 +16,20 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import InvariantError
-from dsort.job import resolve
-from dsort.job.events import (
+from dsort.options import RunOptions
+from dsort.stop_flag import StopFlag
+from tests.support.commands import SPEC, CommandLine, answering
+from tests.support.datasets import small_dataset, write_shards
+from tests.support.internals import (
+    Job,
     JobReport,
     JobWarning,
     PlannedShard,
     PlanReport,
     Progress,
     ReactionCount,
+    resolve,
 )
-from dsort.job.job import Job
-from dsort.options import RunOptions
-from dsort.stop_flag import StopFlag
-from tests.support.commands import SPEC, CommandLine, answering
-from tests.support.datasets import small_dataset, write_shards
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dsort.job.events import VerifyProblem, VerifyReport
 from dsort.options import RunOptions
 from tests.support.commands import SPEC, CommandLine, answering
+from tests.support.internals import VerifyProblem, VerifyReport
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dsort.job.synthetic import ShardRecipe, shard_pieces
 from tests.support.commands import CommandLine
+from tests.support.internals import ShardRecipe, shard_pieces
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 

@@ -10,23 +10,26 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import JobConflictError
-from dsort.job.events import JobReport
-from dsort.job.journal import Journal
-from dsort.job.journal_entries import (
+from dsort.options import RunOptions
+from dsort.storage.directory.bucket import LocalBucket
+from tests.support.commands import SPEC, CommandLine, answering
+from tests.support.internals import (
     InputRow,
     InputsResolved,
     JobAccepted,
+    JobReport,
+    Journal,
+    Lease,
+    ManifestOutput,
     Planned,
     PlannedRow,
     ShardCreated,
+    ShardExtracted,
+    attempt_name,
+    manifest_name,
+    segment_name,
+    stop_name,
 )
-from dsort.job.layout import attempt_name, manifest_name, segment_name, stop_name
-from dsort.job.lease import Lease
-from dsort.job.manifest import ManifestOutput
-from dsort.options import RunOptions
-from dsort.storage.directory.bucket import LocalBucket
-from dsort.workers.tasks import ShardExtracted
-from tests.support.commands import SPEC, CommandLine, answering
 from tests.support.machines import FakeMachine
 from tests.support.manifests import manifest_bytes
 

@@ -17,22 +17,29 @@ import pytest
 
 from dsort import api
 from dsort.errors import InvariantError, ScratchLostError, SpecError, StorageError
-from dsort.job.events import Event, JobReport, JobWarning, PhaseDone, Progress
 from dsort.options import RunOptions
-from dsort.runtime.base import Runtime
-from dsort.runtime.ray.block_server import BlockPlace
-from dsort.runtime.ray.block_tickets import BlockKey
-from dsort.scratch.directory import Scratch
-from dsort.scratch.requests import Indexed
-from dsort.scratch.spill import Payload, SpillBlock
-from dsort.scratch.spill_writer import SpillWriter
 from dsort.settings import Settings
 from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag
-from dsort.workers.tasks import ShardExtracted
 from tests.support.datasets import Member, Shard, files_of, small_dataset, write_shards
 from tests.support.fault_points import PointFault, struck
 from tests.support.inline_runtime import run_inline
+from tests.support.internals import (
+    BlockKey,
+    BlockPlace,
+    Event,
+    Indexed,
+    JobReport,
+    JobWarning,
+    Payload,
+    PhaseDone,
+    Progress,
+    Runtime,
+    Scratch,
+    ShardExtracted,
+    SpillBlock,
+    SpillWriter,
+)
 from tests.support.ray_cluster import (
     NODES,
     OBJECT_STORE_BYTES,
@@ -44,7 +51,7 @@ from tests.support.runtime_work import SHARDS, Work, done_shards, make_work, rel
 from tests.support.traps import FileBytes, LocatedTask
 
 if TYPE_CHECKING:
-    from dsort.runtime.ray.exchange import RayExchange
+    from tests.support.internals import RayExchange
 
 KEY = BlockKey.new()
 """Of all exchanges here: an agent keeps the one that it was given first."""
@@ -190,7 +197,7 @@ def test_a_node_that_dies_while_it_is_asked_is_waited_for_no_longer(
     """Even where Ray, that knows of its death, goes on to wait for its answer."""
     import ray
 
-    from dsort.runtime.ray.runtime import RayRuntime
+    from tests.support.internals import RayRuntime
 
     dead = nodes.ids[0]
     nowhere = ray.remote(num_cpus=0, resources={"nowhere": 1})(lambda: True)
@@ -275,7 +282,7 @@ def stop() -> Iterator[StopFlag]:
 
 @pytest.fixture
 def begin(nodes: Nodes, stop: StopFlag) -> Iterator[Callable[..., Runtime]]:
-    from dsort.runtime.ray.runtime import RayRuntime
+    from tests.support.internals import RayRuntime
 
     begun = []
 
@@ -344,7 +351,7 @@ def lasting_work(tmp_path_factory: pytest.TempPathFactory) -> Work:
 
 @pytest.fixture(scope="module")
 def lasting_runtime(shared: Nodes, lasting_work: Work) -> Iterator[Runtime]:
-    from dsort.runtime.ray.runtime import RayRuntime
+    from tests.support.internals import RayRuntime
 
     shared.heal()
     with StopFlag() as stop:
@@ -368,7 +375,7 @@ def exchange_of(node: str) -> RayExchange:
     """What a worker of another node has, in this process."""
     import ray
 
-    from dsort.runtime.ray.exchange import BlockRules, RayExchange
+    from tests.support.internals import BlockRules, RayExchange
 
     slot = node.partition("@")[2]
     (name,) = [

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dsort.job import worker_setup
-from dsort.scratch import spill_writer
 from dsort.storage.directory.direct_writes import DirectWrites
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import spec_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import spill_writer, worker_setup
 
 
 @pytest.fixture

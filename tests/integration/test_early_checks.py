@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from dsort.data.tally import Tally
 from dsort.errors import CorruptShardError, NamesTakenError, StorageAccessError
-from dsort.job.inputs import refuse_unreadable, resolve_inputs
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import plan_local, refused, run_local, shard_of, spec_of
+from tests.support.internals import Tally, refuse_unreadable, resolve_inputs
 from tests.support.object_stores import answer, new_s3_bucket
 from tests.support.seaweedfs import S3Server
 

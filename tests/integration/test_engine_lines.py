@@ -21,13 +21,13 @@ from dsort.errors import (
     SpecError,
 )
 from dsort.options import RunOptions
-from dsort.reading.in_order import read_shards
 from dsort.shard_contents import inspect_object
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import count_of, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import read_shards
 
 LINES: dict[str, Any] = {
     "input_format": {"template": "s-{0..2}"},

@@ -16,12 +16,11 @@ import pytest
 import xxhash
 
 from dsort.errors import SpecError
-from dsort.job.events import Event, JobWarning
-from dsort.job.memory import least_memory_bytes
 from tests.support.commands import ROOT
 from tests.support.datasets import END, Member, files_of, read_shard, write_shards
 from tests.support.disks import really_written
 from tests.support.engine import plan_local, run_local, shard_of, spec_of
+from tests.support.internals import Event, JobWarning, least_memory_bytes
 
 SHARD_BYTES = 32 << 20
 MEMORY_BYTES = 120 << 20

@@ -13,7 +13,6 @@ import pytest
 import xxhash
 
 from dsort.errors import DsortError, NamesTakenError, SpecError
-from dsort.job.events import Event, PhaseDone
 from tests.support.datasets import END, files_of, small_dataset, tree_of, write_shards
 from tests.support.engine import (
     keys_in,
@@ -24,6 +23,7 @@ from tests.support.engine import (
     shard_of,
     spec_of,
 )
+from tests.support.internals import Event, PhaseDone
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 

@@ -10,12 +10,12 @@ import pytest
 
 import dsort
 from dsort.errors import SpecError
-from dsort.job.events import Event, PhaseDone
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.children import children_here
 from tests.support.datasets import END, files_of, small_dataset, tree_of, write_shards
 from tests.support.engine import plan_local, refused, run_local, spec_of
+from tests.support.internals import Event, PhaseDone
 from tests.support.tar_builder import header, member, pax
 
 pytestmark = pytest.mark.usefixtures("workers_here")

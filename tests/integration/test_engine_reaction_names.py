@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 
 from dsort.errors import DuplicateError
-from dsort.job.events import JobReport
-from dsort.job.gc import find_garbage
-from dsort.job.journal import list_job_directories
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import CommandLine
 from tests.support.datasets import tree_of
 from tests.support.engine import left_in, plan_local, refused, run_local, spec_of
+from tests.support.internals import JobReport, find_garbage, list_job_directories
 from tests.support.tar_builder import END, header, member
 
 pytestmark = pytest.mark.usefixtures("workers_here")

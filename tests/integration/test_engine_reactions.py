@@ -17,7 +17,6 @@ from dsort.errors import (
     ShardEndError,
     StrayMemberError,
 )
-from dsort.job.events import JobReport, VerifyReport
 from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import (
@@ -32,6 +31,7 @@ from tests.support.engine import (
     spec_of,
 )
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import JobReport, VerifyReport
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 

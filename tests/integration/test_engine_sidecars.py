@@ -18,7 +18,6 @@ import pytest
 
 from dsort import api
 from dsort.errors import InputError, NamesTakenError, SpecError
-from dsort.job.events import JobReport, VerifyReport
 from dsort.options import RunOptions, open_with_settings
 from dsort.settings import Settings, StoreSettings
 from dsort.spec.load import parse_spec
@@ -26,6 +25,7 @@ from dsort.storage.directory.bucket import LocalBucket
 from tests.support.datasets import Member, Shard, tree_of, write_shards
 from tests.support.engine import refused, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import JobReport, VerifyReport
 from tests.support.seaweedfs import S3Server
 from tests.support.store_like import StoreLikeBucket
 

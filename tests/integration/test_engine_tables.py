@@ -26,12 +26,12 @@ from dsort.errors import (
     SpecError,
     StorageError,
 )
-from dsort.job.events import JobReport
 from dsort.options import RunOptions
 from dsort.shard_contents import inspect_object
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.engine import count_of, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import JobReport
 from tests.support.tables import (
     MEDIA,
     SUFFIXES,

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from dsort.data.members import MemberKind
 from dsort.errors import CorruptShardError
 from tests.support.datasets import Member, files_of, write_shards
 from tests.support.engine import count_of, refused, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import MemberKind
 from tests.support.tar_builder import END, gnu_long, header, member, pax
 from tests.support.tar_corrupt import corrupt_cases
 from tests.support.tar_reading import read_with_tarfile

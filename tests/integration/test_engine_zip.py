@@ -16,11 +16,11 @@ import pytest
 from dsort import api
 from dsort.errors import CorruptShardError, InputError
 from dsort.options import RunOptions
-from dsort.reading.in_order import read_shards
 from dsort.shard_contents import inspect_object
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.engine import count_of, refused, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import read_shards
 from tests.support.zips import Record, read_zips, zip_of
 
 pytestmark = pytest.mark.usefixtures("workers_here")

@@ -13,14 +13,13 @@ import xxhash
 
 from dsort import api
 from dsort.errors import SpecError, TransformError
-from dsort.job import borders
-from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
 from dsort.spec import parse_spec
 from tests.property.test_step_laws import mix
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import refused, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import borders, manifest_name
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 

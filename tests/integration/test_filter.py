@@ -12,11 +12,11 @@ import pytest
 
 from dsort import api
 from dsort.errors import SpecError, TransformError
-from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
 from dsort.spec import parse_spec
 from tests.support.datasets import Member, Shard, write_shards
 from tests.support.engine import count_of, records_out, refused, run_local, spec_of
+from tests.support.internals import manifest_name
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 

@@ -14,8 +14,6 @@ import pytest
 
 import dsort
 from dsort.errors import MissingShardError, SpecError
-from dsort.job.events import JobWarning
-from dsort.job.hooks import call_command, call_webhook
 from dsort.options import RunOptions
 from dsort.settings import Settings
 from dsort.stop_flag import StopFlag
@@ -23,6 +21,7 @@ from dsort.storage.network_policy import FetchPolicy
 from tests.support.datasets import write_shards
 from tests.support.engine import shard_of
 from tests.support.hook_server import DRIP, HookServer, hook_program, hook_server
+from tests.support.internals import JobWarning, call_command, call_webhook
 
 SECRET = "/T000/B000/very-secret"
 

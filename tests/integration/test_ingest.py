@@ -19,8 +19,6 @@ from dsort.errors import (
     SpecError,
     StorageAccessError,
 )
-from dsort.job.events import Event, PhaseDone
-from dsort.job.layout import manifest_name
 from dsort.loose_files.shard import Places
 from dsort.options import RunOptions, open_with_settings
 from dsort.settings import load_settings
@@ -30,6 +28,7 @@ from tests.support.commands import CommandLine
 from tests.support.datasets import files_of
 from tests.support.engine import plan_local, refused, run_local
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import Event, PhaseDone, manifest_name
 from tests.support.loose_files import (
     PETS,
     WITH_CLASS,

@@ -14,10 +14,10 @@ import webdataset  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
 import dsort
 from dsort.errors import DsortError, JobStoppedError, SpecError, TransformError
-from dsort.job.events import Event, PhaseDone
 from dsort.options import RunOptions
 from dsort.stop_flag import StopFlag
 from tests.support.datasets import files_of
+from tests.support.internals import Event, PhaseDone
 from tests.support.loose_files import contents_out, write_tree
 
 pytestmark = pytest.mark.usefixtures("workers_here")

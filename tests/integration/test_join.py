@@ -10,13 +10,13 @@ import pytest
 
 from dsort import api
 from dsort.errors import DuplicateError, JoinError, SpecError, TransformError
-from dsort.job.layout import lineage_name, manifest_name
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.property.test_join_laws import WAYS, found_in, problems, spec_of
 from tests.support.datasets import Member, Shard, files_of, write_shards
 from tests.support.engine import count_of, run_local
 from tests.support.inline_runtime import run_inline
+from tests.support.internals import lineage_name, manifest_name
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 

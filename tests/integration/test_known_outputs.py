@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import ShardEndError
-from dsort.job.events import JobReport
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import count_of, plan_local, refused, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import JobReport
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 

@@ -15,14 +15,13 @@ import pytest
 import xxhash
 
 from dsort.errors import InputError, StorageError
-from dsort.job.lineage import find_in_lineage
-from dsort.job.manifest import parse_manifest
 from dsort.options import open_with_settings
 from dsort.settings import Settings, StoreSettings
 from tests.support.commands import CommandLine
 from tests.support.container_kinds import kind_named, some_records
 from tests.support.datasets import Member, Shard, write_shards
 from tests.support.engine import record, run_local, shard_of, spec_of
+from tests.support.internals import find_in_lineage, parse_manifest
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.seaweedfs import S3Server
 

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import pytest
 
 import dsort
-from dsort.data.columns import Int64s
-from dsort.loader import Loader, direct_file, forward_tar, loader, shard_source
+from dsort.loader import Loader
+from tests.support.internals import Int64s, direct_file, forward_tar, loader, shard_source
 
 FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
 ODD = ("", "none", "long", "pax", "global", "directory", "hardlink", "tar", "dot-d")

@@ -11,15 +11,19 @@ from typing import Any
 import pytest
 
 from dsort.errors import InvariantError
-from dsort.scratch import moved_blocks
-from dsort.scratch.index import IndexStore, PartitionRows
-from dsort.scratch.moved_blocks import SpillBlocksOf
-from dsort.workers.extractor import Extractor
-from dsort.workers.orderer import Orderer
-from dsort.workers.tasks import CutTask, OrderTask
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import spec_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import (
+    CutTask,
+    Extractor,
+    IndexStore,
+    Orderer,
+    OrderTask,
+    PartitionRows,
+    SpillBlocksOf,
+    moved_blocks,
+)
 from tests.support.tables import some_tables
 
 PARTITIONS = 12

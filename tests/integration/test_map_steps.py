@@ -18,13 +18,12 @@ from dsort.errors import (
     SpecError,
     TransformError,
 )
-from dsort.job.events import JobReport
-from dsort.job.layout import manifest_name, reactions_name, rejects_name
 from dsort.options import RunOptions
 from dsort.spec import parse_spec
 from dsort.storage.network_policy import FetchPolicy
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import count_of, record, records_out, refused, run_local, spec_of
+from tests.support.internals import JobReport, manifest_name, reactions_name, rejects_name
 from tests.support.user_functions import WAYS
 
 pytestmark = pytest.mark.usefixtures("workers_here")

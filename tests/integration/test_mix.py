@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from dsort import api
-from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
 from tests.support.datasets import files_of, write_shards
 from tests.support.engine import (
@@ -22,6 +21,7 @@ from tests.support.engine import (
     shard_of,
     spec_of,
 )
+from tests.support.internals import manifest_name
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 

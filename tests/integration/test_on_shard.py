@@ -19,12 +19,12 @@ from dsort.errors import (
     ShardCommandError,
     SpecError,
 )
-from dsort.job.events import PhaseDone
 from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag
 from tests.support.commands import CommandLine
 from tests.support.datasets import write_shards
 from tests.support.engine import run_local, shard_of, spec_of
+from tests.support.internals import PhaseDone
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 

@@ -12,8 +12,6 @@ import pytest
 import dsort
 from dsort import api
 from dsort.errors import InputError, NamesTakenError, SpecError
-from dsort.job.gc import find_garbage, remove_garbage
-from dsort.job.layout import job_directory, manifest_name, result_name
 from dsort.options import RunOptions, open_with_settings
 from dsort.settings import Settings, StoreSettings
 from dsort.spec import parse_spec
@@ -22,6 +20,13 @@ from tests.support.commands import CommandLine
 from tests.support.datasets import Member, Shard, files_of, read_shard, tree_of, write_shards
 from tests.support.engine import plan_local, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import (
+    find_garbage,
+    job_directory,
+    manifest_name,
+    remove_garbage,
+    result_name,
+)
 from tests.support.seaweedfs import S3Server
 
 pytestmark = pytest.mark.usefixtures("workers_here")

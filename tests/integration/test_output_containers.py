@@ -17,12 +17,12 @@ import pytest
 import dsort
 from dsort import api
 from dsort.errors import ConversionError, SpecError, StrayMemberError
-from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
 from dsort.spec import parse_spec
 from tests.support.datasets import Member, Shard, read_shard, tree_of, write_shards
 from tests.support.engine import run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import manifest_name
 from tests.support.tables import MEDIA
 
 CONTAINERS = (

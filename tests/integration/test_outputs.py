@@ -14,7 +14,6 @@ import xxhash
 from dsort import api
 from dsort.cli import summary
 from dsort.errors import SpecError, TransformError
-from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
 from dsort.spec import parse_spec
 from tests.property.test_step_laws import mix
@@ -22,6 +21,7 @@ from tests.support.commands import CommandLine
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import plan_local, refused, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import manifest_name
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 
 from dsort.cli import summary
-from dsort.job import speed_probe, worker_setup
-from dsort.job.events import PlanEstimate
 from dsort.settings.values import Settings, StoreSettings
 from dsort.storage.directory.kernel_reads import KernelReads
 from dsort.storage.ref import BucketRef
@@ -24,6 +22,7 @@ from tests.support.datasets import Member, Shard, write_shards
 from tests.support.disks import really_written
 from tests.support.engine import spec_of
 from tests.support.inline_runtime import Moved, plan_inline, run_inline
+from tests.support.internals import PlanEstimate, speed_probe, worker_setup
 from tests.support.seaweedfs import S3Server
 
 KIB = 1 << 10

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dsort.job import commit
 from dsort.storage.staging import Staged
-from dsort.workers.publisher import publish_all
-from dsort.workers.tasks import PublishTask
 from tests.support.datasets import small_dataset, write_shards
 from tests.support.engine import spec_of
 from tests.support.inline_runtime import InlineRuntime, Moved, run_inline
+from tests.support.internals import PublishTask, commit, publish_all
 from tests.support.object_stores import TOKEN, new_s3_bucket, upload
 from tests.support.seaweedfs import S3Server
 

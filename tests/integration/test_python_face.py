@@ -10,10 +10,10 @@ import pytest
 
 import dsort
 from dsort.errors import SpecError
-from dsort.job.events import Event, PhaseDone, Progress
 from dsort.version import VERSION
 from tests.support.datasets import write_shards
 from tests.support.engine import shard_of
+from tests.support.internals import Event, PhaseDone, Progress
 
 SPEC = """
 input_bck: images

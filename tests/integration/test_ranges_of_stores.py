@@ -13,17 +13,15 @@ import pytest
 
 from dsort.cli import summary
 from dsort.errors import ChangedInputError, DsortError, StorageError
-from dsort.job import range_probe, worker_setup
-from dsort.job.memory import Movement
 from dsort.retry import RetryPolicy
 from dsort.storage import retry
 from dsort.storage.bucket import ObjectInfo
 from dsort.storage.objects import Fetched
 from dsort.storage.s3.client import S3Client
-from dsort.workers.creator import Creator
 from tests.support.datasets import Member, Shard, files_of, write_shards
 from tests.support.engine import run_local, spec_of
 from tests.support.inline_runtime import Moved, plan_inline, run_inline
+from tests.support.internals import Creator, Movement, range_probe, worker_setup
 from tests.support.seaweedfs import S3Server
 
 KIB = 1 << 10

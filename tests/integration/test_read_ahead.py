@@ -12,16 +12,19 @@ from typing import Any
 import pytest
 
 from dsort.errors import ChangedInputError
-from dsort.runtime.base import next_in_turn
-from dsort.runtime.local import LocalRuntime
 from dsort.storage.bucket import ReadObject
-from dsort.workers.payload_files import PayloadBuffer
-from dsort.workers.read_ahead import ReadAhead
-from dsort.workers.source import InputShard
-from dsort.workers.tasks import ExtractTask, PublishTask
 from tests.support.datasets import Member, Shard, files_of, write_shards
 from tests.support.engine import run_local, spec_of
 from tests.support.hooked_bucket import HookedBucket, HookedReadObject
+from tests.support.internals import (
+    ExtractTask,
+    InputShard,
+    LocalRuntime,
+    PayloadBuffer,
+    PublishTask,
+    ReadAhead,
+    next_in_turn,
+)
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.seaweedfs import S3Server
 

@@ -16,10 +16,10 @@ import pytest
 import webdataset
 
 import dsort
-from dsort.job.events import JobReport
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, small_dataset, write_shards
+from tests.support.internals import JobReport
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 

@@ -11,7 +11,6 @@ import pytest
 
 import dsort
 from dsort.errors import ForbiddenError, InputError, JobStoppedError, SpecError
-from dsort.job import programs
 from dsort.options import RunOptions
 from dsort.service.security.guard import check_spec
 from dsort.service.security.policy import SpecPolicy
@@ -19,6 +18,7 @@ from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag
 from tests.support.commands import CommandLine
 from tests.support.engine import refused, run_local
+from tests.support.internals import programs
 from tests.support.loose_files import contents_out, ingest_spec, write_tree
 from tests.support.service_process import await_that
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import dsort
-from dsort.job.events import Event, PhaseDone, RecordFlow
 from dsort.options import RunOptions
 from tests.support.commands import CommandLine
 from tests.support.datasets import Shard, write_shards
 from tests.support.engine import record, run_local, shard_of, spec_of
+from tests.support.internals import Event, PhaseDone, RecordFlow
 
 TWO = {
     "input_bck": ...,

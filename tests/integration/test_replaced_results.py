@@ -15,13 +15,12 @@ import dsort
 from dsort import api
 from dsort.cli.find import find_job
 from dsort.errors import VerifyError
-from dsort.job.events import JobReport
-from dsort.job.job_ids import moment_of_id, new_job_id
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.commands import CommandLine
 from tests.support.datasets import files_of, write_shards
 from tests.support.engine import shard_of, spec_of
+from tests.support.internals import JobReport, moment_of_id, new_job_id
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 

@@ -13,11 +13,11 @@ import pytest
 
 from dsort import api
 from dsort.errors import ConversionError, InputError, SpecError
-from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
 from dsort.spec import parse_spec
 from tests.support.engine import spec_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import manifest_name
 from tests.support.tables import MEDIA
 
 FEATURES: dict[str, Any] = {

@@ -13,8 +13,6 @@ import pytest
 
 from dsort import api
 from dsort.errors import JobStoppedError
-from dsort.job.events import JobReport, Progress
-from dsort.job.layout import reactions_name, rejects_name
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag
@@ -27,6 +25,7 @@ from tests.support.datasets import (
     write_shards,
 )
 from tests.support.etl_server import etl_server
+from tests.support.internals import JobReport, Progress, reactions_name, rejects_name
 from tests.support.loose_files import write_tree
 from tests.support.ray_here import ray_here
 from tests.support.surviving import assert_kept

@@ -32,11 +32,11 @@ from dsort.errors import (
     ServiceError,
     SpecError,
 )
-from dsort.job.events import JobReport, JobStarted, PhaseDone, PlanReport, Progress
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import run_local, spec_of
 from tests.support.fault_points import points_environment
 from tests.support.held_jobs import held_workers, holding, let_go
+from tests.support.internals import JobReport, JobStarted, PhaseDone, PlanReport, Progress
 from tests.support.service_process import ServiceProcess, end_marked, running_service
 
 # A test that hangs is not to hold up the others, which have the same service.

@@ -19,8 +19,6 @@ import pytest
 from sqlalchemy import text
 
 from dsort.errors import JobStoppedError, SpecError
-from dsort.job.events import JobReport
-from dsort.job.lease import Lease, Standing, read_hold
 from dsort.options import RunOptions
 from dsort.service.hosting import attempt as doing_module
 from dsort.service.hosting import handing_over as handing_over_module
@@ -30,6 +28,7 @@ from dsort.stop_flag import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.fault_points import PointFault, arm
 from tests.support.hosted_jobs import WAIT_S, Hosting, hosting
+from tests.support.internals import JobReport, Lease, Standing, read_hold
 from tests.support.postgres import PostgresServer
 from tests.support.service_process import await_that
 from tests.support.surviving import (

@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from dsort.client import DsortClient, Job, StateChanged
-from dsort.job.events import PhaseDone
 from tests.support.fault_points import PointFault, arm, disarm, points_environment, struck
 from tests.support.held_jobs import held_workers
+from tests.support.internals import PhaseDone
 from tests.support.service_process import end_marked, running_service
 from tests.support.surviving import CASES, Facts, assert_whole, only_a_report, prepare, undisturbed
 

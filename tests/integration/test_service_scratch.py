@@ -9,9 +9,7 @@ import pytest
 
 import dsort
 from dsort.errors import ForbiddenError
-from dsort.job.events import Event, PhaseDone
 from dsort.options import RunOptions
-from dsort.scratch.nodes import NODE_FILE
 from dsort.service.config import ServiceConfig
 from dsort.service.hosting.environment import JobEnvironment
 from dsort.service.security.guard import check_spec
@@ -19,6 +17,7 @@ from dsort.service.security.policy import policy_of
 from dsort.spec.load import parse_spec
 from tests.support.datasets import write_shards
 from tests.support.engine import shard_of, spec_of
+from tests.support.internals import NODE_FILE, Event, PhaseDone
 
 
 @pytest.mark.parametrize(("given", "ray"), [(None, None), ("fast", None), (None, "ray://h:1")])

@@ -21,7 +21,6 @@ import numpy as np
 import pytest
 
 from dsort.client import DsortClient
-from dsort.order.mixing_counts import mixing_of
 from dsort.service.database.engine import open_database
 from dsort.service.security.tokens import TokenStore
 from dsort.web.job_page import html, page_of_manifest
@@ -31,6 +30,7 @@ from tests.support.datasets import write_shards
 from tests.support.engine import shard_of
 from tests.support.fault_points import points_environment
 from tests.support.held_jobs import held_workers, holding, let_go
+from tests.support.internals import mixing_of
 from tests.support.service_process import ServiceProcess, await_that, running_service
 from tests.support.web_page import (
     PHONE,

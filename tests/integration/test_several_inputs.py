@@ -10,7 +10,6 @@ import pytest
 
 from dsort import api
 from dsort.errors import MissingShardError, ObjectNotFoundError, SpecError, TransformError
-from dsort.job.layout import manifest_name
 from dsort.options import RunOptions, open_with_settings
 from dsort.settings import Settings, StoreSettings
 from dsort.spec.load import parse_spec
@@ -18,6 +17,7 @@ from dsort.storage.network_policy import FetchPolicy
 from tests.support.datasets import Shard, files_of, write_shards
 from tests.support.engine import keys_in, record, records_out, run_local, shard_of, spec_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import manifest_name
 from tests.support.seaweedfs import S3Server
 
 pytestmark = pytest.mark.usefixtures("workers_here")

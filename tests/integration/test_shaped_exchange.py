@@ -12,13 +12,17 @@ import psutil
 import pytest
 
 from benchmarks.shaped_links import Link, LinkError, shaped_links
-from dsort.runtime.ray import block_client
-from dsort.runtime.ray.block_client import BlockClient, BlockError
-from dsort.runtime.ray.block_server import BlockPlace, BlockServer
-from dsort.runtime.ray.block_tickets import BlockKey
-from dsort.scratch.directory import Scratch
-from dsort.scratch.spill import SpillBlock
-from dsort.scratch.spill_writer import SpillWriter
+from tests.support.internals import (
+    BlockClient,
+    BlockError,
+    BlockKey,
+    BlockPlace,
+    BlockServer,
+    Scratch,
+    SpillBlock,
+    SpillWriter,
+    block_client,
+)
 
 pytestmark = pytest.mark.exhaustive
 

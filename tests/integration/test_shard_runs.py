@@ -11,21 +11,31 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dsort.data.columns import BytesColumn
-from dsort.data.index import SHARD, SortKeys, record_index
-from dsort.data.segments import Segments
-from dsort.data.tally import Tally
 from dsort.errors import StorageError
-from dsort.job.extract import Extraction
-from dsort.job.journal_entries import InputRow, InputsResolved, JournalState
-from dsort.job.shard_runs import RUN_BYTES, SMALL_BYTES, runs_of
-from dsort.scratch.directory import Scratch
-from dsort.scratch.index import IndexStore
-from dsort.scratch.positions import AT_SHARD
-from dsort.workers.run_extractor import RunExtractor
-from dsort.workers.tasks import ExtractRunTask, RunExtracted, ShardExtracted
 from tests.support.datasets import Member, Shard, write_shards
 from tests.support.engine import run_local, spec_of
+from tests.support.internals import (
+    AT_SHARD,
+    RUN_BYTES,
+    SHARD,
+    SMALL_BYTES,
+    BytesColumn,
+    Extraction,
+    ExtractRunTask,
+    IndexStore,
+    InputRow,
+    InputsResolved,
+    JournalState,
+    RunExtracted,
+    RunExtractor,
+    Scratch,
+    Segments,
+    ShardExtracted,
+    SortKeys,
+    Tally,
+    record_index,
+    runs_of,
+)
 from tests.support.surviving import Facts, facts_of
 
 pytestmark = pytest.mark.usefixtures("workers_here")

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dsort.scratch import narrowing
-from dsort.scratch.ordered import OrderedRows
-from dsort.workers import creator
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import spec_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import OrderedRows, creator, narrowing
 
 SPREAD = Moved("spill", workers=3, partitions=4, nodes=3, losses=1, losses_in="CreateTask")
 WAYS = [

@@ -12,13 +12,10 @@ from typing import Any
 import pytest
 
 from dsort.errors import DuplicateError, SpecError
-from dsort.scratch import columns
-from dsort.scratch.spill import SpillReader
-from dsort.workers import gathering, payload_spill
-from dsort.workers.tasks import DuplicatesTask
 from tests.support.datasets import files_of
 from tests.support.engine import count_of, plan_local, refused, run_local, spec_of
 from tests.support.inline_runtime import InlineRuntime, Moved, run_inline
+from tests.support.internals import DuplicatesTask, SpillReader, columns, gathering, payload_spill
 
 LINES: dict[str, Any] = {
     "input_format": {"template": "s-{0..2}"},

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from dsort.errors import CorruptShardError, SpecError
-from dsort.job.events import Event, JobWarning, PhaseDone
 from dsort.spec.load import parse_spec
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import run_local, shard_of, spec_of
+from tests.support.internals import Event, JobWarning, PhaseDone
 from tests.support.object_stores import new_s3_bucket
 from tests.support.seaweedfs import S3Server
 

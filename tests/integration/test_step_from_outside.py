@@ -10,7 +10,6 @@ import pytest
 
 from dsort import api
 from dsort.errors import ForbiddenError, SpecError, SpecProblem
-from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
@@ -21,6 +20,7 @@ from dsort.transforms.steps import STEPS, register
 from tests.support.datasets import Shard, files_of, write_shards
 from tests.support.engine import keys_in, plan_local, record, run_local, spec_of
 from tests.support.every_nth import EveryNth
+from tests.support.internals import manifest_name
 
 if TYPE_CHECKING:
     from dsort.service.jobs.store import JobStore

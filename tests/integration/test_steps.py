@@ -9,11 +9,7 @@ import pytest
 import xxhash
 
 from dsort import api
-from dsort.data.columns import BytesColumn
-from dsort.data.hashes import hash_keys
-from dsort.data.key_set import KeySet, lines_of
 from dsort.errors import SpecError, TransformError
-from dsort.job.layout import manifest_name
 from dsort.options import RunOptions, open_with_settings
 from dsort.settings import Settings, StoreSettings
 from dsort.spec import parse_spec
@@ -24,6 +20,7 @@ from dsort.transforms.sample import Sample
 from dsort.transforms.slice import Slice
 from tests.support.datasets import Member, Shard, write_shards
 from tests.support.engine import count_of, record, records_out, refused, run_local, spec_of
+from tests.support.internals import BytesColumn, KeySet, hash_keys, lines_of, manifest_name
 from tests.support.seaweedfs import S3Server
 
 pytestmark = pytest.mark.usefixtures("workers_here")

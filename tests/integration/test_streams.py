@@ -15,13 +15,13 @@ import pytest
 
 import dsort
 from dsort.errors import InputError, JobStoppedError, StorageError, StorageFullError
-from dsort.job import commands, streams
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag
 from tests.support.commands import ROOT, CommandLine
 from tests.support.datasets import END, files_of, read_shard, write_shards
 from tests.support.engine import record, run_local, shard_of
+from tests.support.internals import commands, streams
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 

@@ -9,10 +9,10 @@ import pytest
 
 import dsort
 from dsort.errors import ConversionError
-from dsort.job.synthetic import ShardRecipe, generate_shards
 from dsort.options import RunOptions
 from dsort.shard_contents import inspect_object
 from dsort.storage.directory.bucket import LocalBucket
+from tests.support.internals import ShardRecipe, generate_shards
 
 SUFFIXES = [
     *(".tar", ".tgz", ".zip", ".tfrecord", ".jsonl", ".jsonl.zst", ".txt"),

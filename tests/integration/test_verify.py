@@ -11,12 +11,12 @@ import pytest
 
 from dsort import api
 from dsort.errors import InputError, JobStoppedError, KeyMapError
-from dsort.job.events import Event, PhaseDone, Progress
 from dsort.options import RunOptions
 from dsort.stop_flag import StopFlag
 from tests.support.commands import CommandLine
 from tests.support.datasets import END, Member, Shard, small_dataset
 from tests.support.inline_runtime import Moved
+from tests.support.internals import Event, PhaseDone, Progress
 from tests.support.results import (
     BY_CLASS,
     BY_KEY,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from dsort.job.events import Event, JobWarning
 from tests.support.datasets import Member, Shard, small_dataset
+from tests.support.internals import Event, JobWarning
 from tests.support.results import (
     BY_KEY,
     SHUFFLE,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from dsort.verification.findings import PROBLEMS_MAX
 from tests.support.datasets import Member, Shard
+from tests.support.internals import PROBLEMS_MAX
 from tests.support.results import (
     BY_CLASS,
     BY_KEY,

@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsort.data.columns import BytesColumn, equal_ranges
-from dsort.data.segments import Segments
+from tests.support.internals import BytesColumn, Segments, equal_ranges
 from tests.support.sampling import examples
 
 SETTINGS = settings(max_examples=examples(150))

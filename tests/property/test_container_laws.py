@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from dsort import api
-from dsort.job.events import JobReport
 from dsort.options import RunOptions
 from tests.support.container_kinds import KINDS, Kind, Reading, Rec, some_records
 from tests.support.engine import spec_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import JobReport
 
 SIZES = (17, 0, 9, 30)
 """Records of each input shard."""

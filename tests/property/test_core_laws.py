@@ -9,18 +9,24 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsort.data.columns import BytesColumn, UInt64s
-from dsort.data.hashes import hash_keys
-from dsort.data.index import SortKeys
-from dsort.data.records import split_name, split_names
-from dsort.order.duplicates import find_duplicates, new_keys, repeated_hashes
-from dsort.order.partitions import Partitioning, Splitters, pick_splitters
-from dsort.order.sort import (
+from tests.support.internals import (
+    BytesColumn,
+    Partitioning,
+    SortKeys,
+    Splitters,
+    UInt64s,
     big_int_words,
+    find_duplicates,
     float_words,
+    hash_keys,
     int_words,
     natural_keys,
+    new_keys,
     order_rows,
+    pick_splitters,
+    repeated_hashes,
+    split_name,
+    split_names,
     stable_argsort,
 )
 from tests.support.sampling import examples

@@ -9,8 +9,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsort.order.cut import CutRule, OpenShard, OutputShard, Piece, cut_partition
-from dsort.order.output_shards import merge_pieces
+from tests.support.internals import (
+    CutRule,
+    OpenShard,
+    OutputShard,
+    Piece,
+    cut_partition,
+    merge_pieces,
+)
 from tests.support.sampling import examples
 
 SETTINGS = settings(max_examples=examples(200))

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from dsort import api
-from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import count_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import manifest_name
 
 Record = tuple[str, dict[str, bytes]]
 """A key, and payloads by extension."""

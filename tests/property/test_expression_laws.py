@@ -13,7 +13,7 @@ from cel_expr_python import cel
 
 from dsort.errors import TransformError
 from dsort.expressions.expression import Expression
-from dsort.order.table import RecordTable
+from tests.support.internals import RecordTable
 from tests.support.record_tables import table_of
 
 Text = tuple[str, str]

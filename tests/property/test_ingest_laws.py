@@ -10,9 +10,9 @@ import pytest
 
 from dsort import api
 from dsort.errors import DuplicateError
-from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
 from tests.support.engine import run_local
+from tests.support.internals import manifest_name
 from tests.support.loose_files import contents_out, ingest_spec, write_tree
 
 pytestmark = pytest.mark.usefixtures("workers_here")

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from dsort import api
-from dsort.job.layout import manifest_name, reactions_name
 from dsort.options import RunOptions
 from tests.property.test_step_laws import STEPS
 from tests.property.test_step_laws import drawn as drawn_for_steps
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import count_of, run_local
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import manifest_name, reactions_name
 
 Record = tuple[str, dict[str, bytes]]
 """A key, and payloads by extension."""

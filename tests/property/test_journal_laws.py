@@ -7,13 +7,12 @@ import copy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsort.data.tally import Tally
-from dsort.job.journal import Journal, read_journal
-from dsort.job.journal_entries import (
+from tests.support.internals import (
     Committing,
     InputRow,
     InputsResolved,
     JobAccepted,
+    Journal,
     JournalEvent,
     JournalState,
     MovementChosen,
@@ -21,10 +20,12 @@ from dsort.job.journal_entries import (
     PlannedRow,
     ScratchLost,
     ShardCreated,
+    ShardExtracted,
+    Tally,
     decode_segment,
     encode_segment,
+    read_journal,
 )
-from dsort.workers.tasks import ShardExtracted
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.sampling import examples
 

@@ -15,9 +15,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsort.data.columns import BytesColumn
-from dsort.keymap import match as keymap_patterns
-from dsort.keymap.match import KeyMap, entries_of_mapping, parse_keymap
+from tests.support.internals import BytesColumn, KeyMap, entries_of_mapping, parse_keymap
+from tests.support.internals import match as keymap_patterns
 from tests.support.sampling import examples
 
 # Few characters, so that keys do match; \udce9 stands for a byte that is not UTF-8.

@@ -9,8 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsort.loader.order import EpochOrder, OrderKind
-from dsort.loader.position import Position, Remainder, Steps
+from tests.support.internals import EpochOrder, OrderKind, Position, Remainder, Steps
 
 COUNTS = st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(any)
 KINDS = st.sampled_from(["sequential", "shards", "window(2)", "window(3)", "window(40)"])

@@ -13,13 +13,12 @@ import pytest
 import xxhash
 
 from dsort import api
-from dsort.data.shares import shares_of_total
 from dsort.errors import MixError
-from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
 from tests.property.test_step_laws import mix
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import manifest_name, shares_of_total
 
 Record = tuple[str, bytes]
 """A key and the payload of its one member."""

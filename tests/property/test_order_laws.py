@@ -17,13 +17,12 @@ import xxhash
 
 from dsort import api
 from dsort.errors import ContentKeyError, SpecError
-from dsort.job.events import JobReport
-from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.property.test_step_laws import mix
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import JobReport, manifest_name
 
 Record = tuple[str, str, dict[str, Any]]
 """Shard, key, and what its JSON says."""

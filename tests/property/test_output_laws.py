@@ -13,11 +13,11 @@ import pytest
 import xxhash
 
 from dsort import api
-from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
 from tests.property.test_step_laws import STEPS, Record, drawn, flat, mix, shards_of
 from tests.support.datasets import read_shard, write_shards
 from tests.support.engine import run_local, spec_of
+from tests.support.internals import manifest_name
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 

@@ -10,9 +10,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dsort.naming.names import with_extension
-from dsort.naming.overlap import final_templates, first_conflict, templates_overlap
-from dsort.naming.templates import parse_template
+from tests.support.internals import (
+    final_templates,
+    first_conflict,
+    parse_template,
+    templates_overlap,
+    with_extension,
+)
 from tests.support.sampling import examples
 
 SECONDS_MAX = 20.0

@@ -18,10 +18,7 @@ import xxhash
 
 from dsort import api
 from dsort.errors import ContentKeyError, SpecError
-from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
-from dsort.order.class_numbers import ClassPlaces
-from dsort.order.interleave import Interleave
 from tests.property.test_order_laws import (
     MOVED,
     SEED,
@@ -35,6 +32,7 @@ from tests.property.test_order_laws import (
 from tests.property.test_step_laws import mix
 from tests.support.datasets import Member, Shard, files_of, write_shards
 from tests.support.inline_runtime import run_inline
+from tests.support.internals import ClassPlaces, Interleave, manifest_name
 
 WORDS = 2**64
 Labelled = list[tuple[str, str]]

@@ -11,9 +11,8 @@ import pytest
 import webdataset
 
 from dsort.containers.tar.scan import scan
-from dsort.data.columns import BytesColumn
-from dsort.data.records import form_records
 from tests.support.datasets import Member, Shard
+from tests.support.internals import BytesColumn, form_records
 
 SEEDS = [f"records {number}" for number in range(60)]
 

@@ -14,11 +14,11 @@ import pytest
 
 from dsort import api
 from dsort.errors import SpecError, TransformError
-from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.engine import count_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import manifest_name
 
 Row = dict[str, Any]
 SCHEMA = pa.schema(

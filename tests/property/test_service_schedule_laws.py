@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsort.errors import SpecError
-from dsort.job.layout import manifest_name
 from dsort.service.schedules.create import parse_definition
 from dsort.service.schedules.definition import ScheduleDefinition
 from dsort.service.schedules.due import due_times, missed, next_due
@@ -23,6 +22,7 @@ from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.storage.ref import BucketRef
 from tests.support.hooked_bucket import HookedBucket
+from tests.support.internals import manifest_name
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.sampling import examples
 from tests.support.schedule_results import KnownResults, make_result, publish

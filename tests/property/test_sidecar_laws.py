@@ -7,10 +7,8 @@ from hypothesis import strategies as st
 
 from dsort.containers.tar.container import TAR
 from dsort.sidecars.shard_index import energon_samples, shard_sidecar
-from dsort.workers import member_watch
-from dsort.workers.member_watch import MemberWatch
-from dsort.workers.sidecars import _samples_bytes, samples_of
 from tests.support.datasets import Member, Shard
+from tests.support.internals import MemberWatch, _samples_bytes, member_watch, samples_of
 from tests.support.sampling import examples
 
 MEMBERS = st.lists(

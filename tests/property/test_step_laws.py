@@ -18,11 +18,11 @@ import xxhash
 
 from dsort import api
 from dsort.errors import SpecError
-from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
 from dsort.spec import parse_spec
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import run_local, spec_of
+from tests.support.internals import manifest_name
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 

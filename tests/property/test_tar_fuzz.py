@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dsort.containers.tar.scan import scan
-from dsort.data.members import MemberKind, MemberTable
 from dsort.errors import CorruptShardError
+from tests.support.internals import MemberKind, MemberTable
 from tests.support.sampling import examples
 from tests.support.tar_builder import (
     END,

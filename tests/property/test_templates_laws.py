@@ -7,8 +7,7 @@ from itertools import islice, product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsort.naming.inputs import expand_inputs, parse_input_template
-from dsort.naming.templates import parse_template
+from tests.support.internals import expand_inputs, parse_input_template, parse_template
 
 literals = st.text("abz/-_.é", max_size=5)
 

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsort.data.total_json import encodable, from_json, is_encodable, to_json
+from tests.support.internals import encodable, from_json, is_encodable, to_json
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()))
 ANY_VALUE = st.recursive(

@@ -174,9 +174,8 @@ def _read_bytes() -> int:
 
 
 def _scan(path: Path, directory: Path) -> int:
-    from dsort.reading.in_order import BUFFER_BYTES
-    from dsort.reading.shard_reader import ShardReader
     from dsort.storage.directory.bucket import LocalBucket
+    from tests.support.internals import BUFFER_BYTES, ShardReader
 
     with ShardReader(BUFFER_BYTES, None).open(LocalBucket(path.parent), path.name) as shard:
         members = shard.members()

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dsort.data.index import SortKeys
-from dsort.order.base import (
+from tests.support.internals import (
     Algorithm,
     Check,
     OptionError,
     Record,
+    RecordTable,
+    SortKeys,
     SortValue,
     decreasing_option,
+    int_words,
     option,
 )
-from dsort.order.sort import int_words
-from dsort.order.table import RecordTable
 
 __all__ = ["BySize"]
 

@@ -161,12 +161,11 @@ def _text(log: Path, end: str) -> str:
 
 def _serve() -> None:
     """Fork whoever is asked for, until nobody asks."""
-    import dsort.job.journal
-    import dsort.job.memory
     from dsort.cli.main import main
     from dsort.cli.own_process import own_process
+    from tests.support.internals import journal, memory
 
-    dsort.job.memory.PARTITION_BYTES_MIN = PARTITION_BYTES
+    memory.PARTITION_BYTES_MIN = PARTITION_BYTES
     Path("/proc/self/comm").write_text(COORDINATORS)
     for module in LOADED:
         importlib.import_module(module)
@@ -182,7 +181,7 @@ def _serve() -> None:
             answer = {"pid": os.fork()}
             if not answer["pid"]:
                 Path("/proc/self/comm").write_text("python")
-                dsort.job.journal.FLUSH_S = request["flush_s"]
+                journal.FLUSH_S = request["flush_s"]
                 code = 70
                 try:
                     _become(request)

@@ -16,7 +16,7 @@ import zstandard
 from dsort.containers.codecs.base import Codec
 from dsort.containers.codecs.decoding import Decoding
 from dsort.containers.registry import codec_of
-from dsort.workers.encoded import encoded_pieces
+from tests.support.internals import encoded_pieces
 
 __all__ = ["SUFFIXES", "WRITTEN", "codec", "decoded", "encoded", "judged", "made_elsewhere"]
 

@@ -12,10 +12,10 @@ import pytest
 
 import dsort
 from dsort.errors import DsortError
-from dsort.job.events import JobReport, PlanReport
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, files_of, read_shard, tree_of
+from tests.support.internals import JobReport, PlanReport
 
 __all__ = [
     "count_of",

@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from dsort.order.table import RecordTable
 from dsort.transforms.base import Step
+from tests.support.internals import RecordTable
 
 __all__ = ["EveryNth"]
 

@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dsort.workers import tasks
 from tests.support import armed
 from tests.support.armed import NoSuchPointError
+from tests.support.internals import tasks
 
 __all__ = ["Fault", "bootstrap", "fault_of", "install", "main", "make_pipes", "strikes"]
 
@@ -72,7 +72,7 @@ def strikes(directory: Path) -> int:
 
 def main(text: str) -> None:
     """A worker's process with a fault in it."""
-    from dsort.runtime import local_worker
+    from tests.support.internals import local_worker
 
     install(text)
     local_worker.main()
@@ -80,7 +80,7 @@ def main(text: str) -> None:
 
 def install(text: str) -> None:
     """Have workers of this process meet a fault."""
-    from dsort.runtime import local_worker
+    from tests.support.internals import local_worker
 
     fault = Fault(**json.loads(text))
     local_worker.Worker = _faulty(local_worker.Worker, fault)  # type: ignore[misc, attr-defined]
@@ -133,8 +133,8 @@ def _die() -> NoReturn:
 
 def _break_first_write(fault: Fault, struck: list[bool]) -> None:
     """Have the next write of a file's content stop half-way; that it did is put into ``struck``."""
-    from dsort.scratch import index as index_store
     from dsort.storage.directory.files import LocalStagedObject
+    from tests.support.internals import index as index_store
 
     write_at, sync = LocalStagedObject.write_at, LocalStagedObject.sync
     write_columns = index_store.write_columns

@@ -26,8 +26,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dsort.runtime.forked import ForkedProcess
 from tests.support.fault_points import points_environment
+from tests.support.internals import ForkedProcess
 
 __all__ = ["Forked", "Nursery", "become_command", "end_nurseries"]
 

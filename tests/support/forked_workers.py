@@ -12,11 +12,10 @@ import socket
 import subprocess
 from collections.abc import Iterator
 
-import dsort.runtime.local
-from dsort.runtime import forked
 from tests.support import faults
 from tests.support.children import FIRST_WORKER
 from tests.support.forked import Nursery
+from tests.support.internals import forked, local
 
 __all__ = ["become_worker", "begins_workers", "forked_workers", "fresh_workers"]
 
@@ -24,18 +23,18 @@ LOADED = (
     *("tests.support.forked_workers", "dsort.workers.table_creator"),
     *("dsort.workers.table_extractor", "numpy.ma", "pyarrow.compute", "pyarrow.parquet"),
 )
-USUAL = dsort.runtime.local.BOOTSTRAP
+USUAL = local.BOOTSTRAP
 
 
 class _Begin:
-    """What stands for ``dsort.runtime.local._begin``."""
+    """What stands for ``local._begin``."""
 
     def __init__(self, nursery: Nursery) -> None:
-        self.fresh = dsort.runtime.local._begin
+        self.fresh = local._begin
         self._nursery = nursery
 
     def __call__(self, link: socket.socket) -> subprocess.Popen[bytes] | forked.ForkedProcess:
-        bootstrap = dsort.runtime.local.BOOTSTRAP
+        bootstrap = local.BOOTSTRAP
         fault = faults.fault_of(bootstrap)
         if bootstrap != USUAL and not fault:  # a test has workers run something else
             return self.fresh(link)
@@ -51,29 +50,29 @@ class _Begin:
 def forked_workers() -> Iterator[None]:
     """The body of a fixture."""
     nursery = Nursery(LOADED, FIRST_WORKER)
-    fresh = dsort.runtime.local._begin
+    fresh = local._begin
     begins_workers(nursery)
     try:
         yield
     finally:
-        dsort.runtime.local._begin = fresh
+        local._begin = fresh
         nursery.close()
 
 
 def begins_workers(nursery: Nursery) -> None:
     """Have ``nursery`` begin the workers of this process's jobs."""
-    dsort.runtime.local._begin = _Begin(nursery)  # type: ignore[assignment]
+    local._begin = _Begin(nursery)  # type: ignore[assignment]
 
 
 @contextlib.contextmanager
 def fresh_workers() -> Iterator[None]:
     """The body of a fixture: until it ends, workers are fresh interpreters after all."""
-    begin = dsort.runtime.local._begin
-    dsort.runtime.local._begin = getattr(begin, "fresh", begin)
+    begin = local._begin
+    local._begin = getattr(begin, "fresh", begin)
     try:
         yield
     finally:
-        dsort.runtime.local._begin = begin
+        local._begin = begin
 
 
 def become_worker(descriptors: list[int], parent: int, fault: str) -> None:

@@ -13,8 +13,6 @@ import psutil
 import pytest
 from sqlalchemy import text
 
-from dsort.job.job_ids import new_job_id
-from dsort.job.setup import with_seed
 from dsort.options import RunOptions
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database, open_database
@@ -25,6 +23,7 @@ from dsort.spec.load import parse_spec
 from tests.support.children import children_here
 from tests.support.fault_points import DIRECTORY, points_environment
 from tests.support.forked_jobs import forked_jobs
+from tests.support.internals import new_job_id, with_seed
 from tests.support.service_process import await_that
 from tests.support.surviving import CASES, Case, prepare
 

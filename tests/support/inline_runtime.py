@@ -15,25 +15,40 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dsort.data.tally import Tally
 from dsort.errors import ScratchLostError
-from dsort.job.coordinator import plan_job, run_job
-from dsort.job.events import Event, JobReport, PlanReport
-from dsort.job.job import Job
-from dsort.job.job_ids import new_job_id
-from dsort.job.memory import Movement
-from dsort.job.resources import job_memory
-from dsort.job.setup import load_keymap, load_steps, output_names, with_seed
 from dsort.options import RunOptions
-from dsort.scratch.index import IndexStore
-from dsort.scratch.nodes import Request, ScratchNodes, make_scratch, open_scratch, scratch_owner
 from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag
 from dsort.storage.open import open_bucket, open_inputs
 from dsort.storage.output_buckets import open_outputs
 from dsort.storage.several import BucketPlace
-from dsort.workers.tasks import ScratchLost, Task, TaskDone, WorkerSetup
-from dsort.workers.worker import Worker
+from tests.support.internals import (
+    Event,
+    IndexStore,
+    Job,
+    JobReport,
+    Movement,
+    PlanReport,
+    Request,
+    ScratchLost,
+    ScratchNodes,
+    Tally,
+    Task,
+    TaskDone,
+    Worker,
+    WorkerSetup,
+    job_memory,
+    load_keymap,
+    load_steps,
+    make_scratch,
+    new_job_id,
+    open_scratch,
+    output_names,
+    plan_job,
+    run_job,
+    scratch_owner,
+    with_seed,
+)
 
 __all__ = ["InlineRuntime", "Moved", "plan_inline", "run_inline"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from dsort import api
-from dsort.job.layout import manifest_name
 from dsort.options import RunOptions
 from tests.support.engine import spec_of
+from tests.support.internals import manifest_name
 
 __all__ = ["PETS", "WITH_CLASS", "contents_out", "ingest_spec", "verified", "write_tree"]
 

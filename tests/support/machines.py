@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dsort.runtime.machine import Holder, Machine
+from tests.support.internals import Holder, Machine
 
 __all__ = ["FakeMachine"]
 

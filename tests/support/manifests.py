@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from dsort.job.manifest import write_manifest
+from tests.support.internals import write_manifest
 
 __all__ = ["manifest_bytes"]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dsort.containers.registry import container_of
-from dsort.data.records import form_records
-from dsort.order.table import RecordTable
 from tests.support.datasets import Member, Shard
+from tests.support.internals import RecordTable, form_records
 
 __all__ = ["table_of"]
 

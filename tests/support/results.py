@@ -14,7 +14,6 @@ from typing import Any
 import xxhash
 
 from dsort import api
-from dsort.job.events import Event, VerifyReport
 from dsort.options import RunOptions
 from tests.support.datasets import (
     END,
@@ -25,6 +24,7 @@ from tests.support.datasets import (
     write_shards,
 )
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import Event, VerifyReport
 
 __all__ = [
     "BY_CLASS",

@@ -11,14 +11,19 @@ from pathlib import Path
 import pytest
 
 from dsort.containers.registry import container_of
-from dsort.order.alphanumeric import Alphanumeric
-from dsort.runtime.base import Runtime
 from dsort.stop_flag import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.ref import BucketRef
 from dsort.storage.several import BucketPlace
-from dsort.workers.tasks import ExtractTask, ReactionRules, ShardExtracted, WorkerSetup
 from tests.support.datasets import small_dataset, write_shards
+from tests.support.internals import (
+    Alphanumeric,
+    ExtractTask,
+    ReactionRules,
+    Runtime,
+    ShardExtracted,
+    WorkerSetup,
+)
 from tests.support.traps import Trap
 
 __all__ = ["SHARDS", "Work", "done_shards", "lasting_runtime", "make_work", "release"]

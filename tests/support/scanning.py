@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dsort.containers.base import Container
-from dsort.data.members import MemberTable
+from tests.support.internals import MemberTable
 
 __all__ = ["columns_of", "in_windows", "payloads_of", "stored_in"]
 

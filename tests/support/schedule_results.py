@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dsort.job.layout import manifest_name
-from dsort.job.manifest import ManifestInput, ManifestOutput
 from dsort.service.schedules.due import run_id_of
 from dsort.service.schedules.retention import Result, ScheduleResults
 from dsort.spec.load import parse_spec
 from dsort.storage.bucket import Bucket
+from tests.support.internals import ManifestInput, ManifestOutput, manifest_name
 from tests.support.manifests import manifest_bytes
 
 __all__ = ["KnownResults", "make_result", "publish"]

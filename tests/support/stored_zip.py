@@ -16,10 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dsort.containers.base import Container, OddityKind
-from dsort.data.columns import BytesColumn, UInt8s
-from dsort.data.entries import PlacedEntries
-from dsort.data.members import MemberTable, ScanNotes
 from dsort.errors import CorruptShardError
+from tests.support.internals import BytesColumn, MemberTable, PlacedEntries, ScanNotes, UInt8s
 
 __all__ = ["StoredZip", "ZipNotes"]
 

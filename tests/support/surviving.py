@@ -16,18 +16,23 @@ import pytest
 import dsort
 import dsort.api
 from dsort.errors import DsortError
-from dsort.job.events import JobReport
-from dsort.job.journal import read_journal
-from dsort.job.journal_entries import JournalState
 from dsort.options import RunOptions
-from dsort.runtime.local import LocalRuntime
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
-from dsort.workers.tasks import CreateTask, ExtractTask, Task, TaskDone
 from tests.support.coordinators import Coordinators
 from tests.support.datasets import Member, Shard, files_of, small_dataset, tree_of, write_shards
 from tests.support.engine import run_local, spec_of
 from tests.support.fault_points import PointFault, arm, points_environment, struck
+from tests.support.internals import (
+    CreateTask,
+    ExtractTask,
+    JobReport,
+    JournalState,
+    LocalRuntime,
+    Task,
+    TaskDone,
+    read_journal,
+)
 
 __all__ = [
     "BY_CLASS",
@@ -250,7 +255,7 @@ class Resumed:
 def _runtime_class(name: str) -> Any:
     if name == "local":
         return LocalRuntime
-    from dsort.runtime.ray.runtime import RayRuntime
+    from tests.support.internals import RayRuntime
 
     return RayRuntime
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from dsort.containers.tar.member import Window
 from dsort.containers.tar.scan import TarScanner
 from dsort.containers.tar.vector import Blocks
-from dsort.data.members import MemberKind, MemberTable
+from tests.support.internals import MemberKind, MemberTable
 from tests.support.tar_torture import Found
 
 __all__ = [

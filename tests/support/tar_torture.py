@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from dsort.data.members import MemberKind, MemberTable
+from tests.support.internals import MemberKind, MemberTable
 from tests.support.tar_builder import END, checksum, gnu_long, header, member, old_gnu_sparse, pax
 
 __all__ = ["HUGE", "LONG", "TORN", "Found", "TarCase", "crafted_cases", "rewritten"]

@@ -8,7 +8,7 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-from dsort.data.members import MemberKind
+from tests.support.internals import MemberKind
 from tests.support.tar_torture import LONG, Found, TarCase
 
 __all__ = ["gnu_tar_cases", "tarfile_cases", "webdataset_cases"]

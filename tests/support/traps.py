@@ -12,8 +12,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsort.scratch.index import IndexStore
-from dsort.workers.tasks import ExtractTask
+from tests.support.internals import ExtractTask, IndexStore
 
 __all__ = ["FileBytes", "LocatedTask", "Trap", "WriteTo"]
 

@@ -19,7 +19,6 @@ import numpy as np
 import uvicorn
 
 from dsort.errors import DsortError, JobStoppedError
-from dsort.job.events import JobReport
 from dsort.service.api.app import create_app
 from dsort.service.jobs.queue import Ending, Limits, ProgressUpdate, claim_next, finish, record
 from dsort.service.jobs.rows import NewJob
@@ -30,6 +29,7 @@ from dsort.spec.load import parse_spec
 from tests.support.datasets import Shard, write_shards
 from tests.support.engine import plan_local, run_local
 from tests.support.engine import record as record_of
+from tests.support.internals import JobReport
 from tests.support.service_here import config_for
 
 __all__ = ["Gallery", "gallery"]

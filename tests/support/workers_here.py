@@ -11,13 +11,20 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from dsort.runtime.base import answer
-from dsort.runtime.local import LocalRuntime
-from dsort.scratch.index import IndexStore
-from dsort.scratch.nodes import ScratchNodes, make_scratch, open_scratch, scratch_owner
 from dsort.stop_flag import StopFlag
-from dsort.workers.tasks import Task, TaskDone, WorkerSetup
-from dsort.workers.worker import Worker
+from tests.support.internals import (
+    IndexStore,
+    LocalRuntime,
+    ScratchNodes,
+    Task,
+    TaskDone,
+    Worker,
+    WorkerSetup,
+    answer,
+    make_scratch,
+    open_scratch,
+    scratch_owner,
+)
 
 __all__ = ["WorkersHere"]
 

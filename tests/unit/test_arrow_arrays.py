@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dsort.data.arrow_arrays import arrow_bytes, arrow_numbers, arrow_structs
 from tests.support.commands import ROOT
+from tests.support.internals import arrow_bytes, arrow_numbers, arrow_structs
 
 MEDIA = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 

@@ -14,9 +14,8 @@ from benchmarks.node_death import simulate_death
 from benchmarks.null_bucket import LIST_PAGE, NullBucket
 from benchmarks.simulation import Simulated, report_of, simulate
 from dsort.errors import InvariantError, ObjectNotFoundError
-from dsort.order.cut import CutRule, OpenShard, Piece, cut_partition
 from dsort.storage.limit import StoreLimits
-from dsort.workers.tasks import ExtractTask
+from tests.support.internals import CutRule, ExtractTask, OpenShard, Piece, cut_partition
 
 SMALL = Scale(
     shards=1000, records=100_000, record_bytes=1000, output_shards=300, nodes=2, workers_a_node=3

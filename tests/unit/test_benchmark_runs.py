@@ -27,8 +27,7 @@ from benchmarks.process import run_tree
 from benchmarks.results import Run
 from benchmarks.settings import Measured, Settings
 from benchmarks.suites import SUITES, warm_entries
-from dsort.scratch.directory import Scratch
-from dsort.scratch.index import IndexStore
+from tests.support.internals import IndexStore, Scratch
 
 SMALL = Request("100k", 2_000_000, 2)
 RUN = Run("small", "100k", "dsort", 0, 10**7, 0.25, 0.5)

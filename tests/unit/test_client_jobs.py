@@ -33,11 +33,18 @@ from dsort.errors import (
     SpecError,
     UnauthorizedError,
 )
-from dsort.job.events import JobReport, JobStarted, JobWarning, PhaseDone, PlanReport, Progress
 from dsort.service.api.examples import JOB as EXAMPLE_JOB
 from dsort.service.problems import problem_of
 from dsort.spec.load import parse_spec
 from tests.support.commands import SPEC
+from tests.support.internals import (
+    JobReport,
+    JobStarted,
+    JobWarning,
+    PhaseDone,
+    PlanReport,
+    Progress,
+)
 
 URL = "http://service.test"
 JOB = EXAMPLE_JOB["job_id"]

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from dsort.errors import TransformError
-from dsort.scratch.directory import Scratch
 from dsort.spec import parse_spec
 from dsort.transforms.base import Step
-from dsort.workers.devices import CodeRoom, GpuNeeds, GpuPlace, gpus_here
 from tests.support.engine import spec_of
+from tests.support.internals import CodeRoom, GpuNeeds, GpuPlace, Scratch, gpus_here
 
 
 def steps_with(*resources: dict[str, Any]) -> Sequence[Step]:

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dsort.data.columns import BytesColumn
 from dsort.errors import ObjectNotFoundError, StorageError
-from dsort.scratch.columns import (
+from tests.support.internals import (
     KEPT_FILES_MAX,
+    BytesColumn,
     Column,
     ColumnFile,
     KeptColumns,
+    Scratch,
     columns_bytes,
     write_columns,
 )
-from dsort.scratch.directory import Scratch
 
 TEXTS = [b"", b"a", b"\0" * 70, b"\xff", b"", b"last"]
 

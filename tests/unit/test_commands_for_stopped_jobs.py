@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dsort.job.suspend import gc_command, resume_command
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.engine import spec_of
+from tests.support.internals import gc_command, resume_command
 
 HERE = RunOptions(root=Path())
 

@@ -9,9 +9,9 @@ import pytest
 
 from dsort.containers.base import oddities_in, shortfall_in
 from dsort.containers.registry import container_of
-from dsort.data.members import ScanNotes
 from dsort.shard_contents import inspect_object
 from dsort.storage.directory.bucket import LocalBucket
+from tests.support.internals import ScanNotes
 from tests.support.tar_builder import END, header, member
 
 TABLE = container_of(".tar").oddities

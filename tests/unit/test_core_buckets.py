@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dsort.data.columns import BytesColumn
-from dsort.data.index import SortKeys
-from dsort.order.partitions import Partitioning, Splitters, pick_splitters
+from tests.support.internals import BytesColumn, Partitioning, SortKeys, Splitters, pick_splitters
 
 
 def hashed(words: list[int]) -> SortKeys:

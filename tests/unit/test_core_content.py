@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dsort.order.content import ContentValueError, content_value
+from tests.support.internals import ContentValueError, content_value
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from dsort.data.columns import BytesColumn
-from dsort.data.hashes import hash_keys
-from dsort.data.records import STRAY_SALT
-from dsort.order.duplicates import find_duplicates, new_keys, repeated_hashes
+from tests.support.internals import (
+    STRAY_SALT,
+    BytesColumn,
+    find_duplicates,
+    hash_keys,
+    new_keys,
+    repeated_hashes,
+)
 
 
 def found(keys: list[bytes], hashes: list[int] | None = None) -> list[tuple[int, int]]:

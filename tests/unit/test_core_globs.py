@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsort.naming.patterns import glob_prefix, glob_regex
+from tests.support.internals import glob_prefix, glob_regex
 
 MATCHES = [
     ("*.tar", "a.tar", True),

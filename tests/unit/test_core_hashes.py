@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dsort.data.hashes import (
+from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
+from tests.support.inline_runtime import run_inline
+from tests.support.internals import (
+    SortKeys,
     any_twice,
     hash_keys,
     md5_digests,
     mix,
+    order_rows,
     shard_seed,
     shuffle_words,
 )
-from dsort.data.index import SortKeys
-from dsort.order.sort import order_rows
-from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
-from tests.support.inline_runtime import run_inline
 
 
 def test_a_key_is_hashed_with_xxh3() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dsort.data.tally import Tally
 from dsort.errors import InvariantError
-from dsort.job.job import PHASES, Advanced, JobState, Noted, PhaseBegan, PhaseEnded
+from tests.support.internals import PHASES, Advanced, JobState, Noted, PhaseBegan, PhaseEnded, Tally
 
 
 def test_a_jobs_phases_one_after_the_other() -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dsort.errors import InvariantError, JobConflictError, StorageError
-from dsort.job.journal_entries import (
+from tests.support.internals import (
     JOURNAL_VERSION,
     Committing,
     InputRow,
@@ -20,10 +20,10 @@ from dsort.job.journal_entries import (
     PlannedRow,
     ScratchLost,
     ShardCreated,
+    ShardExtracted,
     decode_segment,
     encode_segment,
 )
-from dsort.workers.tasks import ShardExtracted
 
 ACCEPTED = JobAccepted("job-1", "0.1.0", {"algorithm": {"seed": "7"}}, "2026-01-31T00:00:00+00:00")
 INPUTS = InputsResolved((InputRow("a.tar", 10, 5, "x"), InputRow("b\udcff.tar", 20, 6, "y")))

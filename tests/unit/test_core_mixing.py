@@ -10,20 +10,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsort.data.columns import Int32s, Int64s
-from dsort.order.cut import CutRule, OpenShard, OutputShard, Piece, cut_partition
-from dsort.order.mixing import Mixing, chi_squared_p_value, mixing_line
-from dsort.order.mixing_counts import (
+from tests.support.internals import (
     BINS_MAX,
     BINS_OPEN_MAX,
+    CutRule,
+    Int32s,
+    Int64s,
+    Mixing,
     MixingTally,
+    OpenShard,
+    OutputShard,
+    Piece,
+    chi_squared_p_value,
     count_part,
     counts_in_input_order,
+    cut_partition,
     judge_mixing,
+    merge_pieces,
+    mixing_line,
     mixing_of,
     output_bin_shards,
 )
-from dsort.order.output_shards import merge_pieces
 
 
 def cut_and_count(

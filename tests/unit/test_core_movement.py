@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsort.job.memory import (
+from tests.support.internals import (
     BUFFER_BYTES_MAX,
     BUFFER_BYTES_MIN,
     COORDINATOR_BYTES,

@@ -7,12 +7,13 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from dsort.data.columns import BytesColumn, numbers_at
-from dsort.data.index import SortKeys
-from dsort.order.sort import (
+from tests.support.internals import (
+    BytesColumn,
+    SortKeys,
     float_words,
     int_words,
     natural_keys,
+    numbers_at,
     order_rows,
     stable_argsort,
 )

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from dsort.job.output_names import OutputNames, TemplateExhaustedError
-from dsort.order.cut import CutRule, OutputShard
-from dsort.order.output_shards import OutputShards
+from tests.support.internals import (
+    CutRule,
+    OutputNames,
+    OutputShard,
+    OutputShards,
+    TemplateExhaustedError,
+)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dsort.order.cut import CutRule, OpenShard, OutputShard, cut_partition
-from dsort.order.output_shards import merge_pieces
+from tests.support.internals import CutRule, OpenShard, OutputShard, cut_partition, merge_pieces
 
 
 def cut(rule: CutRule, payloads: list[int], groups: list[int] | None = None) -> list[OutputShard]:

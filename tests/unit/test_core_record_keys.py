@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsort.data.columns import BytesColumn
-from dsort.data.records import split_name, split_names
+from tests.support.internals import BytesColumn, split_name, split_names
 
 CASES = [
     (b"000001.jpg", b"000001", b"jpg"),

@@ -8,9 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dsort.data.columns import BytesColumn
-from dsort.data.members import MemberKind, MemberTable
-from dsort.data.records import FormedRecords, form_records
+from tests.support.internals import (
+    BytesColumn,
+    FormedRecords,
+    MemberKind,
+    MemberTable,
+    form_records,
+)
 
 FILE, LINK, DIRECTORY, DEVICE = (
     MemberKind.FILE,

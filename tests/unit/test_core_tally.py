@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsort.data.tally import SAMPLES_MAX, Tally
+from tests.support.internals import SAMPLES_MAX, Tally
 
 
 def test_counts_add_up_and_the_first_names_are_kept() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsort.job.events import SAMPLES_MAX, Timeline
+from tests.support.internals import TIMELINE_SAMPLES_MAX, Timeline
 
 PHASES = ("resolve", "extract", "plan", "create", "commit")
 
@@ -37,7 +37,7 @@ def test_samples_are_few_and_in_order_and_keep_the_borders(
 ) -> None:
     timeline, totals = fed(phases)
     samples = timeline.samples()
-    assert len(samples) <= SAMPLES_MAX
+    assert len(samples) <= TIMELINE_SAMPLES_MAX
     times = [each.elapsed_s for each in samples]
     assert times == sorted(times)
     for name, total in totals.items():
@@ -75,7 +75,7 @@ def test_a_long_job_is_sampled_evenly() -> None:
     for second in range(1, 100_001):
         timeline.note("extract", float(second), second * 7)
     samples = timeline.samples()
-    assert SAMPLES_MAX // 3 < len(samples) <= SAMPLES_MAX
+    assert TIMELINE_SAMPLES_MAX // 3 < len(samples) <= TIMELINE_SAMPLES_MAX
     gaps = [b.elapsed_s - a.elapsed_s for a, b in pairwise(samples[1:-1])]
     assert max(gaps) <= 2.1 * min(gaps)
     assert {round(each.bytes_per_s, 3) for each in samples[1:]} == {7.0}

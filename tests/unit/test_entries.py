@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from dsort.data.columns import BytesColumn
-from dsort.data.entries import PlacedEntries, entries_bytes, packed_entries, placed_entries
+from tests.support.internals import (
+    BytesColumn,
+    PlacedEntries,
+    entries_bytes,
+    packed_entries,
+    placed_entries,
+)
 
 
 def test_entries_come_out_in_the_order_of_the_records_with_their_members_places() -> None:

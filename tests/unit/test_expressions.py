@@ -14,7 +14,7 @@ from dsort.expressions.expression import Expression
 from dsort.expressions.nodes import ExpressionError
 from dsort.expressions.reading import MEMBER_BYTES_MAX
 from dsort.expressions.semantics import LIST_MAX
-from dsort.order.table import RecordTable
+from tests.support.internals import RecordTable
 from tests.support.record_tables import table_of
 
 RECORDS: list[tuple[str, dict[str, bytes]]] = [

@@ -11,12 +11,20 @@ import pytest
 import xxhash
 
 from dsort.errors import JobConflictError
-from dsort.job.gc import OWNER_FILE, Garbage, find_garbage, remove_garbage
-from dsort.job.journal import Journal
-from dsort.job.journal_entries import Committing, Planned, PlannedRow, ShardCreated
-from dsort.job.lease import Lease
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
+from tests.support.internals import (
+    OWNER_FILE,
+    Committing,
+    Garbage,
+    Journal,
+    Lease,
+    Planned,
+    PlannedRow,
+    ShardCreated,
+    find_garbage,
+    remove_garbage,
+)
 from tests.support.machines import BEGIN_S, FakeMachine
 
 HOUR_S = 3600.0

@@ -9,9 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsort.data.segments import Segments
-from dsort.workers.gathering import SHORT_BYTES_MAX, are_short, gathered
-from dsort.workers.source import slices_of_sources
+from tests.support.internals import (
+    SHORT_BYTES_MAX,
+    Segments,
+    are_short,
+    gathered,
+    slices_of_sources,
+)
 
 
 def segments_of(pieces: list[list[tuple[int, int]]]) -> Segments:

@@ -15,14 +15,19 @@ import pytest
 
 from dsort.containers.tar.container import TAR
 from dsort.containers.tar.header import BLOCK_BYTES, padded_bytes
-from dsort.scratch.directory import Scratch
-from dsort.scratch.index import IndexStore
 from dsort.storage.open import open_bucket
-from dsort.workers import header_reader
-from dsort.workers.header_reader import HeaderReader, header_hops
-from dsort.workers.source import INPUTS_FILE, InputShard, inputs_bytes
-from dsort.workers.tasks import ExtractTask
 from tests.support.datasets import Member, Shard, write_shards
+from tests.support.internals import (
+    INPUTS_FILE,
+    ExtractTask,
+    HeaderReader,
+    IndexStore,
+    InputShard,
+    Scratch,
+    header_hops,
+    header_reader,
+    inputs_bytes,
+)
 from tests.support.page_cache import cached_pages, forget
 from tests.support.runtime_work import make_work
 

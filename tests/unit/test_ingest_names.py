@@ -12,7 +12,7 @@ from dsort.loose_files.member_names import (
     OTHER,
     NameRules,
 )
-from dsort.naming.patterns import KeyPattern
+from tests.support.internals import KeyPattern
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ import json
 
 import pytest
 
-from dsort.naming.inputs import parse_input_template
-from dsort.naming.repeats import NAMES_LOOKED_AT_MAX, find_repeats
 from tests.support.commands import CommandLine
 from tests.support.engine import spec_of
+from tests.support.internals import NAMES_LOOKED_AT_MAX, find_repeats, parse_input_template
 
 
 def problems_of(text: str) -> list[str]:

@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from dsort.naming.inputs import NAMES_MAX, expand_inputs, parse_input_template
+from tests.support.internals import NAMES_MAX, expand_inputs, parse_input_template
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from dsort.errors import SpecError
-from dsort.job.gc import find_garbage, remove_garbage
-from dsort.runtime.machine import Machine
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.open import open_bucket
 from tests.support.commands import CommandLine
 from tests.support.engine import spec_of
+from tests.support.internals import Machine, find_garbage, remove_garbage
 
 BUCKETS: list[Any] = [
     "in/.dsort",

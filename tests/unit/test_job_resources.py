@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dsort.job.resources import with_part_sizes
 from dsort.storage.limit import StoreLimits
+from tests.support.internals import with_part_sizes
 
 MIB = 1 << 20
 

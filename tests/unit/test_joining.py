@@ -8,21 +8,22 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dsort.data.columns import BytesColumn
-from dsort.data.index import SortKeys
-from dsort.data.joins import JoinRule
 from dsort.errors import StorageError
-from dsort.order.joining import (
+from tests.support.internals import (
+    BytesColumn,
     Joined,
     JoinedKind,
+    JoinRule,
     LeftOut,
+    Partitioning,
+    SortKeys,
+    check_left_out,
+    columns_bytes,
     conflicts_in,
     join_order,
     join_rows,
+    pick_splitters,
 )
-from dsort.order.partitions import Partitioning, pick_splitters
-from dsort.scratch.columns import columns_bytes
-from dsort.scratch.positions import check_left_out
 
 RULE = JoinRule(("a", "b", "c"), ("none", "none", "none"))
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsort.data.json_pointer import JsonNumber, JsonPointer, JsonSyntaxError, is_json
+from tests.support.internals import JsonNumber, JsonPointer, JsonSyntaxError, is_json
 
 DOCUMENT = b'{"a": {"b/c": [10, {"~": "x"}]}, "": 1, "a.b": 2, "n": -0, "e": 1e2, "t": true}'
 

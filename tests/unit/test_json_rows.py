@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from dsort.data.json_rows import ROWS_AT_ONCE, Rows, json_bytes
-from dsort.job.manifest import ManifestOutput, wids_index_bytes
+from tests.support.internals import ROWS_AT_ONCE, ManifestOutput, Rows, json_bytes, wids_index_bytes
 from tests.support.manifests import manifest_bytes
 
 

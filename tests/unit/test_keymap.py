@@ -9,16 +9,16 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from dsort.data.columns import BytesColumn
 from dsort.errors import InvariantError, KeyMapError, SpecError
-from dsort.keymap import match as keymap_patterns
-from dsort.keymap.match import (
+from tests.support.internals import (
+    BytesColumn,
     KeyMap,
     KeyMapEntries,
     MalformedLine,
     entries_of_mapping,
     parse_keymap,
 )
+from tests.support.internals import match as keymap_patterns
 
 Record = tuple[str | bytes, Sequence[str]]  # record key, extensions of its members
 

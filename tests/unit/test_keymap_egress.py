@@ -16,13 +16,11 @@ from typing import Any
 
 import pytest
 
-from dsort.data.tally import Tally
 from dsort.errors import KeyMapError
-from dsort.job.setup import load_keymap
-from dsort.keymap.fetch import read_text
 from dsort.spec.load import parse_spec
 from dsort.storage.network_policy import FetchPolicy, address_kind
 from tests.support.certificates import make_certificate
+from tests.support.internals import Tally, load_keymap, read_text
 
 TEXT = "cat\tone-%d\n"
 

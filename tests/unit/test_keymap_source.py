@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import KeyMapError
-from dsort.keymap.fetch import read_text
+from tests.support.internals import read_text
 
 TEXT = "cat\tone-%d\ncaf\udce9\ttwo-%d\n"
 DATA = TEXT.encode("utf-8", "surrogateescape")

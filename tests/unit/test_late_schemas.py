@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsort.errors import StorageError
-from dsort.workers.late_schemas import extensions_by_output
+from tests.support.internals import extensions_by_output
 
 
 @pytest.mark.parametrize("text", ["{", "{}", "[1]", "[[1]]", "[" * 100_000])

@@ -8,8 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from dsort.job.lease import LeaseRecord, decode_lease, encode_lease
-from dsort.runtime.machine import Machine
+from tests.support.internals import LeaseRecord, Machine, decode_lease, encode_lease
 
 
 def test_this_process_is_not_gone() -> None:

@@ -11,8 +11,8 @@ from dsort.containers.base import Container, ContainerOptions
 from dsort.containers.lines import scan
 from dsort.containers.lines.container import JSON_LINES, TEXT_LINES
 from dsort.containers.lines.scan import BOM, LineNotes, line_feeds
-from dsort.data.members import MemberTable
 from dsort.errors import ContentKeyError, CorruptShardError
+from tests.support.internals import MemberTable
 from tests.support.scanning import columns_of, in_windows, payloads_of, stored_in
 
 BY_ID = JSON_LINES.with_options(ContainerOptions(key_field="/id"))

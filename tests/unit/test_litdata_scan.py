@@ -10,8 +10,8 @@ import pytest
 
 from dsort.containers.litdata.container import LITDATA, LitData
 from dsort.containers.litdata.items import leaf_names
-from dsort.data.members import MemberTable
 from dsort.errors import ConversionError, CorruptShardError
+from tests.support.internals import MemberTable
 from tests.support.litdata_reader import CONFIG, litdata_chunk
 
 ITEMS = [(bytes([n]) * 90 * n, n) for n in range(6)]

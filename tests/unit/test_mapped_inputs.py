@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import ChangedInputError
-from dsort.scratch.directory import Scratch
-from dsort.scratch.index import IndexStore
 from dsort.storage.directory.bucket import LocalBucket
-from dsort.workers.mapped_inputs import MappedInputs
-from dsort.workers.source import INPUTS_FILE, InputShard, inputs_bytes
+from tests.support.internals import (
+    INPUTS_FILE,
+    IndexStore,
+    InputShard,
+    MappedInputs,
+    Scratch,
+    inputs_bytes,
+)
 
 
 def mapped_inputs(directory: Path, open_max: int = 8) -> MappedInputs:

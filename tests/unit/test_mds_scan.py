@@ -13,8 +13,8 @@ import pytest
 from dsort.containers.base import ContainerOptions
 from dsort.containers.mds.columns import Columns
 from dsort.containers.mds.container import MDS
-from dsort.data.members import MemberTable
 from dsort.errors import ContentKeyError, ConversionError, CorruptShardError
+from tests.support.internals import MemberTable
 from tests.support.mds_by_the_text import samples_of_shard
 from tests.support.mds_writer import mds_shard
 

@@ -11,8 +11,8 @@ from dsort.containers.registry import (
     container_of,
     is_called,
 )
-from dsort.naming import names
-from dsort.naming.names import (
+from dsort.storage.bucket import INTERNAL_PREFIX
+from tests.support.internals import (
     ARCHIVE_EXTENSIONS,
     CODEC_EXTENSIONS,
     INTERNAL_PART,
@@ -21,12 +21,12 @@ from dsort.naming.names import (
     check_object_name,
     check_output_name,
     first_few,
+    names,
     normalize_extension,
     position_key,
     readable,
     with_extension,
 )
-from dsort.storage.bucket import INTERNAL_PREFIX
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,16 @@ import random
 import numpy as np
 import pytest
 
-from dsort.data.columns import BytesColumn, run_sums
-from dsort.data.members import MemberTable
-from dsort.data.records import FormedRecords, form_records, split_name, split_names
-from dsort.data.text_rows import rows_equal_earlier
+from tests.support.internals import (
+    BytesColumn,
+    FormedRecords,
+    MemberTable,
+    form_records,
+    rows_equal_earlier,
+    run_sums,
+    split_name,
+    split_names,
+)
 
 SHARDS: dict[str, list[bytes]] = {
     "two members a record": [b"%05d.%b" % (n // 2, (b"jpg", b"cls")[n % 2]) for n in range(40)],

@@ -15,14 +15,21 @@ import pytest
 from dsort.containers.base import Container
 from dsort.containers.tar.container import TAR
 from dsort.containers.zip.container import ZIP
-from dsort.data.columns import BytesColumn, Int64s, cut_rows
-from dsort.data.members import MemberTable
-from dsort.data.records import form_records
-from dsort.data.row_bytes import decimals, row_by_row
-from dsort.data.segments import NewNames
-from dsort.workers.headers import with_names_written, with_new_names
-from dsort.workers.renaming import JOINED_BYTES_MAX, renamed_slices
-from dsort.workers.source import ShardBytes
+from tests.support.internals import (
+    JOINED_BYTES_MAX,
+    BytesColumn,
+    Int64s,
+    MemberTable,
+    NewNames,
+    ShardBytes,
+    cut_rows,
+    decimals,
+    form_records,
+    renamed_slices,
+    row_by_row,
+    with_names_written,
+    with_new_names,
+)
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 LONG = "long/" * 40 + "name.jpg"

@@ -14,11 +14,10 @@ import pytest
 
 import dsort
 from dsort.html_tables import ROWS_MAX, fields_html, members_html, rows_html
-from dsort.job.events import JobStarted, JobWarning, PhaseDone, Progress
-from dsort.job.manifest import parse_manifest
 from dsort.progress_display import NotebookProgress, TerminalProgress, show_progress
 from tests.support.datasets import small_dataset, write_shards
 from tests.support.engine import spec_of
+from tests.support.internals import JobStarted, JobWarning, PhaseDone, Progress, parse_manifest
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 EVIL = '<script>alert("1")</script>'

@@ -10,8 +10,15 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsort.data.columns import BytesColumn, are_all_rows, row_numbers
-from dsort.data.numbered import NumberedColumn, are_positions, hash_column, numbered_hashes
+from tests.support.internals import (
+    BytesColumn,
+    NumberedColumn,
+    are_all_rows,
+    are_positions,
+    hash_column,
+    numbered_hashes,
+    row_numbers,
+)
 
 NUMBERS = st.lists(st.integers(0, 10**9 - 1), max_size=20)
 BORDERS = np.array([0, 1, 9_999, 10_000, 99_999_999, 100_000_000, 999_999_999], np.int64)

@@ -7,11 +7,20 @@ from dataclasses import replace
 
 import pytest
 
-from dsort.data.packed_texts import CHUNK_BYTES, PackedTexts, TextsByNumber
-from dsort.job.created_shards import CreatedShards
-from dsort.order.cut import CutRule, OutputShard, Piece
-from dsort.order.output_shards import AT_ONCE, OutputShards, Pieces, merge_pieces
-from dsort.scratch.logs import ShardCreated
+from tests.support.internals import (
+    AT_ONCE,
+    CHUNK_BYTES,
+    CreatedShards,
+    CutRule,
+    OutputShard,
+    OutputShards,
+    PackedTexts,
+    Piece,
+    Pieces,
+    ShardCreated,
+    TextsByNumber,
+    merge_pieces,
+)
 
 
 def pieces_of(count: int, *, encoded: bool = False) -> list[Piece]:

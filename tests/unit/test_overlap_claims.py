@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from dsort.naming import overlap
-from dsort.naming.overlap import (
+from dsort.spec.load import parse_spec
+from tests.support.internals import (
     claim_on,
     claims_of,
     conflicts_among,
     first_conflict,
     is_within,
     names_made,
+    overlap,
     templates_overlap,
 )
-from dsort.spec.load import parse_spec
 
 PLAIN = {"input_bck": "in", "output_shard_size": 1}
 

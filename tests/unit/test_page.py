@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from dsort.errors import InputError
-from dsort.job.manifest import ManifestInput, ManifestOutput
 from dsort.web.job_page import SHARDS_SHOWN, html, page_of_job, page_of_manifest, page_of_report
+from tests.support.internals import ManifestInput, ManifestOutput
 from tests.support.manifests import manifest_bytes
 
 MIXING = {

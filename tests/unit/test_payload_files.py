@@ -8,13 +8,10 @@ from pathlib import Path
 import pytest
 
 from dsort.containers.tar.container import TAR
-from dsort.scratch.directory import Scratch
 from dsort.storage.directory.bucket import LocalBucket
-from dsort.workers.payload_files import PayloadBuffer
-from dsort.workers.range_queue import RangeQueue
-from dsort.workers.source import ShardBytes
 from tests.support.datasets import Member, Shard
 from tests.support.engine import record
+from tests.support.internals import PayloadBuffer, RangeQueue, Scratch, ShardBytes
 
 
 @pytest.mark.parametrize("room", ["all", "the shard", "a part of it"])

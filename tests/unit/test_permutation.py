@@ -8,7 +8,7 @@ from math import factorial
 import numpy as np
 import pytest
 
-from dsort.data.permutation import permuted
+from tests.support.internals import permuted
 
 
 @pytest.mark.parametrize("total", [1, 2, 3, 4, 10, 97, 1000, 65_537])

@@ -21,7 +21,7 @@ from dsort.cli.progress import (
     make_reporter,
 )
 from dsort.cli.progress_text import time_left_s
-from dsort.job.events import Event, JobStarted, JobWarning, PhaseDone, Progress
+from tests.support.internals import Event, JobStarted, JobWarning, PhaseDone, Progress
 
 MIB = 1 << 20
 STARTED = JobStarted("job-1", "map", 2, 10, 100 * MIB)

@@ -14,15 +14,18 @@ import pytest
 
 from dsort.containers.tar.container import TAR
 from dsort.errors import StorageError
-from dsort.job.range_probe import _answers_quickly
 from dsort.storage.bucket import RandomReads
 from dsort.storage.open import open_bucket
-from dsort.workers import range_queue
-from dsort.workers.header_reader import header_hops
-from dsort.workers.payload_files import PayloadBuffer
-from dsort.workers.range_buffer import RangeBuffer
-from dsort.workers.range_queue import RangeQueue, RangeRead
-from dsort.workers.source import InputShard
+from tests.support.internals import (
+    InputShard,
+    PayloadBuffer,
+    RangeBuffer,
+    RangeQueue,
+    RangeRead,
+    _answers_quickly,
+    header_hops,
+    range_queue,
+)
 
 PAGE = 4096
 

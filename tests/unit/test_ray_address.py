@@ -11,9 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from dsort.errors import DsortError, InputError, SpecError, WorkerLostError
-from dsort.runtime.ray import cluster as ray_address
-from dsort.runtime.ray.cluster import check_form, check_listener
-from dsort.runtime.ray.messages import explain, listed
+from tests.support.internals import check_form, check_listener, explain, listed
+from tests.support.internals import cluster as ray_address
 
 HTTP2_SETTINGS = bytes([0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 100])
 GOOD = [

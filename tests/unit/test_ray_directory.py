@@ -17,22 +17,26 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dsort.job.gc import find_garbage, remove_garbage
-from dsort.runtime.machine import Machine
-from dsort.runtime.ray.directory import (
+from dsort.storage.directory.bucket import LocalBucket
+from tests.support.commands import ROOT
+from tests.support.internals import (
     FILES_CHARACTERS_MAX,
     OWNER_BYTES_MAX,
     YOUNG_S,
+    Machine,
+    begin_watchdog,
     discard_ray_directory,
+    end_holders,
+    end_watchdog,
+    find_garbage,
+    holders,
     make_ray_directory,
     note_owner,
     ray_files,
     rays_left,
+    remove_garbage,
     remove_ray_directory,
 )
-from dsort.runtime.ray.watchdog import begin_watchdog, end_holders, end_watchdog, holders
-from dsort.storage.directory.bucket import LocalBucket
-from tests.support.commands import ROOT
 
 HOLD = "import sys; held = [open(p, m) for p, m in [sys.argv[1:3]]]; print(flush=True); input()"
 OWN = """

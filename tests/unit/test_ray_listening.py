@@ -8,12 +8,7 @@ import psutil
 import pytest
 
 from dsort.errors import WorkerLostError
-from dsort.runtime.ray.cluster import (
-    check_loopback,
-    is_only_on_loopback,
-    listeners,
-    listening_words,
-)
+from tests.support.internals import check_loopback, is_only_on_loopback, listeners, listening_words
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::ffff:127.0.0.1", "::1", "127.3.2.1"])

@@ -21,21 +21,25 @@ from dsort.errors import (
     StorageError,
     WorkerLostError,
 )
-from dsort.runtime.ray import exchange, scratch_nodes
-from dsort.runtime.ray.block_server import BlockPlace
-from dsort.runtime.ray.exchange import BlockRules, RayExchange
-from dsort.runtime.ray.library import GetTimeoutError, RayError, RayTaskError
-from dsort.runtime.ray.messages import located
-from dsort.runtime.ray.runtime import Needs
-from dsort.runtime.ray.scratch_nodes import (
+from dsort.stop_flag import StopFlag
+from tests.support.internals import (
     ANSWER_SECONDS_MAX,
+    BlockPlace,
+    BlockRules,
+    GetTimeoutError,
+    Needs,
     NodeAgent,
+    RayError,
+    RayExchange,
     RayScratchNodes,
+    RayTaskError,
     agent_name,
+    exchange,
+    located,
     node_of,
     node_slot_of,
+    scratch_nodes,
 )
-from dsort.stop_flag import StopFlag
 from tests.support.traps import FileBytes
 
 OWNER = {"job_id": "job-1"}

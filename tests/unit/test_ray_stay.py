@@ -16,9 +16,8 @@ import psutil
 import pytest
 
 from dsort.errors import JobStoppedError, WorkerLostError
-from dsort.runtime.ray.cluster import RaySession, join_ray, start_ray
-from dsort.runtime.ray.directory import FILES_CHARACTERS_MAX, ray_files
 from dsort.stop_flag import StopFlag
+from tests.support.internals import FILES_CHARACTERS_MAX, RaySession, join_ray, ray_files, start_ray
 
 
 @pytest.fixture

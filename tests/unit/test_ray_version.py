@@ -11,9 +11,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from dsort.errors import WorkerLostError
-from dsort.runtime.ray.cluster import RAY_VERSION_MIN, check_ray_version
 from tests.support.cluster_files import project
 from tests.support.commands import ROOT, CommandLine
+from tests.support.internals import RAY_VERSION_MIN, check_ray_version
 
 OLD_RAY = """
 import sys

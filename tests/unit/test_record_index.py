@@ -8,11 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dsort.data.columns import BytesColumn
 from dsort.errors import StorageError
-from dsort.reading.index_cache import COUNTED_BYTES_MIN, IndexCache
-from dsort.reading.record_index import RecordIndex
 from dsort.storage.bucket import ObjectInfo
+from tests.support.internals import COUNTED_BYTES_MIN, BytesColumn, IndexCache, RecordIndex
 
 SIZE_BYTES = 3_000_000
 

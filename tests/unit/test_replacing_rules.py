@@ -11,12 +11,11 @@ from typing import NoReturn
 import pytest
 
 from dsort.errors import StorageAccessError, StorageError
-from dsort.job.layout import replaced_prefix
-from dsort.job.transaction import Transaction, read_kept
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.staging import Staged
 from tests.support.datasets import tree_of
+from tests.support.internals import Transaction, read_kept, replaced_prefix
 from tests.support.memory_bucket import MemoryBucket
 
 JOB = "20260131-000000-aaaaaa"

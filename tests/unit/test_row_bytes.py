@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 
 from dsort.containers.tfrecord.encoding import bytes_features, varints
-from dsort.data.columns import BytesColumn
-from dsort.data.row_bytes import RowBytes, column_of, distinct_rows, side_by_side, spread
+from tests.support.internals import (
+    BytesColumn,
+    RowBytes,
+    column_of,
+    distinct_rows,
+    side_by_side,
+    spread,
+)
 from tests.support.tfrecords import example_bytes
 
 

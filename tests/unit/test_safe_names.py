@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dsort.data.columns import BytesColumn
-from dsort.naming.safe_names import (
+from tests.support.internals import (
+    BytesColumn,
     new_safe_names,
     safe_name,
     target_escapes,

@@ -9,15 +9,20 @@ import numpy as np
 import pytest
 
 from dsort.containers.tfrecord.container import TFRECORD
-from dsort.data.members import bare_table
-from dsort.data.records import form_records
-from dsort.data.segments import Segments
 from dsort.storage.directory.bucket import LocalBucket
-from dsort.workers.conversion import packed_records
-from dsort.workers.literals import LENGTHS_MAX, slices_with_literals
-from dsort.workers.payload_files import PayloadBuffer
-from dsort.workers.source import ShardBytes, slices_of, slices_of_sources
 from tests.support.datasets import Member, Shard
+from tests.support.internals import (
+    LENGTHS_MAX,
+    PayloadBuffer,
+    Segments,
+    ShardBytes,
+    bare_table,
+    form_records,
+    packed_records,
+    slices_of,
+    slices_of_sources,
+    slices_with_literals,
+)
 
 LABEL_LAST = ("cls", b"7")
 

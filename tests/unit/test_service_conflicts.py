@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection
 
-from dsort.naming import overlap
 from dsort.service.database.engine import Database
 from dsort.service.jobs import queue as conflicts
 from dsort.service.jobs.queue import (
@@ -20,6 +19,7 @@ from dsort.service.jobs.queue import (
     conflict_of,
     is_known,
 )
+from tests.support.internals import overlap
 from tests.support.service_here import SPEC, ServiceHere, service_here
 
 LIMITS = Limits(running_jobs_max=5, running_plans_max=1)

@@ -11,12 +11,7 @@ from typing import Any
 
 import pytest
 
-from dsort.data.columns import BytesColumn
 from dsort.errors import DsortError, KeyMapError, SpecError, TooLargeError
-from dsort.keymap.match import KeyMap, entries_of_mapping
-from dsort.naming.names import check_output_name
-from dsort.naming.patterns import glob_regex
-from dsort.naming.templates import parse_template
 from dsort.service.security.guard import (
     TextLimits,
     bounded_problems,
@@ -26,6 +21,14 @@ from dsort.service.security.guard import (
 )
 from dsort.service.security.policy import SpecPolicy
 from dsort.spec.load import parse_spec
+from tests.support.internals import (
+    BytesColumn,
+    KeyMap,
+    check_output_name,
+    entries_of_mapping,
+    glob_regex,
+    parse_template,
+)
 
 SECONDS_MAX = 3.0
 MESSAGE_CHARACTERS_MAX = 60_000

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 from aistore.sdk.dsort.types import JobInfo
 
-from dsort.job.job import WARNING_TEXTS
-from dsort.job.plan import OVERHEAD_TEXT
 from dsort.service.aistore.answers import (
     ZERO_TIME,
     bucket_model,
@@ -23,6 +21,7 @@ from dsort.service.aistore.answers import (
     kinds_to_name,
 )
 from dsort.service.jobs.rows import JobRow
+from tests.support.internals import OVERHEAD_TEXT, WARNING_TEXTS
 
 ROOT = Path("/data")
 NO_TIMES = {

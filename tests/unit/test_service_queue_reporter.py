@@ -13,7 +13,6 @@ import pytest
 from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
-from dsort.job.events import JobStarted, JobWarning, PhaseDone, Progress
 from dsort.service.database.engine import Database, open_database
 from dsort.service.hosting import reporter as reporter_module
 from dsort.service.hosting.reporter import Reporter, progress_data
@@ -21,6 +20,7 @@ from dsort.service.jobs.queue import Ending, Limits, claim_next, take_over
 from dsort.service.jobs.rows import NewJob
 from dsort.service.jobs.store import JobStore
 from dsort.stop_flag import StopFlag
+from tests.support.internals import JobStarted, JobWarning, PhaseDone, Progress
 
 WAIT_S = 120
 ROOM = Limits(9, 9)

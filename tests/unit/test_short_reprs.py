@@ -7,10 +7,16 @@ from dataclasses import replace
 import pytest
 
 from dsort.client import DsortClient, Job, Schedule, Validation
-from dsort.job.events import JobReport, PlannedShard, PlanReport, VerifyProblem, VerifyReport
-from dsort.order.mixing import Mixing
-from dsort.reading.in_order import ShardRecord
 from dsort.spec import parse_spec
+from tests.support.internals import (
+    JobReport,
+    Mixing,
+    PlannedShard,
+    PlanReport,
+    ShardRecord,
+    VerifyProblem,
+    VerifyReport,
+)
 
 SPEC = {
     "input_bck": "images",

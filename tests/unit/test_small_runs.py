@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dsort.job.create import runs_of_small
+from tests.support.internals import runs_of_small
 
 
 def _runs(sizes: list[int], *, workers: int = 2) -> list[list[int]]:

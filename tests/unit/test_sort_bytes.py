@@ -6,10 +6,7 @@ import random
 
 import numpy as np
 
-from dsort.data.columns import BytesColumn
-from dsort.data.index import SortKeys
-from dsort.order.sort import order_rows
-from dsort.order.sort_bytes import joined_keys
+from tests.support.internals import BytesColumn, SortKeys, joined_keys, order_rows
 
 
 def test_joined_keys_compare_as_they_do_one_by_one(rng: random.Random) -> None:

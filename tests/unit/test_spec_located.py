@@ -14,10 +14,7 @@ from pydantic import BaseModel, Field, create_model
 from typing_extensions import TypedDict, is_typeddict
 
 from dsort.errors import ForbiddenError, InputError
-from dsort.job import setup
-from dsort.keymap.fetch import read_text
 from dsort.loose_files import gather
-from dsort.naming.locations import FileLocation
 from dsort.service.security.guard import check_spec
 from dsort.service.security.policy import SpecPolicy
 from dsort.spec.fields import Bucket
@@ -28,6 +25,7 @@ from dsort.spec.transform import step_model
 from dsort.storage.ref import BucketRef
 from dsort.transforms.base import ReadText, Step
 from dsort.transforms.steps import STEPS
+from tests.support.internals import FileLocation, read_text, setup
 
 PLAIN = {"input_bck": "in", "output_bck": "out", "output_format": "x-%d", "output_shard_size": 1}
 

@@ -13,9 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from dsort.scratch.directory import Scratch
-from dsort.scratch.spill import read_spill, spill_name
-from dsort.scratch.spill_writer import DIRECT_BYTES_MIN, FLUSH_BYTES, SpillWriter
+from tests.support.internals import (
+    DIRECT_BYTES_MIN,
+    FLUSH_BYTES,
+    Scratch,
+    SpillWriter,
+    read_spill,
+    spill_name,
+)
 from tests.support.page_cache import cached_pages, forget
 
 BLOCKS_MAX = 64

@@ -10,30 +10,33 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dsort.data.columns import BytesColumn
-from dsort.data.index import (
+from dsort.errors import InvariantError, ScratchLostError, StorageError
+from tests.support.internals import (
     BLOCK_LENGTH,
     BLOCK_SHARD,
     BLOCK_START,
     BLOCK_WORKER,
     SHARD,
+    BytesColumn,
+    IndexStore,
+    OrderedRows,
+    PayloadBuffer,
+    RangeBuffer,
+    RangeQueue,
+    Scratch,
+    ScratchNodes,
+    Segments,
+    ShardLocations,
     SortKeys,
+    SpilledPayload,
+    SpillFile,
+    SpillReader,
+    Table,
+    narrowed,
     record_index,
+    spill_extents,
+    spill_name,
 )
-from dsort.data.segments import Segments
-from dsort.data.table import Table
-from dsort.errors import InvariantError, ScratchLostError, StorageError
-from dsort.scratch.directory import Scratch
-from dsort.scratch.index import IndexStore
-from dsort.scratch.narrowing import narrowed
-from dsort.scratch.nodes import ScratchNodes, ShardLocations
-from dsort.scratch.ordered import OrderedRows
-from dsort.scratch.spill import SpillReader, spill_name
-from dsort.scratch.spill_extents import SpillFile, spill_extents
-from dsort.workers.payload_files import PayloadBuffer
-from dsort.workers.range_buffer import RangeBuffer
-from dsort.workers.range_queue import RangeQueue
-from dsort.workers.spilled import SpilledPayload
 
 PAGE = 4096
 NODE = "here"

@@ -10,12 +10,16 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsort.data.index import RANGES, STORED_BYTES
-from dsort.data.segments import Segments
-from dsort.data.table import Table
-from dsort.scratch.directory import Scratch
-from dsort.workers.payload_files import PayloadBuffer
-from dsort.workers.split_spill import SplitSpill, runs_that_fit
+from tests.support.internals import (
+    RANGES,
+    STORED_BYTES,
+    PayloadBuffer,
+    Scratch,
+    Segments,
+    SplitSpill,
+    Table,
+    runs_that_fit,
+)
 
 
 @given(st.lists(st.integers(1, 50), max_size=40), st.integers(1, 60))

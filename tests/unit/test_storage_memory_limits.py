@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import StorageError
-from dsort.job.memory import MemoryLimits, process_memory_bytes, usable_memory_bytes
+from tests.support.internals import MemoryLimits, process_memory_bytes, usable_memory_bytes
 
 GIB = 1 << 30
 MIB = 1 << 20

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dsort.data.columns import BytesColumn, row_numbers
-from dsort.data.index import (
+from dsort.errors import InvariantError, StorageError
+from tests.support.internals import (
     CONTENT_HASH,
     ENTRIES,
     KEYS,
@@ -21,15 +21,19 @@ from dsort.data.index import (
     RANK,
     STORED_BYTES,
     TEXT,
+    BytesColumn,
+    ColumnFile,
+    NewNames,
+    NumberedColumn,
+    Scratch,
+    Segments,
     SortKeys,
+    Table,
+    columns_bytes,
     record_index,
+    row_numbers,
+    write_columns,
 )
-from dsort.data.numbered import NumberedColumn
-from dsort.data.segments import NewNames, Segments
-from dsort.data.table import Table
-from dsort.errors import InvariantError, StorageError
-from dsort.scratch.columns import ColumnFile, columns_bytes, write_columns
-from dsort.scratch.directory import Scratch
 
 ALL = (ORDINAL, KEYS, RANK, TEXT, MEMBERS, STORED_BYTES, RANGES, CONTENT_HASH, ENTRIES)
 

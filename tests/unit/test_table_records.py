@@ -17,10 +17,10 @@ import dsort
 from dsort.containers.columnar.cells import cells_of_shard
 from dsort.containers.columnar.container import PARQUET
 from dsort.containers.inspect import summarise
-from dsort.data.adjacent import adjacent_records
 from dsort.errors import InputError
 from dsort.shard_contents import inspect_object, open_contents
 from dsort.storage.directory.bucket import LocalBucket
+from tests.support.internals import adjacent_records
 
 COUNT = 1000
 

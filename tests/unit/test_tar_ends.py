@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from dsort.containers.tar.scan import scan
-from dsort.data.members import ScanNotes
 from dsort.errors import CorruptShardError
+from tests.support.internals import ScanNotes
 from tests.support.tar_builder import END, header, member, pax
 from tests.support.tar_reading import as_plain, scan_by_the_book, scan_in_windows
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dsort.containers.tar.scan import TarScanner, scan
-from dsort.data.members import MemberTable
 from dsort.errors import CorruptShardError
+from tests.support.internals import MemberTable
 from tests.support.tar_builder import END, header, member, pax
 
 GIB = 1 << 30

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dsort.containers.tar.scan import scan
-from dsort.data.members import MemberKind, ScanNotes
+from tests.support.internals import MemberKind, ScanNotes
 from tests.support.tar_reading import (
     as_plain,
     extracted,

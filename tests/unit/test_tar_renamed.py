@@ -10,7 +10,7 @@ import pytest
 from dsort.containers.tar.container import TAR
 from dsort.containers.tar.header import renamed
 from dsort.containers.tar.scan import END_OF_ARCHIVE, scan
-from dsort.data.columns import BytesColumn
+from tests.support.internals import BytesColumn
 from tests.support.tar_builder import gnu_long, header, member, old_gnu_sparse, pax
 from tests.support.tar_reading import listed
 from tests.support.tar_torture import HUGE, LONG, TORN

@@ -13,8 +13,8 @@ import pytest
 
 from dsort.containers.tar import member as member_module
 from dsort.containers.tar.scan import END_OF_ARCHIVE, TarScanner, scan
-from dsort.data.members import MemberKind
 from dsort.errors import CorruptShardError
+from tests.support.internals import MemberKind
 from tests.support.tar_builder import END, gnu_long, header, member, pax
 from tests.support.tar_reading import as_plain, scan_in_windows
 

@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from dsort.naming.templates import COUNT_MAX, ShardTemplate, parse_template
+from tests.support.internals import COUNT_MAX, ShardTemplate, parse_template
 
 
 @pytest.mark.parametrize(

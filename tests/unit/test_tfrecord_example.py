@@ -18,11 +18,9 @@ from dsort.containers.tar.container import TAR
 from dsort.containers.tfrecord import example
 from dsort.containers.tfrecord.container import TFRECORD
 from dsort.containers.tfrecord.example import ExampleBytes, Feature, NoExampleError
-from dsort.data.columns import UInt32s
-from dsort.data.members import MemberTable, bare_table
-from dsort.data.records import form_records
 from dsort.errors import ConversionError
 from tests.support.datasets import Member, Shard
+from tests.support.internals import MemberTable, UInt32s, bare_table, form_records
 from tests.support.tfrecords import Features, example_bytes, frame
 
 FLOATS = st.floats(width=32, allow_nan=False)

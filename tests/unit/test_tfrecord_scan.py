@@ -18,9 +18,9 @@ from dsort.containers.tfrecord.checksums import (
 )
 from dsort.containers.tfrecord.container import TFRECORD
 from dsort.containers.tfrecord.scan import KEYED_BYTES_MAX
-from dsort.data.members import MemberTable
 from dsort.errors import ContentKeyError, ConversionError, CorruptShardError, InputError
 from dsort.sidecars.shard_index import shard_sidecar
+from tests.support.internals import MemberTable
 from tests.support.tfrecords import example_bytes, frame
 
 RECORDS = [b"", b"a", bytes(300), b"x" * 70, b"end"]

@@ -6,12 +6,18 @@ from typing import Any
 
 import pytest
 
-from dsort.job.manifest import ManifestOutput
-from dsort.job.output_names import OutputNames
 from dsort.spec.load import parse_spec
-from dsort.verification.cuts import FirstRecord, Place, ShardFacts, check_cuts
-from dsort.verification.findings import Findings
-from dsort.verification.outputs import find_strangers, place_outputs
+from tests.support.internals import (
+    Findings,
+    FirstRecord,
+    ManifestOutput,
+    OutputNames,
+    Place,
+    ShardFacts,
+    check_cuts,
+    find_strangers,
+    place_outputs,
+)
 from tests.support.memory_bucket import MemoryBucket
 
 

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from dsort.errors import InputError
-from dsort.job.manifest import (
+from dsort.spec.load import parse_spec
+from tests.support.internals import (
+    PROBLEMS_MAX,
+    Findings,
     ManifestInput,
     ManifestOutput,
+    check_totals,
     parse_manifest,
 )
-from dsort.spec.load import parse_spec
-from dsort.verification.findings import PROBLEMS_MAX, Findings
-from dsort.verification.outputs import check_totals
 from tests.support.manifests import manifest_bytes
 
 SPEC = parse_spec({"input_bck": "in", "output_format": "o-%d", "output_shard_size": "1MB"}).spec

@@ -9,9 +9,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from dsort.data.columns import UInt64s
-from dsort.verification.compare import match_records, occurrences, sort_out
-from dsort.verification.inputs import InputTable, later_duplicates
+from tests.support.internals import (
+    InputTable,
+    UInt64s,
+    later_duplicates,
+    match_records,
+    occurrences,
+    sort_out,
+)
 
 
 def column(values: Sequence[int]) -> UInt64s:

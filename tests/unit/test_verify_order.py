@@ -9,11 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsort.data.columns import BytesColumn
-from dsort.data.index import SortKeys
-from dsort.order.alphanumeric import natural_value
-from dsort.order.base import SortValue
-from dsort.order.sort import natural_keys, order_rows
+from tests.support.internals import (
+    BytesColumn,
+    SortKeys,
+    SortValue,
+    natural_keys,
+    natural_value,
+    order_rows,
+)
 
 KEYS = st.lists(st.from_regex(r"[a0-9\-/.z]{1,12}", fullmatch=True).map(str.encode), max_size=12)
 

@@ -14,11 +14,16 @@ import xxhash
 
 from dsort.containers.tar.scan import scan
 from dsort.errors import JobStoppedError
-from dsort.reading.shard_reader import ShardReader
 from dsort.stop_flag import StopFlag
-from dsort.verification.read import Checksums, digest_of, joined_digests, member_digests
 from tests.support.commands import ROOT
 from tests.support.datasets import END, Member, Shard
+from tests.support.internals import (
+    Checksums,
+    ShardReader,
+    digest_of,
+    joined_digests,
+    member_digests,
+)
 from tests.support.memory_bucket import MemoryBucket
 
 MEMBERS = (

@@ -9,10 +9,16 @@ import numpy as np
 import pytest
 
 from dsort.containers.tar.scan import scan
-from dsort.data.columns import Bools, UInt64s
-from dsort.data.hashes import hash_keys
-from dsort.verification.read import RecordSizes, ShardRecords, joined_digests, output_records
 from tests.support.datasets import Member, Shard
+from tests.support.internals import (
+    Bools,
+    RecordSizes,
+    ShardRecords,
+    UInt64s,
+    hash_keys,
+    joined_digests,
+    output_records,
+)
 
 
 @dataclass

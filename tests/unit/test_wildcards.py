@@ -8,7 +8,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsort.naming.patterns import has_wildcard, wildcard_match
+from tests.support.internals import has_wildcard, wildcard_match
 
 SECONDS_MAX = 3.0
 

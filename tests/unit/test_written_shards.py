@@ -15,7 +15,7 @@ import xxhash
 from dsort.errors import StorageFullError
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.directory.direct_writes import direct_writes
-from dsort.workers.shard_writer import PIECE_BYTES, StagedFile, Writeback
+from tests.support.internals import PIECE_BYTES, StagedFile, Writeback
 
 MIB = 1 << 20
 SECTOR_BYTES = 512

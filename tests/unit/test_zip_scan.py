@@ -13,8 +13,8 @@ import pytest
 
 from dsort.containers.zip.container import ZIP
 from dsort.containers.zip.oddities import ZipNotes
-from dsort.data.members import MemberKind, MemberTable
 from dsort.errors import CorruptShardError
+from tests.support.internals import MemberKind, MemberTable
 from tests.support.zips import Record, zip_of
 
 MEMBERS = [("a.bin", b"x" * 40), ("ü.cls", b"yy"), ("d/b.bin", b""), ("d/c.txt", b"z" * 300)]

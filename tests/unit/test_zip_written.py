@@ -13,8 +13,7 @@ import pytest
 
 from dsort.containers.zip.container import ZIP
 from dsort.containers.zip.entries import new_member, new_members, placed_directory
-from dsort.data.columns import BytesColumn
-from dsort.data.entries import PlacedEntries
+from tests.support.internals import BytesColumn, PlacedEntries
 from tests.support.zips import zip_of
 
 GIB = 1 << 30
