@@ -64,7 +64,7 @@ def shell(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) ->
 def test_verbs_options_and_values_are_completed(shell: Shell) -> None:
     assert shell.bash("dsort st") == ["start", "stop"]
     assert shell.bash("dsort schedule r") == ["resume", "run", "rm"]
-    assert shell.bash("dsort start --me") == ["--max-memory"]
+    assert shell.bash("dsort start --max-m") == ["--max-memory"]
     assert shell.bash("dsort start --move ") == list(get_args(MoveChoice))
     assert shell.bash("dsort start --progress j") == ["json"]
 

@@ -192,7 +192,7 @@ def test_planning_cuts_every_row_of_a_seeded_index(tmp_path: Path) -> None:
     store = IndexStore(Scratch(tmp_path))
     assert make_index(store, rows, seed=1) == 3
     assert plan_index(store, 3, shard_bytes) == 1
-    ordered = [len(store.ordered(bucket).source) for bucket in range(4)]
+    ordered = [len(store.ordered(bucket).rows) for bucket in range(4)]
     assert sum(ordered) == rows
     assert plan_index(store, 3, 64 << 20) == 38  # seeded: 25,000 records of about 98 KB
 
