@@ -152,7 +152,7 @@ def ingest(
         "algorithm": {"kind": "alphanumeric"} if sort else shuffle_with(seed),
     }
     with _hinting_at_options():
-        run_made_spec(context, fields, how)
+        run_made_spec(context, fields, how, random_seed=seed is None and not sort)
 
 
 @contextmanager

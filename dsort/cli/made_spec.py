@@ -47,17 +47,23 @@ class MadeJob(options.RunArguments):
     debug: options.Debug = False
 
 
-def run_made_spec(context: typer.Context, fields: Mapping[str, Any], how: MadeJob) -> None:
-    """Run the job that ``fields`` describe, here or at a service, and put its report on stdout."""
+def run_made_spec(
+    context: typer.Context, fields: Mapping[str, Any], how: MadeJob, *, random_seed: bool = False
+) -> None:
+    """Run the job that ``fields`` describe, here or at a service, and put its report on stdout.
+    ``random_seed``: the user did not choose the seed, and learns it once the spec is right."""
     if how.overwrite:
         fields = {**fields, "overwrite": True}
     if how.remove_stale:
         fields = {**fields, "remove_stale": True}
+    seed = fields["algorithm"]["seed"] if random_seed else ""
     if how.print_spec:
+        _inform_of_seed(seed)
         _print_spec(fields, as_json=how.as_json)
         return
     style: ProgressStyle = how.progress
     if is_remote(context):
+        _inform_of_seed(seed)
         asked = Submission(fields, how.priority, how.labels or (), how.dry_run)
         submit(
             context, asked, wait=how.wait, progress=style, as_json=how.as_json, verbose=how.verbose
@@ -66,6 +72,7 @@ def run_made_spec(context: typer.Context, fields: Mapping[str, Any], how: MadeJo
     as_given = run_options(how, root=how.root, overwrite=how.overwrite)
     with make_reporter(style) as reporter:
         spec = read_spec(json.dumps(fields), None, None, warn=reporter.warn)
+        _inform_of_seed(seed)
         if how.verbose:
             show_spec(spec)
         if how.dry_run:
@@ -76,6 +83,11 @@ def run_made_spec(context: typer.Context, fields: Mapping[str, Any], how: MadeJo
         with stoppable(reporter) as stop:
             report = api.run(spec, options=as_given, on_event=reporter, stop=stop)
     write_report(report, as_json=how.as_json, beside_shard=spec.output_bck.is_stream)
+
+
+def _inform_of_seed(seed: str) -> None:
+    if seed:
+        output.inform(f"seed {seed} (--seed {seed} gives this order again)")
 
 
 def _print_spec(fields: Mapping[str, Any], *, as_json: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -84,7 +83,8 @@ def shuffle(
       dsort shuffle s3://raw/images s3://train/images --shard-size 1GB --seed 42
       dsort shuffle images splits --split train=0.9,val=0.1
     """
-    _reorder(context, src, dst, lambda: shuffle_with(seed), shards, records, how)
+    algorithm = shuffle_with(seed)
+    _reorder(context, src, dst, algorithm, shards, records, how, random_seed=seed is None)
 
 
 @options.grouped
@@ -121,7 +121,7 @@ def sort(
     """
     keys = [_sort_key(text, reverse=reverse) for text in by or ["key"]]
     algorithm = keys[0] if len(keys) == 1 else {"kind": "keys", "keys": keys}
-    _reorder(context, src, dst, lambda: algorithm, shards, records, how)
+    _reorder(context, src, dst, algorithm, shards, records, how)
 
 
 @options.grouped
@@ -141,17 +141,19 @@ def reshard(
       dsort reshard images larger --shard-size 1GB
       dsort reshard images eight --shards 8
     """
-    _reorder(context, src, dst, lambda: {"kind": "none"}, shards, records, how)
+    _reorder(context, src, dst, {"kind": "none"}, shards, records, how)
 
 
 def _reorder(
     context: typer.Context,
     src: str,
     dst: str,
-    algorithm: Callable[[], dict[str, Any]],
+    algorithm: dict[str, Any],
     shards: OutputShards,
     records: Records,
     how: MadeJob,
+    *,
+    random_seed: bool = False,
 ) -> None:
     extension, _ = find_inputs(context, src, records.source, how.root)
     fields = {
@@ -159,10 +161,10 @@ def _reorder(
         "input_extension": extension,
         "output_bck": bucket_uri(dst),
         **shards.fields(dst),
-        "algorithm": algorithm(),
+        "algorithm": algorithm,
         **records.fields(),
     }
-    run_made_spec(context, fields, how)
+    run_made_spec(context, fields, how, random_seed=random_seed)
 
 
 def _sort_key(text: str, *, reverse: bool) -> dict[str, Any]:

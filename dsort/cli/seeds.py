@@ -7,8 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from dsort.cli import output
-
 __all__ = ["Seed", "shuffle_with"]
 
 SEEDS = 2**32
@@ -25,8 +23,5 @@ Seed = Annotated[
 
 
 def shuffle_with(seed: str | None) -> dict[str, Any]:
-    """The ``algorithm`` of a spec that shuffles with ``seed``."""
-    if seed is None:
-        seed = str(secrets.randbelow(SEEDS))
-        output.inform(f"seed {seed} (--seed {seed} gives this order again)")
-    return {"kind": "shuffle", "seed": seed}
+    """The ``algorithm`` of a spec that shuffles with ``seed``, or with a random one."""
+    return {"kind": "shuffle", "seed": str(secrets.randbelow(SEEDS)) if seed is None else seed}

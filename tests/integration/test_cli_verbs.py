@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dsort.errors import SpecError
 from tests.support.commands import CommandLine
 from tests.support.datasets import files_of, read_shard, small_dataset, write_shards
 
@@ -70,6 +71,13 @@ def test_without_a_seed_each_shuffle_is_another_one_that_can_be_repeated(
     seed = next(line.split()[1] for line in first.err.splitlines() if line.startswith("seed "))
     assert cli("shuffle", "in", "c", "--seed", seed, "--workers", 1).code == 0
     assert written(tmp_path / "c") == written(tmp_path / "a")
+
+
+def test_a_wrong_option_is_named_before_a_seed_is_chosen(cli: CommandLine, tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", small_dataset("verbs"))
+    refused = cli("shuffle", "in", "out", "--split", "train=2")
+    assert refused.code == SpecError.exit_code
+    assert not [line for line in refused.err.splitlines() if line.startswith("seed ")]
 
 
 def test_shards_of_a_larger_result_go_with_it_if_asked(cli: CommandLine, tmp_path: Path) -> None:
