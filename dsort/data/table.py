@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,11 +170,16 @@ class Table:
         found: C | None = self._columns.get(name.text)  # type: ignore[assignment]
         return found
 
-    def __getstate__(self) -> tuple[int, dict[str, Column]]:
-        return self._count, self._columns
+    def __getstate__(self) -> tuple[int, dict[str, Column], dict[str, NDArray[Any]]]:
+        # A column of one number would be pickled as long as the table is.
+        constant = {text: each[:1] for text, each in self._columns.items() if _is_constant(each)}
+        others = {text: each for text, each in self._columns.items() if text not in constant}
+        return self._count, others, constant
 
-    def __setstate__(self, state: tuple[int, dict[str, Column]]) -> None:
-        self._count, self._columns = state
+    def __setstate__(self, state: tuple[int, dict[str, Column], dict[str, NDArray[Any]]]) -> None:
+        self._count, self._columns, constant = state
+        for text, each in constant.items():
+            self._columns[text] = np.broadcast_to(each, (self._count,))
 
     def with_(self, name: Name[C], column: C) -> Table:
         """The table with a column more, or with another one under its name."""
@@ -248,6 +253,10 @@ class Table:
         return found
 
 
+def _is_constant(column: Column) -> TypeGuard[NDArray[Any]]:
+    return isinstance(column, np.ndarray) and column.strides == (0,) and len(column) > 0
+
+
 def _arrays(column: Column) -> dict[str, NDArray[Any]]:
     if isinstance(column, np.ndarray):
         return {"": column}
@@ -305,7 +314,7 @@ class _Taken:
         return column.take(self._rows)
 
     def _numbers(self, column: NDArray[Any]) -> NDArray[Any]:
-        if column.strides == (0,) and len(column):
+        if _is_constant(column):
             return np.broadcast_to(column[0], (len(self._rows),))
         if column.dtype != np.int64:
             return column[self._rows]

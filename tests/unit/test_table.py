@@ -134,6 +134,9 @@ def test_a_column_of_one_number_takes_no_room() -> None:
     table = table_of(random.Random(2), 500)
     for each in (table, table.take(np.arange(100)), Table.concat([table, table])):
         assert each[MEMBERS].strides == (0,)
+    sent = pickle.dumps(table.only([MEMBERS]))
+    assert len(sent) < 400
+    assert pickle.loads(sent)[MEMBERS].tolist() == [3] * 500
 
 
 def test_columns_that_only_some_parts_have_are_an_error_unless_texts() -> None:
