@@ -86,6 +86,9 @@ class Segments:
     literals: UInt8s
     names: NewNames | None = None
 
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
     def are_single(self) -> bool:
         """Whether each record is one segment, of the same number."""
         count = len(self.offsets) - 1

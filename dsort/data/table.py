@@ -1,7 +1,7 @@
 """A table: named, typed columns, a row for each record, member or block.
 
-A column is an array of numbers, a ``BytesColumn`` of texts, or the ``Segments`` of records. One
-that has two names is stored, taken and joined once: ``table[A] is table[B]``.
+A column is an array of numbers, a ``BytesColumn`` of texts, or the ``Segments`` of records. An
+array that has two names is stored, read, taken and joined once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dsort.data.columns import BytesColumn, Int64s, are_row_numbers, numbers_at, row_numbers
 from dsort.data.numbered import NumberedColumn
 from dsort.data.segments import NewNames, Segments
-from dsort.errors import InvariantError
+from dsort.errors import InvariantError, StorageError
 
 __all__ = ["Arrays", "Column", "Name", "Numbers", "Ranges", "Table", "Texts", "read_texts"]
 
@@ -29,6 +29,11 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 class Arrays(Protocol):
     """A file of arrays. ``StorageError`` for rows or arrays that it does not have."""
 
+    @property
+    def is_private(self) -> bool:
+        """Whether the file is in scratch. Others may write elsewhere: such a file may not stand for
+        more bytes than it has."""
+
     def __contains__(self, name: str) -> bool:
         """Whether the file has the array ``name``."""
 
@@ -38,7 +43,7 @@ class Arrays(Protocol):
         """Rows ``start:stop`` of an array, of the type ``dtype`` unless that is empty."""
 
     def place(self, name: str) -> object:
-        """What is equal for two names of one array."""
+        """The identity of an array: two names with the same place share its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +86,21 @@ class Numbers(Name[NDArray[Any]]):
 
 @dataclass(frozen=True, slots=True)
 class Texts(Name[BytesColumn]):
-    """The name of a column of byte strings. Numbered texts are stored as their numbers."""
+    """The name of a column of byte strings. Scratch has numbered texts as their numbers."""
 
     def is_in(self, file: Arrays) -> bool:
         """See :class:`Name`."""
-        return f"{self.text}.offsets" in file or f"{self.text}.before" in file
+        return f"{self.text}.offsets" in file or self._is_numbered(file)
+
+    def _is_numbered(self, file: Arrays) -> bool:
+        return file.is_private and f"{self.text}.before" in file
 
     def read(self, file: Arrays, start: int, stop: int) -> BytesColumn:
         """See :class:`Name`."""
-        if f"{self.text}.offsets" not in file and f"{self.text}.before" in file:
+        if self._is_numbered(file):
             before = file.array(f"{self.text}.before", dtype="|u1").tobytes()
-            return NumberedColumn(before, file.array(f"{self.text}.numbers", start, stop))
+            numbers = file.array(f"{self.text}.numbers", start, stop, dtype="<i8")
+            return NumberedColumn(before, numbers)
         return read_texts(file, self.text, start, stop)
 
     def empty(self) -> BytesColumn:
@@ -142,6 +151,8 @@ def read_texts(file: Arrays, name: str, start: int, stop: int) -> BytesColumn:
 def _run_of(file: Arrays, name: str, start: int, stop: int) -> tuple[Int64s, int, int]:
     """The offsets ``start:stop + 1`` from 0 on, and the first and last of them as stored."""
     offsets = file.array(name, start, stop + 1, dtype="<i8")
+    if not len(offsets) or (not file.is_private and (np.diff(offsets) < 0).any()):
+        raise StorageError(f"{name} of a file of columns is damaged: it has ends before starts")
     first, last = int(offsets[0]), int(offsets[-1])
     return offsets - first if first else offsets, first, last
 
@@ -183,10 +194,14 @@ class Table:
 
     def with_(self, name: Name[C], column: C) -> Table:
         """The table with a column more, or with another one under its name."""
+        if len(column) != self._count:
+            raise InvariantError(f"{name.text} has {len(column)} rows, not {self._count}")
         return Table(self._count, {**self._columns, name.text: column})
 
     def beside(self, other: Table) -> Table:
         """The columns of both tables, which have as many rows."""
+        if len(other) != self._count:
+            raise InvariantError(f"tables have {self._count} and {len(other)} rows")
         return Table(self._count, {**self._columns, **other._columns})
 
     def without(self, *names: Name[Any]) -> Table:
@@ -243,13 +258,14 @@ class Table:
         there = (*names, *(name for name in optional if name.is_in(file)))
         return Table(stop - start, {name.text: name.read(once, start, stop) for name in there})
 
-    def arrays(self, prefix: str = "") -> dict[str, NDArray[Any]]:
-        """The columns as named arrays, for a file. A column under two names is the same arrays."""
+    def arrays(self, *, is_private: bool = True) -> dict[str, NDArray[Any]]:
+        """The columns as named arrays, for a file. A column under two names is the same arrays.
+        ``is_private``: see ``Arrays``."""
         found: dict[str, NDArray[Any]] = {}
         known: dict[int, dict[str, NDArray[Any]]] = {}
         for text, column in self._columns.items():
-            arrays = known.setdefault(id(column), _arrays(column))
-            found.update({prefix + text + end: array for end, array in arrays.items()})
+            arrays = known.setdefault(id(column), _arrays(column, is_private))
+            found.update({text + end: array for end, array in arrays.items()})
         return found
 
 
@@ -257,12 +273,12 @@ def _is_constant(column: Column) -> TypeGuard[NDArray[Any]]:
     return isinstance(column, np.ndarray) and column.strides == (0,) and len(column) > 0
 
 
-def _arrays(column: Column) -> dict[str, NDArray[Any]]:
+def _arrays(column: Column, is_private: bool) -> dict[str, NDArray[Any]]:
     if isinstance(column, np.ndarray):
         return {"": column}
     if isinstance(column, Segments):
         return column.arrays()
-    if isinstance(column, NumberedColumn) and not column.after:
+    if is_private and isinstance(column, NumberedColumn) and not column.after:
         return {".before": np.frombuffer(column.before, np.uint8), ".numbers": column.numbers}
     return {".offsets": column.offsets, ".blob": column.blob}
 
@@ -272,7 +288,11 @@ class _ReadOnce:
 
     def __init__(self, file: Arrays) -> None:
         self._file = file
-        self._known: dict[tuple[object, int, int | None], NDArray[Any]] = {}
+        self._known: dict[tuple[object, int, int | None, str], NDArray[Any]] = {}
+
+    @property
+    def is_private(self) -> bool:
+        return self._file.is_private
 
     def __contains__(self, name: str) -> bool:
         return name in self._file
@@ -283,7 +303,7 @@ class _ReadOnce:
     def array(
         self, name: str, start: int = 0, stop: int | None = None, *, dtype: str = ""
     ) -> NDArray[Any]:
-        key = self._file.place(name), start, stop
+        key = self._file.place(name), start, stop, dtype
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._file.array(name, start, stop, dtype=dtype)

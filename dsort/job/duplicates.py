@@ -18,7 +18,7 @@ from dsort.job.known_keys import known_keys
 from dsort.naming.names import position_key, readable
 from dsort.order.duplicates import new_keys
 from dsort.scratch.columns import columns_bytes
-from dsort.scratch.positions import AT_SHARD, NTH, POSITIONS, by_position
+from dsort.scratch.positions import NTH, POSITION_SHARD, POSITIONS, by_position
 from dsort.scratch.requests import DistinctKeyHashes, Numbered, PositionsOf
 from dsort.workers.tasks import DuplicatesDone, DuplicatesTask, Task
 
@@ -181,7 +181,7 @@ def rename_duplicates(job: Job, survey: Extraction) -> Renamed:
         job.runtime.ask(node, DistinctKeyHashes(survey.stage, shards))
         for node, shards in survey.shard_locations().by_node()
     ]
-    keys, shard = rows[KEYS], rows[AT_SHARD]
+    keys, shard = rows[KEYS], rows[POSITION_SHARD]
     fresh = new_keys(keys.tolist(), rows[NTH], np.unique(np.concatenate(taken)))
     renames = rows.with_(KEYS, BytesColumn.of(fresh))
     job.retain_on_nodes(RENAME_FILE, columns_bytes(renames.arrays()))

@@ -17,9 +17,9 @@ from dsort.order.joined_places import spread_places
 from dsort.order.joining import JoinedKind
 from dsort.scratch.columns import columns_bytes
 from dsort.scratch.positions import (
-    AT_SHARD,
     NTH,
     PLACE,
+    POSITION_SHARD,
     POSITIONS,
     by_position,
     check_left_out,
@@ -106,7 +106,7 @@ def _places(job: Job, ordered: Iterable[OrderDone]) -> bytes:
     pieces = Table.concat(numbered, (*POSITIONS, KEYS))
     record = pieces[NTH]
     first = pieces.take(np.flatnonzero(np.diff(record, prepend=-1)))
-    places = spread_places(first[KEYS], first[AT_SHARD], first[ORDINAL])[record]
+    places = spread_places(first[KEYS], first[POSITION_SHARD], first[ORDINAL])[record]
     placed = by_position(pieces.without(NTH, KEYS).with_(PLACE, places))
     return columns_bytes(placed.arrays())
 

@@ -205,7 +205,8 @@ def lineage_rows(job: Job, shard: OutputShard, name: str) -> LineageOfShard:
     is_known = not job.spec.carrier.is_columnar and not job.spec.is_late(shard.group)
     place = staged_sidecar(sidecars_prefix(job.job_id), shard.ordinal, LINEAGE)
     data = read_small(job.outputs_bucket, place, bytes_max=STORED_BYTES_MAX)
-    rows = lineage_of(data, f"the lineage of output shard {shard.ordinal}")
+    what = f"the lineage of output shard {shard.ordinal}"
+    rows = lineage_of(data, what, inputs=len(job.inputs))
     stored = rows[STORED_BYTES]
     ends = np.cumsum(stored) + shard.head_bytes
     return LineageOfShard(

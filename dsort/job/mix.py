@@ -46,9 +46,9 @@ ORDINALS = 1 << ORDINAL_BITS
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """How often the records of one input come out: see ``CopyRule``. ``tied_shard``,
-    ``tied_before``: the ordinal of a shard and one in it. Of the records whose lot is ``below``,
-    those before that position come out once more; tied_shard -1: none."""
+    """How often the records of one input come out: see ``CopyRule``. Of the records whose
+    lot is ``below``, those before the position (``tied_shard``, ``tied_before``) come out once
+    more; tied_shard -1: none of them."""
 
     least: int
     below: int

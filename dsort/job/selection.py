@@ -56,7 +56,7 @@ class Selection:
         self, open_: Int64s, wanted: Int64s, tied: UInt64s | None, number_bits: int
     ) -> tuple[UInt64s, Int64s]:
         """(the smallest number that so many lots (or positions, of the lots ``tied``) are below,
-        how many more are wanted of those that are the number)."""
+        how many of the records with that number are still wanted)."""
         low, rest = np.zeros(len(open_), np.uint64), wanted.copy()
         left, shift = np.arange(len(open_)), number_bits
         while len(left):

@@ -145,8 +145,14 @@ def _stage(
 ) -> StagedFile:
     if not name.name.endswith("index.sqlite"):
         data, token = _content(job, name, whole), f"{staged_prefix(job.job_id)}{number}"
-        is_first = job.before is None
-        staged = stage(job.outputs_bucket, token, name.name, len(data), [data], is_first=is_first)
+        staged = stage(
+            job.outputs_bucket,
+            token,
+            name.name,
+            len(data),
+            [data],
+            may_exist=job.before is not None,
+        )
         return StagedFile(name.kind, staged)
     from dsort.job.known_samples import known_samples  # loads SQLite, for one kind of sidecar
 

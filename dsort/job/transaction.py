@@ -114,8 +114,8 @@ class Transaction:
         those marked that may replace something now.
 
         Where an earlier attempt has begun to give names, what it kept is kept on, and what it
-        published is not kept. ``receipts``: by token, those that it may have published with, where
-        they are others now.
+        published is not kept. ``receipts``: by token, the receipt with which an earlier
+        attempt may have published, where it differs from the present one.
         """
         bucket, prefix = self._bucket, replaced_prefix(self._job_id)
         noted = read_kept(bucket, self._job_id)

@@ -214,8 +214,13 @@ class ColumnFile:
         rows = np.frombuffer(self._bytes, stored, stop - start, at + start * stored.itemsize)
         return rows.astype(kind) if packing else rows
 
+    @property
+    def is_private(self) -> bool:
+        """Whether the file is in scratch."""
+        return self._may_be_packed
+
     def place(self, name: str) -> tuple[np.dtype[Any], int, int, str]:
-        """What is equal for two names of one array."""
+        """The identity of an array: two names with the same place share its bytes."""
         return self._column(name)
 
     def bytes_column(self, name: str, start: int = 0, stop: int | None = None) -> BytesColumn:

@@ -55,8 +55,14 @@ from dsort.errors import StorageError
 from dsort.order.partitions import Splitters
 from dsort.scratch.columns import ColumnFile, KeptColumns, columns_bytes, write_columns
 from dsort.scratch.directory import Scratch
-from dsort.scratch.ordered import CREATED_BY, CREATED_BY_TOO, LINEAGE, OrderedRows, sums_of
-from dsort.scratch.positions import AT_SHARD, Positions
+from dsort.scratch.ordered import (
+    CREATION_COLUMNS,
+    LINEAGE,
+    OPTIONAL_CREATION_COLUMNS,
+    OrderedRows,
+    sums_of,
+)
+from dsort.scratch.positions import POSITION_SHARD, Positions
 
 __all__ = [
     "RUN_SHARDS_MAX",
@@ -232,7 +238,7 @@ class IndexStore:
         if "shard" in file:
             shards = _check_run(file.array("shard"), shard)[rows].astype(np.int64)
         row = rows.astype(np.int64)
-        columns = {AT_SHARD.text: shards, ORDINAL.text: ordinal, ROW.text: row}
+        columns = {POSITION_SHARD.text: shards, ORDINAL.text: ordinal, ROW.text: row}
         return Table(len(rows), columns)
 
     def lots(self, stage: str, shard: int) -> tuple[UInt64s, UInt64s, Int64s]:
@@ -305,7 +311,7 @@ class IndexStore:
         file = self.columns(f"ordered-{partition}.col")
         start, stop, record_offsets = _rows_of(file, start, stop)
         return OrderedRows(
-            Table.read(file, CREATED_BY, start, stop, optional=CREATED_BY_TOO),
+            Table.read(file, CREATION_COLUMNS, start, stop, optional=OPTIONAL_CREATION_COLUMNS),
             Table.read(file, BLOCKS, 0, file.count(BLOCK_START.text), optional=[BLOCK_ROWS]),
             record_offsets,
             int(file.array("version", 0, 1)[0]),
@@ -345,18 +351,18 @@ def splitters_bytes(splitters: Splitters) -> bytes:
     keys = splitters.keys
     return columns_bytes(
         {
-            "shard": splitters.shard,
+            POSITION_SHARD.text: splitters.shard,
             "ordinal": splitters.ordinal,
-            **Table(keys.count, sort_columns(keys)).arrays(),
+            **Table(keys.count, sort_columns(keys)).arrays(is_private=False),
         }
     )
 
 
 def read_splitters(file: ColumnFile) -> Splitters:
     """What ``splitters_bytes`` made."""
-    count = file.count("shard")
+    count = file.count(POSITION_SHARD.text)
     ordinal = file.array("ordinal", 0, count)
-    return Splitters(_sort_keys(file, 0, count), file.array("shard"), ordinal)
+    return Splitters(_sort_keys(file, 0, count), file.array(POSITION_SHARD.text), ordinal)
 
 
 _ZERO: Final = np.zeros(1, np.int64)

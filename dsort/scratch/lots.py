@@ -17,7 +17,7 @@ from dsort.data.index import KEY_HASH, ORDINAL
 from dsort.errors import StorageError
 from dsort.scratch.columns import ColumnFile, columns_bytes
 from dsort.scratch.index import IndexStore
-from dsort.scratch.positions import AT_SHARD
+from dsort.scratch.positions import POSITION_SHARD
 from dsort.transforms.borders import BORDERS_MAX, Borders, positions_of
 
 __all__ = [
@@ -82,7 +82,7 @@ class IndexDraws:
             classes, lots, ordinal = store.lots(self.stage, shard)
             if self.drop:
                 drop = store.positions(self.drop)
-                kept = ~drop.hold(np.broadcast_to(shard, len(ordinal)), ordinal)
+                kept = ~drop.contains(np.broadcast_to(shard, len(ordinal)), ordinal)
                 classes, lots, ordinal = classes[kept], lots[kept], ordinal[kept]
             yield classes, lots, positions_of(shard, ordinal)
 
@@ -100,6 +100,7 @@ class KeyDraws:
 
     def on(self, shards: Int64s) -> KeyDraws:
         """See :class:`Draws`."""
+        assert not len(self.shards), "these are of some shards already"
         return replace(self, shards=shards, inputs=self.inputs[shards])
 
     def each(self, store: IndexStore) -> Iterator[Drawn]:
@@ -108,7 +109,7 @@ class KeyDraws:
             found = store.key_hashes(self.stage, shard)
             lots = lots_of(found[KEY_HASH], self.seed, self.names[number])
             classes = np.full(len(found), number, np.uint64)
-            yield classes, lots, positions_of(found[AT_SHARD], found[ORDINAL])
+            yield classes, lots, positions_of(found[POSITION_SHARD], found[ORDINAL])
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,14 +51,16 @@ def ordered_rows(
     answers = nodes.ask_all((there, request) for there, request in asks if len(request.shards))
     blocks = ordered.blocks
     moved = since[blocks[BLOCK_SHARD]] > ordered.version
-    before, found = blocks.take(np.flatnonzero(moved)), [each for some in answers for each in some]
+    before = blocks.take(np.flatnonzero(moved))
+    found = [each for some in answers for each in some if len(each)]
     now = Table.concat(found) if found else before.run(0, 0)
     if _totals(before) != _totals(now):
         raise InvariantError(
             f"partition {partition} has other records of the input shards that were extracted again"
         )
     # No shard has blocks in both, and what was one run of shards may be two by now.
-    both = Table.concat([now, blocks.take(np.flatnonzero(~moved))])
+    stay = blocks.take(np.flatnonzero(~moved))
+    both = Table.concat([each for each in (now, stay) if len(each)] or [blocks])
     in_order = np.argsort(both[BLOCK_SHARD], kind="stable")
     return replace(ordered, blocks=both.take(in_order))
 

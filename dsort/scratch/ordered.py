@@ -27,15 +27,22 @@ from dsort.data.index import (
 )
 from dsort.data.table import Name, Table
 
-__all__ = ["CREATED_BY", "CREATED_BY_TOO", "LINEAGE", "ORDERED", "OrderedRows", "sums_of"]
+__all__ = [
+    "CREATION_COLUMNS",
+    "LINEAGE",
+    "OPTIONAL_CREATION_COLUMNS",
+    "ORDERED",
+    "OrderedRows",
+    "sums_of",
+]
 
-CREATED_BY: Final = (SHARD, ORDINAL, MEMBERS, PAYLOAD_BYTES, STORED_BYTES, RANGES)
+CREATION_COLUMNS: Final = (SHARD, ORDINAL, MEMBERS, PAYLOAD_BYTES, STORED_BYTES, RANGES)
 """The columns that creation needs."""
-CREATED_BY_TOO: Final = (GROUP, CONTENT_HASH, ENTRIES)
+OPTIONAL_CREATION_COLUMNS: Final = (GROUP, CONTENT_HASH, ENTRIES)
 """And those that some jobs have."""
 LINEAGE: Final = (SHARD, STORED_BYTES, CONTENT_HASH, KEYS, ORIGIN_START, ORIGIN_BYTES)
 """The columns that a lineage is made of."""
-ORDERED: Final = (*CREATED_BY, *CREATED_BY_TOO, KEYS, ORIGIN_START, ORIGIN_BYTES)
+ORDERED: Final = (*CREATION_COLUMNS, *OPTIONAL_CREATION_COLUMNS, KEYS, ORIGIN_START, ORIGIN_BYTES)
 """All columns of a partition in output order."""
 
 

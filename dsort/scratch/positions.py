@@ -20,10 +20,10 @@ from dsort.order.joining import LeftOut
 from dsort.scratch.columns import ColumnFile
 
 __all__ = [
-    "AT_SHARD",
     "NTH",
     "PLACE",
     "POSITIONS",
+    "POSITION_SHARD",
     "Positions",
     "by_position",
     "check_left_out",
@@ -33,26 +33,27 @@ __all__ = [
     "positions_of_records",
 ]
 
-AT_SHARD: Final[Name[Int64s]] = Numbers("shard", "<i8")
+POSITION_SHARD: Final[Name[Int64s]] = Numbers("position_shard", "<i8")
 NTH: Final[Name[Int64s]] = Numbers("nth", "<i8")
-"""Which occurrence of its key a record is, why it is left out, or the record that it is part of."""
+"""By file: which occurrence of its key a record is, why it is left out (``LeftOut``), or the joined
+record that it is a piece of."""
 PLACE: Final[Name[UInt64s]] = Numbers("place", "<u8")
 """Of a joined record's piece, in output order."""
-POSITIONS: Final = (AT_SHARD, ORDINAL, NTH)
+POSITIONS: Final = (POSITION_SHARD, ORDINAL, NTH)
 
 
 def positions_of_records(
     shard: Int64s, ordinal: Int64s, nth: Int64s, keys: BytesColumn | None = None
 ) -> Table:
     """The table of some positions."""
-    columns = {AT_SHARD.text: shard, ORDINAL.text: ordinal, NTH.text: nth}
+    columns = {POSITION_SHARD.text: shard, ORDINAL.text: ordinal, NTH.text: nth}
     table = Table(len(shard), columns)
     return table if keys is None else table.with_(KEYS, keys)
 
 
 def by_position(table: Table) -> Table:
     """The rows of ``table`` in the order of their positions."""
-    return table.take(np.lexsort((table[ORDINAL], table[AT_SHARD])))
+    return table.take(np.lexsort((table[ORDINAL], table[POSITION_SHARD])))
 
 
 class Positions:
@@ -61,7 +62,7 @@ class Positions:
     def __init__(self, file: ColumnFile, name: str) -> None:
         self._file = file
         self._name = name
-        self._shard = file.array(AT_SHARD.text, dtype="<i8")
+        self._shard = file.array(POSITION_SHARD.text, dtype="<i8")
 
     def of_shard(self, shard: int, names: Iterable[Name[Any]], *, records: int) -> Table:
         """The ordinals in a shard of so many ``records``, and the columns ``names``.
@@ -72,8 +73,8 @@ class Positions:
             raise StorageError(f"{self._name} has positions that input shard {shard} lacks")
         return found
 
-    def hold(self, shards: Any, ordinals: Int64s) -> Bools:
-        """Which of some records are among the positions. Records of one shard follow each other."""
+    def contains(self, shards: Any, ordinals: Int64s) -> Bools:
+        """Which of some records are among the positions. ``shards`` are grouped by shard."""
         known, held = self._file.array(ORDINAL.text), np.zeros(len(ordinals), np.bool_)
         bounds = np.flatnonzero(np.diff(shards, prepend=-1, append=-1)).tolist()
         for start, stop in pairwise(bounds):
@@ -85,7 +86,7 @@ class Positions:
 
 def check_positions(file: ColumnFile, what: str, shards: int) -> tuple[Int64s, Int64s]:
     """The shards and ordinals in a file. ``StorageError`` unless they are of so many ``shards``."""
-    shard = file.array(AT_SHARD.text, dtype="<i8")
+    shard = file.array(POSITION_SHARD.text, dtype="<i8")
     ordinal = file.array(ORDINAL.text, 0, len(shard), dtype="<i8")
     if len(shard) and not (0 <= shard.min() <= shard.max() < shards and ordinal.min() >= 0):
         raise _damaged(what, "positions are outside the inputs")
@@ -95,15 +96,14 @@ def check_positions(file: ColumnFile, what: str, shards: int) -> tuple[Int64s, I
 def check_renames(data: bytes, what: str, *, shards: int) -> None:
     """``StorageError`` unless ``data`` is a file of new keys for records of so many shards."""
     file, count = _checked(data, what, shards)
-    if (np.diff(file.bytes_column("keys", 0, count).offsets) <= 0).any():
+    if (KEYS.read(file, 0, count).lengths <= 0).any():
         raise _damaged(what, "new keys are empty")
 
 
 def check_left_out(data: bytes, what: str, *, shards: int) -> None:
     """``StorageError`` unless ``data`` is a file of what a join leaves out of so many shards."""
     file, count = _checked(data, what, shards)
-    if (np.diff(file.bytes_column("keys", 0, count).offsets) < 0).any():
-        raise _damaged(what, "lists of extensions end before they begin")
+    KEYS.read(file, 0, count)
     if not np.isin(NTH.read(file, 0, count), [*LeftOut]).all():
         raise _damaged(what, "it gives reasons that there are not")
 

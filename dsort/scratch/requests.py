@@ -18,7 +18,7 @@ from dsort.scratch.columns import ColumnFile
 from dsort.scratch.index import IndexStore, PartitionRows
 from dsort.scratch.logs import ShardCreated, read_created_logs
 from dsort.scratch.ordered import OrderedRows
-from dsort.scratch.positions import AT_SHARD, POSITIONS
+from dsort.scratch.positions import POSITION_SHARD, POSITIONS
 
 __all__ = [
     "FOUND",
@@ -64,7 +64,7 @@ class PartitionRowsOf:
         return [store.partition_rows(self.stage, shards, each) for each in self.partitions]
 
 
-FOUND: Final = (KEY_HASH, AT_SHARD, ORDINAL, ROW)
+FOUND: Final = (KEY_HASH, POSITION_SHARD, ORDINAL, ROW)
 """The columns of records that are searched for by hashes."""
 
 
@@ -140,7 +140,7 @@ class PositionsOf:
 
     def answer(self, store: IndexStore) -> Table:
         file = store.columns(self.name)
-        return Table.read(file, (*POSITIONS, KEYS), 0, file.count(AT_SHARD.text))
+        return Table.read(file, (*POSITIONS, KEYS), 0, file.count(POSITION_SHARD.text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,12 +36,12 @@ def stage(
     pieces: Iterable[bytes],
     *,
     replaces: bool = False,
-    is_first: bool = False,
+    may_exist: bool = True,
 ) -> Staged:
-    """Store ``size_bytes`` in ``pieces`` under ``token``. ``is_first``: no earlier attempt can have
-    stored anything under it."""
-    if not is_first:
-        bucket.discard(token, names=[name])  # an earlier attempt's may be longer
+    """Store ``size_bytes`` in ``pieces`` under ``token``. ``may_exist``: an earlier attempt may
+    have stored something under it."""
+    if may_exist:
+        bucket.discard(token, names=[name])  # what is there may be longer
     digest, at = xxhash.xxh3_64(), 0
     with bucket.stage(token, name=name, size_bytes=size_bytes) as held:
         for piece in pieces:

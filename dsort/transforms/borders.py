@@ -13,7 +13,7 @@ __all__ = ["BORDERS_MAX", "LOT_BITS", "ORDINAL_BITS", "POSITION_BITS", "Borders"
 BORDERS_MAX: Final = 1 << 20
 """Of all classes together: so many numbers are held, and sent to each node."""
 LOT_BITS: Final = 63
-POSITION_BITS: Final = 63
+POSITION_BITS: Final = 64
 ORDINAL_BITS: Final = 40
 """A position is the shard's ordinal and behind it, in so many bits, the record's."""
 

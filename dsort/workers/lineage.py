@@ -7,11 +7,12 @@ from typing import Final
 
 import numpy as np
 
-from dsort.data.columns import BytesColumn, Int64s
-from dsort.data.index import KEYS, ORIGIN_BYTES, ORIGIN_START, SHARD
+from dsort.data.columns import Int64s
+from dsort.data.index import ORIGIN_BYTES, ORIGIN_START, SHARD
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
-from dsort.data.table import Table, read_texts
+from dsort.data.table import Table
+from dsort.errors import StorageError
 from dsort.scratch.columns import ColumnFile, columns_bytes
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.ordered import LINEAGE as LINEAGE_COLUMNS
@@ -58,22 +59,17 @@ def write_lineage(bucket: Bucket, nodes: ScratchNodes, task: CreateTask, ordinal
         for piece in task.pieces
         if piece.ordinal == ordinal and piece.partition >= 0
     ]
-    rows = Table.concat([_with_plain_keys(each) for each in found], LINEAGE_COLUMNS)
-    bucket.write(
-        staged_sidecar(task.sidecars_prefix, ordinal, LINEAGE), columns_bytes(rows.arrays())
-    )
+    rows = Table.concat(found, LINEAGE_COLUMNS)
+    place = staged_sidecar(task.sidecars_prefix, ordinal, LINEAGE)
+    bucket.write(place, columns_bytes(rows.arrays(is_private=False)))
 
 
-def _with_plain_keys(rows: Table) -> Table:
-    keys = rows[KEYS]
-    return rows.with_(KEYS, BytesColumn(keys.offsets, keys.blob))
-
-
-def lineage_of(data: bytes, what: str) -> Table:
-    """The rows that ``write_lineage`` stored. ``StorageError`` if they are damaged."""
+def lineage_of(data: bytes, what: str, *, inputs: int) -> Table:
+    """The rows that ``write_lineage`` stored, of so many input shards. ``StorageError`` if they are
+    damaged."""
     file = ColumnFile(data, what)
-    count = file.count(SHARD.text)
-    # Numbered keys could take more memory than the bucket has bytes of them.
-    keys = read_texts(file, KEYS.text, 0, count)
-    numbers = [each for each in LINEAGE_COLUMNS if each != KEYS]
-    return Table.read(file, numbers, 0, count).with_(KEYS, keys)
+    rows = Table.read(file, LINEAGE_COLUMNS, 0, file.count(SHARD.text))
+    shard = rows[SHARD]
+    if len(rows) and not 0 <= shard.min() <= shard.max() < inputs:
+        raise StorageError(f"{what} is damaged: it names other input shards")
+    return rows

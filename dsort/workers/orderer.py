@@ -46,7 +46,7 @@ from dsort.scratch.index import PartitionRows
 from dsort.scratch.logs import LineWriter, lines_file, reaction_line
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.ordered import ORDERED, OrderedRows
-from dsort.scratch.positions import AT_SHARD, NTH, by_position
+from dsort.scratch.positions import NTH, POSITION_SHARD, by_position
 from dsort.scratch.requests import (
     FOUND,
     KeyHashes,
@@ -117,16 +117,16 @@ class Orderer:
         rows = by_position(hashed.take(np.flatnonzero(twice[at] == hashed[KEY_HASH])))
         if task.drop:
             dropped = self._store.positions(task.drop)
-            rows = rows.take(np.flatnonzero(~dropped.hold(rows[AT_SHARD], rows[ORDINAL])))
+            rows = rows.take(np.flatnonzero(~dropped.contains(rows[POSITION_SHARD], rows[ORDINAL])))
             if not len(rows):  # an earlier search left all of them out
                 return nothing
-        shards, key_hash = rows[AT_SHARD], rows[KEY_HASH]
+        shards, key_hash = rows[POSITION_SHARD], rows[KEY_HASH]
         keys = keys_of(self._scratch_nodes, locations, task.stage, shards, rows[ROW])
         compared = words_as_bytes(rows[SAME_MORE]) if task.by_content else keys
         found = find_duplicates(compared, key_hash, keep_last=task.keep_last)
         found = found.with_known(compared, key_hash, known[KEYS], known[KEY_HASH])
         if task.want_rows:
-            own = rows.only((AT_SHARD, ORDINAL)).with_(KEYS, keys).take(found.rows)
+            own = rows.only((POSITION_SHARD, ORDINAL)).with_(KEYS, keys).take(found.rows)
             self._store.write_table(f"{task.name}-{task.part}.col", own.with_(NTH, found.nth))
         if task.reaction:
             # As the parts follow each other.
@@ -178,7 +178,7 @@ class Orderer:
         _check_permutation(order, len(rows))
         dropped = 0
         if task.drop:
-            kept = ~self._store.positions(task.drop).hold(rows[SHARD], rows[ORDINAL])[order]
+            kept = ~self._store.positions(task.drop).contains(rows[SHARD], rows[ORDINAL])[order]
             dropped = len(order) - int(kept.sum())
             order = order[kept]
         placement = self._algorithm.placement

@@ -15,7 +15,7 @@ from dsort.errors import StorageError
 from tests.support.datasets import Member, Shard, write_shards
 from tests.support.engine import run_local, spec_of
 from tests.support.internals import (
-    AT_SHARD,
+    POSITION_SHARD,
     RUN_BYTES,
     SHARD,
     SMALL_BYTES,
@@ -185,7 +185,7 @@ def test_rows_of_shards_that_are_not_in_its_run_are_refused(tmp_path: Path) -> N
             )
             if is_known:
                 assert store.shard_rows("index", 7, 0).rows[SHARD].tolist() == shards
-                assert sorted(store.key_hashes("index", 7)[AT_SHARD].tolist()) == shards
+                assert sorted(store.key_hashes("index", 7)[POSITION_SHARD].tolist()) == shards
                 assert store.keys_at("index", 7, 9, np.array([1])).tolist() == [b"b"]
                 continue
             for read in (

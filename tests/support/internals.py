@@ -179,7 +179,7 @@ MODULES = {
         "NODE_FILE Request ScratchNodes ShardLocations make_scratch open_scratch scratch_owner"
     ),
     "dsort.scratch.ordered": "OrderedRows",
-    "dsort.scratch.positions": "AT_SHARD check_left_out",
+    "dsort.scratch.positions": "POSITION_SHARD check_left_out",
     "dsort.scratch.requests": "Indexed",
     "dsort.scratch.spill": "BLOCK_BYTES Payload SpillBlock SpillReader read_spill spill_name",
     "dsort.scratch.spill_extents": "SpillFile spill_extents",
@@ -195,6 +195,7 @@ MODULES = {
     "dsort.workers": (
         "creator gathering header_reader member_watch payload_spill range_queue tasks"
     ),
+    "dsort.workers.lineage": "lineage_of",
     "dsort.workers.conversion": "packed_records",
     "dsort.workers.creator": "Creator",
     "dsort.workers.devices": "CodeRoom GpuNeeds GpuPlace gpus_here",

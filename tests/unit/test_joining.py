@@ -118,7 +118,7 @@ def test_splitters_between_keys_part_no_key() -> None:
 def test_what_an_earlier_attempt_says_is_left_out_is_not_believed_blindly() -> None:
     def file(**changed: object) -> bytes:
         columns: dict[str, object] = {
-            "shard": np.array([0, 2], np.int64),
+            "position_shard": np.array([0, 2], np.int64),
             "ordinal": np.array([5, 1], np.int64),
             "nth": np.array([LeftOut.MEMBERS, LeftOut.RECORD], np.int64),
             "keys": BytesColumn.of([b".jpg", b""]),
@@ -127,8 +127,8 @@ def test_what_an_earlier_attempt_says_is_left_out_is_not_believed_blindly() -> N
 
     check_left_out(file(), "it", shards=3)
     wrong = [
-        {"shard": np.array([0, 3], np.int64)},
-        {"shard": np.array([2, 0], np.int64)},
+        {"position_shard": np.array([0, 3], np.int64)},
+        {"position_shard": np.array([2, 0], np.int64)},
         {"ordinal": np.array([5, -1], np.int64)},
         {"nth": np.array([0, 9], np.int64)},
         {"nth": np.array([0], np.int64)},

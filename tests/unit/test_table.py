@@ -154,6 +154,35 @@ def test_a_table_of_no_parts_has_the_columns_that_are_named() -> None:
     assert len(table[RANGES].offsets) == 1
 
 
+def test_a_file_from_a_bucket_holds_all_the_bytes_of_its_texts() -> None:
+    table = table_of(random.Random(4), 500).with_(
+        KEYS, NumberedColumn(b"a" * 1000, row_numbers(500))
+    )
+    numbered = table.only([KEYS])
+    with pytest.raises(StorageError):
+        Table.read(ColumnFile(columns_bytes(numbered.arrays()), "a file"), [KEYS], 0, 500)
+    plain = ColumnFile(columns_bytes(numbered.arrays(is_private=False)), "a file")
+    assert Table.read(plain, [KEYS], 0, 500)[KEYS].tolist() == table[KEYS].tolist()
+    ends = {"keys.offsets": np.array([0, 3, 1, 4], np.int64), "keys.blob": np.zeros(4, np.uint8)}
+    with pytest.raises(StorageError):
+        Table.read(ColumnFile(columns_bytes(ends), "a file"), [KEYS], 0, 3)
+
+
+def test_a_second_name_of_an_array_has_a_type_of_its_own() -> None:
+    same = np.zeros(3, np.uint64)
+    file = ColumnFile(columns_bytes({"content_hash": same, "stored_bytes": same}), "a file")
+    with pytest.raises(StorageError):
+        Table.read(file, [CONTENT_HASH, STORED_BYTES], 0, 3)
+
+
+def test_columns_have_as_many_rows_as_their_table() -> None:
+    table = table_of(random.Random(5), 5)
+    with pytest.raises(InvariantError):
+        table.with_(STORED_BYTES, np.zeros(4, np.int64))
+    with pytest.raises(InvariantError):
+        table.beside(Table(4))
+
+
 def test_a_file_with_a_column_of_another_type_is_refused() -> None:
     file = ColumnFile(columns_bytes({"ordinal": np.zeros(3, np.int32)}), "a file")
     with pytest.raises(StorageError):
