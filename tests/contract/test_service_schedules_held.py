@@ -54,7 +54,7 @@ def test_what_older_results_are_called_is_held_while_they_are_removed(database: 
     newest, old = results.one("newest"), results.one("old")
     assert newest is not None
     assert old is not None
-    with results.contains(newest, [old]):
+    with results.hold(newest, [old]):
         with database.writing() as connection:
             connection.execute(update(jobs).where(jobs.c.job_id == "old").values(state="queued"))
         assert begun(database) is None
@@ -73,7 +73,7 @@ def test_what_is_being_written_again_is_not_held(database: Database) -> None:
     newest, old = results.one("newest"), results.one("old")
     assert newest is not None
     assert old is not None
-    with pytest.raises(JobConflictError, match="old"), results.contains(newest, [old]):
+    with pytest.raises(JobConflictError, match="old"), results.hold(newest, [old]):
         pytest.fail("they were held")
 
 
@@ -85,5 +85,5 @@ def test_an_attempt_that_is_over_removes_nothing_any_more(database: Database) ->
     assert newest is not None
     with database.writing() as connection:
         connection.execute(update(jobs).values(attempt=2))
-    with pytest.raises(JobConflictError, match="another attempt"), results.contains(newest, []):
+    with pytest.raises(JobConflictError, match="another attempt"), results.hold(newest, []):
         pytest.fail("they were held")
