@@ -97,7 +97,8 @@ class PartitionRows:
     def concat(parts: Sequence[PartitionRows]) -> PartitionRows:
         """The rows and blocks of all parts, one after the other."""
         rows = Table.concat([part.rows for part in parts], (*COUNTED, SHARD, RANGES))
-        return PartitionRows(rows, Table.concat([part.blocks for part in parts], BLOCKS))
+        blocks = [part.blocks for part in parts if len(part.blocks)]
+        return PartitionRows(rows, Table.concat(blocks, BLOCKS))
 
 
 class IndexStore:
@@ -172,7 +173,7 @@ class IndexStore:
         if SHARD in rows:
             _check_run(rows[SHARD], shard)
         else:
-            rows = rows.with_(SHARD, np.broadcast_to(np.int32(shard), (stop - start,)))
+            rows = rows.with_(SHARD, np.full(stop - start, shard, np.int32))
         if EXTENSIONS in rows:
             rows = rows.with_(ROW, np.arange(start, stop))
         return PartitionRows(rows, self._blocks(file, shard, partition, start, stop))
@@ -201,9 +202,10 @@ class IndexStore:
             read = (BLOCK_START, BLOCK_LENGTH, BLOCK_ROWS)
             columns = {each.text: each.read(file, first, last) for each in read}
             count = last - first
+        elif "spill_starts" not in file:
+            return _NO_BLOCKS
         else:
-            spilled = "spill_starts" in file
-            begin = file.array("spill_starts", partition, partition + 1) if spilled else _ZERO
+            begin = file.array("spill_starts", partition, partition + 1)
             size_bytes = file.array("stored_bytes", start, stop).sum(keepdims=True)
             columns = {BLOCK_START.text: begin, BLOCK_LENGTH.text: size_bytes}
             count = 1
@@ -365,7 +367,7 @@ def read_splitters(file: ColumnFile) -> Splitters:
     return Splitters(_sort_keys(file, 0, count), file.array(POSITION_SHARD.text), ordinal)
 
 
-_ZERO: Final = np.zeros(1, np.int64)
+_NO_BLOCKS: Final = Table.concat([], BLOCKS)
 
 
 def _check_run(shards: Int32s, first: int) -> Int32s:
