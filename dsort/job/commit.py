@@ -305,8 +305,8 @@ def rollback(job: Job) -> PutBack:
     release_base(job)
     names, notes = _numbered_names(job), _notes_replaced(job)
     done = transaction_of(job).roll_back(names, job.naming, notes_replaced=notes)
-    if not job.naming or (notes and not done.was_noted):
-        return done  # no name was given yet
+    if not done.gave_names:
+        return done
     if "wids" in job.spec.index:
         bucket.delete(index_name(job.job_id))
     for name in lineage_names(job.job_id):

@@ -50,10 +50,12 @@ class Kept:
 @dataclass(slots=True)
 class PutBack:
     """What became of all that was kept. ``was_noted``: whether outputs had begun to get their
-    names. ``kept``: all names that something was kept of. ``names``: those that have again what
-    they had. ``lost``: why others do not, by name; it is kept in ``places``."""
+    names; ``gave_names``: whether this job may have given any. ``kept``: all names that something
+    was kept of; ``names``: those that have again what they had; ``lost``: why others do not, by
+    name; ``places``: where what is lost is kept."""
 
     was_noted: bool = False
+    gave_names: bool = False
     kept: set[str] = field(default_factory=set)
     names: list[str] = field(default_factory=list)
     lost: dict[str, str] = field(default_factory=dict)
@@ -187,8 +189,9 @@ class Transaction:
         it gives names. Only for the owner of the job: the names may else stand for what others have
         published."""
         done = self.put_back(names)
-        if not given or (notes_replaced and not done.was_noted):
-            return done  # no name was given yet
+        done.gave_names = bool(given) and (done.was_noted or not notes_replaced)
+        if not done.gave_names:
+            return done
         new = [given[token][0] for token in self._bucket.published(given)]
         each_at_once(
             self._bucket, [name for name in new if name not in done.kept], self._bucket.delete
@@ -209,7 +212,7 @@ class Transaction:
 
     def put_back(self, names: Sequence[str]) -> PutBack:
         """Give all that was kept its name again, where the job's own object has the name or nothing
-        does; what somebody else has written to a name stays. ``names``: as for ``roll_back``, as
+        does; what another writer has stored under a name stays. ``names``: as for ``roll_back``, as
         far as they are known. For the owner of the job, once its attempts to give names have
         ended."""
         bucket, job_id = self._bucket, self._job_id
@@ -231,7 +234,9 @@ class Transaction:
                 if noted is None or _is_as_before(row, info, kept.get(token)):
                     done.names.append(row.name)
                 elif row.receipt == COPY:  # a version stays in the store anyway
-                    done.lose(row.name, token, "somebody else has written to that name since")
+                    done.lose(
+                        row.name, token, "another writer has stored something under that name since"
+                    )
                 return
             try:
                 bucket.put_back(token, row.name, receipt=row.receipt)
@@ -274,7 +279,7 @@ def _is_as_before(row: Kept, info: ObjectInfo, kept: ObjectInfo | None) -> bool:
 def read_kept(bucket: Bucket, job_id: str) -> list[Kept] | None:
     """What a job has noted that it keeps; None if it had not come so far, and replaced nothing.
 
-    ``StorageError`` if that is damaged: then nobody can tell what was where.
+    ``StorageError`` if the list is damaged: the places of what was replaced are unknown then.
     """
     name = replaced_list_name(job_id)
     try:

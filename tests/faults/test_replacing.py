@@ -285,7 +285,7 @@ def test_what_somebody_else_wrote_since_stays(begun: Coordinators, tmp_path: Pat
     (tmp_path / "out" / "out-3.tar").write_bytes(b"newer")
     removed = begun.run(tmp_path, *GC)
     assert removed.code == 4, removed.err
-    assert "somebody else has written to that name since" in removed.err
+    assert "another writer has stored something under that name since" in removed.err
     (tmp_path / f"out/.dsort/{job}/replaced/3").unlink()
     assert begun.run(tmp_path, *GC).code == 0
     assert files_of(tmp_path / "out") == {"out-0.tar": b"an old shard", "out-3.tar": b"newer"}
