@@ -140,7 +140,7 @@ class ArithmeticRuntime:
 
     def start(self, setup: WorkerSetup, workers: int) -> None:
         """Nobody has to come; records are dealt out to the partitions of the job."""
-        self._partition_records = self.scale.records_of_partitions(setup.partitions)
+        self._partition_records = self.scale.records_of_partitions(setup.movement.partitions)
 
     def scratch_nodes(self) -> tuple[str, ...]:
         return tuple(f"{node:016x}" for node in range(self.scale.nodes))

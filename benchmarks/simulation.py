@@ -26,6 +26,7 @@ from dsort.job.job import Job
 from dsort.job.memory import JobMemory
 from dsort.job.setup import output_names, with_seed
 from dsort.options import RunOptions
+from dsort.pipeline.compile import compile_pipeline
 from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag
 from dsort.storage.several import BucketPlace
@@ -102,9 +103,10 @@ def _job(
             "description": "simulated",
         }
     ).spec
+    spec = with_seed(spec)
     return Job(
         job_id="20260101-000000-000000",
-        spec=with_seed(spec),
+        spec=spec,
         options=RunOptions(root=Path.cwd(), memory_max_bytes=NODE_MEMORY_BYTES_MAX),
         input_places=(BucketPlace("", spec.input_bck),),
         output_places=(BucketPlace("", spec.output_bck),),
@@ -113,6 +115,7 @@ def _job(
         runtime=runtime,
         stop=stop,
         on_event=lambda event: None,
+        pipeline=compile_pipeline(spec),
         names=output_names(spec, None),
         memory=JobMemory(NODE_MEMORY_BYTES_MAX, NODE_MEMORY_BYTES_MAX),
     )

@@ -17,6 +17,7 @@ from dsort.job.events import JobReport
 from dsort.job.manifest import StoredManifest
 from dsort.naming.names import readable
 from dsort.naming.templates import ShardTemplate, parse_template
+from dsort.pipeline.compile import container_options, written_container
 from dsort.reading.shard_reader import ShardReader
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
@@ -220,7 +221,7 @@ def find_keys(
     """Which of the shards ``names`` (all) of a result have ``keys``: each is read. ``advance`` is
     called after each, with its records and bytes. ``InputError`` where records have no keys."""
     _refuse_apart(base)
-    if base.spec.output_container.numbers_records:
+    if written_container(base.spec, base.spec.output_extension).numbers_records:
         raise InputError(
             f"records of these {base.spec.output_extension} shards have no keys, they are numbered",
             hint="key_field says where a key stands; else leave records out in a job of its own",
@@ -228,7 +229,7 @@ def find_keys(
     outputs = [each for each in base.outputs if names is None or each.name in {*names}]
     largest = max((shard.file_bytes for shard in outputs), default=0)
     buffer_bytes = min(max(largest, BUFFER_BYTES_MIN), BUFFER_BYTES_MAX)
-    reader = ShardReader(buffer_bytes, stop, base.spec.container_options)
+    reader = ShardReader(buffer_bytes, stop, container_options(base.spec))
     seen: Bools = np.zeros(len(keys), np.bool_)
     shards, records = [], 0
     for shard in outputs:

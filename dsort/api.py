@@ -37,6 +37,7 @@ from dsort.job.resources import cores, job_memory, store_limits, workers_here
 from dsort.job.resume import state_of
 from dsort.job.setup import load_formats, load_keymap, load_steps, output_names, with_seed
 from dsort.options import RunOptions, default_options
+from dsort.pipeline.compile import compile_pipeline, steps_of
 from dsort.reading.results import Result, read_result
 from dsort.runtime.base import Runtime
 from dsort.runtime.local import LocalRuntime
@@ -469,7 +470,7 @@ def _job(
     job_id: str = "",
     before: JournalState | None = None,
 ) -> Iterator[tuple[Job, Tally]]:
-    options = options or default_options()
+    options, spec = options or default_options(), with_seed(spec)
     with explain_limits(), contextlib.ExitStack() as stack:
         flag = stop if stop is not None else stack.enter_context(StopFlag())
         memory = job_memory(spec, options)
@@ -498,9 +499,9 @@ def _job(
         # A job that is gone on with only to be stopped has to be taken first: something is left.
         is_to_clean = before is not None and flag.requested
         keymap = load() if is_to_clean else flag.wait_for(load)
-        steps = flag.wait_for(partial(load_steps, spec, options)) if spec.steps else ()
+        steps = flag.wait_for(partial(load_steps, spec, options)) if steps_of(spec) else ()
         room = CodeRoom()
-        if spec.makes_records and not is_to_clean:
+        if any(step.needs == "payload" for step in steps) and not is_to_clean:
             from dsort.job.user_code import described_steps  # other jobs run no code
 
             if options.runtime == "local":
@@ -508,7 +509,7 @@ def _job(
             steps = flag.wait_for(partial(described_steps, steps, options))
         job = Job(
             job_id=job_id,
-            spec=with_seed(spec),
+            spec=spec,
             options=options,
             input_places=places,
             output_places=targets,
@@ -519,8 +520,7 @@ def _job(
             on_event=on_event or (lambda event: None),
             names=output_names(spec, keymap),
             memory=memory,
-            keymap=keymap,
-            steps=steps,
+            pipeline=compile_pipeline(spec, steps=steps, keymap=keymap),
             code_room=room,
             before=before,
             streams=streams,
@@ -585,15 +585,15 @@ def _runtime(spec: JobSpec, options: RunOptions, stop: StopFlag, memory: JobMemo
         from dsort.runtime.ray.block_server import BlockPlace
         from dsort.runtime.ray.runtime import RayRuntime  # takes seconds to import; only where used
 
-        settings = options.settings
+        settings, steps = options.settings, steps_of(spec)
         return RayRuntime(
             options.ray_address,
             options.workers,
             stop,
             resources=options.ray_resources,
             labels=options.ray_labels,
-            cpus=cpus_of(spec.steps),
-            gpus=float(GpuNeeds.of(spec.steps).total),
+            cpus=cpus_of(steps),
+            gpus=float(GpuNeeds.of(steps).total),
             direct=settings.exchange != "ray",
             place=BlockPlace(settings.exchange_ports, settings.exchange_network or ""),
         )

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
+from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT, DecodingRules
 from dsort.containers.inspect import ShardSummary, summarise
 from dsort.containers.registry import codec_of, container_of
 from dsort.data.members import MemberKind, MemberTable
@@ -29,7 +29,6 @@ from dsort.reading.shard_reader import ShardReader
 from dsort.reading.table_records import TableRecords
 from dsort.reading.table_summary import summarise_table
 from dsort.storage.bucket import Bucket
-from dsort.workers.decoded import DecodingRules
 from dsort.workers.source import ShardBytes
 
 __all__ = ["ShardContents", "ShardPart", "inspect_object", "open_contents"]

@@ -31,6 +31,7 @@ ROOMS = (
     {"job"},
     {"runtime"},
     {"workers"},
+    {"pipeline"},
     {"loose_files"},
     {"scratch"},
     {"options"},

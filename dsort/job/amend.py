@@ -202,7 +202,7 @@ def read_removed(bucket: Bucket, names: Sequence[str]) -> UInt64s:
 def _removed_bytes(job: Job) -> bytes:
     """The keys are not written down: some of them may have been removed because they tell who
     somebody is."""
-    (step,) = job.steps
+    (step,) = job.pipeline.steps
     if not isinstance(step, DropKeys):
         raise InvariantError("keys are removed by drop_keys")
     hashes = np.unique(hash_column(step.listed_keys()))

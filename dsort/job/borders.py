@@ -34,7 +34,7 @@ BORDERS_FILE = "borders.col"
 def readings_for_borders(job: Job) -> int:
     """How often all inputs are read to deal out exact numbers, as far as no earlier attempt has
     done it."""
-    division = job.spec.division
+    division = job.pipeline.division
     needed = division is not None and division.is_counted
     return int(needed and job.retained(BORDERS_FILE) is None)
 
@@ -43,7 +43,7 @@ def choose_borders(
     job: Job, copies: Sequence[CopyRule] | None, positions: InputPositions | None
 ) -> str:
     """The shared file that says where each output begins; "" where that needs no counting."""
-    division = job.spec.division
+    division = job.pipeline.division
     if division is None or not division.is_counted:
         return ""
     kept = job.retained(BORDERS_FILE)

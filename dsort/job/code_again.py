@@ -11,13 +11,13 @@ from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.tally import Tally
 from dsort.job.resources import cores
+from dsort.pipeline.pipeline import StepFailures
 from dsort.scratch.directory import Scratch
-from dsort.spec.model import JobSpec
 from dsort.transforms.base import Step
 from dsort.workers.conversion import BARE, bared_records
 from dsort.workers.devices import CodeRoom
 from dsort.workers.source import ShardBytes
-from dsort.workers.tasks import TransformRules
+from dsort.workers.tasks import CodeShare
 from dsort.workers.transformer import Transformed, Transformer
 
 __all__ = ["CodeAgain"]
@@ -26,14 +26,13 @@ __all__ = ["CodeAgain"]
 class CodeAgain:
     """The steps of a job, of which some run code: in processes of this machine, until ``close``."""
 
-    def __init__(self, spec: JobSpec, steps: Sequence[Step]) -> None:
-        assert spec.transform is not None
+    def __init__(self, failures: StepFailures, steps: Sequence[Step]) -> None:
         self._steps = steps
         room = CodeRoom.here(steps, cores())
         self._directory = tempfile.TemporaryDirectory(prefix="dsort-code-")
         scratch = Scratch(Path(self._directory.name) / "scratch", make=True)
-        rules = TransformRules(spec.transform.on_error, gpus=room.gpus)
-        self._transformer = Transformer(rules, scratch)
+        rules = replace(failures, rejects="")  # the records are the job's to keep
+        self._transformer = Transformer(rules, CodeShare(gpus=room.gpus), scratch)
 
     def read_rows(self, decoders: Mapping[str, str]) -> None:
         """What comes from now on are rows, whose cells are values (``columnar.cell_types``)."""

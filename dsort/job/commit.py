@@ -19,6 +19,7 @@ from typing import IO, Any, cast, overload
 import numpy as np
 
 from dsort.containers.base import Container
+from dsort.containers.registry import codec_of
 from dsort.errors import InvariantError
 from dsort.job.amend import amended, refuse_lost_claim, release_base
 from dsort.job.commits import Commit, commit_of, commits, later_than, manifests_in
@@ -174,10 +175,7 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
     """Name the shards and write the manifest; returns its name. All or nothing is visible."""
     job.stop.wait_for(lambda: refuse_changed_inputs(job))
     names = job.spec.output_names
-    encoded = [
-        target.codec is not None and not job.spec.is_late(group)
-        for group, target in enumerate(job.spec.targets)
-    ]
+    encoded = [form.codec is not None and not form.is_late for form in job.pipeline.outputs]
     outputs = outputs_of(plan, created, encoded=encoded, names=names)
     if plan.shards.total("records") != plan.records:
         raise InvariantError("the manifest would not list every record of the plan")
@@ -269,10 +267,10 @@ def _publish_by_workers(job: Job, shards: Sequence[Staged]) -> None:
 def _containers(job: Job, plan: Plan) -> list[Container]:
     """That of each output, with the schema of its records."""
     found = []
-    for group, each in enumerate(job.spec.target_containers):
+    for group, form in enumerate(job.pipeline.outputs):
         late = plan.late_schemas[group] if plan.late_schemas else ""
-        schema = late if job.spec.is_late(group) else plan.schema
-        found.append(each.with_schema(schema) if schema else each)
+        schema = late if form.is_late else plan.schema
+        found.append(form.container.with_schema(schema) if schema else form.container)
     return found
 
 
@@ -366,7 +364,8 @@ def _manifest(
     created: str,
 ) -> IO[bytes]:
     """A file without a name: that of a million outputs has 150 MB."""
-    movement, codec = job.movement, job.spec.output_codec
+    movement, codec = job.movement, codec_of(job.spec.output_extension)
+    level = job.spec.output_compression_level
     inputs = [
         ManifestInput(
             shard.name,
@@ -393,7 +392,7 @@ def _manifest(
             "runtime": job.runtime.name,
             "workers": movement.workers,
             "buckets": movement.partitions,
-            "memory_bytes": movement.memory_bytes,
+            "memory_bytes": movement.sizes.memory_bytes,
         },
         phase_seconds=job.state.seconds(),
         reactions=[asdict(reaction) for reaction in whole.reactions],
@@ -408,11 +407,11 @@ def _manifest(
         rejects_file=job.rejects_file,
         code=[
             {"step": number, "kind": step.kind, **json.loads(step.known)}
-            for number, step in enumerate(job.steps)
+            for number, step in enumerate(job.pipeline.steps)
             if isinstance(step, PayloadStep) and step.known
         ],
         timeline=job.timeline.samples(),
-        codec=codec.description(job.spec.output_level) if codec is not None else None,
+        codec=codec.description(codec.level_or_default(level)) if codec is not None else None,
         mixing=None if job.mixing is None else job.mixing.stored(),
     )
     return file

@@ -193,8 +193,8 @@ def runs_of_small(ordinals: Int64s, stored_bytes: Int64s, workers: int) -> list[
 
 def _take_pieces(job: Job, plan: Plan) -> Callable[[OutputShard], list[OutputPiece]]:
     """What gives the pieces of a shard. What the spec says of all shards is asked once."""
-    prefix, spec = staged_prefix(job.job_id), job.spec
-    late, plans_sizes = spec.late, spec.carrier.plans_sizes
+    prefix, plans_sizes = staged_prefix(job.job_id), job.pipeline.carrier.plans_sizes
+    late = [form.is_late for form in job.pipeline.outputs]
 
     def pieces_of(shard: OutputShard) -> list[OutputPiece]:
         output = job.output_of(shard.group)
@@ -251,7 +251,7 @@ def seal(job: Job, plan: Plan, ordering: Ordering | None, created: Created) -> M
 def _seal_missing(
     job: Job, plan: Plan, ordering: Ordering | None, created: Created, md5: dict[int, str]
 ) -> None:
-    late, prefix = job.spec.late, staged_prefix(job.job_id)
+    late, prefix = [form.is_late for form in job.pipeline.outputs], staged_prefix(job.job_id)
     shards = [
         StagedShard(
             ordinal=shard.ordinal,

@@ -37,7 +37,7 @@ def decoded_bytes(job: Job) -> DecodedBytes:
     """What the inputs of a job come to."""
     plain = 0
     encoded: list[tuple[InputShard, Codec]] = []
-    default = job.spec.input_codec
+    default = job.pipeline.reading.codec
     for shard in job.inputs:
         codec = codec_of(shard.name) if archive_extension(shard.name) else default
         if codec is None:
@@ -45,8 +45,8 @@ def decoded_bytes(job: Job) -> DecodedBytes:
         else:
             encoded.append((shard, codec))
     if not encoded:
-        there = job.spec.carrier
-        inflates = any(each.may_compress and each != there for each in job.spec.input_containers)
+        there, read = job.pipeline.carrier, job.pipeline.reading.containers
+        inflates = any(each.may_compress and each != there for each in read)
         return DecodedBytes(plain, are_encoded=inflates)
     step = max((len(encoded) - 1) // (SAMPLES - 1), 1)
     sampled = [_sample(job, *each) for each in encoded[::step][:SAMPLES]]

@@ -10,6 +10,7 @@ from dsort.containers.registry import container_of
 from dsort.errors import NamesTakenError
 from dsort.job.job import Job
 from dsort.job.manifest import ManifestOutput
+from dsort.pipeline.compile import written_container
 from dsort.spec.model import JobSpec
 
 __all__ = ["containers_named", "directory_file_names", "directory_files", "refuse_beside_inputs"]
@@ -19,7 +20,7 @@ def containers_named(spec: JobSpec, names: Sequence[str]) -> list[Container]:
     """The container of each of the output shards ``names``. Where there are several outputs, names
     end as their own says."""
     if not spec.outputs:
-        return [spec.output_container] * len(names)
+        return [written_container(spec, spec.output_extension)] * len(names)
     return [container_of(name) for name in names]
 
 
@@ -73,7 +74,7 @@ def _with_files(
 def refuse_beside_inputs(job: Job, names: Sequence[str]) -> None:
     """``NamesTakenError`` if such a file, one of ``names``, would stand beside inputs, whose own it
     would replace: then nobody could read them any more."""
-    if not job.spec.input_container.directory_files(()):
+    if not job.pipeline.reading.container.directory_files(()):
         return  # the inputs have no such files
     source, target = job.bucket_identities
     inputs = {_directory(source.identity(shard.name)) for shard in job.inputs}

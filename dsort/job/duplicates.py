@@ -248,7 +248,7 @@ def _find_duplicates(job: Job, extraction: Extraction, search: _Search) -> list[
 
 def _keys_are_positions(job: Job, extraction: Extraction) -> bool:
     """Whether all keys are positions in shards whose names set them apart: then no two are one."""
-    if not all(each.numbers_records for each in job.spec.input_containers):
+    if not all(each.numbers_records for each in job.pipeline.reading.containers):
         return False
     if len({position_key(shard.name, 0) for shard in job.inputs}) < len(job.inputs):
         return False

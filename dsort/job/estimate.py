@@ -19,7 +19,7 @@ from dsort.job.job import Job
 from dsort.job.plan import Plan
 from dsort.job.resources import cores
 from dsort.job.speed_probe import Speeds
-from dsort.job.worker_setup import output_limits, spills_to_disk
+from dsort.job.worker_setup import output_limits
 from dsort.scratch.narrowing import RECORD_BYTES_MIN as READ_ALONE_BYTES_MIN
 from dsort.storage.bucket import Bucket
 from dsort.storage.output_buckets import bucket_for, place_of, placed_at
@@ -151,7 +151,7 @@ def _add_spill(job: Job, plan: Plan, moved: _Moved) -> None:
         return
     if nodes > 1:  # each has but its own part of a partition
         moved.exchanged += plan.stored_bytes * (nodes - 1) // nodes
-    if spills_to_disk(job):
+    if job.movement.to_disk:
         moved.disk_written += plan.stored_bytes
         moved.disk_read += plan.stored_bytes
         if plan.stored_bytes < READ_ALONE_BYTES_MIN * plan.records:

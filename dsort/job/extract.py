@@ -236,13 +236,13 @@ class Extraction:
         job = self.job
         gives_turns = job.runtime.name in ("local", "ray") and not job.extractors_max
         # What steps make stands behind a shard in the buffer, which is to have room for it.
-        fetches = self.spill and job.spec.ingest is None and not job.spec.makes_records
+        fetches = self.spill and job.spec.ingest is None and not job.pipeline.makes_records
         if following < 0 or not (gives_turns and fetches):
             return -1
         here = [each.ref.is_directory for each in job.input_places]
-        is_table = job.spec.input_container.is_columnar or job.spec.carrier.is_columnar
+        is_table = job.pipeline.reads_rows or job.pipeline.carrier.is_columnar
         name = job.inputs[following].name
-        codec = codec_of(name) if archive_extension(name) else job.spec.input_codec
+        codec = codec_of(name) if archive_extension(name) else job.pipeline.reading.codec
         # What is decoded takes the place in the buffer that a fetched shard lies in.
         return -1 if any(here) or is_table or codec is not None else following
 
@@ -339,10 +339,10 @@ class Extraction:
 def _warn_of_what_fits_nothing(job: Job, fits: Collection[str]) -> None:
     """Extensions and lists of keys that a spec names for nothing are most likely misspelt. Columns
     of tables that are not there are refused."""
-    if job.spec.input_container.is_columnar:
+    if job.pipeline.reads_rows:
         return
-    compared = job.spec.compared_extensions or ()
-    listed = [each for step in job.steps for each in step.listed]
+    compared = job.pipeline.compared or ()
+    listed = [each for step in job.pipeline.steps for each in step.listed]
     listed += [f"{DEDUPLICATE}: {each}" for each in compared]
     nothing = [each for each in dict.fromkeys(listed) if each not in fits]
     if nothing:

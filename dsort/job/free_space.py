@@ -16,9 +16,9 @@ def check_free_space(job: Job, total_bytes: int, *, dry: bool) -> None:
     inputs, which have ``total_bytes``."""
     if job.before is not None and (job.before.extracted or job.before.created):
         return  # part of it is taken by what is there already
-    scratch_bytes = job.movement.scratch_bytes
+    scratch_bytes = job.movement.sizes.scratch_bytes
     scratch_free = sum(free for free, _ in _free_scratch(job))
-    if dry and not job.spec.measures_encoded:  # index files only
+    if dry and not job.pipeline.measures_encoded:  # index files only
         scratch_bytes = total_bytes // 20 if job.movement.kind == "spill" else scratch_bytes
         _need(scratch_free, scratch_bytes, "scratch")
         return
@@ -33,18 +33,19 @@ def check_free_space(job: Job, total_bytes: int, *, dry: bool) -> None:
 def check_output_space(job: Job, total_bytes: int) -> None:
     """``StorageFullError`` unless there is room for ``total_bytes`` of outputs, as planned: hard
     links that are resolved make them larger than the inputs that room was checked for."""
-    if job.before is not None or job.spec.encodes:
+    if job.before is not None or job.pipeline.encodes:
         return  # planned sizes are those before the codec
     expected = sum(shard.size_bytes for shard in job.inputs)
     if total_bytes > expected:
-        spilled = job.movement.scratch_bytes if _shares_disk(job) else 0  # goes as outputs come
+        # What is spilled goes as outputs come.
+        spilled = job.movement.sizes.scratch_bytes if _shares_disk(job) else 0
         _need_for_outputs(job, total_bytes, beside=-spilled)
 
 
 def _need_for_outputs(job: Job, needed: int, *, beside: int) -> None:
     """``StorageFullError`` unless each bucket has room for its share of ``needed``, as far as it is
     known, and the main one for so many bytes more."""
-    division = job.spec.division
+    division = job.pipeline.division
     shares = {"": 1.0} if division is None else {place.name: 0.0 for place in job.output_places}
     if division is not None and division.fractions:
         for target, fraction in zip(job.spec.targets, division.fractions, strict=True):
@@ -61,10 +62,10 @@ def _need_for_outputs(job: Job, needed: int, *, beside: int) -> None:
 
 def _outputs_bytes(job: Job, total_bytes: int) -> int:
     """About how much the outputs come to, of inputs of ``total_bytes``."""
-    encoded = job.movement.encoded_inputs
-    if job.spec.encodes:
+    encoded = job.movement.sizes.encoded_inputs
+    if job.pipeline.encodes:
         return total_bytes if encoded else 0  # how much plain inputs shrink is not known
-    return job.movement.payload_bytes if encoded else total_bytes
+    return job.movement.sizes.payload_bytes if encoded else total_bytes
 
 
 def _shares_disk(job: Job) -> bool:

@@ -201,7 +201,7 @@ def refuse_changed_files(files: FilesBucket) -> None:
 def warn_of_equal_numbers(job: Job) -> None:
     """Records without a key of their own are called by their shard and their number. Shards whose
     names differ in nothing but their suffix have the same ones."""
-    if not any(each.numbers_records for each in job.spec.input_containers):
+    if not any(each.numbers_records for each in job.pipeline.reading.containers):
         return
     first: dict[bytes, str] = {}
     for shard in job.inputs:

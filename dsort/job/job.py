@@ -33,12 +33,13 @@ from dsort.job.journal import Journal
 from dsort.job.journal_entries import JournalEvent, JournalState
 from dsort.job.layout import shared_name
 from dsort.job.lease import Lease
-from dsort.job.memory import JobMemory, Movement
+from dsort.job.memory import JobMemory
 from dsort.job.output_names import OutputNames
-from dsort.keymap.match import KeyMap
 from dsort.loose_files.bucket import FILES_REF, FilesBucket
 from dsort.options import RunOptions
 from dsort.order.mixing import Mixing
+from dsort.pipeline.movement import Movement
+from dsort.pipeline.pipeline import Pipeline
 from dsort.runtime.base import Runtime
 from dsort.spec.model import JobSpec
 from dsort.stop_flag import StopFlag
@@ -47,7 +48,6 @@ from dsort.storage.output_buckets import bucket_for, placed_at
 from dsort.storage.ref import BucketRef
 from dsort.storage.several import BucketPlace, bucket_named
 from dsort.storage.small_objects import read_small
-from dsort.transforms.base import Step
 from dsort.transforms.payload import PayloadStep
 from dsort.workers.devices import CodeRoom
 from dsort.workers.source import InputShard
@@ -258,10 +258,9 @@ class Job:
     runtime: Runtime
     stop: StopFlag
     on_event: Callable[[Event], None]
+    pipeline: Pipeline
     names: OutputNames
     memory: JobMemory
-    keymap: KeyMap | None = None
-    steps: tuple[Step, ...] = ()
     code_room: CodeRoom = field(default_factory=CodeRoom)
     state: JobState = field(default_factory=JobState)
     inputs: list[InputShard] = field(default_factory=list)
@@ -339,7 +338,7 @@ class Job:
     def extractors_max(self) -> int | None:
         """How many workers may extract at a time; None: all."""
         limits: list[int | None] = [
-            step.limits.processes for step in self.steps if isinstance(step, PayloadStep)
+            step.limits.processes for step in self.pipeline.steps if isinstance(step, PayloadStep)
         ]
         limits += [self.spec.extract_concurrency_max_limit, self.code_room.workers_max]
         return min((limit for limit in limits if limit), default=None)
@@ -347,7 +346,7 @@ class Job:
     @property
     def order(self) -> str:
         """What decides where records go (see ``order.mixing_counts.judge_mixing``)."""
-        return "key map" if self.keymap is not None else self.spec.places_by
+        return "key map" if self.pipeline.keymap is not None else self.spec.places_by
 
     def begin_attempt(self, attempt: int) -> None:
         """Take the job's lease and open its journal: from here on the job is ours to run, and to
@@ -466,7 +465,7 @@ class Job:
 
     def _oddity(self, kind: str) -> OddityKind | None:
         """What the container of the inputs says of what was counted as ``kind``."""
-        tables = (each.oddities for each in self.spec.input_containers)
+        tables = (each.oddities for each in self.pipeline.reading.containers)
         return next((each for each in chain(*tables) if each.kind == kind), None)
 
     def _is_quiet(self, kind: str) -> bool:

@@ -38,7 +38,7 @@ PLACES_FILE = "places.col"
 def readings_for_join(job: Job) -> int:
     """How often all inputs are read to find out what a join leaves out, as far as no earlier
     attempt has done it."""
-    rule = job.spec.join_rule
+    rule = job.pipeline.join
     needed = rule is not None and rule.is_settled_first
     return int(needed and job.retained(LEFT_OUT_FILE) is None)
 
@@ -47,7 +47,7 @@ def choose_left_out(job: Job, positions: InputPositions | None) -> tuple[str, st
     """(the shared file of what a join leaves out where inputs have members of one extension; that
     of the places of the pieces that stay, where these are found first); "" for other jobs. It takes
     a pass over the inputs first (``Extraction`` of the stage ``join``)."""
-    rule = job.spec.join_rule
+    rule = job.pipeline.join
     if rule is None or not rule.is_settled_first:
         return "", ""
     wanted = [LEFT_OUT_FILE, *[PLACES_FILE] * rule.is_ordered_first]
@@ -86,7 +86,7 @@ def _search(job: Job, survey: Extraction) -> dict[str, bytes]:
     ]
     left_out = by_position(Table.concat(parts, (*POSITIONS, KEYS)))
     found = {LEFT_OUT_FILE: columns_bytes(left_out.arrays())}
-    rule = job.spec.join_rule
+    rule = job.pipeline.join
     if rule is not None and rule.is_ordered_first:
         found[PLACES_FILE] = _places(job, ordered)
     return found

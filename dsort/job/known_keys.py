@@ -15,7 +15,6 @@ from typing import Final
 from dsort.job.extract import answers
 from dsort.job.job import Job
 from dsort.job.manifest import ManifestOutput
-from dsort.spec.model import JobSpec
 from dsort.workers.tasks import KnownKeysDone, KnownKeysTask
 
 __all__ = ["KnownKeys", "compares_known_keys", "known_keys"]
@@ -32,7 +31,7 @@ def compares_known_keys(job: Job) -> bool:
         return False
     by_key = spec.deduplicate is not None and spec.deduplicate.by == "key"
     is_asked = by_key or spec.config.duplicate_keys != "ignore"
-    return is_asked and not all(each.numbers_records for each in spec.target_containers)
+    return is_asked and not all(form.container.numbers_records for form in job.pipeline.outputs)
 
 
 def known_keys(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -41,7 +40,7 @@ def known_keys(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
     if not compares_known_keys(job) or job.base is None:
         return ()
     if job.known_keys is None:
-        job.known_keys = KnownKeys(_parts(job.spec, job.base.outputs))
+        job.known_keys = KnownKeys(_parts(job, job.base.outputs))
     return job.known_keys.located(job)
 
 
@@ -56,7 +55,7 @@ class KnownKeys:
         """(node, numbers of its files), once all have been read."""
         there = set(job.runtime.scratch_nodes())
         missing = [n for n in range(len(self.parts)) if self.nodes.get(n) not in there]
-        containers = job.spec.target_containers
+        containers = tuple(form.container for form in job.pipeline.outputs)
         tasks = (KnownKeysTask(number, self.parts[number], containers) for number in missing)
         for _, done in answers(job, tasks):
             assert isinstance(done, KnownKeysDone)
@@ -67,14 +66,14 @@ class KnownKeys:
         return tuple((node, tuple(own)) for node, own in sorted(numbers.items()))
 
 
-def _parts(spec: JobSpec, outputs: Sequence[ManifestOutput]) -> list[tuple[tuple[str, int], ...]]:
+def _parts(job: Job, outputs: Sequence[ManifestOutput]) -> list[tuple[tuple[str, int], ...]]:
     """The shards whose records have keys, each with the number of its output, in parts."""
-    numbers_records = [each.numbers_records for each in spec.target_containers]
+    numbers_records = [form.container.numbers_records for form in job.pipeline.outputs]
     parts: list[tuple[tuple[str, int], ...]] = []
     shards: list[tuple[str, int]] = []
     records = 0
     for shard in outputs:
-        output = 0 if shard.output is None else spec.output_names.index(shard.output)
+        output = 0 if shard.output is None else job.spec.output_names.index(shard.output)
         if numbers_records[output]:
             continue
         if shards and records + shard.records > RECORDS_A_FILE:

@@ -202,7 +202,7 @@ def _rows(job: Job, plan: Plan) -> Iterator[LineageOfShard]:
 
 def lineage_rows(job: Job, shard: OutputShard, name: str) -> LineageOfShard:
     """The rows of one output shard, as the worker stored them that wrote it."""
-    is_known = not job.spec.carrier.is_columnar and not job.spec.is_late(shard.group)
+    is_known = not job.pipeline.carrier.is_columnar and not job.pipeline.output(shard.group).is_late
     place = staged_sidecar(sidecars_prefix(job.job_id), shard.ordinal, LINEAGE)
     data = read_small(job.outputs_bucket, place, bytes_max=STORED_BYTES_MAX)
     what = f"the lineage of output shard {shard.ordinal}"

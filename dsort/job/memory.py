@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from dsort.errors import StorageError
+from dsort.pipeline.movement import Movement, MovementSizes
 from dsort.sizes import format_bytes
 
 __all__ = [
@@ -28,7 +29,6 @@ __all__ = [
     "PARTITIONS_A_BUFFER",
     "JobMemory",
     "MemoryLimits",
-    "Movement",
     "NotMappableError",
     "TooLittleMemoryError",
     "choose_movement",
@@ -79,34 +79,6 @@ class JobMemory:
 
     most_bytes: int
     wanted_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Movement:
-    """``kind`` is ``map``, ``range`` or ``spill``; ``reason`` says why, for people.
-
-    ``buffer_bytes``: the one payload buffer of each worker; ``spill`` reads an input shard that
-    fits in it once, and a larger one window by window, twice; ``range`` reads records into it.
-    ``partitions``: how many ranges of sort keys the records are spread over. ``memory_bytes``: what
-    the job may use on a node; ``needed_bytes``: what it takes of that, with the page cache that
-    ``map`` lives by. ``scratch_bytes``: room that spill and index files need. ``payload_bytes``:
-    all inputs as they move; an estimate if ``encoded_inputs``. ``values_stay``: rows of tables are
-    spilled without their long values where those can be taken from mapped inputs. ``hops``: under
-    ``range``, headers are so far apart that they are read one by one; else shards are read whole.
-    """
-
-    kind: str
-    reason: str
-    workers: int
-    partitions: int
-    buffer_bytes: int
-    memory_bytes: int
-    needed_bytes: int
-    scratch_bytes: int
-    payload_bytes: int = 0
-    encoded_inputs: bool = False
-    values_stay: bool = False
-    hops: bool = False
 
 
 def choose_movement(
@@ -163,21 +135,18 @@ def choose_movement(
         # more as the data grows, so that a worker's memory does not.
         most_bytes = SHORT_PARTITION_BYTES if short_records else MAP_PARTITION_BYTES
         partitions = min(max(input_bytes // most_bytes, workers), PARTITIONS_MAX)
-    own_bytes = WORKER_BYTES + more_bytes
+    own_bytes, cached_bytes = WORKER_BYTES + more_bytes, int(input_bytes / MAP_SHARE)
     if kind != "map":
         own_bytes += int(min(buffer_bytes, max(input_bytes, BUFFER_BYTES_MIN)) / BUFFER_SHARE)
-    needed_bytes = COORDINATOR_BYTES + -(-workers // nodes) * own_bytes
+        cached_bytes = 0
+    needed_bytes = COORDINATOR_BYTES + -(-workers // nodes) * own_bytes + cached_bytes
     return Movement(
         kind=kind,
         reason=reason,
         workers=workers,
         partitions=partitions,
         buffer_bytes=buffer_bytes,
-        memory_bytes=memory_bytes,
-        needed_bytes=needed_bytes + (int(input_bytes / MAP_SHARE) if kind == "map" else 0),
-        scratch_bytes=scratch_bytes,
-        payload_bytes=input_bytes,
-        encoded_inputs=encoded,
+        sizes=MovementSizes(memory_bytes, needed_bytes, scratch_bytes, input_bytes, encoded),
     )
 
 

@@ -143,7 +143,7 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
     attempt extracted, to be used as far as it is still there.
     """
     spill = job.movement.kind == "spill"
-    hashed = job.spec.worker_algorithm.is_spread_evenly and job.keymap is None
+    hashed = job.pipeline.algorithm.is_spread_evenly and job.pipeline.keymap is None
     even = hashed or job.movement.partitions == 1
     found = _Surveyed()
     kept = spill and not even and job.spec.keep_shards  # needs no look at the records
@@ -174,7 +174,7 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
         job,
         "index",
         partitions=job.movement.partitions if even or found.splitters else 1,
-        spill=spill and (not dry or job.spec.measures_encoded),
+        spill=spill and (not dry or job.pipeline.measures_encoded),
         splitters=found.splitters,
         renames=found.renames,
         borders=borders,
@@ -308,7 +308,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     payload_total = sum(facts.payload_bytes for facts in ordered)
     kept = sum(facts.records for facts in ordered)
     encoded = None
-    if job.spec.measures_encoded:
+    if job.pipeline.measures_encoded:
         encoded = _encoded_sizes(job, ordering, sum(facts.stored_bytes for facts in ordered))
     rule = cut_rule(job, ordered, encoded)
     pieces, mixing = cut_partitions(job, ordering, rule, encoded)
@@ -318,11 +318,11 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
         pieces, more = _equalize(job, extraction, ordering, pieces, rule)
         kept += more
     schema = agreed_schema(job, extraction)
-    container = job.spec.carrier.with_schema(schema)
+    container = job.pipeline.carrier.with_schema(schema)
     cut = merge_pieces(pieces, rule=rule)
     del pieces  # they are columns by now
-    groups, own = int(cut.column("group").max(initial=0)) + 1, job.spec.late
-    late = [own[job.output_of(group)] for group in range(groups)]
+    groups = int(cut.column("group").max(initial=0)) + 1
+    late = [job.pipeline.output(group).is_late for group in range(groups)]
     outputs = with_ends(container, cut, late=late)
     if outputs.total("records") != kept:
         raise InvariantError(f"{kept} records were cut into {len(outputs)} shards that have fewer")
@@ -437,7 +437,7 @@ def _encoded_sizes(job: Job, ordering: Ordering, stored_bytes: int) -> EncodedSi
 
 
 def _names(job: Job, outputs: OutputShards) -> PackedTexts:
-    field = "ekm" if job.keymap else "output_format"
+    field = "ekm" if job.pipeline.keymap else "output_format"
     job.names = job.names.counted(outputs)
     try:
         return PackedTexts(job.names.names(outputs))

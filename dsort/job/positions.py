@@ -23,18 +23,18 @@ POSITIONS_FILE = "positions.json"
 
 def readings_left(job: Job) -> int:
     """How often all inputs are read to count, as far as no earlier attempt has done it."""
-    needed = readings_needed(job.steps)
+    needed = readings_needed(job.pipeline.steps)
     return needed if needed and job.retained(POSITIONS_FILE) is None else 0
 
 
 def count_positions(job: Job) -> InputPositions | None:
     """What comes to each step that asks for positions; None if none does."""
-    if not readings_needed(job.steps):
+    if not readings_needed(job.pipeline.steps):
         return None
     kept = job.retained(POSITIONS_FILE)
     if kept is not None:
         return _parsed(job, kept)
-    positions = InputPositions(job.steps)
+    positions = InputPositions(job.pipeline.steps)
     while not positions.is_complete:
         count = Extraction(job, "count", positions=positions)
         retry_after_lost_scratch(count, lambda: None)
@@ -53,7 +53,7 @@ def _parsed(job: Job, data: bytes) -> InputPositions:
                 raise ValueError("it is about other shards")
             if not all(type(count) is int and 0 <= count < 1 << 53 for count in counts):
                 raise ValueError("it has a count that is none")
-        return InputPositions.of(job.steps, rows)
+        return InputPositions.of(job.pipeline.steps, rows)
     except (TypeError, ValueError) as error:
         hint = "the job cannot be resumed; start it again"
         raise StorageError(f"{what} is damaged: {error}", hint=hint) from None

@@ -65,7 +65,7 @@ def range_suits(job: Job, *, spill_to_disk: bool, has_scratch: bool) -> str:
     if address_space_bytes() is not None:  # a thread maps megabytes
         return ""
     with contextlib.suppress(DsortError), _sampled(job) as opened:
-        record_bytes = sampled_record_bytes(job.spec.carrier, opened)
+        record_bytes = sampled_record_bytes(job.pipeline.carrier, opened)
         if record_bytes >= RECORD_BYTES_MIN and _answers_quickly(opened, record_bytes):
             return f"records of about {format_bytes(record_bytes)} are read where they are"
     return ""  # whoever reads a shard says what is wrong with it
@@ -94,7 +94,7 @@ def headers_are_far_apart(job: Job) -> bool:
             return _record_bytes_in_store(job) >= FAR_RECORD_BYTES_MIN
         return False
     with contextlib.suppress(DsortError), _sampled(job) as opened:
-        return sampled_record_bytes(job.spec.carrier, opened) >= HOP_RECORD_BYTES_MIN
+        return sampled_record_bytes(job.pipeline.carrier, opened) >= HOP_RECORD_BYTES_MIN
     return False
 
 
@@ -125,7 +125,7 @@ def _record_bytes_in_store(job: Job) -> int:
     if pinned is None:
         return 0
     source = HoppedShard(pinned, FAR_HEADERS * HOP_BYTES)
-    container = job.spec.carrier
+    container = job.pipeline.carrier
     records, key, end = 0, None, 0
     for hop in islice(header_hops(container, source, shard.size_bytes), FAR_HEADERS):
         if hop.name and (name := split_name(hop.name)[0]) != key:

@@ -67,7 +67,7 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
         check_free_space(job, bytes_to_move(job, total), dry=dry)
         job.runtime.share(INPUTS_FILE, inputs_bytes(job.inputs))
         share_files(job)
-        if job.spec.writes_rows:
+        if job.pipeline.writes_rows:
             from dsort.job.tables import (
                 check_types_kept,
                 first_schema,
@@ -76,9 +76,9 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
 
             schema, long = job.stop.wait_for(lambda: first_schema(job))
             job.runtime.share(LONG_COLUMNS_FILE, json.dumps(long).encode())
-            if job.spec.input_container.is_columnar:
+            if job.pipeline.reads_rows:
                 job.runtime.share(READ_SCHEMA_FILE, schema)
-                schema = made_schema(job.steps, job.spec.key_field, schema)
+                schema = made_schema(job.pipeline.steps, job.spec.key_field, schema)
                 check_types_kept(job, schema)
             job.runtime.share(SCHEMA_FILE, schema)
         job.advance(shards=len(job.inputs), bytes_done=total)
@@ -104,7 +104,7 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     warn_of_equal_numbers(job)
     source, target = job.bucket_identities
     refuse_shards_twice(job.inputs, source)
-    if job.keymap is None and not job.replaces_inputs:
+    if job.pipeline.keymap is None and not job.replaces_inputs:
         job.stop.wait_for(lambda: refuse_early_collisions(job.inputs, source, job.names, target))
     job.stop.wait_for(lambda: refuse_unreadable(job.inputs, job.inputs_bucket))
     job.stop.wait_for(lambda: refuse_taken_early(job, dry=dry))
@@ -224,8 +224,8 @@ def _record_movement(job: Job) -> None:
             partitions=movement.partitions,
             workers=movement.workers,
             buffer_bytes=movement.buffer_bytes,
-            memory_bytes=movement.memory_bytes,
-            scratch_bytes=movement.scratch_bytes,
+            memory_bytes=movement.sizes.memory_bytes,
+            scratch_bytes=movement.sizes.scratch_bytes,
             reason=movement.reason,
         )
     )
@@ -234,16 +234,16 @@ def _record_movement(job: Job) -> None:
 
 def _steps_digest(job: Job) -> str:
     """The same for steps that leave the same records; "" if there are none."""
-    text = " ".join(step.digest() for step in job.steps)
+    text = " ".join(step.digest() for step in job.pipeline.steps)
     return hashlib.sha256(text.encode()).hexdigest() if text else ""
 
 
 def _keymap_digest(job: Job) -> str:
     """The same for two key maps that place all records the same; "" if there is none."""
-    if job.keymap is None:
+    if job.pipeline.keymap is None:
         return ""
-    entries, state = job.keymap.entries, xxhash.xxh3_128()
+    entries, state = job.pipeline.keymap.entries, xxhash.xxh3_128()
     for column in (entries.keys.offsets, entries.keys.blob, entries.groups):
         state.update(np.ascontiguousarray(column).data.cast("B"))
-    state.update("\0".join(job.keymap.templates).encode("utf-8", "surrogateescape"))
+    state.update("\0".join(job.pipeline.keymap.templates).encode("utf-8", "surrogateescape"))
     return state.hexdigest()

@@ -211,11 +211,12 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
     places = _places(job, [row.name for row in known.shards])
     if data is None or places is None or job.spec.verify == "content":
         return None
-    if job.spec.carrier.lists_members or job.spec.carrier.has_head or job.spec.has_late_outputs:
+    carrier = job.pipeline.carrier
+    if carrier.lists_members or carrier.has_head or job.pipeline.has_late_outputs:
         return None  # the journal does not say how long ends are, nor what heads say
     plan = Plan(
         shards=with_ends(
-            job.spec.carrier,
+            carrier,
             OutputShards.of(
                 [
                     OutputShard(

@@ -25,7 +25,7 @@ _APART = "sort shards of each kind by a job of its own, or write them anew"
 def input_schema(job: Job) -> str:
     """The schema that the files beside the inputs say, where their container has such files; else
     "". ``SchemaError`` if one is missing, or none, or if two differ."""
-    container = job.spec.input_container
+    container = job.pipeline.reading.container
     if not container.schema_file:
         return ""
     first, schema = "", ""
@@ -68,13 +68,13 @@ def agreed_schema(job: Job, extraction: Extraction) -> str:
     first shard that has another than those before it, and how they differ."""
     first = -1
     schema = ""
-    if job.spec.has_late_outputs:  # what shards report is for ``late_schemas``
+    if job.pipeline.has_late_outputs:  # what shards report is for ``late_schemas``
         return ""
     for shard, facts in sorted(extraction.done.items()):
         if not facts.schema or facts.schema == schema:
             continue
         if schema:
-            difference = job.spec.carrier.schema_difference(schema, facts.schema)
+            difference = job.pipeline.carrier.schema_difference(schema, facts.schema)
             raise SchemaError(
                 f"shard {job.inputs[shard].name} {difference}, unlike shard "
                 f"{job.inputs[first].name}: a shard of the output can hold but one kind",
@@ -87,17 +87,16 @@ def agreed_schema(job: Job, extraction: Extraction) -> str:
 def late_schemas(job: Job, extraction: Extraction) -> tuple[str, ...]:
     """By output, the schema of records that are converted as they are written: of all extensions
     that their members have. "" of others; empty where there is none."""
-    if not any(each is not None and each.needs_like_members for each in job.spec.written_as):
+    wanted = [form.is_late and form.container.needs_like_members for form in job.pipeline.outputs]
+    if not any(wanted):
         return ()
     found: list[set[str]] = [set() for _ in job.spec.targets]
     for facts in extraction.done.values():
         for own, names in zip(found, extensions_by_output(facts.schema), strict=False):
             own.update(names)
     return tuple(
-        container.schema_of_members(sorted(names))
-        if container is not None and container.needs_like_members and names
-        else ""
-        for container, names in zip(job.spec.written_as, found, strict=True)
+        form.container.schema_of_members(sorted(names)) if is_wanted and names else ""
+        for form, is_wanted, names in zip(job.pipeline.outputs, wanted, found, strict=True)
     )
 
 

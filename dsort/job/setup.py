@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from dsort.containers.registry import codec_of, container_of
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import KeyMapError, SpecError, SpecProblem, StorageError, TransformError
 from dsort.job.kept_names import KeptNames
@@ -14,6 +15,7 @@ from dsort.job.output_names import OutputNames
 from dsort.keymap.match import KeyMap, entries_of_mapping, parse_keymap
 from dsort.naming.locations import FileLocation
 from dsort.options import RunOptions, open_with_settings
+from dsort.pipeline.compile import steps_of
 from dsort.spec.model import JobSpec
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.small_objects import read_small
@@ -70,18 +72,19 @@ def load_keymap(spec: JobSpec, tally: Tally, *, fetch: FetchPolicy | None = None
     return keymap
 
 
-def load_formats(spec: JobSpec) -> tuple[object, ...]:
+def load_formats(spec: JobSpec) -> list[object]:
     """The codecs of the job, which are loaded when they are asked for; its containers have loaded
     what they need."""
-    for container in (spec.input_container, *spec.target_containers):
-        container.load()
-    return spec.input_codec, spec.output_codec
+    extensions = (spec.input_extension, *(target.extension for target in spec.targets))
+    for extension in extensions:
+        container_of(extension).load()
+    return [codec_of(extension) for extension in extensions]
 
 
 def load_steps(spec: JobSpec, options: RunOptions) -> tuple[Step, ...]:
     """The steps of the spec, with all that they name read. ``TransformError`` if it cannot be
     had."""
-    return tuple(step.loaded(partial(_listed_text, options=options)) for step in spec.steps)
+    return tuple(step.loaded(partial(_listed_text, options=options)) for step in steps_of(spec))
 
 
 def _listed_text(location: FileLocation, options: RunOptions) -> str:

@@ -21,27 +21,25 @@ TASKS_A_WORKER = 8
 
 def can_run(job: Job) -> bool:
     """Whether a job's input shards may be extracted in runs."""
-    spec = job.spec
-    algorithm = spec.worker_algorithm
+    pipeline = job.pipeline
     more_than_keys = (
-        job.steps,
-        job.keymap is not None,
+        pipeline.steps,
+        pipeline.keymap is not None,
         job.input_checksums,
-        spec.division,
-        spec.join_rule,
-        spec.ingest,
-        spec.lineage,
-        spec.compared_extensions is not None,
-        spec.has_late_outputs,
-        spec.verify == "content",
+        pipeline.division,
+        pipeline.join,
+        pipeline.reading.makes_shards,
+        pipeline.hashes_content,
+        pipeline.compared is not None,
+        pipeline.has_late_outputs,
     )
     return (
         job.movement.kind in ("map", "spill")
         and all(place.ref.is_directory for place in job.input_places)
-        and {*spec.input_containers} == {spec.carrier}
-        and spec.carrier.hop_bytes > 0
-        and algorithm.joins
-        and algorithm.placement is None
+        and {*pipeline.reading.containers} == {pipeline.carrier}
+        and pipeline.carrier.hop_bytes > 0
+        and pipeline.algorithm.joins
+        and pipeline.algorithm.placement is None
         and not any(more_than_keys)
     )
 

@@ -16,7 +16,6 @@ from dsort.errors import CorruptShardError
 from dsort.job.job import Job
 from dsort.naming.names import archive_extension
 from dsort.sizes import format_bytes
-from dsort.spec.model import JobSpec
 from dsort.storage.bucket import ReadObject
 from dsort.storage.several import input_of
 from dsort.workers.source import InputShard
@@ -57,16 +56,16 @@ NO_TABLE = ShardTable()
 """Nothing that needs room of its own."""
 
 
-def row_bytes(spec: JobSpec) -> int:
+def row_bytes(job: Job) -> int:
     """What a line takes in the table of its shard."""
     found = ROW_BYTES
-    if not spec.worker_algorithm.is_spread_evenly:
+    if not job.pipeline.algorithm.is_spread_evenly:
         found += SORTED_BYTES
-    if spec.verify == "content":
+    if job.pipeline.checks_content:
         found += CHECKED_BYTES
-    if spec.lineage:
+    if job.pipeline.keeps_lineage:
         found += LINEAGE_BYTES
-    return found + (KEYED_BYTES if spec.key_field else 0)
+    return found + (KEYED_BYTES if job.spec.key_field else 0)
 
 
 def largest_table(job: Job, memory_bytes: int) -> ShardTable:
@@ -76,7 +75,7 @@ def largest_table(job: Job, memory_bytes: int) -> ShardTable:
     if not shards or job.spec.ingest is not None:
         return NO_TABLE
     largest = max(shards, key=lambda each: each.size_bytes)
-    a_line = row_bytes(job.spec)
+    a_line = row_bytes(job)
     codec = _codec(job, largest)
     workers = -(-job.runtime.workers_max() // job.runtime.nodes())
     most_lines = largest.size_bytes * (EXPANSION if codec else 1) // LEAST_LINE_BYTES
@@ -89,14 +88,14 @@ def largest_table(job: Job, memory_bytes: int) -> ShardTable:
 
 
 def _is_of_lines(job: Job, shard: InputShard) -> bool:
-    containers = job.spec.input_containers
+    containers = job.pipeline.reading.containers
     names = [place.name for place in job.input_places]
     at = names.index(input_of(shard.name, names)) if len(containers) > 1 else 0
     return containers[at].has_short_records
 
 
 def _codec(job: Job, shard: InputShard) -> Codec | None:
-    return codec_of(shard.name) if archive_extension(shard.name) else job.spec.input_codec
+    return codec_of(shard.name) if archive_extension(shard.name) else job.pipeline.reading.codec
 
 
 def _plain_sample(source: ReadObject) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from dsort.job.job import Job
 from dsort.job.journal import list_job_directories, read_journal
 from dsort.job.worker_setup import scratch_place
 from dsort.options import RunOptions
+from dsort.pipeline.compile import steps_of
 from dsort.sizes import format_bytes
 from dsort.spec.model import JobSpec
 from dsort.storage.output_buckets import bucket_for, placed_at
@@ -94,7 +95,7 @@ def resume_command(job_id: str, spec: JobSpec, options: RunOptions) -> str:
     elif options.runtime == "ray":
         words.append("--ray")
     runs_code = spec.on_shard is not None
-    runs_code |= not all(each.is_safe_from_network for each in spec.steps)
+    runs_code |= not all(each.is_safe_from_network for each in steps_of(spec))
     return shlex.join(words + ["--run-code"] * runs_code)
 
 

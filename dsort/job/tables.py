@@ -23,7 +23,6 @@ from dsort.storage.several import input_of
 from dsort.transforms.base import Step
 from dsort.transforms.payload import PayloadStep
 from dsort.workers.conversion import bare_members
-from dsort.workers.decoded import DecodingRules
 from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.row_changes import columns_left
 from dsort.workers.source import InputShard, ShardBytes
@@ -69,7 +68,7 @@ def first_schema(job: Job) -> tuple[bytes, list[str]]:
     its columns whose values are long. Where inputs are joined, it has the columns of the first of
     each. ``InputError`` for a schema whose rows cannot be moved, ``CorruptShardError`` if none can
     be read."""
-    if not job.spec.input_container.is_columnar:
+    if not job.pipeline.reads_rows:
         return schema_bytes(_schema_of_members(job)), []
     if job.spec.join is None:
         return _schema_of_tables(job, job.inputs)
@@ -134,9 +133,9 @@ def made_schema(steps: Sequence[Step], key_field: str, schema: bytes) -> bytes:
 def check_types_kept(job: Job, schema: bytes) -> None:
     """``InputError`` for a column whose type in Parquet an output cannot have."""
     found = schema_of(schema)
-    for container in job.spec.target_containers:
-        if container.is_columnar:
-            check_types(container.suffixes[0], found)
+    for form in job.pipeline.outputs:
+        if form.container.is_columnar:
+            check_types(form.container.suffixes[0], found)
 
 
 def _schema_of_members(job: Job) -> Any:
@@ -146,9 +145,10 @@ def _schema_of_members(job: Job) -> Any:
     kinds, spec = ColumnKinds(), job.spec
     with contextlib.ExitStack() as stack:
         code = None
-        if spec.makes_records:
+        if job.pipeline.makes_records:
             # Where a record is in the whole job changes neither members nor their names.
-            code = CodeAgain(spec, [each for each in job.steps if not each.needs_positions])
+            steps = [each for each in job.pipeline.steps if not each.needs_positions]
+            code = CodeAgain(job.pipeline.failures, steps)
             stack.callback(code.close)
         for own in _by_input(job) if spec.join is not None else [job.inputs]:
             known = len(kinds.kinds)
@@ -171,8 +171,8 @@ def _learn_from(job: Job, shard: InputShard, kinds: ColumnKinds, code: CodeAgain
             source,
             PayloadBuffer(WINDOW_BYTES),
             mapped=True,
-            container=spec.input_container,
-            decoding=DecodingRules(spec.max_expansion, spec.input_codec),
+            container=job.pipeline.reading.container,
+            decoding=job.pipeline.reading.decoding,
         )
         try:
             members = bare_members(opened, opened.members(), spec.config.stray_members)
@@ -185,7 +185,7 @@ def _learn_from(job: Job, shard: InputShard, kinds: ColumnKinds, code: CodeAgain
                 named = input_of(shard.name, (place.name for place in job.input_places))
                 left = code.run(opened, members, records, input_name=named)
                 members, records = left.named, left.records
-            _learn(opened, members, records, () if code is not None else job.steps, kinds)
+            _learn(opened, members, records, () if code is not None else job.pipeline.steps, kinds)
         finally:
             opened.close()
 
@@ -213,7 +213,7 @@ def _learn(
 def expanded_bytes(job: Job) -> int:
     """About how much the rows of all inputs take in memory, by the footers of some."""
     total = sum(shard.size_bytes for shard in job.inputs)
-    if not job.spec.input_container.is_columnar:
+    if not job.pipeline.reads_rows:
         return total
     step = max(len(job.inputs) // SAMPLE_MAX, 1)
     sizes = [(shard.size_bytes, _memory_bytes(job, shard)) for shard in job.inputs[::step]]

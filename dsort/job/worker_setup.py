@@ -7,7 +7,6 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from dsort.containers.base import Container
 from dsort.containers.codecs.decoding import WINDOW_BYTES_MIN
 from dsort.errors import SpecError, SpecProblem, StorageError
 from dsort.job.decoded_sizes import decoded_bytes
@@ -18,7 +17,6 @@ from dsort.job.memory import (
     MAP_SHARE,
     PARTITIONS_A_BUFFER,
     PARTITIONS_MAX,
-    Movement,
     NotMappableError,
     TooLittleMemoryError,
     choose_movement,
@@ -29,14 +27,14 @@ from dsort.job.resources import store_limits, with_part_sizes
 from dsort.job.schemas import input_schema
 from dsort.job.short_records import NO_TABLE, largest_table
 from dsort.loose_files.bucket import FilesBucket
-from dsort.spec.model import JobSpec
+from dsort.pipeline.movement import Movement
+from dsort.pipeline.pipeline import Pipeline
 from dsort.storage.bucket import ObjectInfo
 from dsort.storage.limit import StoreLimits
 from dsort.storage.output_buckets import bucket_for, placed_at
 from dsort.storage.ref import BucketRef
-from dsort.workers.decoded import DecodingRules
 from dsort.workers.encoded import ENCODING_BYTES
-from dsort.workers.tasks import ReactionRules, TransformRules, WorkerSetup
+from dsort.workers.tasks import CodeShare, WorkerSetup
 
 __all__ = [
     "check_directories",
@@ -44,7 +42,6 @@ __all__ = [
     "output_limits",
     "scratch_free",
     "scratch_place",
-    "spills_to_disk",
     "start_workers",
 ]
 
@@ -72,7 +69,7 @@ def movement_for(job: Job) -> Movement:
     mappable = all(bucket.local_path(name) is not None for bucket, name in first_objects(job))
     uploads = _upload_bytes(job)
     decoded = decoded_bytes(job)
-    is_table = job.spec.input_container.is_columnar or job.spec.carrier.is_columnar
+    is_table = job.pipeline.reads_rows or job.pipeline.carrier.is_columnar
     input_bytes, values_stay = bytes_to_move(job, decoded.estimate_bytes), False
     if is_table:
         if job.options.move == "map":
@@ -85,9 +82,9 @@ def movement_for(job: Job) -> Movement:
         mappable = False
         uploads += TABLE_BYTES
         input_bytes = max(input_bytes, job.stop.wait_for(lambda: expanded_bytes(job)))
-    elif job.spec.writes_rows:
+    elif job.pipeline.writes_rows:
         uploads += TABLE_BYTES
-    if job.spec.makes_records:
+    if job.pipeline.makes_records:
         if job.options.move == "map":
             problem = "records that steps make cannot be mapped: they are in no input"
             raise SpecError([SpecProblem("", problem, "use --move spill")])
@@ -95,10 +92,10 @@ def movement_for(job: Job) -> Movement:
         uploads += USER_CODE_BYTES
     if decoded.are_encoded:
         uploads += WINDOW_BYTES_MIN
-    if job.spec.encodes:
+    if job.pipeline.encodes:
         uploads += ENCODING_BYTES
     memory_bytes, forced = job.memory.wanted_bytes, job.options.move
-    short, table = any(each.has_short_records for each in job.spec.input_containers), NO_TABLE
+    short, table = any(each.has_short_records for each in job.pipeline.reading.containers), NO_TABLE
     if short:
         table = job.stop.wait_for(lambda: largest_table(job, memory_bytes))
     least = least_memory_bytes(uploads + table.size_bytes)
@@ -123,9 +120,7 @@ def movement_for(job: Job) -> Movement:
             short_records=short,
             turns_a_buffer=TABLE_TURNS_A_BUFFER if is_table else PARTITIONS_A_BUFFER,
         )
-        hops = chosen.kind == "range" and _headers_are_far_apart(job)
-        partitions = _partitions(job, chosen)
-        return replace(chosen, values_stay=values_stay, partitions=partitions, hops=hops)
+        return _settled(job, chosen, values_stay=values_stay)
     except TooLittleMemoryError as problem:
         hint = (
             "no way to move records takes less: give the job more (--max-memory, ulimit -v), or "
@@ -138,9 +133,23 @@ def movement_for(job: Job) -> Movement:
         raise SpecError([SpecProblem("", str(problem), "use --move spill")]) from None
 
 
+def _settled(job: Job, chosen: Movement, *, values_stay: bool) -> Movement:
+    """``chosen``, with what depends on more of the job than sizes."""
+    scratch_bytes = chosen.sizes.scratch_bytes
+    room_bytes = chosen.sizes.memory_bytes * job.runtime.nodes()
+    return replace(
+        chosen,
+        values_stay=values_stay,
+        partitions=_partitions(job, chosen),
+        hops=chosen.kind == "range" and _headers_are_far_apart(job),
+        to_disk=scratch_bytes * SCRATCH_SHARE > room_bytes,
+        past_cache=scratch_bytes > room_bytes * PAST_CACHE_FACTOR,
+    )
+
+
 def _why_unmappable(job: Job, *, mappable: bool, is_table: bool) -> str:
     """Why records go through the disk, however little they are."""
-    if job.spec.makes_records:
+    if job.pipeline.makes_records:
         return "steps make records, which go through the disk"
     if is_table:
         return "rows of tables are taken, and written anew, which goes through the disk"
@@ -179,41 +188,41 @@ def _headers_are_far_apart(job: Job) -> bool:
 
 def _why_no_range(job: Job, *, encoded: bool) -> str:
     """Why records cannot be read by range as they are written; "" if they can."""
-    spec = job.spec
-    containers = {*spec.input_containers, spec.carrier}
-    if spec.makes_records or spec.ingest is not None:
+    pipeline = job.pipeline
+    containers = {*pipeline.reading.containers, pipeline.carrier}
+    if pipeline.makes_records or pipeline.reading.makes_shards:
         return "records are made on the way, and are in no input as they are written"
     found = first_objects(job)
     files = [bucket.local_path(name) is not None for bucket, name in found]
     stored = [bucket.pinned(ObjectInfo(name, 0, 0, "")) is not None for bucket, name in found]
     if not (all(files) or all(stored)):
         return "some inputs are files of this machine, and some are not"
-    if len(containers) > 1 or not spec.carrier.hop_bytes:
+    if len(containers) > 1 or not pipeline.carrier.hop_bytes:
         return "it is done from tar to tar alone"
-    if spec.has_late_outputs:
+    if pipeline.has_late_outputs:
         return "outputs are converted as they are written"
-    if encoded or spec.verify == "content" or spec.lineage or spec.compared_extensions is not None:
+    if encoded or pipeline.hashes_content or pipeline.compared is not None:
         return "the job reads all payload before it is written"
     return ""
 
 
 def _partitions(job: Job, chosen: Movement) -> int:
     """How many there are for this job's outputs and steps."""
-    if job.spec.makes_records and job.spec.division is None:
-        in_one = chosen.payload_bytes * PARTITIONS_A_BUFFER <= chosen.buffer_bytes
-        hashed = job.spec.worker_algorithm.is_spread_evenly and job.keymap is None
+    if job.pipeline.makes_records and job.pipeline.division is None:
+        in_one = chosen.sizes.payload_bytes * PARTITIONS_A_BUFFER <= chosen.buffer_bytes
+        hashed = job.pipeline.algorithm.is_spread_evenly and job.pipeline.keymap is None
         # To order less than a buffer on one worker is nothing beside running code twice, once of it
         # for a survey of where partitions begin.
         if in_one and not hashed:
             return 1
-    return _with_outputs(job.spec, chosen.partitions)
+    return _with_outputs(job.pipeline, chosen.partitions)
 
 
-def _with_outputs(spec: JobSpec, partitions: int) -> int:
+def _with_outputs(pipeline: Pipeline, partitions: int) -> int:
     """How many partitions there are where each of several outputs has its own: as many as one
     output alone would have, for conditions may send it nearly all, unless that gets out of hand."""
-    division = spec.division
-    if division is None or not spec.worker_algorithm.is_spread_evenly:
+    division = pipeline.division
+    if division is None or not pipeline.algorithm.is_spread_evenly:
         return partitions
     outputs = len(division.names)
     if division.conditions:
@@ -257,18 +266,6 @@ def check_directories(job: Job, *, dry: bool) -> None:
         job.warn("node_lost", f"node {node} is lost: the job begins without it")
 
 
-def spills_to_disk(job: Job) -> bool:
-    """Whether scratch is more than stays in memory until it goes."""
-    room = job.movement.memory_bytes * job.runtime.nodes()
-    return job.movement.scratch_bytes * SCRATCH_SHARE > room
-
-
-def _spills_past_cache(job: Job) -> bool:
-    """Whether scratch is so much that the page cache has next to nothing of it when it is read."""
-    room = job.movement.memory_bytes * job.runtime.nodes()
-    return job.movement.scratch_bytes > room * PAST_CACHE_FACTOR
-
-
 def _scratch_before(job: Job) -> tuple[str, ...]:
     """The scratch nodes on which an earlier attempt extracted."""
     if job.before is None:
@@ -281,14 +278,11 @@ def start_workers(job: Job, *, dry: bool) -> None:
     movement = job.movement
     last_worker = job.before.worker_last if job.before is not None else -1
     attempts = job.before.attempts if job.before is not None else 0
-    schema = input_schema(job)
-    output_container = job.spec.carrier
-    if (
-        output_container == job.spec.input_container and not job.spec.makes_records
-    ):  # else it gets its schema from the records
-        output_container = output_container.with_schema(schema)
+    extractors = min(movement.workers, job.extractors_max or movement.workers)
     setup = WorkerSetup(
         job_id=job.job_id,
+        pipeline=job.pipeline.with_schema(input_schema(job)),
+        movement=movement,
         inputs=tuple(
             replace(place, limits=store_limits(place.ref, job.options, workers=movement.workers))
             for place in job.input_places
@@ -302,49 +296,11 @@ def start_workers(job: Job, *, dry: bool) -> None:
         scratch=str(scratch_place(job, dry=dry)),
         # More than any worker of an earlier attempt, also of those that never ended a task.
         first_worker=max(last_worker + 1, attempts * WORKERS_PER_ATTEMPT),
-        input_container=job.spec.input_container.with_schema(schema),
-        output_container=output_container,
-        movement=movement.kind,
-        steps=job.steps,
-        algorithm=job.spec.worker_algorithm,
-        reactions=_reaction_rules(job.spec),
-        keymap=job.keymap,
-        partitions=movement.partitions,
-        buffer_bytes=movement.buffer_bytes,
-        spill_to_disk=spills_to_disk(job),
-        spill_past_cache=_spills_past_cache(job),
         scratch_before=_scratch_before(job),
-        verify_content=job.spec.verify == "content",
-        decoding=DecodingRules(job.spec.max_expansion, job.spec.input_codec),
-        codecs=tuple((target.codec, target.codec_level) for target in job.spec.targets),
-        compared=job.spec.compared_extensions,
-        values_stay=movement.values_stay,
-        transform=_transform_rules(job, movement.workers),
-        division=job.spec.division,
-        wants_lineage=job.spec.lineage is not None,
-        reads_files=job.spec.ingest is not None,
-        join=job.spec.join_rule,
-        input_containers=_containers(job.spec),
-        written_as=job.spec.written_as,
+        code=CodeShare(extractors, job.code_room.gpus),
         fetch=job.options.fetch,
     )
     job.runtime.start(setup, movement.workers)
-
-
-def _containers(spec: JobSpec) -> tuple[Container, ...]:
-    """That of each input, where they differ."""
-    found = spec.input_containers
-    return found if len({*found}) > 1 else ()
-
-
-def _transform_rules(job: Job, workers: int) -> TransformRules:
-    """What becomes of records that fail; on how many workers there are processes."""
-    transform = job.spec.transform
-    if transform is None:
-        return TransformRules()
-    rejects = "payload" if transform.rejects == "payload" else "keys" * transform.rejects
-    extractors = min(workers, job.extractors_max or workers)
-    return TransformRules(transform.on_error, rejects, extractors, job.code_room.gpus)
 
 
 def _upload_bytes(job: Job) -> int:
@@ -376,18 +332,3 @@ def scratch_place(job: Job, *, dry: bool) -> Path:
         if beside is not None:
             return (beside.parent / scratch_name(job.job_id)).absolute()
     return (base or Path(tempfile.gettempdir())).absolute() / f"dsort-{job.job_id}"
-
-
-def _reaction_rules(spec: JobSpec) -> ReactionRules:
-    """The reactions that workers apply."""
-    config = spec.config
-    return ReactionRules(
-        duplicated_records=config.duplicated_records,
-        corrupt_shards=config.corrupt_shards,
-        stray_members=config.stray_members,
-        ekm_missing_key=config.ekm_missing_key,
-        unsafe_names=config.unsafe_names,
-        incomplete_shards=config.incomplete_shards,
-        concatenated_shards=config.concatenated_shards,
-        records_only="wids" in spec.index,
-    )

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
+from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT, DecodingRules
 from dsort.data.adjacent import adjacent_records
 from dsort.data.columns import Int64s, are_all_rows, row_numbers
 from dsort.data.members import MemberTable
@@ -25,7 +25,6 @@ from dsort.reading.table_records import TableRecords
 from dsort.sizes import format_bytes
 from dsort.stop_flag import StopFlag
 from dsort.workers.conversion import payload_table
-from dsort.workers.decoded import DecodingRules
 from dsort.workers.source import ShardBytes
 
 __all__ = ["ShardRecord", "read_shards"]

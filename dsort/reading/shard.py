@@ -21,7 +21,7 @@ from isal import isal_zlib
 
 from dsort.closing import ClosesOnExit
 from dsort.containers.base import Container
-from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
+from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT, DecodingRules
 from dsort.containers.registry import codec_of, container_of
 from dsort.data.columns import Int64s
 from dsort.data.members import MemberTable
@@ -36,7 +36,6 @@ from dsort.reading.shard_reader import ShardReader
 from dsort.reading.table_records import TableRecords
 from dsort.sizes import format_bytes
 from dsort.stop_flag import StopFlag
-from dsort.workers.decoded import DecodingRules
 from dsort.workers.source import ShardBytes
 
 __all__ = [

@@ -9,11 +9,11 @@ from typing import Final
 
 from dsort.closing import ClosesOnExit
 from dsort.containers.base import Container, ContainerOptions
+from dsort.containers.codecs.decoding import DecodingRules
 from dsort.containers.registry import container_of
 from dsort.job.schemas import with_schema_beside
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket, ReadObject
-from dsort.workers.decoded import DecodingRules
 from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.source import ShardBytes
 

@@ -41,7 +41,7 @@ def serve(descriptor: int, parent: int) -> None:
         try:
             store = IndexStore(open_scratch(Path(setup.scratch), node))
             nodes = ScratchNodes(node, store, None)
-            worker = Worker(setup, number, nodes, Heap(setup.buffer_bytes))
+            worker = Worker(setup, number, nodes, Heap(setup.movement.buffer_bytes))
         except DsortError as error:
             link.send(error)
             return

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from dsort.job.output_names import OutputNames
+from dsort.pipeline.compile import written_container
 from dsort.spec.model import JobSpec
 from dsort.spec.outputs import Target
 from dsort.verification.findings import Findings
@@ -64,7 +65,7 @@ class ShardFacts:
         """How large it would be with one more record, by what ``target`` counts."""
         if not target.counts_file:
             return self.payload_bytes + record.payload_bytes
-        return spec.target_containers[self.place.group if spec.outputs else 0].file_bytes(
+        return written_container(spec, target.extension).file_bytes(
             self.records + record.records,
             self.members + record.members,
             self.entries_bytes + record.entries_bytes,

@@ -13,6 +13,7 @@ import numpy as np
 import xxhash
 
 from dsort.containers.base import refusal
+from dsort.containers.codecs.decoding import DecodingRules
 from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.hashes import hash_keys
 from dsort.data.joins import JoinRule
@@ -27,6 +28,7 @@ from dsort.order.base import Algorithm
 from dsort.order.duplicates import repeated_hashes
 from dsort.order.sort import stable_argsort
 from dsort.order.table import RecordTable
+from dsort.pipeline.compile import compile_pipeline
 from dsort.reading.shard_reader import ShardReader
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
@@ -49,7 +51,6 @@ from dsort.verification.read import (
 from dsort.verification.rows_again import RowsAgain
 from dsort.verification.shares import outputs_asked_for
 from dsort.workers.copies import copied
-from dsort.workers.decoded import DecodingRules
 from dsort.workers.headers import with_new_names
 from dsort.workers.source import ShardBytes
 from dsort.workers.unsafe_members import find_unsafe, with_safe_names
@@ -191,7 +192,8 @@ class InputReader:
         self._known = known
         self._code = code
         self._keymap = keymap
-        self._division = spec.division
+        self._pipeline = pipeline = compile_pipeline(spec)
+        self._division = pipeline.division
         self._bucket = bucket
         self._reader = reader
         self._renames: Renames = {}
@@ -199,7 +201,7 @@ class InputReader:
         self._steps = steps
         self._reached = (0,) * sum(step.needs_positions for step in steps)
         self._firsts: dict[int, tuple[int, ...]] = {}
-        self._decoding = DecodingRules(max_expansion or spec.max_expansion, spec.input_codec)
+        self._decoding = DecodingRules(max_expansion or spec.max_expansion, pipeline.reading.codec)
         self._copies: dict[str, Int64s] | None = None
         self._contents: dict[int, UInt64s] = {}
         self._outputs: dict[int, Int32s] = {}
@@ -242,7 +244,7 @@ class InputReader:
                 progress.advance(shards=1, records=0, bytes_done=self._reader.bytes_read - before)
                 continue
             placed = len(records) if group is None else int((group >= 0).sum())
-            rule = self._spec.join_rule
+            rule = self._pipeline.join
             if placed != shard.records and (rule is None or not rule.is_settled_first):
                 text = f"input: {placed:,} records, the manifest says {shard.records:,}"
                 findings.problem("counts", shard.name, "", text)
@@ -272,7 +274,7 @@ class InputReader:
                     return _NO_RECORDS, np.zeros(0, np.int32) if self._has_groups else None
                 records, members, group = self._with_copies(shard, *formed)
                 group = self._outputs.get(ordinal, group)
-                extensions = self._spec.compared_extensions
+                extensions = self._pipeline.compared
                 if extensions is not None and found is None:
                     self._contents[ordinal] = contents_of(shard, records, members, extensions)
                 new_keys = self._renames.get(ordinal, {})
@@ -387,7 +389,7 @@ class InputReader:
             facts=self._facts,
             are_distinct=tuple(part.are_distinct for part in parts),
         )
-        rule = self._spec.join_rule
+        rule = self._pipeline.join
         if rule is None:
             return table
         of_members = [part.of_members for part in parts if part.of_members is not None]
@@ -530,15 +532,14 @@ class InputReader:
     ) -> tuple[UInt64s, UInt64s]:
         """(class and lot, hash of the key) of each record that comes out."""
         assert self._division is not None
-        spec = self._spec
-        are_rows = spec.moves_rows
+        are_rows, compared = self._pipeline.moves_rows, self._pipeline.compared
         table = self._records_of(shard, members, records)
         found = self._division.lots(table, are_rows=are_rows)
         if self._copies is not None:
             found = np.repeat(found, self._copies[shard.name], axis=0)
         records, members, _ = self._with_copies(shard, records, members)
-        if spec.compared_extensions is not None:
-            named = contents_of(shard, records, members, spec.compared_extensions)
+        if compared is not None:
+            named = contents_of(shard, records, members, compared)
             self._contents[ordinal] = named
         return found, records.key_hash
 

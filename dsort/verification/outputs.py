@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dsort.containers.base import Container
-from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
+from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT, DecodingRules
 from dsort.containers.registry import container_of
 from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
 from dsort.data.members import MemberTable
@@ -35,7 +35,6 @@ from dsort.verification.read import (
     output_key_bytes,
     output_records,
 )
-from dsort.workers.decoded import DecodingRules
 from dsort.workers.source import ShardBytes
 
 __all__ = [

@@ -27,7 +27,7 @@ from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import STRAY_SALT, FormedRecords, split_names
 from dsort.data.segments import Segments
 from dsort.order.duplicates import repeated_hashes
-from dsort.spec.model import JobSpec
+from dsort.pipeline.pipeline import OutputForm, Pipeline
 from dsort.workers.conversion import (
     bare_members,
     with_member_defaults,
@@ -162,23 +162,25 @@ class ComparedBytes:
     apart: bytes = b""
 
     @staticmethod
-    def of(spec: JobSpec, group: int = 0, *, rows_have_keys: bool = False) -> ComparedBytes:
-        """What the jobs of ``spec`` keep of the records of an output. ``rows_have_keys``: where
-        rows stay rows, whether they say what their keys are."""
-        containers = spec.target_containers
-        there = containers[group if spec.outputs else 0]
-        converts = any(each != there for each in spec.input_containers)
-        converted, apart = converts or spec.makes_records, b""
+    def of(
+        pipeline: Pipeline, form: OutputForm, key_field: str = "", *, rows_have_keys: bool = False
+    ) -> ComparedBytes:
+        """What a job keeps of the records of an output. ``rows_have_keys``: where rows stay rows,
+        whether they say what their keys are."""
+        inputs, there = pipeline.reading.containers, form.container
+        containers = [each.container for each in pipeline.outputs]
+        converts = any(each != there for each in inputs)
+        converted, apart = converts or pipeline.makes_records, b""
         keyed = not there.numbers_records or (converts and there.keeps_keys)
-        if there.is_columnar and spec.input_container.is_columnar:
+        if there.is_columnar and pipeline.reads_rows:
             keyed, converted = rows_have_keys, True  # cells are members, in whatever order
-            apart = f".{spec.key_field}".encode() if spec.key_field else b""
+            apart = f".{key_field}".encode() if key_field else b""
         return ComparedBytes(
             converted,
             keyed,
             converted and there.strips_final_newline,
             there.member_defaults if converted else (),
-            converts and any(each in containers for each in spec.input_containers),
+            converts and any(each in containers for each in inputs),
             apart,
         )
 

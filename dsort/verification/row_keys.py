@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dsort.errors import CorruptShardError, ObjectNotFoundError
 from dsort.job.tables import table_schema
+from dsort.pipeline.compile import steps_of
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.workers.row_changes import gives_keys
@@ -18,7 +19,7 @@ def rows_have_keys(spec: JobSpec, bucket: Bucket, inputs: Sequence[str]) -> bool
     that can be read say: ``key_field``, or ``__key__``. Without one, they are but numbered."""
     from dsort.containers.columnar.cells import KEY_COLUMN  # few results are of tables
 
-    if spec.key_field or gives_keys(spec.steps):
+    if spec.key_field or gives_keys(steps_of(spec)):
         return True
     for name in inputs:
         try:

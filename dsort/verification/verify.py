@@ -60,6 +60,7 @@ from dsort.loose_files.bucket import FilesBucket
 from dsort.loose_files.listing import Listing
 from dsort.naming.names import first_few
 from dsort.options import RunOptions, default_options, open_result, open_with_settings
+from dsort.pipeline.compile import compile_pipeline, container_options
 from dsort.reading.shard_reader import ShardReader
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
@@ -131,7 +132,7 @@ def verify_result(
             part, shared, outputs, max_expansion, options, on_event or _ignore, stop
         )
         with contextlib.ExitStack() as stack:
-            if run_code and part.spec.makes_records:
+            if run_code and found.pipeline.makes_records:
                 found.run_code_again(options, stack)
             reports.append(found.run())
     return reports[0] if len(reports) == 1 else _of_all(stored.job_id, reports)
@@ -212,7 +213,6 @@ class _Verification:
         self._manifest = manifest
         self._shared, self._whole = shared, shared.whole
         self._all_names = frozenset(shard.name for shard in self._whole.outputs)
-        self._known = self._known_keys()
         self._removed = read_removed(outputs_bucket, manifest.removed)
         self._outputs_bucket = outputs_bucket
         self._max_expansion = max_expansion
@@ -224,7 +224,7 @@ class _Verification:
         self._reader = ShardReader(
             min(max(sizes), BUFFER_BYTES_MAX),
             stop,
-            manifest.spec.container_options,
+            container_options(manifest.spec),
             memory_max_bytes=options.memory_max_bytes if options else None,
         )
         self._keymap = load_keymap(manifest.spec, Tally())
@@ -232,15 +232,17 @@ class _Verification:
         self._names = output_names(
             manifest.spec, self._keymap, [shard.name for shard in manifest.inputs]
         ).counted_in([shard.name for shard in manifest.outputs])
+        self.pipeline = compile_pipeline(manifest.spec, steps=self._steps, keymap=self._keymap)
         self._algorithm = manifest.spec.algorithm.build()
         self._code: CodeAgain | None = None
+        self._known = self._known_keys()
 
     def _known_keys(self) -> UInt64s | None:
         """The hashes of the keys with which those of the part were compared, if they were."""
         spec = self._manifest.spec
         if not self._shared.key_hashes or spec.join is not None:
             return None
-        if all(each.numbers_records for each in spec.target_containers):
+        if all(form.container.numbers_records for form in self.pipeline.outputs):
             return None
         return np.unique(np.concatenate(self._shared.key_hashes))
 
@@ -260,7 +262,7 @@ class _Verification:
         """Have steps run the code that the manifest names. It ends with ``stack``.
         ``TransformError`` if it cannot be loaded."""
         self._steps = described_steps(self._steps, replace(options, runs_code=True))
-        self._code = CodeAgain(self._manifest.spec, self._steps)
+        self._code = CodeAgain(self.pipeline.failures, self._steps)
         stack.callback(self._code.close)
         tell_changed_code(self._steps, self._manifest.code, self._findings)
 
@@ -289,8 +291,8 @@ class _Verification:
             findings,
             compared,
             want_md5=manifest.index is not None,
-            containers=manifest.spec.target_containers,
-            late=[manifest.spec.is_late(group) for group in range(len(compared))],
+            containers=[form.container for form in self.pipeline.outputs],
+            late=[form.is_late for form in self.pipeline.outputs],
             max_expansion=self._max_expansion,
         )
         repeats_allowed = not manifest.spec.keys_are_unique
@@ -364,16 +366,19 @@ class _Verification:
     def _compared(self) -> list[ComparedBytes]:
         """What is compared of the records of each output."""
         spec, has_keys = self._manifest.spec, False
-        if spec.input_container.is_columnar and spec.writes_rows:
+        if self.pipeline.reads_rows and self.pipeline.writes_rows:
             names = [shard.name for shard in self._manifest.inputs]
             has_keys = rows_have_keys(spec, self._inputs_bucket, names)
-        groups = range(len(spec.targets))
-        return [ComparedBytes.of(spec, group, rows_have_keys=has_keys) for group in groups]
+        forms = self.pipeline.outputs
+        return [
+            ComparedBytes.of(self.pipeline, form, spec.key_field, rows_have_keys=has_keys)
+            for form in forms
+        ]
 
     def _rows_again(self) -> RowsAgain | None:
         """What makes rows of rows again, where steps run code; None for other results."""
         spec, inputs = self._manifest.spec, self._manifest.inputs
-        if self._code is None or not spec.moves_rows:
+        if self._code is None or not self.pipeline.moves_rows:
             return None
         for shard in inputs:
             with contextlib.suppress(CorruptShardError):
@@ -425,7 +430,7 @@ class _Verification:
             )
             self._findings.warn("removed_of_equal", text)
             return False
-        if spec.makes_records and self._code is None:
+        if self.pipeline.makes_records and self._code is None:
             # Who can write to the bucket can have written what the manifest wants to be run.
             text = (
                 "steps of the job ran code, which is not run again: the records of the result were "

@@ -94,18 +94,20 @@ class Creator:
         mapped: MappedInputs,
     ) -> None:
         """``mapped``: what the extractor of this worker leaves."""
-        self._spilled = setup.movement == "spill"
-        self._ranged = setup.movement == "range"
-        self._forgets = setup.spill_to_disk
+        self._spilled = setup.movement.kind == "spill"
+        self._ranged = setup.movement.kind == "range"
+        self._forgets = setup.movement.to_disk
         self._setup = setup
-        self._container = setup.output_container
+        self._pipeline = setup.pipeline
+        self._container = setup.pipeline.carrier
         self._outputs = outputs
         self._buffer = buffer
         self._scratch_nodes = nodes
         self._log = CreatedLog(nodes.store.scratch, worker)
         self._writeback = Writeback()
         self._encoders = [
-            None if codec is None else EncoderThreads(codec, level) for codec, level in setup.codecs
+            None if each.codec is None else EncoderThreads(each.codec, each.level)
+            for each in setup.pipeline.outputs
         ]
         self._inputs = mapped
         self._ranged_inputs = RangedInputs(inputs, nodes.store, open_max=mapped.open_max)
@@ -180,12 +182,12 @@ class Creator:
     ) -> ShardWriter | LateWriter:
         """What writes the output shard that begins with a piece. ``container``: what its records
         travel in."""
-        late = self._setup.late_containers[piece.output]
-        if late is not None:
+        form = self._pipeline.outputs[piece.output]
+        if form.is_late:
             schema = task.late_schemas[piece.output] if task.late_schemas else ""
-            form = late_format(self._setup, late, schema, self._scratch_nodes.store)
+            late = late_format(self._setup, form.container, schema, self._scratch_nodes.store)
             scratch = self._scratch_nodes.store.scratch
-            return LateWriter(file, piece.ordinal, piece.name, form, scratch, self._encoder(piece))
+            return LateWriter(file, piece.ordinal, piece.name, late, scratch, self._encoder(piece))
         watched = {*task.sidecars} - {LINES, LINEAGE}
         out = ShardWriter(
             file,
@@ -199,8 +201,8 @@ class Creator:
         return out
 
     def _is_checked(self, task: CreateTask, piece: OutputPiece) -> bool:
-        if self._setup.late_containers[piece.output] is not None:  # nobody can when it is written
-            return self._setup.verify_content
+        if self._pipeline.outputs[piece.output].is_late:  # nobody can when it is written
+            return self._pipeline.checks_content
         return task.check_content and bucket_for(self._outputs, piece.name).seals_on_finish
 
     def measure(self, task: MeasureTask) -> MeasureDone:
@@ -372,7 +374,7 @@ class Creator:
             self._reads,
             self._scratch_nodes.store.scratch,
             forgets=self._forgets,
-            direct=self._setup.spill_past_cache,
+            direct=self._setup.movement.past_cache,
         )
 
 

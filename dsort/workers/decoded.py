@@ -6,10 +6,9 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from dsort.containers.codecs.base import Codec
-from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT, Decoding
+from dsort.containers.codecs.decoding import Decoding, DecodingRules
 from dsort.errors import CorruptShardError, StorageError
 from dsort.scratch.directory import Scratch
 from dsort.storage.bucket import ReadObject, StagedObject
@@ -18,24 +17,12 @@ from dsort.storage.directory.os_errors import StorageErrors
 
 __all__ = [
     "DecodedFile",
-    "DecodingRules",
     "ForwardReader",
     "decode",
     "file_pieces",
 ]
 
 READ_BYTES = 256 << 10
-
-
-@dataclass(frozen=True, slots=True)
-class DecodingRules:
-    """What a job says of how inputs are decoded. ``max_expansion``: a shard may decode to so many
-    times its length. ``codec``: of shards whose names do not say. ``window_bytes``: what a decoder
-    may hold of the content to refer back to, if the buffer is no larger than that."""
-
-    max_expansion: float = EXPANSION_MAX_DEFAULT
-    codec: Codec | None = None
-    window_bytes: int = 0
 
 
 class DecodedFile:

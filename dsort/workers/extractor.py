@@ -100,6 +100,7 @@ class Extractor:
     ) -> None:
         """``mapped``: takes the mappings of shards, for who creates."""
         self._setup = setup
+        self._pipeline = setup.pipeline
         self._worker = worker
         self._inputs, self._buffer = inputs, buffer
         self.mapped = mapped
@@ -107,21 +108,21 @@ class Extractor:
         self._store = nodes.store
         self.spill = PayloadSpill(setup, worker, nodes.store.scratch)
         self._placer = Placer(setup, nodes.store)
-        self._transformer = Transformer(setup.transform, nodes.store.scratch)
+        self._transformer = Transformer(setup.pipeline.failures, setup.code, nodes.store.scratch)
         self._ahead = ReadAhead(setup, inputs, nodes.store, buffer)
 
     def _looks_at_names(self, task: ExtractTask) -> bool:
         """Whether nothing but names, sizes and places of members matters, this time."""
-        setup = self._setup
-        steps_do = all(step.needs == "index" for step in setup.steps)
+        pipeline = self._pipeline
+        steps_do = all(step.needs == "index" for step in pipeline.steps)
         return (
             task.stage == "survey"
             and steps_do
-            and not setup.converts(task.name)
-            and not setup.algorithm.extensions
-            and setup.algorithm.placement is None
-            and setup.division is None
-            and setup.compared is None
+            and not pipeline.converts(task.name)
+            and not pipeline.algorithm.extensions
+            and pipeline.algorithm.placement is None
+            and pipeline.division is None
+            and pipeline.compared is None
         )
 
     def extract(self, task: ExtractTask) -> ShardExtracted:
@@ -130,7 +131,7 @@ class Extractor:
         mapped = {"map": True, "range": task.hops, "spill": not task.spill}
         opened, buffer = self._ahead.opened(task)
         with opened as source:
-            if self._setup.reads_files and self._looks_at_names(task):
+            if self._pipeline.reading.makes_shards and self._looks_at_names(task):
                 from dsort.loose_files.shard import FilesShard  # other jobs read shards
 
                 assert isinstance(source, FilesShard)
@@ -139,20 +140,20 @@ class Extractor:
                 task.name,
                 source,
                 buffer,
-                mapped=mapped[self._setup.movement],
+                mapped=mapped[self._setup.movement.kind],
                 # What reads by range may have no room in scratch.
-                spool=None if self._setup.movement == "range" else self._store.scratch,
-                container=self._setup.container_of(task.name),
-                decoding=self._setup.decoding,
+                spool=None if self._setup.movement.kind == "range" else self._store.scratch,
+                container=self._pipeline.reading.container_of(task.name),
+                decoding=self._pipeline.reading.decoding,
                 past_cache=self._ahead.past_cache(task),
             )
             try:
                 done = self._extract(task, shard)
             finally:
                 shard.close()  # before the source: it may be a view of its mapping
-            if self._setup.movement == "range" or task.spill:
+            if self._setup.movement.kind == "range" or task.spill:
                 source.forget()
-            view = source.mapping() if self._setup.movement == "map" else None
+            view = source.mapping() if self._setup.movement.kind == "map" else None
             if view is not None and self.mapped is not None:
                 self.mapped.keep(task.shard, view)
         return done
@@ -165,7 +166,7 @@ class Extractor:
         try:
             members = self._checked(shard, shard.members())
         except CorruptShardError as error:
-            if self._setup.reactions.corrupt_shards != "skip":
+            if self._pipeline.reading.policies.corrupt_shards != "skip":
                 raise
             members, skipped = _no_members(), error.message
         changed = "" if skipped else self._changed_since(task, shard, state)
@@ -182,7 +183,7 @@ class Extractor:
     def _checked(self, shard: ShardBytes, members: MemberTable) -> MemberTable:
         """``members``, whose payloads are as the shard says. What is compressed, and moves as it is
         stored, is not looked into: its checksum moves with it."""
-        opens = self._setup.converts(shard.name) or self._setup.makes_records
+        opens = self._pipeline.converts(shard.name) or self._pipeline.makes_records
         if opens and members.compressed_bytes is not None:
             return shard.decompress(members)
         shard.check_payloads(members)
@@ -199,7 +200,7 @@ class Extractor:
         if found == task.xxh3:
             return ""
         text = f"its XXH3 is {found}, but job {task.written_by} wrote {task.xxh3}"
-        if self._setup.reactions.incomplete_shards == "abort":
+        if self._pipeline.reading.policies.incomplete_shards == "abort":
             raise ShardEndError(
                 f"shard {shard.name} may not be whole: {text}",
                 hint="fetch or make it again; incomplete_shards: warn takes what can be read of it",
@@ -220,7 +221,7 @@ class Extractor:
     def _extract_members(
         self, task: ExtractTask, shard: ShardBytes, members: MemberTable, tally: ReactionLog
     ) -> ShardExtracted:
-        reactions = self._setup.reactions
+        reactions = self._pipeline.reading.policies
         refused = refusal(
             shard.container.oddities,
             members.notes,
@@ -231,23 +232,23 @@ class Extractor:
             raise ShardEndError(f"shard {shard.name} {refused[0]}", hint=refused[1])
         _note_oddities(shard.container, shard.name, members, tally)
         policy, read, is_tar = reactions.stray_members, members, shard.container == TAR
-        if self._setup.converts(shard.name) or self._setup.makes_records:
+        if self._pipeline.converts(shard.name) or self._pipeline.makes_records:
             members = bare_members(shard, members, policy)
-        if shard.container is BARE and not self._setup.makes_records:
+        if shard.container is BARE and not self._pipeline.makes_records:
             members = self._stripped(shard, members, tally)
         members = self._settle_unsafe_names(shard, members, tally)
         keep_last = reactions.duplicated_records in LAST_IS_KEPT
         records = form_records(members, policy, keep_last=keep_last)
         react(reactions, shard.name, members, records, tally)
         named, given, formed = members, 0, len(records)
-        if self._setup.steps:
+        if self._pipeline.steps:
             stored = read if is_tar else None
             left = self._transformed(task, shard, members, records, tally, stored)
             if task.stage == "count":
                 return self._counted(task, left.counts[-1])
             members, named, records, given = left.members, left.named, left.records, left.given
-        if shard.container is BARE and self._setup.output_container.member_defaults:
-            defaults = self._setup.output_container.member_defaults
+        if shard.container is BARE and self._pipeline.carrier.member_defaults:
+            defaults = self._pipeline.carrier.member_defaults
             named, records, made = with_member_defaults(named, records, defaults)
             tally.add("members_defaulted", len(made), shown_names(shard.name, named, made))
         table = RecordTable(
@@ -262,10 +263,10 @@ class Extractor:
         if task.left_out:
             table = leave_out(self._store, task, table, tally)
             records = table.records
-        placed = self._placer.placed(
-            task, table, tally
-        )  # neither key map nor outputs know new names
-        origins = origins_of(read, records, self._setup) if self._setup.wants_lineage else None
+        # Neither the key map nor outputs know new names.
+        placed = self._placer.placed(task, table, tally)
+        lineage = self._pipeline.keeps_lineage
+        origins = origins_of(read, records, self._pipeline) if lineage else None
         if task.copies is not None:
             counts = task.copies.counts(records.key_hash)
             count_copies(shard.name, counts, tally)
@@ -305,7 +306,7 @@ class Extractor:
                 shard,
                 members,
                 records,
-                self._setup.output_container,
+                self._pipeline.carrier,
                 are_sealed_later=self._setup.seals_later,
             )
         index = self._index(task, shard, members, records, table, placed)
@@ -325,7 +326,7 @@ class Extractor:
             payload_bytes=int(index[PAYLOAD_BYTES].sum()),
             stored_bytes=int(index[STORED_BYTES].sum()),
             tally=counted,
-            schema=members.schema or reported_extensions(self._setup, table, placed),
+            schema=members.schema or reported_extensions(self._pipeline, table, placed),
         )
 
     def _settle_unsafe_names(
@@ -334,7 +335,7 @@ class Extractor:
         found = find_unsafe(shard, members)
         if not len(found):
             return members
-        reaction, settled = self._setup.reactions.unsafe_names, members
+        reaction, settled = self._pipeline.reading.policies.unsafe_names, members
         if reaction == "rename":
             settled = with_safe_names(shard, members, found)
         names = [f"{shard.name}: {text}" for text in shown_changes(members, settled, found)]
@@ -351,7 +352,7 @@ class Extractor:
 
     def _stripped(self, shard: ShardBytes, members: MemberTable, tally: Tally) -> MemberTable:
         """A bare table as the outputs want payloads to end."""
-        if not self._setup.output_container.strips_final_newline:
+        if not self._pipeline.carrier.strips_final_newline:
             return members
         members, rows = without_final_newlines(shard, members)
         tally.add("final_newlines_stripped", len(rows), shown_names(shard.name, members, rows))
@@ -368,10 +369,10 @@ class Extractor:
     ) -> Transformed:
         """What the steps of the job leave. ``stored``: the members as rows of a tar."""
         rejects = None
-        if self._setup.transform.rejects and task.stage == "index":
+        if self._pipeline.failures.rejects and task.stage == "index":
             rejects = LineWriter(self._store.scratch, lines_file("rejects", task.shard))
         left = self._transformer.run(
-            self._setup.steps,
+            self._pipeline.steps,
             shard,
             members,
             records,
@@ -385,7 +386,7 @@ class Extractor:
             rejects.close()
         if task.stage != "count":
             self._check_counts(task, left.counts)
-        if self._setup.makes_records and self._setup.output_container != shard.container:
+        if self._pipeline.makes_records and self._pipeline.carrier != shard.container:
             members, records = bared_records(shard, left.named, left.records)
             members = self._stripped(shard, members, tally)
             records = records.stored_as(members)
@@ -423,9 +424,9 @@ class Extractor:
         if named is members:
             return members, records
         is_mapped = shard.is_mapped
-        must_be_read = self._setup.hashes_content if is_mapped else shard.whole is None
+        must_be_read = self._pipeline.hashes_content if is_mapped else shard.whole is None
         # Records that are read by range are large: headers as literals are next to nothing.
-        must_be_read |= self._setup.movement == "range"
+        must_be_read |= self._setup.movement.kind == "range"
         if must_be_read or not may_overwrite:
             # The hash of a record is taken here; of a shard in windows, each is read anew.
             written = with_new_names(shard, members, named, records.member_rows)
@@ -433,7 +434,7 @@ class Extractor:
         return with_names_written(shard, members, named, records, in_place=not is_mapped)
 
     def _input_of(self, shard: ShardBytes) -> str:
-        return input_of(shard.name, (place.name for place in self._setup.inputs))
+        return input_of(shard.name, self._pipeline.reading.names)
 
     def _index(
         self,
@@ -446,16 +447,16 @@ class Extractor:
     ) -> Table:
         """The index of the records as they are stored. ``table``: as they were read."""
         ranges, more = records.segments(members), dict[str, Column]()
-        if self._setup.join is not None:
+        if self._pipeline.join is not None:
             extensions = more[EXTENSIONS.text] = extension_lists(table)
-            algorithm = SEARCHED if task.stage == "join" else self._setup.algorithm
+            algorithm = SEARCHED if task.stage == "join" else self._pipeline.algorithm
             if placed.words is not None:
                 sort = place_sort_keys(placed.words, table, extensions)
             else:
                 sort = join_sort_keys(algorithm, table, extensions)
             sort = replace(sort, group=placed.group)
         else:
-            own = ShardSortKeys(self._setup.algorithm, task, self._store)
+            own = ShardSortKeys(self._pipeline.algorithm, task, self._store)
             sort = own.of(table, placed.group)
             own.finish()
         keys = records.keys
@@ -467,17 +468,17 @@ class Extractor:
             member_counts = np.diff(records.member_offsets).astype(np.int32)
         if not is_numbered:
             more[KEY_HASH.text] = records.key_hash
-        if self._setup.hashes_content and task.stage != "join":  # which stores no record
+        if self._pipeline.hashes_content and task.stage != "join":  # which stores no record
             more[CONTENT_HASH.text] = _content_hash(shard, ranges)
         if (entries := records.entries(members)) is not None:
             more[ENTRIES.text] = entries
-        if self._setup.compared is not None:
-            digests = digests_of(shard, table, self._setup.compared)
+        if self._pipeline.compared is not None:
+            digests = digests_of(shard, table, self._pipeline.compared)
             more |= {SAME_HASH.text: digests[:, 0], SAME_MORE.text: digests[:, 1]}
         if placed.lots is not None:
             more |= {CLASS.text: placed.lots[:, 0], LOT.text: placed.lots[:, 1]}
-        if task.stage == "join" and isinstance(self._setup.algorithm, JoinedPlaces):
-            more[SAYS.text] = self._setup.algorithm.says(table)
+        if task.stage == "join" and isinstance(self._pipeline.algorithm, JoinedPlaces):
+            more[SAYS.text] = self._pipeline.algorithm.says(table)
         index = record_index(
             ordinal=ordinal,
             keys=keys,
@@ -511,9 +512,9 @@ class Extractor:
     def _partitioning(self, task: ExtractTask) -> Partitioning:
         """Which partition records of one shard belong to."""
         splitters = self._store.splitters(task.splitters) if task.splitters else None
-        division = self._setup.division
+        division = self._pipeline.division
         weights = division.weights if division is not None else ()
-        decreasing = self._setup.algorithm.decreasing
+        decreasing = self._pipeline.algorithm.decreasing
         return Partitioning(task.partitions, decreasing, splitters, weights)
 
     def _write(

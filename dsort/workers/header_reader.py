@@ -117,6 +117,7 @@ class HeaderReader:
 
     def __init__(self, setup: WorkerSetup, inputs: Bucket, store: IndexStore) -> None:
         self._setup = setup
+        self._pipeline = setup.pipeline
         self._inputs = inputs
         self._store = store
         self._shards: list[InputShard] = []
@@ -157,7 +158,7 @@ class HeaderReader:
                 reads = source.random_reads()
             if reads is None:
                 return
-            container = self._setup.container_of(shard.name)
+            container = self._pipeline.reading.container_of(shard.name)
             parts = min(max(shard.size_bytes // PART_BYTES_MIN, 1), PARTS_MAX)
             file = _File(container, reads, shard.size_bytes, parts)
             self._begun[number] = file.read
@@ -183,7 +184,7 @@ class HeaderReader:
 
     def _hopped(self, info: ObjectInfo) -> HoppedShard | None:
         pinned = self._inputs.pinned(info)
-        kept_bytes_max = self._setup.buffer_bytes // SHARDS_AHEAD
+        kept_bytes_max = self._setup.movement.buffer_bytes // SHARDS_AHEAD
         return None if pinned is None else HoppedShard(pinned, kept_bytes_max)
 
     def close(self) -> None:
@@ -201,7 +202,7 @@ class HeaderReader:
 
     def _scanned(self, hopped: HoppedShard) -> HoppedShard:
         with contextlib.suppress(DsortError):
-            container = self._setup.container_of(hopped.info.name)
+            container = self._pipeline.reading.container_of(hopped.info.name)
             hopped.scan(container, until=lambda: self._is_closed)
         return hopped
 

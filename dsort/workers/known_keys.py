@@ -46,9 +46,9 @@ def _formed(
                 name,
                 source,
                 buffer,
-                mapped=setup.movement == "map",
+                mapped=setup.movement.kind == "map",
                 container=task.containers[container],
-                decoding=setup.decoding,
+                decoding=setup.pipeline.reading.decoding,
             )
             try:
                 yield form_records(shard.members(), "keep")

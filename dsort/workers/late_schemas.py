@@ -10,16 +10,16 @@ import numpy as np
 from dsort.data.row_bytes import distinct_rows
 from dsort.errors import StorageError
 from dsort.order.table import RecordTable
+from dsort.pipeline.pipeline import Pipeline
 from dsort.workers.placing import Placed
-from dsort.workers.tasks import WorkerSetup
 
 __all__ = ["extensions_by_output", "reported_extensions"]
 
 
-def reported_extensions(setup: WorkerSetup, table: RecordTable, placed: Placed) -> str:
+def reported_extensions(pipeline: Pipeline, table: RecordTable, placed: Placed) -> str:
     """The extensions of the members of a shard's records, for each output that needs to know, as
     JSON; "" where none does."""
-    wanted = [each is not None and each.needs_like_members for each in setup.late_containers]
+    wanted = [each.is_late and each.container.needs_like_members for each in pipeline.outputs]
     if not any(wanted):
         return ""
     names, rows = table.members.names, table.records.member_rows

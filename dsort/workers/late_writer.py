@@ -66,10 +66,10 @@ def late_format(
         from dsort.containers.columnar.schema import schema_of
 
         found = schema_of(store.file_bytes(SCHEMA_FILE))
-        if isinstance(setup.input_container, Columnar):
-            column = setup.input_container.options.key_field
-    record_max = max(setup.buffer_bytes, BATCH_BYTES)
-    return LateFormat(setup.output_container, container, found, column, record_max)
+        if isinstance(setup.pipeline.reading.container, Columnar):
+            column = setup.pipeline.reading.container.options.key_field
+    record_max = max(setup.movement.buffer_bytes, BATCH_BYTES)
+    return LateFormat(setup.pipeline.carrier, container, found, column, record_max)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,14 @@ from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.table import Table
 from dsort.errors import StorageError
+from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.columns import ColumnFile, columns_bytes
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.ordered import LINEAGE as LINEAGE_COLUMNS
 from dsort.scratch.requests import LineageOf
 from dsort.storage.bucket import Bucket
 from dsort.workers.sidecars import staged_sidecar
-from dsort.workers.tasks import CreateTask, WorkerSetup
+from dsort.workers.tasks import CreateTask
 
 __all__ = ["LINEAGE", "lineage_of", "origins_of", "origins_table", "write_lineage"]
 
@@ -27,10 +28,10 @@ LINEAGE: Final = "lineage"
 """In place of a kind of sidecars."""
 
 
-def origins_of(read: MemberTable, records: FormedRecords, setup: WorkerSetup) -> Table:
+def origins_of(read: MemberTable, records: FormedRecords, pipeline: Pipeline) -> Table:
     """Where ``records`` are in the shard whose members were ``read``."""
     nowhere = np.full(len(records), -1, np.int64)
-    if setup.makes_records or not len(records):  # steps made them: they never were in it
+    if pipeline.makes_records or not len(records):  # steps made them: they never were in it
         return origins_table(nowhere, records.payload_bytes)
     whole = read.range_start >= 0
     starts = np.where(whole, read.range_start, read.payload_start)

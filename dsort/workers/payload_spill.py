@@ -54,9 +54,9 @@ class PayloadSpill:
             self._writer = SpillWriter(
                 self._scratch,
                 self._worker,
-                self._setup.partitions,
-                to_disk=self._setup.spill_to_disk,
-                past_cache=self._setup.spill_past_cache,
+                self._setup.movement.partitions,
+                to_disk=self._setup.movement.to_disk,
+                past_cache=self._setup.movement.past_cache,
             )
         return self._writer
 

@@ -63,20 +63,20 @@ class Placer:
     """Places the records of one job, in one worker."""
 
     def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
-        self._setup = setup
+        self._pipeline = setup.pipeline
         self._store = store
-        are_rows = setup.input_container.is_columnar and setup.output_container.is_columnar
-        self._are_rows = are_rows
-        by = None if setup.division is None or not are_rows else setup.division.classes
+        self._are_rows = setup.pipeline.moves_rows
+        division = setup.pipeline.division if self._are_rows else None
+        by = None if division is None else division.classes
         self.column = by.extension if isinstance(by, MemberClass) else ""
         """Of tables that become tables: the one whose values are classes; "" if none is."""
-        self.asked = () if setup.division is None or not are_rows else setup.division.extensions
+        self.asked = () if division is None else division.extensions
         """And those that expressions ask about."""
 
     def placed(self, task: ExtractTask, records: RecordTable, tally: Tally) -> Placed:
         """What can be said of ``records`` by themselves: where exact numbers are dealt out, only
         what they draw."""
-        division = self._setup.division
+        division = self._pipeline.division
         if division is None:
             return Placed(self._by_key_map(records, tally))
         if not division.is_counted:
@@ -88,7 +88,7 @@ class Placer:
     def settled(self, task: ExtractTask, placed: Placed, ordinal: Int64s) -> Placed:
         """The same, once it is known which records of the shard these are: ``ordinal``, shape
         ``(n,)``."""
-        division = self._setup.division
+        division = self._pipeline.division
         if not task.borders or division is None:
             return placed
         lots = self._drawn(task, ordinal) if placed.lots is None else placed.lots
@@ -109,19 +109,19 @@ class Placer:
         return np.column_stack([classes[at], lots[at]])
 
     def _by_key_map(self, records: RecordTable, tally: Tally) -> Int32s | None:
-        keymap = self._setup.keymap
+        keymap = self._pipeline.keymap
         if keymap is None:
             return None
         shard, formed = records.shard, records.records
         names, offsets = records.members.names.take(formed.member_rows), formed.member_offsets
-        if self._setup.join is not None:  # what all pieces of the record have is the key
+        if self._pipeline.join is not None:  # what all pieces of the record have is the key
             names, offsets = formed.keys, np.arange(len(formed) + 1)
         match = keymap.lookup(formed.keys, names, offsets)
         unplaced = np.flatnonzero(match.missing | match.ambiguous)
         if len(unplaced) == 0:
             return match.groups
         shown = [f"{shard}: {readable(formed.keys[row])}" for row in unplaced.tolist()]
-        if self._setup.reactions.ekm_missing_key == "abort":
+        if self._pipeline.reading.policies.ekm_missing_key == "abort":
             many = bool(match.ambiguous[unplaced[0]])
             raise KeyMapError(
                 f"record {readable(formed.keys[int(unplaced[0])])} of shard {shard} matches "

@@ -12,21 +12,21 @@ from dsort.data.records import FormedRecords
 from dsort.data.tally import Tally
 from dsort.errors import DuplicateError, StrayMemberError
 from dsort.naming.names import readable
-from dsort.workers.tasks import ReactionRules
+from dsort.pipeline.pipeline import Policies
 
 __all__ = ["react", "shown_names"]
 
 
 def react(
-    reactions: ReactionRules,
+    policies: Policies,
     shard: str,
     members: MemberTable,
     records: FormedRecords,
     tally: Tally,
 ) -> None:
     """Count what forming the records left out, and stop where the spec says so."""
-    if reactions.stray_members == "abort" or reactions.records_only:
-        _refuse_strays(reactions, shard, members, records)
+    if policies.stray_members == "abort" or policies.records_only:
+        _refuse_strays(policies, shard, members, records)
     kept = sorted({*records.strays} - {*records.dropped})
     tally.add("stray_members_kept", len(kept), shown_names(shard, members, kept))
     tally.add(
@@ -35,9 +35,9 @@ def react(
         shown_names(shard, members, records.dropped),
     )
     tally.add("non_adjacent_records", records.non_adjacent, [shard])
-    if reactions.duplicated_records == "abort":
+    if policies.duplicated_records == "abort":
         _refuse_repeated(shard, members, records)
-    elif records.repeated and reactions.duplicated_records is not None:
+    elif records.repeated and policies.duplicated_records is not None:
         names = shown_names(shard, members, records.repeated)
         tally.add("duplicated_records", len(records.repeated), names)
 
@@ -48,11 +48,11 @@ def shown_names(shard: str, members: MemberTable, rows: Iterable[int]) -> Iterat
 
 
 def _refuse_strays(
-    reactions: ReactionRules, shard: str, members: MemberTable, records: FormedRecords
+    policies: Policies, shard: str, members: MemberTable, records: FormedRecords
 ) -> None:
     links = np.flatnonzero(members.kind == MemberKind.SYMLINK).tolist()
     strays = sorted({*records.strays, *links} - {*records.dropped})
-    if strays and reactions.records_only:
+    if strays and policies.records_only:
         raise StrayMemberError(
             f"shard {shard} has {len(strays)} members that wids and webdataset do not "
             "count as a sample, so that an index would be wrong; the first is "

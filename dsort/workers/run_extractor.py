@@ -92,6 +92,7 @@ class RunExtractor:
         one: Extractor,
     ) -> None:
         self._setup = setup
+        self._pipeline = setup.pipeline
         self._worker = worker
         self._inputs, self._buffer = inputs, buffer
         self._node, self._store = nodes.node, nodes.store
@@ -138,8 +139,8 @@ class RunExtractor:
                 source,
                 self._buffer.part(begin, task.size_bytes) if task.spill else self._buffer,
                 mapped=not task.spill,
-                container=self._setup.container_of(task.name),
-                decoding=self._setup.decoding,
+                container=self._pipeline.reading.container_of(task.name),
+                decoding=self._pipeline.reading.decoding,
             )
             if shard.codec is not None or shard.is_mapped is task.spill:
                 return None
@@ -149,7 +150,7 @@ class RunExtractor:
                 return None  # who extracts it alone says so
             finally:
                 shard.close()
-            view = source.mapping() if self._setup.movement == "map" else None
+            view = source.mapping() if self._setup.movement.kind == "map" else None
             if view is not None and self._one.mapped is not None:
                 self._one.mapped.keep(task.shard, view)
         return members
@@ -221,7 +222,7 @@ class RunExtractor:
         records: FormedRecords,
         bounds: Int64s,
     ) -> SortKeys:
-        algorithm = self._setup.algorithm
+        algorithm = self._pipeline.algorithm
         words = [np.zeros(0, np.uint64)]
         for each, start, stop in zip(run, bounds[:-1], bounds[1:], strict=True):
             hashes = algorithm.hashes(each.task.name, records.key_hash[start:stop])
@@ -232,7 +233,7 @@ class RunExtractor:
 
     def _partitioning(self, task: ExtractTask) -> Partitioning:
         splitters = self._store.splitters(task.splitters) if task.splitters else None
-        return Partitioning(task.partitions, self._setup.algorithm.decreasing, splitters)
+        return Partitioning(task.partitions, self._pipeline.algorithm.decreasing, splitters)
 
     def _facts(self, run: Sequence[_Scanned], index: Table, bounds: Int64s) -> list[ShardExtracted]:
         columns = (index[MEMBERS], index[PAYLOAD_BYTES], index[STORED_BYTES])

@@ -16,7 +16,7 @@ import xxhash
 from isal import isal_zlib
 
 from dsort.containers.base import Container
-from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES
+from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES, DecodingRules
 from dsort.containers.misnamed import refuse_misnamed
 from dsort.containers.registry import codec_of, container_of
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
@@ -30,7 +30,7 @@ from dsort.scratch.index import IndexStore
 from dsort.sizes import format_bytes
 from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.directory.files import LocalReadObject
-from dsort.workers.decoded import DecodedFile, DecodingRules, decode, file_pieces
+from dsort.workers.decoded import DecodedFile, decode, file_pieces
 from dsort.workers.gathering import gathered
 from dsort.workers.hopped import HOP_BYTES, HoppedShard
 from dsort.workers.payload_files import Chain, PayloadBuffer, Spool, Tail

@@ -87,8 +87,8 @@ class TableCreator:
         outputs: Bucket,
         nodes: ScratchNodes,
     ) -> None:
-        self._containers = [each or setup.output_container for each in setup.written_as]
-        self._turn_bytes = min(setup.buffer_bytes // TURN_SHARE, TURN_BYTES_MAX)
+        self._containers = [each.container for each in setup.pipeline.outputs]
+        self._turn_bytes = min(setup.movement.buffer_bytes // TURN_SHARE, TURN_BYTES_MAX)
         self._outputs = outputs
         self._scratch_nodes = nodes
         self._memory = BlockMemory()
@@ -96,7 +96,7 @@ class TableCreator:
         self._log = CreatedLog(nodes.store.scratch, worker)
         self._writeback = Writeback()
         self._inputs: MappedInputs | None = None
-        if setup.values_stay:
+        if setup.movement.values_stay:
             self._inputs = MappedInputs(inputs, nodes.store, open_max=INPUTS_OPEN_MAX)
 
     def close(self) -> None:

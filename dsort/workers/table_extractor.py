@@ -133,14 +133,14 @@ class TableExtractor(Extractor):
 
     @property
     def _key_field(self) -> str:
-        container = self._setup.input_container
+        container = self._pipeline.reading.container
         return container.options.key_field if isinstance(container, Columnar) else KEY_COLUMN
 
     def extract(self, task: ExtractTask) -> ShardExtracted:
         """Do one task. ``InputError`` and its children name shard, column and row."""
-        if not self._setup.input_container.is_columnar:
+        if not self._pipeline.reading.container.is_columnar:
             return super().extract(task)  # comes back with records, in ``_store_records``
-        if self._setup.makes_records:  # the same: their cells are members meanwhile
+        if self._pipeline.makes_records:  # the same: their cells are members meanwhile
             schema = schema_of(self._store.file_bytes(READ_SCHEMA_FILE))
             self._transformer.cells = cell_decoders(plain_schema(task.name, schema))
             return super().extract(task)
@@ -152,12 +152,12 @@ class TableExtractor(Extractor):
             try:
                 rows, blocks = self._read(task, source, log)
             except CorruptShardError as error:
-                if self._setup.reactions.corrupt_shards != "skip":
+                if self._pipeline.reading.policies.corrupt_shards != "skip":
                     raise
                 rows, blocks = TableRows(), SpilledBlocks()
                 log.add("corrupt_shards", 1, [error.message])
                 rows.counts = (0,) * max(len(task.counts), task.stage == "count")
-            if task.spill and not self._setup.values_stay:
+            if task.spill and not self._setup.movement.values_stay:
                 source.forget()  # else there is memory for all inputs
         if task.stage == "count":
             return self._counted(task, rows.counts[-1])
@@ -174,7 +174,8 @@ class TableExtractor(Extractor):
         self, task: ExtractTask, source: ReadObject, log: ReactionLog
     ) -> tuple[TableRows, SpilledBlocks]:
         """Read all rows, and spill them if the task says so."""
-        limit = self._setup.decoding.max_expansion * task.size_bytes + EXPANSION_FLOOR_BYTES
+        expansion = self._pipeline.reading.decoding.max_expansion
+        limit = expansion * task.size_bytes + EXPANSION_FLOOR_BYTES
         opened = ShardSource.of(source, self._buffer)
         table = open_table(task.name, opened, inflated_max=limit)
         wanted = schema_of(self._store.file_bytes(READ_SCHEMA_FILE))
@@ -182,25 +183,25 @@ class TableExtractor(Extractor):
             log.add("other_metadata", 1, [task.name])
         plain = left = plain_schema(task.name, wanted)
         change = None
-        if changes_rows(self._setup.steps):
+        if changes_rows(self._pipeline.steps):
             left = plain_schema(task.name, schema_of(self._store.file_bytes(SCHEMA_FILE)))
-            steps, key_field = self._setup.steps, self._key_field
+            steps, key_field = self._pipeline.steps, self._key_field
             change = RowChange.of(task.name, plain, left, steps, key_field)
         partitioning = self._partitioning(task)
         rows, blocks, first = TableRows(columns=len(left)), SpilledBlocks(), 0
-        asking = sum(step.needs_positions for step in self._setup.steps)
+        asking = sum(step.needs_positions for step in self._pipeline.steps)
         rows.counts = (0,) * min(len(task.firsts) + (task.stage == "count"), asking)
         found = light_batches(
             task.name, table, plain, self._batch_bytes, kept=self._looked_into(plain)
         )
-        found = _bounded(task, found, self._setup.decoding.max_expansion)
+        found = _bounded(task, found, expansion)
         for batches in _gathered_up(found, self._batch_bytes):
             end_in_shard = max(batch.end_in_shard for batch in batches)
             taken = self._taken(task, batches, first, rows, log, change)
             partition = self._index_rows(task, taken, first, rows, partitioning, log)
             if task.spill:
                 self._spill_rows(taken.batches, partition, left, blocks)
-                if not self._setup.values_stay:
+                if not self._setup.movement.values_stay:
                     opened.forget(end_in_shard)
             first += len(partition)
         rows.read = first
@@ -219,7 +220,7 @@ class TableExtractor(Extractor):
         """Records of another container, as rows."""
         schema = schema_of(self._store.file_bytes(SCHEMA_FILE))
         key_column: str | None = None
-        if self._setup.input_container.is_columnar:
+        if self._pipeline.reading.container.is_columnar:
             schema, key_column = plain_schema(task.name, schema), self._key_field
         partitioning = self._partitioning(task)
         rows, blocks = TableRows(columns=len(schema)), SpilledBlocks()
@@ -248,11 +249,11 @@ class TableExtractor(Extractor):
 
     def _looked_into(self, plain: Any) -> Collection[str]:
         """The columns whose values are wanted, and not only moved."""
-        if self._setup.verify_content:
+        if self._pipeline.checks_content:
             return tuple(plain.names)
-        sorted_by = (name.removeprefix(".") for name in self._setup.algorithm.extensions)
-        asked = asked_columns(self._setup.steps, plain.names)
-        asked.update(name for step in self._setup.steps for name in step.extensions)
+        sorted_by = (name.removeprefix(".") for name in self._pipeline.algorithm.extensions)
+        asked = asked_columns(self._pipeline.steps, plain.names)
+        asked.update(name for step in self._pipeline.steps for name in step.extensions)
         return (
             self._key_field,
             KEY_COLUMN,
@@ -282,7 +283,7 @@ class TableExtractor(Extractor):
         change: RowChange | None,
     ) -> _Taken:
         """What the steps of the job leave of some batches, whose first row is row ``first``."""
-        light, steps = [batch.light for batch in batches], self._setup.steps
+        light, steps = [batch.light for batch in batches], self._pipeline.steps
         keys = _keys_of(task.name, light, self._key_field, first)
         if not steps:
             return _Taken(batches, keys)
@@ -299,7 +300,7 @@ class TableExtractor(Extractor):
             unread=unread,
             is_whole=change is not None,
         )
-        named = input_of(task.name, (place.name for place in self._setup.inputs))
+        named = input_of(task.name, self._pipeline.reading.names)
         left, stays = _left_rows(task, steps, replace(table, input=named), rows, log)
         if change is None:
             return _Taken(batches, keys, stays)
@@ -327,10 +328,10 @@ class TableExtractor(Extractor):
         dropped. ``placed``: where they go, if somebody asked already."""
         light, keys = [batch.light for batch in taken.batches], taken.keys
         payload = np.concatenate([batch.row_bytes() for batch in taken.batches])
-        whole = record_table(task.name, light, keys, payload, self._setup.algorithm.extensions)
+        whole = record_table(task.name, light, keys, payload, self._pipeline.algorithm.extensions)
         stays = np.ones(len(keys), np.bool_) if taken.stays is None else taken.stays
         table = whole.keeping(stays) if taken.stays is not None else whole
-        named = input_of(task.name, (place.name for place in self._setup.inputs))
+        named = input_of(task.name, self._pipeline.reading.names)
         left = np.flatnonzero(stays)
         if placed is None:
             read = replace(table, input=named)
@@ -348,7 +349,7 @@ class TableExtractor(Extractor):
             stays = np.isin(np.arange(len(left)), kept)
             left, table, placed = left[kept], table.keeping(stays), placed.take(kept)
         if rows.sort_keys is None:
-            rows.sort_keys = ShardSortKeys(self._setup.algorithm, task, self._store)
+            rows.sort_keys = ShardSortKeys(self._pipeline.algorithm, task, self._store)
         if self._key_field or KEY_COLUMN in light[0].schema.names:  # positions never come again
             table = replace(table, earlier=rows.hashes_seen.earlier(table.key_hash))
         sort = rows.sort_keys.of(table, placed.group)
@@ -363,7 +364,7 @@ class TableExtractor(Extractor):
         rows.payload_bytes.append(payload[left])
         if placed.lots is not None:
             rows.lots.append(placed.lots)
-        if self._setup.hashes_content:
+        if self._pipeline.hashes_content:
             hashes = np.concatenate([row_hashes(batch) for batch in light])
             rows.content_hash.append(hashes[left])
         return partition
@@ -373,7 +374,7 @@ class TableExtractor(Extractor):
     ) -> None:
         """Append the rows of each partition to its spill, in input order."""
         spill = self.spill.writer
-        by_place = self._setup.values_stay
+        by_place = self._setup.movement.values_stay
         with spill.appending() as starts:
             for block in deal_out(batches, partition, plain, by_place=by_place):
                 start = int(starts[block.partition])
@@ -392,7 +393,7 @@ class TableExtractor(Extractor):
         index, partition = rows.index()
         if rows.sort_keys is not None:
             rows.sort_keys.finish()
-        if self._setup.wants_lineage:
+        if self._pipeline.keeps_lineage:
             if origins is None:  # a row is in no one place: its values are in as many columns
                 nowhere = np.full(len(index), -1, np.int64)
                 origins = origins_table(nowhere, index[PAYLOAD_BYTES])

@@ -10,26 +10,22 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dsort.containers.base import Container
-from dsort.containers.codecs.base import Codec
 from dsort.data.copies import CopyRule
-from dsort.data.joins import JoinRule
 from dsort.data.tally import Tally
-from dsort.keymap.match import KeyMap
-from dsort.order.base import Algorithm
 from dsort.order.cut import CutRule, EncodedSizes, OpenShard, Piece
 from dsort.order.mixing_counts import MixingGrid, MixingPart
+from dsort.pipeline.movement import Movement
+from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.logs import ShardCreated
 from dsort.storage.network_policy import FetchPolicy
-from dsort.storage.several import BucketPlace, input_of
+from dsort.storage.several import BucketPlace
 from dsort.storage.staging import Staged
-from dsort.transforms.base import Step
-from dsort.transforms.outputs import Division
-from dsort.workers.decoded import DecodingRules
 
 __all__ = [
     "LONG_COLUMNS_FILE",
     "READ_SCHEMA_FILE",
     "SCHEMA_FILE",
+    "CodeShare",
     "CreateDone",
     "CreateTask",
     "CutDone",
@@ -50,7 +46,6 @@ __all__ = [
     "OutputPiece",
     "PublishDone",
     "PublishTask",
-    "ReactionRules",
     "RunExtracted",
     "RunOrdered",
     "ScratchLost",
@@ -60,7 +55,6 @@ __all__ = [
     "StagedShard",
     "Task",
     "TaskDone",
-    "TransformRules",
     "WorkerSetup",
 ]
 
@@ -72,27 +66,10 @@ LONG_COLUMNS_FILE = "long-columns.json"
 
 
 @dataclass(frozen=True, slots=True)
-class ReactionRules:
-    """The reactions that workers apply themselves."""
+class CodeShare:
+    """What the processes of payload steps share. ``workers``: how many workers have such processes;
+    ``gpus``: of the machine; None: each worker has its own."""
 
-    duplicated_records: str | None  # abort; ignore | warn: the last one is kept; None: all are
-    corrupt_shards: str  # abort | skip
-    stray_members: str  # keep | drop | abort
-    ekm_missing_key: str  # ignore | warn | abort
-    unsafe_names: str = "warn"  # warn | rename | abort
-    incomplete_shards: str = "abort"  # abort | warn | ignore
-    concatenated_shards: str = "read"  # read | abort
-    records_only: bool = False  # what readers of samples pass over may not stay (index: wids)
-
-
-@dataclass(frozen=True, slots=True)
-class TransformRules:
-    """What becomes of records at which a payload step fails (see ``dsort.spec.transform``).
-    ``workers``: how many share the processes of a step. ``gpus``: of the machine, which they share
-    as well; None: each has its own."""
-
-    on_error: str = "fail"  # fail | skip | keep | skip_shard | stop
-    rejects: str = ""  # "" | keys | payload: what is kept of such records
     workers: int = 1
     gpus: tuple[str, ...] | None = None
 
@@ -103,77 +80,28 @@ class WorkerSetup:
 
     ``scratch``: the scratch directory; on a cluster, the directory that each node makes its own in.
     ``first_worker``: workers are numbered from here on, for those of earlier attempts have left
-    spill files behind.
+    spill files behind. ``scratch_before``: scratch nodes with shards that are extracted already.
     """
 
     job_id: str
+    pipeline: Pipeline
+    movement: Movement
     inputs: tuple[BucketPlace, ...]
     outputs: tuple[BucketPlace, ...]  # the main one first: see ``storage.output_buckets``
     output_uri: str  # for people, and for `dsort gc`
     root: str
     scratch: str
     first_worker: int
-    input_container: Container
-    output_container: Container  # what records travel in, and are written as where nothing else is
-    movement: str  # map | range | spill
-    steps: tuple[Step, ...]
-    algorithm: Algorithm
-    reactions: ReactionRules
-    keymap: KeyMap | None
-    partitions: int
-    buffer_bytes: int
-    spill_to_disk: (
-        bool  # False: memory holds it to its end, and writing it would be work for nothing
-    )
-    verify_content: bool
-    decoding: DecodingRules = field(default_factory=DecodingRules)
-    codecs: tuple[tuple[Codec | None, int], ...] = ((None, 0),)  # with its level, by output
-    compared: tuple[str, ...] | None = None  # extensions, by whose content records are compared
-    values_stay: bool = False  # of tables: long values that lie in an input stay there
-    division: Division | None = None
-    transform: TransformRules = field(default_factory=TransformRules)
-    wants_lineage: bool = False
-    scratch_before: tuple[str, ...] = ()  # scratch nodes with shards that are extracted already
-    spill_past_cache: bool = False  # too much for the page cache to have any of it left
-    reads_files: bool = False  # loose ones, of the listing that is shared
-    input_containers: tuple[Container, ...] = ()  # of each of ``inputs``, where they differ
-    join: JoinRule | None = None  # where records of several inputs are joined
-    written_as: tuple[Container | None, ...] = (None,)  # by output; None: as they travel
+    scratch_before: tuple[str, ...] = ()
+    code: CodeShare = field(default_factory=CodeShare)
     fetch: FetchPolicy | None = None  # where files of buckets may really be; None: anywhere
-
-    @property
-    def makes_records(self) -> bool:
-        """Whether some step makes new records, and so does with headers what a conversion does."""
-        return any(step.needs == "payload" for step in self.steps)
-
-    @property
-    def late_containers(self) -> tuple[Container | None, ...]:
-        """What records are converted to as they are written, by output; None: they are not."""
-        is_table = self.output_container.is_columnar
-        return tuple(None if is_table else each for each in self.written_as)
-
-    @property
-    def hashes_content(self) -> bool:
-        """Whether the index has the XXH3 of each record as it is stored."""
-        return self.verify_content or self.wants_lineage
 
     @property
     def seals_later(self) -> bool:
         """Whether creators make the seals of converted records. What is spilled is whole, and so is
         what is hashed."""
-        is_mapped = self.movement == "map" and not self.hashes_content
-        return is_mapped and self.output_container.seal_bytes > 0
-
-    def container_of(self, shard: str) -> Container:
-        """The container of an input shard."""
-        if not self.input_containers:
-            return self.input_container
-        names = [place.name for place in self.inputs]
-        return self.input_containers[names.index(input_of(shard, names))]
-
-    def converts(self, shard: str) -> bool:
-        """Whether an input shard and the outputs are of two containers."""
-        return self.container_of(shard) != self.output_container
+        is_mapped = self.movement.kind == "map" and not self.pipeline.hashes_content
+        return is_mapped and self.pipeline.carrier.seal_bytes > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from dsort.data.tally import FLOW_ADDED, FLOW_DROPPED, Tally
 from dsort.errors import TransformError
 from dsort.naming.names import readable
 from dsort.order.table import RecordTable
+from dsort.pipeline.pipeline import StepFailures
 from dsort.scratch.directory import Scratch
 from dsort.scratch.logs import LineWriter
 from dsort.transforms.base import Step
@@ -31,7 +32,7 @@ from dsort.workers.code_frames import GivenRecords, RecordFrame, ShardResults
 from dsort.workers.conversion import BARE, bared_records
 from dsort.workers.devices import GpuNeeds, GpuPlace
 from dsort.workers.source import ShardBytes
-from dsort.workers.tasks import TransformRules
+from dsort.workers.tasks import CodeShare
 
 __all__ = ["Transformed", "Transformer"]
 
@@ -55,8 +56,9 @@ class Transformed:
 class Transformer:
     """Runs the steps of a job in one worker."""
 
-    def __init__(self, rules: TransformRules, scratch: Scratch) -> None:
+    def __init__(self, rules: StepFailures, share: CodeShare, scratch: Scratch) -> None:
         self._rules = rules
+        self._share = share
         self._scratch = scratch
         self._pools: dict[int, CodePool] = {}
         self._gpus: GpuPlace | None = None
@@ -175,10 +177,10 @@ class Transformer:
         environment, count = step.limits.environment(), 1
         if step.limits.gpus:
             if self._gpus is None:
-                self._gpus = GpuPlace(GpuNeeds.of(steps), self._rules.gpus, self._scratch)
+                self._gpus = GpuPlace(GpuNeeds.of(steps), self._share.gpus, self._scratch)
             environment |= self._gpus.environment(number)
         else:
-            count = max(1, step.limits.processes // self._rules.workers)
+            count = max(1, step.limits.processes // self._share.workers)
         pool = self._pools[number] = CodePool(
             {**step.given_program(number), "cells": None if self.cells is None else {**self.cells}},
             what=step.kind,
@@ -198,7 +200,7 @@ class _Failures:
         kind: str,
         number: int,
         table: RecordTable,
-        rules: TransformRules,
+        rules: StepFailures,
         rejects: LineWriter | None,
     ) -> None:
         self._kind = kind

@@ -66,17 +66,17 @@ class Worker:
         self._heap = heap
         root = Path(setup.root)
         inputs, outputs = open_pair(setup.inputs, setup.outputs, root, setup.fetch)
-        if setup.reads_files:
+        if setup.pipeline.reading.makes_shards:
             from dsort.loose_files.bucket import of_shared_files  # other jobs read shards
 
-            inputs = of_shared_files(inputs, [each.name for each in setup.inputs], nodes.store)
+            inputs = of_shared_files(inputs, setup.pipeline.reading.names, nodes.store)
         self._setup, self._outputs = setup, outputs
-        buffer = self._buffer = PayloadBuffer(setup.buffer_bytes)
+        buffer = self._buffer = PayloadBuffer(setup.movement.buffer_bytes)
         self._extractor: Extractor
         self._creator: Creator | TableCreator
-        if setup.output_container.is_columnar:
+        if setup.pipeline.carrier.is_columnar:
             # Loaded where rows are moved: other jobs need not wait for them.
-            if setup.buffer_bytes >= PLENTY_BYTES:
+            if setup.movement.buffer_bytes >= PLENTY_BYTES:
                 os.environ.setdefault("MIMALLOC_PURGE_DELAY", PURGE_DELAY_MS)
             from dsort.workers.table_creator import TableCreator
             from dsort.workers.table_extractor import TableExtractor
@@ -90,18 +90,18 @@ class Worker:
         self._runs = RunExtractor(setup, number, inputs, buffer, nodes, self._extractor)
         self._orderer = Orderer(
             nodes,
-            setup.algorithm,
-            setup.output_container,
-            spill=setup.movement == "spill",
-            has_outputs=setup.division is not None,
-            join=setup.join,
+            setup.pipeline.algorithm,
+            setup.pipeline.carrier,
+            spill=setup.movement.kind == "spill",
+            has_outputs=setup.pipeline.division is not None,
+            join=setup.pipeline.join,
         )
         self._sealer = Sealer(
             nodes,
             outputs,
             buffer,
-            [codec for codec, _ in setup.codecs],
-            has_rows=setup.output_container.is_columnar,
+            [each.codec for each in setup.pipeline.outputs],
+            has_rows=setup.pipeline.carrier.is_columnar,
         )
 
     def do(self, task: Task) -> TaskDone:

@@ -45,7 +45,10 @@ def test_a_resumed_job_numbers_records_as_the_first_attempt_counted_them(
 def test_counts_that_somebody_damaged_are_refused(data: bytes) -> None:
     steps = [Rekey.of("%d"), Sample.of({"fraction": 0.5}), Rekey.of("%d")]
     job: Any = SimpleNamespace(
-        job_id="some-job", steps=steps, inputs=[None, None], retained=lambda name: data
+        job_id="some-job",
+        pipeline=SimpleNamespace(steps=steps),
+        inputs=[None, None],
+        retained=lambda name: data,
     )
     with pytest.raises(StorageError, match=r"positions\.json of job some-job"):
         count_positions(job)

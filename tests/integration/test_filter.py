@@ -16,7 +16,7 @@ from dsort.options import RunOptions
 from dsort.spec import parse_spec
 from tests.support.datasets import Member, Shard, write_shards
 from tests.support.engine import count_of, records_out, refused, run_local, spec_of
-from tests.support.internals import manifest_name
+from tests.support.internals import manifest_name, steps_of
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -133,6 +133,6 @@ def test_mistakes_are_told_with_all_others_of_the_spec() -> None:
 
 def test_a_filter_is_part_of_what_a_job_is() -> None:
     one, other = (parse_spec(filtered(text)).spec for text in ("ordinal < 5", "ordinal < 6"))
-    assert one.steps[0].digest() != other.steps[0].digest()
-    assert one.steps[0].is_safe_from_network
-    assert re.fullmatch("[0-9a-f]{64}", one.steps[0].digest())
+    assert steps_of(one)[0].digest() != steps_of(other)[0].digest()
+    assert steps_of(one)[0].is_safe_from_network
+    assert re.fullmatch("[0-9a-f]{64}", steps_of(one)[0].digest())

@@ -23,7 +23,7 @@ from dsort.spec import parse_spec
 from dsort.storage.network_policy import FetchPolicy
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import count_of, record, records_out, refused, run_local, spec_of
-from tests.support.internals import JobReport, manifest_name, reactions_name, rejects_name
+from tests.support.internals import JobReport, manifest_name, reactions_name, rejects_name, steps_of
 from tests.support.user_functions import WAYS
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -477,7 +477,7 @@ def test_an_example_of_all_steps_is_a_spec() -> None:
     require = {"extensions": ["jpg;png;jpeg", "cls"], "on_missing": "exclude"}
     options = {"on_error": "skip", "max_errors": "0.1%", "rejects": "payload"}
     spec = parse_spec(with_steps(*steps, require=require, **options)).spec
-    assert [step.kind for step in spec.steps][1:] == [kind for step in steps for kind in step]
+    assert [step.kind for step in steps_of(spec)][1:] == [kind for step in steps for kind in step]
     assert parse_spec(spec.canonical()).spec == spec
 
 

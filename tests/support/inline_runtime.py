@@ -37,6 +37,7 @@ from tests.support.internals import (
     TaskDone,
     Worker,
     WorkerSetup,
+    compile_pipeline,
     job_memory,
     load_keymap,
     load_steps,
@@ -269,11 +270,12 @@ def _job(
         BucketPlace("", parsed.output_bck),
         *(BucketPlace(each.place, each.bucket) for each in parsed.targets if each.bucket),
     )
+    spec = with_seed(parsed)
     job = object.__new__(_MovedJob)
     job.moved = moved
     job.__init__(  # type: ignore[misc]
         job_id=new_job_id(),
-        spec=with_seed(parsed),
+        spec=spec,
         options=options,
         input_places=tuple(BucketPlace(each.name, each.bucket) for each in parsed.sources),
         output_places=targets,
@@ -289,7 +291,6 @@ def _job(
         on_event=(lambda event: None) if events is None else events.append,
         names=output_names(parsed, keymap),
         memory=job_memory(parsed, options),
-        keymap=keymap,
-        steps=load_steps(parsed, options),
+        pipeline=compile_pipeline(spec, steps=load_steps(parsed, options), keymap=keymap),
     )
     return job, tally

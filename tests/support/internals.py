@@ -77,7 +77,7 @@ MODULES = {
         "without_names write_manifest"
     ),
     "dsort.job.memory": (
-        "BUFFER_BYTES_MAX BUFFER_BYTES_MIN COORDINATOR_BYTES MemoryLimits Movement "
+        "BUFFER_BYTES_MAX BUFFER_BYTES_MIN COORDINATOR_BYTES MemoryLimits "
         "NotMappableError PARTITIONS_MAX TooLittleMemoryError WORKER_BYTES choose_movement "
         "least_memory_bytes process_memory_bytes usable_memory_bytes workers_that_fit"
     ),
@@ -134,6 +134,8 @@ MODULES = {
     ),
     "dsort.order.sort_bytes": "joined_keys",
     "dsort.order.table": "RecordTable",
+    "dsort.pipeline.compile": "compile_pipeline steps_of",
+    "dsort.pipeline.movement": "Movement MovementSizes",
     "dsort.reading.in_order": "BUFFER_BYTES ShardRecord read_shards",
     "dsort.reading.index_cache": "COUNTED_BYTES_MIN IndexCache",
     "dsort.reading.record_index": "RecordIndex",
@@ -225,7 +227,7 @@ MODULES = {
     "dsort.workers.split_spill": "SplitSpill runs_that_fit",
     "dsort.workers.tasks": (
         "CreateTask CutTask DuplicatesTask ExtractRunTask ExtractTask OrderTask PublishTask "
-        "ReactionRules RunExtracted ScratchLost ShardExtracted Task TaskDone WorkerSetup"
+        "RunExtracted ScratchLost ShardExtracted Task TaskDone WorkerSetup"
     ),
     "dsort.workers.worker": "Worker",
 }

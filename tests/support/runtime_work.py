@@ -10,19 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from dsort.containers.registry import container_of
+from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.ref import BucketRef
 from dsort.storage.several import BucketPlace
 from tests.support.datasets import small_dataset, write_shards
 from tests.support.internals import (
-    Alphanumeric,
     ExtractTask,
-    ReactionRules,
+    Movement,
+    MovementSizes,
     Runtime,
     ShardExtracted,
     WorkerSetup,
+    compile_pipeline,
 )
 from tests.support.traps import Trap
 
@@ -74,6 +75,17 @@ def make_work(directory: Path) -> Work:
     """Shards in ``directory``, and all else that a worker needs."""
     write_shards(directory / "in", small_dataset("runtime", shards=SHARDS, records=4))
     (directory / "out").mkdir()
+    spec = parse_spec(
+        {
+            "input_bck": (directory / "in").as_uri(),
+            "output_bck": (directory / "out").as_uri(),
+            "input_extension": ".tar",
+            "input_format": {"prefix": ""},
+            "output_format": "out-%d",
+            "output_shard_size": "1MB",
+            "algorithm": {"kind": "alphanumeric"},
+        }
+    ).spec
     setup = WorkerSetup(
         job_id="job-1",
         inputs=(BucketPlace("", BucketRef("file", str(directory / "in"))),),
@@ -82,17 +94,8 @@ def make_work(directory: Path) -> Work:
         root=str(directory),
         scratch=str(directory / "scratch"),
         first_worker=0,
-        input_container=container_of(".tar"),
-        output_container=container_of(".tar"),
-        movement="map",
-        steps=(),
-        algorithm=Alphanumeric(),
-        reactions=ReactionRules("warn", "abort", "keep", "abort"),
-        keymap=None,
-        partitions=1,
-        buffer_bytes=1 << 20,
-        spill_to_disk=True,
-        verify_content=False,
+        pipeline=compile_pipeline(spec),
+        movement=Movement("map", "", 2, 1, 1 << 20, MovementSizes(1 << 30, 1 << 30, 0)),
     )
     return Work(directory, setup)
 

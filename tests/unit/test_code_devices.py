@@ -12,14 +12,13 @@ from dsort.errors import TransformError
 from dsort.spec import parse_spec
 from dsort.transforms.base import Step
 from tests.support.engine import spec_of
-from tests.support.internals import CodeRoom, GpuNeeds, GpuPlace, Scratch, gpus_here
+from tests.support.internals import CodeRoom, GpuNeeds, GpuPlace, Scratch, gpus_here, steps_of
 
 
 def steps_with(*resources: dict[str, Any]) -> Sequence[Step]:
     steps = [{"map": {"python": "a:b", "resources": each}} for each in resources]
-    return parse_spec(
-        spec_of(transform={"steps": [{"sample": {"fraction": 1}}, *steps]})
-    ).spec.steps
+    spec = spec_of(transform={"steps": [{"sample": {"fraction": 1}}, *steps]})
+    return steps_of(parse_spec(spec).spec)
 
 
 def gpus(*wanted: float) -> Sequence[Step]:

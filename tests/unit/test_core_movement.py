@@ -52,9 +52,9 @@ def test_inputs_that_fit_twice_are_mapped() -> None:
 
 def test_inputs_that_do_not_fit_are_read_by_range_where_that_suits() -> None:
     large = choose(3 * GB, 4 * GB, range_suits="records of 1 MiB")
-    assert (large.kind, large.scratch_bytes) == ("range", 3 * GB // 20)
+    assert (large.kind, large.sizes.scratch_bytes) == ("range", 3 * GB // 20)
     assert "records of 1 MiB" in large.reason
-    assert large.needed_bytes <= large.memory_bytes
+    assert large.sizes.needed_bytes <= large.sizes.memory_bytes
     assert choose(3 * GB, 4 * GB, no_range="zips", range_suits="records of 1 MiB").kind == "spill"
     assert choose(1 * GB, 4 * GB, range_suits="records of 1 MiB").kind == "map"
     assert choose(1, 4 * GB, forced="range").kind == "range"
@@ -82,7 +82,7 @@ def test_the_job_stays_within_its_memory(memory_bytes: int, workers: int, input_
     assert 1 <= chosen.partitions <= max(PARTITIONS_MAX, chosen.workers)
     if chosen.partitions < PARTITIONS_MAX:
         assert input_bytes / chosen.partitions <= chosen.buffer_bytes
-    assert chosen.scratch_bytes >= input_bytes
+    assert chosen.sizes.scratch_bytes >= input_bytes
 
 
 def test_fewer_workers_rather_than_tiny_buffers() -> None:
@@ -107,7 +107,7 @@ def test_the_least_is_enough_for_one_worker_and_a_byte_less_is_not(upload_bytes:
 
     least = least_memory_bytes(upload_bytes)
     assert choose_with(least).workers == 1
-    assert choose_with(least).needed_bytes <= least < 120 * MB
+    assert choose_with(least).sizes.needed_bytes <= least < 120 * MB
     with pytest.raises(TooLittleMemoryError):
         choose_with(least - 1)
 
@@ -122,17 +122,17 @@ def test_no_more_workers_begin_than_have_room() -> None:
 
 def test_what_a_job_needs_is_not_what_it_may_use() -> None:
     small = choose(1 * MB, 100 * GB, forced="spill")
-    assert small.needed_bytes < 200 * MB
+    assert small.sizes.needed_bytes < 200 * MB
     mapped = choose(1 * GB, 100 * GB)
-    assert 2 * GB < mapped.needed_bytes < 3 * GB  # inputs and outputs in the page cache
+    assert 2 * GB < mapped.sizes.needed_bytes < 3 * GB  # inputs and outputs in the page cache
     full = choose(50 * GB, 1 * GB)
-    assert 0.9 * GB < full.needed_bytes <= 1 * GB
+    assert 0.9 * GB < full.sizes.needed_bytes <= 1 * GB
 
 
 def test_map_needs_little_scratch_and_all_workers_a_partition() -> None:
     chosen = choose(GB // 2, 8 * GB, workers=3)
     assert (chosen.kind, chosen.partitions, chosen.workers) == ("map", 3, 3)
-    assert chosen.scratch_bytes < GB // 10
+    assert chosen.sizes.scratch_bytes < GB // 10
 
 
 def test_map_orders_more_partitions_as_the_data_grows_so_that_workers_do_not() -> None:

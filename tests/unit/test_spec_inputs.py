@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dsort.spec import parse_spec
+from tests.support.internals import compile_pipeline
 from tests.unit.spec_cases import problems_of, small
 
 TWO = [
@@ -175,5 +176,5 @@ def test_what_is_wrong_with_deduplicate(
 def test_deduplicate_means_the_same_when_it_is_written_out() -> None:
     spec = parse_spec(small(deduplicate={"by": "content", "extensions": ["jpg"]})).spec
     assert parse_spec(spec.canonical()).spec == spec
-    assert spec.compared_extensions == ("jpg",)
-    assert parse_spec(small(deduplicate={})).spec.compared_extensions is None
+    assert compile_pipeline(spec).compared == ("jpg",)
+    assert compile_pipeline(parse_spec(small(deduplicate={})).spec).compared is None

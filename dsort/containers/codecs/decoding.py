@@ -18,6 +18,7 @@ __all__ = [
     "WINDOW_BYTES_MAX",
     "WINDOW_BYTES_MIN",
     "Decoding",
+    "DecodingRules",
     "format_of",
 ]
 
@@ -38,7 +39,6 @@ WINDOW_BYTES_MIN = 9 << 20
 its default level."""
 WINDOW_BYTES_MAX = 128 << 20
 _HEAD_BYTES = 8
-
 _FORMATS = (
     (b"\x1f\x8b", "gzip", ".gz"),
     (b"\x28\xb5\x2f\xfd", "zstd", ".zst"),
@@ -51,6 +51,17 @@ _FORMATS = (
     (b"PAR1", "Parquet", ".parquet"),
 )
 _TAR_MAGIC = slice(257, 262)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingRules:
+    """What a job says of how inputs are decoded. ``max_expansion``: a shard may decode to so many
+    times its length. ``codec``: of shards whose names do not say. ``window_bytes``: what a decoder
+    may hold of the content to refer back to, if the buffer is no larger than that."""
+
+    max_expansion: float = EXPANSION_MAX_DEFAULT
+    codec: Codec | None = None
+    window_bytes: int = 0
 
 
 def format_of(head: bytes) -> tuple[str, str]:

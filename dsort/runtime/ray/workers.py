@@ -336,7 +336,7 @@ class RayWorker:
                 self._setup,
                 self._number,
                 ScratchNodes(scratch_node, store, self._exchange),
-                Heap(self._setup.buffer_bytes),
+                Heap(self._setup.movement.buffer_bytes),
             )
         except DsortError as failed:
             return "", failed

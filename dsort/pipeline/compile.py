@@ -1,0 +1,187 @@
+"""Makes the ``Pipeline`` of a spec, and the parts of it that are asked for alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dsort.containers.base import Container, ContainerOptions
+from dsort.containers.codecs.decoding import DecodingRules
+from dsort.containers.registry import codec_of, container_of
+from dsort.data.joins import JoinRule
+from dsort.keymap.match import KeyMap
+from dsort.order.base import Algorithm
+from dsort.pipeline.pipeline import OutputForm, Pipeline, Policies, Reading, StepFailures
+from dsort.spec.carriers import carrier_extension
+from dsort.spec.inputs import Input
+from dsort.spec.model import JobSpec
+from dsort.spec.outputs import REST
+from dsort.transforms.base import Step
+from dsort.transforms.fields import Fields
+from dsort.transforms.join_key import JoinKey
+from dsort.transforms.outputs import KEY, Division
+from dsort.transforms.require import Require
+from dsort.transforms.strata import class_by
+
+__all__ = ["compile_pipeline", "container_options", "steps_of", "written_container"]
+
+
+def compile_pipeline(
+    spec: JobSpec, *, steps: Sequence[Step] | None = None, keymap: KeyMap | None = None
+) -> Pipeline:
+    """What a job with ``spec`` does to its records. ``steps``: those of the spec, with all that
+    they name read; ``keymap``: as it was read."""
+    reading = _reading(spec)
+    carrier = written_container(spec, carrier_extension(spec))
+    return Pipeline(
+        reading=reading,
+        steps=tuple(steps_of(spec) if steps is None else steps),
+        failures=_failures(spec),
+        keymap=keymap,
+        compared=_compared(spec),
+        algorithm=_algorithm(spec),
+        join=_join(spec),
+        division=_division(spec),
+        carrier=carrier,
+        outputs=_outputs(spec, carrier),
+        checks_content=spec.verify == "content",
+        keeps_lineage=spec.lineage is not None,
+    )
+
+
+def container_options(spec: JobSpec) -> ContainerOptions:
+    """What the spec says of how shards are read and written."""
+    return ContainerOptions(
+        key_field=spec.key_field,
+        strip_final_newline=spec.strip_final_newline,
+        member_defaults=tuple(
+            (extension, spec.member_defaults[extension].encode())
+            for extension in sorted(spec.member_defaults)
+        ),
+        row_group_rows=spec.row_group_rows,
+        row_group_bytes=spec.row_group_bytes or ContainerOptions().row_group_bytes,
+        compression=spec.output_compression or "",
+    )
+
+
+def steps_of(spec: JobSpec) -> tuple[Step, ...]:
+    """What happens to records between reading and ordering them."""
+    required = () if spec.require is None else (Require.of(spec.require),)
+    own = spec.transform.build() if spec.transform is not None else ()
+    if spec.key_field and own and _moves_rows(spec):  # the column of keys stays
+        own = tuple(
+            each.keeping(spec.key_field) if isinstance(each, Fields) else each for each in own
+        )
+    joins = spec.inputs if spec.join is not None else ()
+    by = tuple((each.name, _joined_by(spec, each)) for each in joins)
+    joined = (JoinKey(by),) if any(text != "key" for _, text in by) else ()
+    return (*required, *own, *joined)
+
+
+def _reading(spec: JobSpec) -> Reading:
+    options, config = container_options(spec), spec.config
+    return Reading(
+        names=tuple(each.name for each in spec.sources),
+        container=container_of(spec.input_extension).with_options(options),
+        containers=tuple(
+            container_of(each.extension).with_options(options) for each in spec.sources
+        ),
+        decoding=DecodingRules(spec.max_expansion, codec_of(spec.input_extension)),
+        policies=Policies(
+            duplicated_records=config.duplicated_records,
+            corrupt_shards=config.corrupt_shards,
+            stray_members=config.stray_members,
+            ekm_missing_key=config.ekm_missing_key,
+            unsafe_names=config.unsafe_names,
+            incomplete_shards=config.incomplete_shards,
+            concatenated_shards=config.concatenated_shards,
+            records_only="wids" in spec.index,
+        ),
+        makes_shards=spec.ingest is not None,
+    )
+
+
+def _outputs(spec: JobSpec, carrier: Container) -> tuple[OutputForm, ...]:
+    forms: list[OutputForm] = []
+    for target in spec.targets:
+        container = written_container(spec, target.extension)
+        is_late = container != carrier and not carrier.is_columnar
+        form = OutputForm(container, target.codec, target.codec_level, is_late, target.is_measured)
+        forms.append(form)
+    return tuple(forms)
+
+
+def written_container(spec: JobSpec, extension: str) -> Container:
+    """The container of outputs. Where the keys of records come to ``__key__``, ``key_field`` is but
+    about the inputs."""
+    container, options = container_of(extension), container_options(spec)
+    inputs = [container_of(each.extension) for each in spec.sources]
+    stays = container in inputs or (container.is_columnar and inputs[0].is_columnar)
+    if container.keeps_keys and not stays:
+        options = replace(options, key_field="")
+    return container.with_options(options)
+
+
+def _moves_rows(spec: JobSpec) -> bool:
+    extensions = (spec.input_extension, carrier_extension(spec))
+    return all(container_of(each).is_columnar for each in extensions)
+
+
+def _failures(spec: JobSpec) -> StepFailures:
+    transform = spec.transform
+    if transform is None:
+        return StepFailures()
+    rejects = "payload" if transform.rejects == "payload" else "keys" * transform.rejects
+    return StepFailures(transform.on_error, rejects)
+
+
+def _compared(spec: JobSpec) -> tuple[str, ...] | None:
+    wanted = spec.deduplicate
+    return wanted.extensions if wanted is not None and wanted.by == "content" else None
+
+
+def _algorithm(spec: JobSpec) -> Algorithm:
+    """Where records are joined, and no piece alone knows its order, one of places that are found
+    first."""
+    own = spec.algorithm.build()
+    if spec.join is None or own.joins:
+        return own
+    from dsort.order.joined_places import JoinedPlaces
+
+    return JoinedPlaces(own)
+
+
+def _join(spec: JobSpec) -> JoinRule | None:
+    if spec.join is None:
+        return None
+    own = [each.join.nonmatch if each.join is not None else None for each in spec.inputs]
+    return JoinRule(
+        tuple(each.name for each in spec.inputs),
+        tuple(each or spec.join.nonmatch for each in own),
+        spec.config.duplicate_keys == "drop",
+        spec.join.conflict,
+        not spec.algorithm.type.joins,
+    )
+
+
+def _joined_by(spec: JobSpec, each: Input) -> str:
+    """What the records of an input are joined by."""
+    assert spec.join is not None
+    return (each.join.by if each.join is not None else None) or spec.join.by
+
+
+def _division(spec: JobSpec) -> Division | None:
+    if not spec.outputs:
+        return None
+    from dsort.expressions.expression import Expression
+
+    names = tuple(each.name for each in spec.outputs)
+    if spec.outputs[0].fraction is not None:
+        by = None if spec.split_by == KEY else Expression.of(spec.split_by, wanted="")
+        fractions = tuple(each.fraction or 0.0 for each in spec.outputs)
+        classes = None if spec.stratify is None else class_by(spec.stratify)
+        return Division(names, fractions, by=by, exact=spec.exact, classes=classes)
+    conditions = [
+        None if each.when == REST else Expression.of(each.when or "") for each in spec.outputs
+    ]
+    return Division(names, conditions=tuple(conditions))

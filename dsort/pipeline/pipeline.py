@@ -1,0 +1,168 @@
+"""``Pipeline``: how a job reads, changes, orders and writes its records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from dsort.containers.base import Container
+from dsort.containers.codecs.base import Codec
+from dsort.containers.codecs.decoding import DecodingRules
+from dsort.data.joins import JoinRule
+from dsort.keymap.match import KeyMap
+from dsort.order.base import Algorithm
+from dsort.storage.several import input_of
+from dsort.transforms.base import Step
+from dsort.transforms.outputs import Division
+
+__all__ = ["OutputForm", "Pipeline", "Policies", "Reading", "StepFailures"]
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """What the spec wants done about oddities of inputs."""
+
+    duplicated_records: str | None  # abort; ignore | warn: the last one is kept; None: all are
+    corrupt_shards: str  # abort | skip
+    stray_members: str  # keep | drop | abort
+    ekm_missing_key: str  # ignore | warn | abort
+    unsafe_names: str = "warn"  # warn | rename | abort
+    incomplete_shards: str = "abort"  # abort | warn | ignore
+    concatenated_shards: str = "read"  # read | abort
+    records_only: bool = False  # what readers of samples pass over may not stay (index: wids)
+
+
+@dataclass(frozen=True, slots=True)
+class StepFailures:
+    """What becomes of records at which a payload step fails (see ``dsort.spec.transform``)."""
+
+    on_error: str = "fail"  # fail | skip | keep | skip_shard | stop
+    rejects: str = ""  # "" | keys | payload: what is kept of such records
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How input shards are read. ``names``: of the inputs; ``containers``: of each of them;
+    ``container``: of shards of a job that has one input. ``makes_shards``: the inputs are loose
+    files, of which shards are made as they are read."""
+
+    names: tuple[str, ...]
+    container: Container
+    containers: tuple[Container, ...]
+    decoding: DecodingRules
+    policies: Policies
+    makes_shards: bool = False
+
+    @property
+    def codec(self) -> Codec | None:
+        """The codec of shards whose names do not say."""
+        return self.decoding.codec
+
+    def container_of(self, shard: str) -> Container:
+        """The container of an input shard, by its name in the job."""
+        if len({*self.containers}) == 1:
+            return self.containers[0]
+        return self.containers[self.names.index(input_of(shard, self.names))]
+
+    def with_schema(self, schema: str) -> Reading:
+        """The same, where all shards have the schema of the first one."""
+        container = self.container.with_schema(schema)
+        if len({*self.containers}) > 1:
+            return replace(self, container=container)
+        return replace(self, container=container, containers=(container,) * len(self.names))
+
+
+@dataclass(frozen=True, slots=True)
+class OutputForm:
+    """How the shards of one output are written. ``is_late``: records are converted to the container
+    as they are written. ``is_measured``: shards end by the size of their encoded files, so records
+    are encoded once before it is known where."""
+
+    container: Container
+    codec: Codec | None
+    level: int  # of the codec; 0 without one
+    is_late: bool = False
+    is_measured: bool = False
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What a job does to its records. ``carrier``: the container that records travel in, and are
+    written in where an output has no other. ``outputs``: the only one, or each of several.
+    ``compared``: the extensions by whose content records are compared, none for all of them; None:
+    records are not compared by content. ``division``: how records are dealt out to several outputs;
+    None for one."""
+
+    reading: Reading
+    steps: tuple[Step, ...]
+    failures: StepFailures
+    keymap: KeyMap | None
+    compared: tuple[str, ...] | None
+    algorithm: Algorithm
+    join: JoinRule | None
+    division: Division | None
+    carrier: Container
+    outputs: tuple[OutputForm, ...]
+    checks_content: bool = False
+    keeps_lineage: bool = False
+
+    @cached_property
+    def makes_records(self) -> bool:
+        """Whether some step makes new records, and so does with headers what a conversion does."""
+        return any(step.needs == "payload" for step in self.steps)
+
+    @property
+    def hashes_content(self) -> bool:
+        """Whether the index has the XXH3 of each record as it is stored."""
+        return self.checks_content or self.keeps_lineage
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether inputs are tables."""
+        return self.reading.container.is_columnar
+
+    @property
+    def moves_rows(self) -> bool:
+        """Whether rows of tables stay rows."""
+        return self.reads_rows and self.carrier.is_columnar
+
+    @cached_property
+    def writes_rows(self) -> bool:
+        """Whether some output is of tables."""
+        return any(each.container.is_columnar for each in self.outputs)
+
+    @cached_property
+    def has_late_outputs(self) -> bool:
+        """Whether the records of some output are converted as they are written."""
+        return any(each.is_late for each in self.outputs)
+
+    @cached_property
+    def measures_encoded(self) -> bool:
+        """Whether shards of some output end by the size of their encoded files."""
+        return any(each.is_measured for each in self.outputs)
+
+    @cached_property
+    def encodes(self) -> bool:
+        """Whether there is a codec around some output."""
+        return any(each.codec is not None for each in self.outputs)
+
+    def converts(self, shard: str) -> bool:
+        """Whether records of an input shard are converted as they are read."""
+        return self.reading.container_of(shard) != self.carrier
+
+    def output(self, group: int) -> OutputForm:
+        """The output of a group of the order, of which a key map makes several in one output."""
+        return self.outputs[group if self.division is not None else 0]
+
+    def with_schema(self, schema: str) -> Pipeline:
+        """The same, once the schema of the inputs is known. Converted records, and those that steps
+        make, get another one, from what they turn out to be."""
+        reading, carrier = self.reading.with_schema(schema), self.carrier
+        if self.makes_records or carrier != self.reading.container:
+            return replace(self, reading=reading)
+        known = carrier.with_schema(schema)
+        outputs = tuple(
+            replace(each, container=known) if each.container == carrier else each
+            for each in self.outputs
+        )
+        return replace(self, reading=reading, carrier=known, outputs=outputs)
