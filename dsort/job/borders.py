@@ -25,6 +25,7 @@ from dsort.scratch.lots import ClassCounts, IndexDraws, borders_bytes, borders_o
 from dsort.transforms.borders import BORDERS_MAX, LOT_BITS, Borders
 from dsort.transforms.outputs import Division
 from dsort.transforms.positions import InputPositions
+from dsort.workers.tasks import Stage
 
 __all__ = ["BORDERS_FILE", "choose_borders", "readings_for_borders"]
 
@@ -52,14 +53,14 @@ def choose_borders(
         borders_of(ColumnFile(kept, what), what, len(division.names))
         job.runtime.share(BORDERS_FILE, kept)
         return BORDERS_FILE
-    survey = Extraction(job, "drawn", copies=copies, positions=positions)
+    survey = Extraction(job, Stage("drawn"), copies=copies, positions=positions)
     found = retry_after_lost_scratch(survey, lambda: _found(job, division, survey))
     job.retain_on_nodes(BORDERS_FILE, borders_bytes(found))
     return BORDERS_FILE
 
 
 def _found(job: Job, division: Division, survey: Extraction) -> Borders:
-    draws = IndexDraws(survey.stage, settle_quietly(job, survey))
+    draws = IndexDraws(survey.stage.name, settle_quietly(job, survey))
     classes, totals = _classes(job, division, survey, draws)
     weights = [Fraction(str(each)) for each in division.fractions]
     shares = shares_in_classes(totals.tolist(), weights, exact=division.exact)

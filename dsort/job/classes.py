@@ -20,7 +20,7 @@ def count_job_classes(job: Job, survey: Extraction) -> str:
     counts: list[list[tuple[tuple[int, bytes], int]]] = [[] for _ in job.inputs]
     classes: set[tuple[int, bytes]] = set()
     for node, shards in survey.shard_locations().by_node():
-        found = job.runtime.ask(node, ClassCountsOf(survey.stage, shards))
+        found = job.runtime.ask(node, ClassCountsOf(survey.stage.name, shards))
         for shard, own in zip(shards.tolist(), found, strict=True):
             counts[shard] = own
             classes.update(key for key, _ in own)

@@ -73,7 +73,7 @@ def create(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:
         job.advance(shards=1, records=shard.records, bytes_done=shard.stored_bytes)
     while len(created.shards) < len(plan.shards):
         retry_after_lost_scratch(ordering, lambda: _create_missing(job, plan, ordering, created))
-    if ordering.extraction.spill:
+    if ordering.extraction.stage.spill:
         job.flush()  # or else the commit does it: each time it waits for all that the disk is given
         ordering.free()
 

@@ -178,7 +178,7 @@ def rename_duplicates(job: Job, survey: Extraction) -> Renamed:
         return Renamed()
     rows = by_position(_positions(job, _BY_KEY.name, found))
     taken = [
-        job.runtime.ask(node, DistinctKeyHashes(survey.stage, shards))
+        job.runtime.ask(node, DistinctKeyHashes(survey.stage.name, shards))
         for node, shards in survey.shard_locations().by_node()
     ]
     keys, shard = rows[KEYS], rows[POSITION_SHARD]
@@ -228,7 +228,7 @@ def _find_duplicates(job: Job, extraction: Extraction, search: _Search) -> list[
             bounds[part],
             bounds[part + 1],
             extraction.locations,
-            extraction.stage,
+            extraction.stage.name,
             search.want_rows,
             search.recorded,
             search.name,
@@ -253,7 +253,7 @@ def _keys_are_positions(job: Job, extraction: Extraction) -> bool:
     if len({position_key(shard.name, 0) for shard in job.inputs}) < len(job.inputs):
         return False
     return all(
-        job.runtime.ask(node, Numbered(extraction.stage, shards)).all()
+        job.runtime.ask(node, Numbered(extraction.stage.name, shards)).all()
         for node, shards in extraction.shard_locations().by_node()
     )
 

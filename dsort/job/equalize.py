@@ -130,7 +130,7 @@ def _names(
         wanted = np.unique(np.array(ordinals, np.int64))
         file = int(locations.file_of[shard])
         node = locations.nodes[locations.node_of[file]]
-        found = job.runtime.ask(node, KeysAt(extraction.stage, file, shard, wanted)).tolist()
+        found = job.runtime.ask(node, KeysAt(extraction.stage.name, file, shard, wanted)).tolist()
         keys.update(zip(((shard, each) for each in wanted.tolist()), found, strict=True))
     for place in parts:
         yield job.inputs[place[0]].name, readable(keys[place])

@@ -33,6 +33,7 @@ from dsort.workers.tasks import (
     RunExtracted,
     ScratchLost,
     ShardExtracted,
+    Stage,
     Task,
     TaskDone,
 )
@@ -94,9 +95,7 @@ def answers(
 
 @dataclass(slots=True, eq=False)
 class Extraction:
-    """One pass over the inputs. ``stage`` names its files: ``survey`` or ``index``.
-    ``count`` has none: it counts what comes to the first step that asks for ``positions`` which are
-    not known yet.
+    """One pass over the inputs.
 
     ``done``: what is known of each shard that is extracted; ``locations``: the shared file
     that says which node has it, "" as long as not all are; ``resumed``: some of it is what an
@@ -104,15 +103,7 @@ class Extraction:
     """
 
     job: Job
-    stage: str
-    partitions: int = 1
-    spill: bool = False
-    splitters: str = ""
-    renames: str = ""
-    borders: str = ""
-    classes: str = ""
-    left_out: str = ""
-    places: str = ""
+    stage: Stage
     copies: Sequence[CopyRule] | None = None
     positions: InputPositions | None = None
     done: dict[int, ShardExtracted] = field(default_factory=dict)
@@ -135,7 +126,7 @@ class Extraction:
                 self._take(facts)
         if not self.locations:
             self._versions += 1
-            self.locations = f"where-{self.stage}-{self._versions}"
+            self.locations = f"where-{self.stage.name}-{self._versions}"
             self.job.runtime.share(self.locations, self.shard_locations().dump())
 
     def lose(self, node: str) -> None:
@@ -173,7 +164,7 @@ class Extraction:
                 if found[each.file, each.run_shards, each.worker] == max(each.run_shards, 1)
             ]
             shards = np.array([each.file for each in known], np.int64)
-            there = self.job.runtime.ask(node, Indexed(self.stage, shards))
+            there = self.job.runtime.ask(node, Indexed(self.stage.name, shards))
             for each, is_there in zip(known, there.tolist(), strict=True):
                 if is_there:
                     self.resumed = True
@@ -188,9 +179,8 @@ class Extraction:
 
     def _tasks(self, missing: Sequence[int]) -> Iterator[Task]:
         runs: Iterable[Sequence[int]] = ([ordinal] for ordinal in missing)
-        changed = self.renames or self.borders or self.classes or self.left_out or self.places
-        plain = not (changed or self.copies is not None or self.positions is not None)
-        if self.stage == "index" and plain and can_run(self.job):
+        plain = not self.stage.changes_records and self.copies is None and self.positions is None
+        if self.stage.name == "index" and plain and can_run(self.job):
             sizes = [shard.size_bytes for shard in self.job.inputs]
             movement = self.job.movement
             workers, buffer_bytes = movement.workers, movement.buffer_bytes
@@ -212,20 +202,11 @@ class Extraction:
             size_bytes=shard.size_bytes,
             etag=shard.etag,
             stage=self.stage,
-            spill=self.spill,
-            partitions=self.partitions,
-            splitters=self.splitters,
-            renames=self.renames,
-            left_out=self.left_out,
-            places=self.places,
-            borders=self.borders,
-            classes=self.classes,
-            xxh3=xxh3 if self.stage == "index" else "",
+            xxh3=xxh3 if self.stage.name == "index" else "",
             written_by=written_by,
             copies=self.copies[ordinal] if self.copies is not None else None,
             firsts=() if positions is None else positions.firsts(ordinal),
             counts=() if positions is None else positions.counts(ordinal),
-            hops=self.job.movement.hops,
             next_shard=self._fetched(following),
             ahead=self._ahead(ordinal),
         )
@@ -236,7 +217,7 @@ class Extraction:
         job = self.job
         gives_turns = job.runtime.name in ("local", "ray") and not job.extractors_max
         # What steps make stands behind a shard in the buffer, which is to have room for it.
-        fetches = self.spill and job.spec.ingest is None and not job.pipeline.makes_records
+        fetches = self.stage.spill and job.spec.ingest is None and not job.pipeline.makes_records
         if following < 0 or not (gives_turns and fetches):
             return -1
         here = [each.ref.is_directory for each in job.input_places]
@@ -261,7 +242,7 @@ class Extraction:
         self.done[facts.shard] = facts
         if self._versions:
             self._since[facts.shard] = self._versions + 1
-        if self.stage == "index" and not again:
+        if self.stage.name == "index" and not again:
             job.record(facts)
         if facts.shard in self._counted:
             return  # done again: its progress was reported
@@ -369,7 +350,7 @@ def pick_partition_splitters(job: Job, survey: Extraction) -> str:
     rows_max = max(SURVEY_ROWS_MAX // max(len(job.inputs), 1), 16)
     samples: list[Sampled] = []
     for node, shards in survey.shard_locations().by_node():
-        samples += job.runtime.ask(node, Sample(survey.stage, shards, rows_max))
+        samples += job.runtime.ask(node, Sample(survey.stage.name, shards, rows_max))
     if not samples:
         return ""
     samples.sort(key=lambda sample: sample.shard)

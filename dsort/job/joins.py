@@ -27,7 +27,7 @@ from dsort.scratch.positions import (
 )
 from dsort.scratch.requests import PositionsOf
 from dsort.transforms.positions import InputPositions
-from dsort.workers.tasks import JoinFinding, OrderDone, OrderTask
+from dsort.workers.tasks import JoinFinding, OrderDone, OrderTask, Stage
 
 __all__ = ["LEFT_OUT_FILE", "PLACES_FILE", "choose_left_out", "readings_for_join", "settle_join"]
 
@@ -59,7 +59,7 @@ def choose_left_out(job: Job, positions: InputPositions | None) -> tuple[str, st
             job.runtime.share(name, data or b"")
         return LEFT_OUT_FILE, PLACES_FILE * rule.is_ordered_first
     partitions = job.movement.partitions
-    survey = Extraction(job, "join", partitions=partitions, positions=positions)
+    survey = Extraction(job, Stage("join", partitions), positions=positions)
     found = retry_after_lost_scratch(survey, lambda: _search(job, survey))
     for name in wanted:
         job.retain_on_nodes(name, found[name])
@@ -70,13 +70,13 @@ def _search(job: Job, survey: Extraction) -> dict[str, bytes]:
     """The files. ``JoinError`` or ``DuplicateError`` where records cannot be joined."""
     tasks = (
         OrderTask(partition, survey.locations, stage="join")
-        for partition in range(survey.partitions)
+        for partition in range(survey.stage.partitions)
     )
     done: dict[int, OrderDone] = {}
     for _, facts in answers(job, tasks):
         assert isinstance(facts, OrderDone)
         done[facts.partition] = facts
-    ordered = [done[partition] for partition in range(survey.partitions)]
+    ordered = [done[partition] for partition in range(survey.stage.partitions)]
     for finding in _summed(ordered):
         _refuse(job, finding)
     parts: list[Table] = [

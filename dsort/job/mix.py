@@ -27,6 +27,7 @@ from dsort.storage.several import parted
 from dsort.storage.small_objects import parse_json
 from dsort.transforms.borders import ORDINAL_BITS
 from dsort.transforms.positions import InputPositions
+from dsort.workers.tasks import Stage
 
 __all__ = [
     "MIX_FILE",
@@ -138,7 +139,7 @@ def _of_weight(source: Source) -> Copies:
 
 def _counted(job: Job, positions: InputPositions | None) -> dict[str, Copies]:
     """Look through the inputs, and choose."""
-    survey = Extraction(job, "lots", positions=positions)
+    survey = Extraction(job, Stage("lots"), positions=positions)
 
     def choose() -> dict[str, Copies]:
         sources = job.spec.sources
@@ -151,7 +152,7 @@ def _counted(job: Job, positions: InputPositions | None) -> dict[str, Copies]:
         wanted = wanted_records(job.spec, records)
         most = [max(records[name], 1) for name in numbers]
         parts = [divmod(wanted.get(name, 0), most[number]) for name, number in numbers.items()]
-        draws = KeyDraws(survey.stage, mix_seed(job.spec), tuple(numbers), inputs)
+        draws = KeyDraws(survey.stage.name, mix_seed(job.spec), tuple(numbers), inputs)
         classes = np.arange(len(sources), dtype=np.uint64)
         more = np.array([[part] for _, part in parts], np.int64)
         found = Selection(job, survey, draws, classes, LOT_BITS).borders(more, totals)

@@ -47,7 +47,7 @@ class Ordering:
     @property
     def partitions(self) -> int:
         """How many there are."""
-        return self.extraction.partitions
+        return self.extraction.stage.partitions
 
     def complete(self) -> None:
         """Order what is not in order. Where shards lie elsewhere by now than when a partition was
@@ -86,7 +86,7 @@ class Ordering:
         """Their records are written: the room that their spill takes is free, as soon as the
         journal says so. Whoever goes on with the job could not write them again."""
         self._spent.update(partitions)
-        if self.extraction.spill:
+        if self.extraction.stage.spill:
             self._unfreed.update(partitions)
             if len(self._unfreed) * FREED_SHARE >= self.partitions:
                 self.job.flush()

@@ -54,6 +54,7 @@ from dsort.storage.small_objects import parse_json
 from dsort.workers.tasks import (
     OrderDone,
     ShardExtracted,
+    Stage,
 )
 
 __all__ = [
@@ -158,32 +159,28 @@ def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()
     borders = choose_borders(job, copies, positions)
     _expect(job, passes=1 + surveyed)
     if surveyed:
-        survey = Extraction(
-            job,
+        stage = Stage(
             "survey",
-            copies=copies,
-            positions=positions,
-            borders=borders,
             left_out=left_out if places else "",
             places=places,
+            borders=borders,
         )
+        survey = Extraction(job, stage, copies=copies, positions=positions)
         found = _survey(job, survey, even=even or kept)
     if kept:
         found = replace(found, splitters=shard_splitters(job))
-    extraction = Extraction(
-        job,
+    stage = Stage(
         "index",
         partitions=job.movement.partitions if even or found.splitters else 1,
         spill=spill and (not dry or job.pipeline.measures_encoded),
         splitters=found.splitters,
         renames=found.renames,
-        borders=borders,
         classes=found.classes,
         left_out=left_out,
         places=places,
-        copies=copies,
-        positions=positions,
+        borders=borders,
     )
+    extraction = Extraction(job, stage, copies=copies, positions=positions)
     extraction.keep(known)
     retry_after_lost_scratch(extraction, lambda: None)
     for shard, facts in extraction.done.items():

@@ -15,6 +15,7 @@ from dsort.job.extract import Extraction, retry_after_lost_scratch
 from dsort.job.job import Job
 from dsort.storage.small_objects import parse_json
 from dsort.transforms.positions import InputPositions, readings_needed
+from dsort.workers.tasks import Stage
 
 __all__ = ["count_positions", "readings_left"]
 
@@ -36,7 +37,7 @@ def count_positions(job: Job) -> InputPositions | None:
         return _parsed(job, kept)
     positions = InputPositions(job.pipeline.steps)
     while not positions.is_complete:
-        count = Extraction(job, "count", positions=positions)
+        count = Extraction(job, Stage("count"), positions=positions)
         retry_after_lost_scratch(count, lambda: None)
         positions.add([count.done[shard].records for shard in range(len(job.inputs))])
     job.retain(POSITIONS_FILE, json.dumps(positions.rows()).encode())

@@ -116,7 +116,7 @@ class Extractor:
         pipeline = self._pipeline
         steps_do = all(step.needs == "index" for step in pipeline.steps)
         return (
-            task.stage == "survey"
+            task.stage.name == "survey"
             and steps_do
             and not pipeline.converts(task.name)
             and not pipeline.algorithm.extensions
@@ -128,7 +128,7 @@ class Extractor:
     def extract(self, task: ExtractTask) -> ShardExtracted:
         """Do one task. ``InputError`` and its children name shard and record."""
         # A pass that moves no payload maps: a copy would cost more, and it is looked at again.
-        mapped = {"map": True, "range": task.hops, "spill": not task.spill}
+        mapped = {"map": True, "range": self._setup.movement.hops, "spill": not task.stage.spill}
         opened, buffer = self._ahead.opened(task)
         with opened as source:
             if self._pipeline.reading.makes_shards and self._looks_at_names(task):
@@ -151,7 +151,7 @@ class Extractor:
                 done = self._extract(task, shard)
             finally:
                 shard.close()  # before the source: it may be a view of its mapping
-            if self._setup.movement.kind == "range" or task.spill:
+            if self._setup.movement.kind == "range" or task.stage.spill:
                 source.forget()
             view = source.mapping() if self._setup.movement.kind == "map" else None
             if view is not None and self.mapped is not None:
@@ -171,8 +171,8 @@ class Extractor:
             members, skipped = _no_members(), error.message
         changed = "" if skipped else self._changed_since(task, shard, state)
         names = None
-        if task.stage == "index":
-            names = LineWriter(self._store.scratch, lines_file(task.stage, task.shard))
+        if task.stage.name == "index":
+            names = LineWriter(self._store.scratch, lines_file(task.stage.name, task.shard))
         log = ReactionLog(task.name, names)
         if skipped:
             log.add("corrupt_shards", 1, [skipped])
@@ -244,7 +244,7 @@ class Extractor:
         if self._pipeline.steps:
             stored = read if is_tar else None
             left = self._transformed(task, shard, members, records, tally, stored)
-            if task.stage == "count":
+            if task.stage.name == "count":
                 return self._counted(task, left.counts[-1])
             members, named, records, given = left.members, left.named, left.records, left.given
         if shard.container is BARE and self._pipeline.carrier.member_defaults:
@@ -260,7 +260,7 @@ class Extractor:
             read_many=shard.contents,
         )
         before = table
-        if task.left_out:
+        if task.stage.left_out:
             table = leave_out(self._store, task, table, tally)
             records = table.records
         # Neither the key map nor outputs know new names.
@@ -274,7 +274,7 @@ class Extractor:
             placed = placed.repeated(counts)
             if origins is not None:
                 origins = origins.take(np.repeat(np.arange(len(counts)), counts))
-        if task.renames:
+        if task.stage.renames:
             changes: list[str] = []
             named, records = rename_records(self._store, task, named, records, changes)
             tally.write_names("duplicate_keys_renamed", changes, len(changes))
@@ -282,8 +282,8 @@ class Extractor:
         may_overwrite = task.copies is None
         members, records = self._written(shard, members, named, records, may_overwrite)
         placed = self._placer.settled(task, placed, np.arange(len(records), dtype=np.int64))
-        if task.places:
-            positions = self._store.positions(task.places)
+        if task.stage.places:
+            positions = self._store.positions(task.stage.places)
             placed = replace(placed, words=place_words(positions, task.shard, before, table))
         count_flow(formed, len(records), placed, tally)
         done = self._store_records(task, shard, members, records, placed, tally, origins)
@@ -369,7 +369,7 @@ class Extractor:
     ) -> Transformed:
         """What the steps of the job leave. ``stored``: the members as rows of a tar."""
         rejects = None
-        if self._pipeline.failures.rejects and task.stage == "index":
+        if self._pipeline.failures.rejects and task.stage.name == "index":
             rejects = LineWriter(self._store.scratch, lines_file("rejects", task.shard))
         left = self._transformer.run(
             self._pipeline.steps,
@@ -384,7 +384,7 @@ class Extractor:
         )
         if rejects is not None:
             rejects.close()
-        if task.stage != "count":
+        if task.stage.name != "count":
             self._check_counts(task, left.counts)
         if self._pipeline.makes_records and self._pipeline.carrier != shard.container:
             members, records = bared_records(shard, left.named, left.records)
@@ -449,7 +449,7 @@ class Extractor:
         ranges, more = records.segments(members), dict[str, Column]()
         if self._pipeline.join is not None:
             extensions = more[EXTENSIONS.text] = extension_lists(table)
-            algorithm = SEARCHED if task.stage == "join" else self._pipeline.algorithm
+            algorithm = SEARCHED if task.stage.name == "join" else self._pipeline.algorithm
             if placed.words is not None:
                 sort = place_sort_keys(placed.words, table, extensions)
             else:
@@ -468,7 +468,7 @@ class Extractor:
             member_counts = np.diff(records.member_offsets).astype(np.int32)
         if not is_numbered:
             more[KEY_HASH.text] = records.key_hash
-        if self._pipeline.hashes_content and task.stage != "join":  # which stores no record
+        if self._pipeline.hashes_content and task.stage.name != "join":  # which stores no record
             more[CONTENT_HASH.text] = _content_hash(shard, ranges)
         if (entries := records.entries(members)) is not None:
             more[ENTRIES.text] = entries
@@ -477,7 +477,7 @@ class Extractor:
             more |= {SAME_HASH.text: digests[:, 0], SAME_MORE.text: digests[:, 1]}
         if placed.lots is not None:
             more |= {CLASS.text: placed.lots[:, 0], LOT.text: placed.lots[:, 1]}
-        if task.stage == "join" and isinstance(self._pipeline.algorithm, JoinedPlaces):
+        if task.stage.name == "join" and isinstance(self._pipeline.algorithm, JoinedPlaces):
             more[SAYS.text] = self._pipeline.algorithm.says(table)
         index = record_index(
             ordinal=ordinal,
@@ -491,31 +491,31 @@ class Extractor:
         return index.beside(Table(len(index), more))
 
     def _store_index(self, task: ExtractTask, shard: ShardBytes, index: Table) -> None:
-        if task.partitions == 1:
+        if task.stage.partitions == 1:
             partition_offsets = np.array([0, len(index)], np.int64)
-            spill_starts = self.spill.move(shard, index) if task.spill else None
+            spill_starts = self.spill.move(shard, index) if task.stage.spill else None
             self._write(task, index, partition_offsets, spill_starts)
             return
         partition = self._partitioning(task).assign(sort_keys_of(index), task.shard, index[ORDINAL])
         by_partition = small_argsort(partition)
-        counts = np.bincount(partition, minlength=task.partitions)
+        counts = np.bincount(partition, minlength=task.stage.partitions)
         partition_offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
         spill_starts = None
-        if task.spill and shard.whole is None:  # it is read once more, in its own order
+        if task.stage.spill and shard.whole is None:  # it is read once more, in its own order
             spill_starts = self.spill.move(shard, index, partition)
             index = index.without(RANGES)
         index = index.take(by_partition)
-        if task.spill and spill_starts is None:
+        if task.stage.spill and spill_starts is None:
             spill_starts = self.spill.move(shard, index, partition[by_partition])
         self._write(task, index, partition_offsets, spill_starts)
 
     def _partitioning(self, task: ExtractTask) -> Partitioning:
         """Which partition records of one shard belong to."""
-        splitters = self._store.splitters(task.splitters) if task.splitters else None
+        splitters = self._store.splitters(task.stage.splitters) if task.stage.splitters else None
         division = self._pipeline.division
         weights = division.weights if division is not None else ()
         decreasing = self._pipeline.algorithm.decreasing
-        return Partitioning(task.partitions, decreasing, splitters, weights)
+        return Partitioning(task.stage.partitions, decreasing, splitters, weights)
 
     def _write(
         self,
@@ -524,10 +524,10 @@ class Extractor:
         partition_offsets: Int64s,
         spill_starts: Int64s | None,
     ) -> None:
-        if task.spill and spill_starts is None:
-            spill_starts = np.zeros(task.partitions, np.int64)
+        if task.stage.spill and spill_starts is None:
+            spill_starts = np.zeros(task.stage.partitions, np.int64)
         self._store.write_shard(
-            task.stage,
+            task.stage.name,
             task.shard,
             index,
             partition_offsets,

@@ -117,7 +117,6 @@ class HeaderReader:
 
     def __init__(self, setup: WorkerSetup, inputs: Bucket, store: IndexStore) -> None:
         self._setup = setup
-        self._pipeline = setup.pipeline
         self._inputs = inputs
         self._store = store
         self._shards: list[InputShard] = []
@@ -158,7 +157,7 @@ class HeaderReader:
                 reads = source.random_reads()
             if reads is None:
                 return
-            container = self._pipeline.reading.container_of(shard.name)
+            container = self._setup.pipeline.reading.container_of(shard.name)
             parts = min(max(shard.size_bytes // PART_BYTES_MIN, 1), PARTS_MAX)
             file = _File(container, reads, shard.size_bytes, parts)
             self._begun[number] = file.read
@@ -172,7 +171,7 @@ class HeaderReader:
     def opened(self, task: ExtractTask) -> HoppedShard | None:
         """The shard of a task that hops, if it is in a store. Returns once its headers are read, if
         that was begun here."""
-        if not task.hops:
+        if not self._setup.movement.hops:
             return None
         for number in [each for each in self._begun if each < task.shard]:
             missed = self._begun.pop(number)  # another worker has had it
@@ -202,7 +201,7 @@ class HeaderReader:
 
     def _scanned(self, hopped: HoppedShard) -> HoppedShard:
         with contextlib.suppress(DsortError):
-            container = self._pipeline.reading.container_of(hopped.info.name)
+            container = self._setup.pipeline.reading.container_of(hopped.info.name)
             hopped.scan(container, until=lambda: self._is_closed)
         return hopped
 

@@ -23,7 +23,7 @@ def leave_out(
     store: IndexStore, task: ExtractTask, table: RecordTable, log: ReactionLog
 ) -> RecordTable:
     """What stays of the records of a shard. What goes is counted and named in ``log``."""
-    positions = store.positions(task.left_out)
+    positions = store.positions(task.stage.left_out)
     found = positions.of_shard(task.shard, [NTH, KEYS], records=len(table))
     if not len(found):
         return table

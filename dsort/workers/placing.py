@@ -81,7 +81,7 @@ class Placer:
             return Placed(self._by_key_map(records, tally))
         if not division.is_counted:
             return Placed(division.numbers(records))
-        if task.stage != "drawn" and (not task.borders or self._has_drawn(task)):
+        if task.stage.name != "drawn" and (not task.stage.borders or self._has_drawn(task)):
             return Placed()  # a pass before anybody needs to know, or known since that one
         return Placed(lots=division.lots(records, are_rows=self._are_rows))
 
@@ -89,11 +89,11 @@ class Placer:
         """The same, once it is known which records of the shard these are: ``ordinal``, shape
         ``(n,)``."""
         division = self._pipeline.division
-        if not task.borders or division is None:
+        if not task.stage.borders or division is None:
             return placed
         lots = self._drawn(task, ordinal) if placed.lots is None else placed.lots
-        file = self._store.columns(task.borders)
-        borders = borders_of(file, task.borders, len(division.names))
+        file = self._store.columns(task.stage.borders)
+        borders = borders_of(file, task.stage.borders, len(division.names))
         found = borders.numbers(lots, positions_of(task.shard, ordinal))
         return Placed(found.astype(np.int32))
 

@@ -24,7 +24,7 @@ def rename_records(
 ) -> tuple[MemberTable, FormedRecords]:
     """The member table with the new names, and the same records with their new keys. ``changes``
     gets a text for each of these."""
-    found = store.positions(task.renames).of_shard(task.shard, [KEYS], records=len(records))
+    found = store.positions(task.stage.renames).of_shard(task.shard, [KEYS], records=len(records))
     if not len(found):
         return members, records
     names = members.names.tolist()

@@ -49,6 +49,7 @@ from dsort.workers.tasks import (
     ExtractTask,
     RunExtracted,
     ShardExtracted,
+    Stage,
     WorkerSetup,
 )
 
@@ -137,12 +138,12 @@ class RunExtractor:
             shard = ShardBytes(
                 task.name,
                 source,
-                self._buffer.part(begin, task.size_bytes) if task.spill else self._buffer,
-                mapped=not task.spill,
+                self._buffer.part(begin, task.size_bytes) if task.stage.spill else self._buffer,
+                mapped=not task.stage.spill,
                 container=self._pipeline.reading.container_of(task.name),
                 decoding=self._pipeline.reading.decoding,
             )
-            if shard.codec is not None or shard.is_mapped is task.spill:
+            if shard.codec is not None or shard.is_mapped is task.stage.spill:
                 return None
             try:
                 members = shard.members()
@@ -166,15 +167,15 @@ class RunExtractor:
         if records is None:
             half = len(run) // 2
             return self._stored(run[:half]) + self._stored(run[half:])
-        first = run[0].task
+        task, stage = run[0].task, run[0].task.stage
         bounds = np.searchsorted(records.member_offsets[:-1], begins)
         index = self._index(run, members, records, bounds)
-        partitioning = self._partitioning(first)
+        partitioning = self._partitioning(stage)
         partition = partitioning.assign(sort_keys_of(index), index[SHARD], index[ORDINAL])
         by_partition = small_argsort(partition)
-        counts = np.bincount(partition, minlength=first.partitions)
+        counts = np.bincount(partition, minlength=stage.partitions)
         spill_starts = None
-        if first.spill:
+        if stage.spill:
             last = run[-1]
             whole = self._buffer.view(last.begin + last.task.size_bytes)
             spill_starts = self._one.spill.move(_RunBytes(whole), index, partition)
@@ -182,10 +183,10 @@ class RunExtractor:
         else:
             index = index.with_(RANGES, _in_shards(index[RANGES], run, bounds))
         for each in run:  # first: where there is an index, there are no names of an attempt before
-            self._store.scratch.unlink(lines_file(first.stage, each.task.shard))
+            self._store.scratch.unlink(lines_file(stage.name, each.task.shard))
         self._store.write_shard(
-            first.stage,
-            first.shard,
+            stage.name,
+            task.shard,
             index.take(by_partition),
             np.append(0, np.cumsum(counts)).astype(np.int64),
             worker=self._worker,
@@ -231,9 +232,9 @@ class RunExtractor:
             words.append(hashes)
         return SortKeys(len(records), words=np.concatenate(words))
 
-    def _partitioning(self, task: ExtractTask) -> Partitioning:
-        splitters = self._store.splitters(task.splitters) if task.splitters else None
-        return Partitioning(task.partitions, self._pipeline.algorithm.decreasing, splitters)
+    def _partitioning(self, stage: Stage) -> Partitioning:
+        splitters = self._store.splitters(stage.splitters) if stage.splitters else None
+        return Partitioning(stage.partitions, self._pipeline.algorithm.decreasing, splitters)
 
     def _facts(self, run: Sequence[_Scanned], index: Table, bounds: Int64s) -> list[ShardExtracted]:
         columns = (index[MEMBERS], index[PAYLOAD_BYTES], index[STORED_BYTES])

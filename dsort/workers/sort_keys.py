@@ -35,10 +35,10 @@ class ShardSortKeys:
         self._counter: ClassCounter | None = None
         self._surveyed: BytesColumn | None = None
         self._first = 0
-        if task.classes and store.has_shard(SURVEY, task.shard):
+        if task.stage.classes and store.has_shard(SURVEY, task.shard):
             self._surveyed = store.sort_keys(SURVEY, task.shard).text
-        if task.classes:
-            counts = classes_of_shard(store.columns(task.classes), task.shard)
+        if task.stage.classes:
+            counts = classes_of_shard(store.columns(task.stage.classes), task.shard)
             self._counter = ClassCounter(task.name, counts, algorithm.seed_text)
 
     def of(self, records: RecordTable, group: Int32s | None) -> SortKeys:

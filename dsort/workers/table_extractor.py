@@ -145,8 +145,8 @@ class TableExtractor(Extractor):
             self._transformer.cells = cell_decoders(plain_schema(task.name, schema))
             return super().extract(task)
         names = None
-        if task.stage == "index":
-            names = LineWriter(self._store.scratch, lines_file(task.stage, task.shard))
+        if task.stage.name == "index":
+            names = LineWriter(self._store.scratch, lines_file(task.stage.name, task.shard))
         log = ReactionLog(task.name, names)
         with open_input(self._inputs, task.name, task.size_bytes, task.etag) as source:
             try:
@@ -156,10 +156,10 @@ class TableExtractor(Extractor):
                     raise
                 rows, blocks = TableRows(), SpilledBlocks()
                 log.add("corrupt_shards", 1, [error.message])
-                rows.counts = (0,) * max(len(task.counts), task.stage == "count")
-            if task.spill and not self._setup.movement.values_stay:
+                rows.counts = (0,) * max(len(task.counts), task.stage.name == "count")
+            if task.stage.spill and not self._setup.movement.values_stay:
                 source.forget()  # else there is memory for all inputs
-        if task.stage == "count":
+        if task.stage.name == "count":
             return self._counted(task, rows.counts[-1])
         self._check_counts(task, rows.counts)
         for kind, count in rows.left_out.items():
@@ -190,7 +190,7 @@ class TableExtractor(Extractor):
         partitioning = self._partitioning(task)
         rows, blocks, first = TableRows(columns=len(left)), SpilledBlocks(), 0
         asking = sum(step.needs_positions for step in self._pipeline.steps)
-        rows.counts = (0,) * min(len(task.firsts) + (task.stage == "count"), asking)
+        rows.counts = (0,) * min(len(task.firsts) + (task.stage.name == "count"), asking)
         found = light_batches(
             task.name, table, plain, self._batch_bytes, kept=self._looked_into(plain)
         )
@@ -199,7 +199,7 @@ class TableExtractor(Extractor):
             end_in_shard = max(batch.end_in_shard for batch in batches)
             taken = self._taken(task, batches, first, rows, log, change)
             partition = self._index_rows(task, taken, first, rows, partitioning, log)
-            if task.spill:
+            if task.stage.spill:
                 self._spill_rows(taken.batches, partition, left, blocks)
                 if not self._setup.movement.values_stay:
                     opened.forget(end_in_shard)
@@ -239,7 +239,7 @@ class TableExtractor(Extractor):
             own = _Taken(batches, _keys_of(task.name, [made], self._key_field, first))
             some = placed.run(first, stop)
             partition = self._index_rows(task, own, first, rows, partitioning, tally, some)
-            if task.spill:
+            if task.stage.spill:
                 self._spill_rows(batches, partition, made.schema, blocks)
             first = stop
         kept = placed.kept()
@@ -400,18 +400,18 @@ class TableExtractor(Extractor):
             index = index.beside(origins)
         counted = log.close()  # first: where there is an index, there are its names
         by_partition = np.argsort(partition, kind="stable")
-        every = np.arange(task.partitions + 1)
+        every = np.arange(task.stage.partitions + 1)
         offsets = np.searchsorted(partition[by_partition], every).astype(np.int64)
-        found, block_offsets = blocks.by_partition(task.partitions)
+        found, block_offsets = blocks.by_partition(task.stage.partitions)
         self._store.write_shard(
-            task.stage,
+            task.stage.name,
             task.shard,
             index.take(by_partition),
             offsets,
             worker=self._worker,
-            spill_starts=np.zeros(task.partitions, np.int64) if task.spill else None,
-            blocks=found if task.spill else None,
-            block_offsets=block_offsets if task.spill else None,
+            spill_starts=np.zeros(task.stage.partitions, np.int64) if task.stage.spill else None,
+            blocks=found if task.stage.spill else None,
+            block_offsets=block_offsets if task.stage.spill else None,
         )
         return ShardExtracted(
             shard=task.shard,

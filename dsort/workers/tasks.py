@@ -52,6 +52,7 @@ __all__ = [
     "SealDone",
     "SealTask",
     "ShardExtracted",
+    "Stage",
     "StagedShard",
     "Task",
     "TaskDone",
@@ -105,41 +106,58 @@ class WorkerSetup:
 
 
 @dataclass(frozen=True, slots=True)
-class ExtractTask:
-    """Read one input shard: write its record index and, with ``spill``, its payload, to scratch.
+class Stage:
+    """One pass over all inputs, whose tasks have it in common.
 
-    ``stage`` names the index files: ``survey`` (one partition, no payload) or ``index``.
-    ``classes``: the column file of the records of each class, where the order needs it (see
-    ``scratch.class_table``).
-    ``renames``: a column file with the new keys of this job's records, or "" (see
-    ``scratch.index``).
-    ``xxh3``: of the shard, as the job ``written_by`` has it in its manifest; "" if it is not to be
-    checked. ``firsts``, ``counts``: for each step that asks for positions, the number of the first
-    record that comes to it and how many do. At the stage ``count`` some of these are missing:
-    nothing is written, and the answer says how many records come to the next one. ``borders``: the
-    shared file that says where each output begins, where exact numbers are dealt out; at the stage
-    ``drawn``, which comes before there is one, the index says what records draw.
+    ``name``: of its index files. ``index`` is the last pass: it writes the record index and, with
+    ``spill``, the payload of ``partitions``. ``survey``, ``lots``, ``join`` and ``drawn`` write an
+    index of one partition, which is asked what a later pass has to know. ``count`` writes nothing:
+    its answers say how many records come to the next step that asks for positions.
+
+    The others name shared files with what earlier passes have found; "" for none. ``splitters``:
+    where partitions begin; "": hashes, split evenly. ``renames``: new keys of records. ``classes``:
+    the records of each class, where the order needs it. ``left_out``: what a join leaves out;
+    ``places``: of the pieces that stay, where that is found first. ``borders``: where each output
+    begins, where exact numbers are dealt out.
+    """
+
+    name: str
+    partitions: int = 1
+    spill: bool = False
+    splitters: str = ""
+    renames: str = ""
+    classes: str = ""
+    left_out: str = ""
+    places: str = ""
+    borders: str = ""
+
+    @property
+    def changes_records(self) -> bool:
+        """Whether an earlier pass has found what changes records, or where they go."""
+        named = (self.renames, self.classes, self.left_out, self.places, self.borders)
+        return any(named)
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractTask:
+    """Read one input shard, as its stage says.
+
+    ``copies``: None: each record comes out once. ``firsts``, ``counts``: for each step that asks
+    for positions, the number of the first record that comes to it and how many do; at the stage
+    ``count`` some are missing. ``xxh3``: of the shard, as the job ``written_by`` has it in its
+    manifest; "" if it is not to be checked.
     """
 
     shard: int  # ordinal of the input
     name: str
     size_bytes: int
     etag: str
-    stage: str
-    spill: bool
-    partitions: int
-    splitters: str = ""  # name of a shared file; "": hashes, split evenly
-    renames: str = ""
-    classes: str = ""
-    xxh3: str = ""
-    written_by: str = ""
-    copies: CopyRule | None = None  # None: each record comes out once
+    stage: Stage
+    copies: CopyRule | None = None
     firsts: tuple[int, ...] = ()
     counts: tuple[int, ...] = ()
-    left_out: str = ""  # name of a shared file: what a join leaves out
-    places: str = ""  # another one: of the pieces that stay, where that is found first
-    borders: str = ""
-    hops: bool = False  # read headers one by one, and not all between them
+    xxh3: str = ""
+    written_by: str = ""
     next_shard: int = -1  # input shard that the worker is to fetch meanwhile
     ahead: tuple[int, ...] = ()  # input shards whose headers the worker is to read meanwhile
 

@@ -37,6 +37,7 @@ from tests.support.internals import (
     RunExtracted,
     Runtime,
     ShardExtracted,
+    Stage,
 )
 from tests.support.runtime_work import SHARDS, Work, done_shards, make_work, release
 from tests.support.service_process import await_that
@@ -228,13 +229,13 @@ class OneRuntimeSuite:
         self, runtime: Runtime, work: Work
     ) -> None:
         (node,) = runtime.scratch_nodes()
-        answers = list(runtime.run(replace(task, stage="survey") for task in work.tasks(5)))
+        answers = list(runtime.run(replace(task, stage=Stage("survey")) for task in work.tasks(5)))
         assert {done.node for _, done in answers if isinstance(done, ShardExtracted)} == {node}
         there = runtime.ask(node, Indexed("survey", np.array([4, 5, 1])))
         assert there.tolist() == [True, False, True]
 
     def test_a_run_of_shards_is_on_one_node_in_one_file(self, runtime: Runtime, work: Work) -> None:
-        tasks = [replace(task, stage="run") for task in work.tasks()]
+        tasks = [replace(task, stage=Stage("run")) for task in work.tasks()]
         runs = [ExtractRunTask(tuple(tasks[:6])), ExtractRunTask(tuple(tasks[6:]))]
         (node,) = runtime.scratch_nodes()
         shards = []

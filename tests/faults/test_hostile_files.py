@@ -305,6 +305,7 @@ def test_attempts_with_strange_numbers(
 ) -> None:
     remains("died", tmp_path)
     job = job_in(tmp_path / "out")
-    LocalBucket(tmp_path / "out").write(attempt_name(job, 0).replace("0000", number), b"{}")
+    before, _, behind = attempt_name(job, 0).rpartition("0000")  # a job's id may have that, too
+    LocalBucket(tmp_path / "out").write(f"{before}{number}{behind}", b"{}")
     ended = cli("resume", job, "--bucket", "out", "--progress", "none", "--workers", "1")
     assert ended.code == (4 if number == "9" * 9 else 0), ended.err

@@ -23,9 +23,11 @@ from tests.support.internals import (
     PayloadBuffer,
     PublishTask,
     ReadAhead,
+    Stage,
     next_in_turn,
 )
 from tests.support.memory_bucket import MemoryBucket
+from tests.support.runtime_work import make_work
 from tests.support.seaweedfs import S3Server
 
 KIB = 1 << 10
@@ -60,12 +62,15 @@ def bucket() -> Noting:
     return Noting(made)
 
 
-def reader(bucket: Noting, monkeypatch: pytest.MonkeyPatch, buffer_bytes: int) -> ReadAhead:
+def reader(
+    bucket: Noting, directory: Path, monkeypatch: pytest.MonkeyPatch, buffer_bytes: int
+) -> ReadAhead:
     infos = [bucket.stat(f"{number}.tar") for number in range(4)]
     known = [InputShard(each.name, each.size_bytes, each.mtime_ns, each.etag) for each in infos]
     monkeypatch.setattr("dsort.workers.read_ahead.read_inputs", lambda _: known)
     nothing: Any = None
-    return ReadAhead(nothing, bucket, nothing, PayloadBuffer(buffer_bytes))
+    setup = make_work(directory).setup
+    return ReadAhead(setup, bucket, nothing, PayloadBuffer(buffer_bytes))
 
 
 def task(bucket: Noting, number: int, following: int) -> ExtractTask:
@@ -75,9 +80,7 @@ def task(bucket: Noting, number: int, following: int) -> ExtractTask:
         name=info.name,
         size_bytes=info.size_bytes,
         etag=info.etag,
-        stage="index",
-        spill=True,
-        partitions=1,
+        stage=Stage("index", spill=True),
         next_shard=following,
     )
 
@@ -91,9 +94,9 @@ def content(ahead: ReadAhead, wanted: ExtractTask) -> bytes:
 
 
 def test_the_next_shard_is_read_while_one_is_worked_on(
-    bucket: Noting, monkeypatch: pytest.MonkeyPatch
+    bucket: Noting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ahead = reader(bucket, monkeypatch, 1 << 20)
+    ahead = reader(bucket, tmp_path, monkeypatch, 1 << 20)
     bucket.held = "2.tar"
     first = content(ahead, task(bucket, 0, 2))
     assert bucket.reading.wait(60), "it is being read"
@@ -106,9 +109,9 @@ def test_the_next_shard_is_read_while_one_is_worked_on(
 
 
 def test_a_shard_that_another_worker_got_is_let_go(
-    bucket: Noting, monkeypatch: pytest.MonkeyPatch
+    bucket: Noting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ahead = reader(bucket, monkeypatch, 1 << 20)
+    ahead = reader(bucket, tmp_path, monkeypatch, 1 << 20)
     content(ahead, task(bucket, 0, 2))
     assert content(ahead, task(bucket, 1, 3)) == b"\1" * 100 * KIB
     bucket.write("3.tar", b"changed" * 100 * KIB)
@@ -121,9 +124,9 @@ def test_a_shard_that_another_worker_got_is_let_go(
 
 
 def test_without_room_for_two_nothing_is_read_ahead(
-    bucket: Noting, monkeypatch: pytest.MonkeyPatch
+    bucket: Noting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ahead = reader(bucket, monkeypatch, 150 * KIB)
+    ahead = reader(bucket, tmp_path, monkeypatch, 150 * KIB)
     assert content(ahead, task(bucket, 0, 1)) == bytes(100 * KIB)
     ahead.close()
     assert bucket.opened_names == Counter({"0.tar": 1})
@@ -131,7 +134,7 @@ def test_without_room_for_two_nothing_is_read_ahead(
 
 def test_a_worker_is_given_the_shard_that_it_fetches() -> None:
     def extract(shard: int) -> ExtractTask:
-        return ExtractTask(shard, f"{shard}.tar", 1, "", "index", spill=True, partitions=1)
+        return ExtractTask(shard, f"{shard}.tar", 1, "", Stage("index", spill=True))
 
     waiting = [*map(extract, range(2, 9))]
     for own, fetches, wanted in (

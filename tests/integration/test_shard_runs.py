@@ -32,6 +32,7 @@ from tests.support.internals import (
     Segments,
     ShardExtracted,
     SortKeys,
+    Stage,
     Tally,
     record_index,
     runs_of,
@@ -216,7 +217,7 @@ def test_a_run_is_kept_if_one_attempt_has_noted_all_of_it() -> None:
         scratch_nodes=lambda: ("a",), ask=lambda node, request: np.ones(len(request.shards), bool)
     )
     job: Any = SimpleNamespace(runtime=runtime, state=SimpleNamespace(phase="resolve"))
-    extraction = Extraction(job, "index")
+    extraction = Extraction(job, Stage("index"))
     extraction.keep(known)
     assert sorted(extraction.done) == [0, 1, 2, 3]
 

@@ -227,7 +227,7 @@ MODULES = {
     "dsort.workers.split_spill": "SplitSpill runs_that_fit",
     "dsort.workers.tasks": (
         "CreateTask CutTask DuplicatesTask ExtractRunTask ExtractTask OrderTask PublishTask "
-        "RunExtracted ScratchLost ShardExtracted Task TaskDone WorkerSetup"
+        "RunExtracted ScratchLost ShardExtracted Stage Task TaskDone WorkerSetup"
     ),
     "dsort.workers.worker": "Worker",
 }

@@ -22,6 +22,7 @@ from tests.support.internals import (
     MovementSizes,
     Runtime,
     ShardExtracted,
+    Stage,
     WorkerSetup,
     compile_pipeline,
 )
@@ -44,7 +45,7 @@ class Work:
         bucket = LocalBucket(Path(self.setup.inputs[0].ref.path))
         found = [bucket.stat(f"in-{number}.tar") for number in range(count)]
         return [
-            ExtractTask(number, info.name, info.size_bytes, info.etag, "index", False, 1)
+            ExtractTask(number, info.name, info.size_bytes, info.etag, Stage("index"))
             for number, info in enumerate(found)
         ]
 

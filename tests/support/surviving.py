@@ -242,7 +242,7 @@ class Resumed:
         return {
             task.shard
             for task in self.tasks
-            if isinstance(task, ExtractTask) and task.stage == "index"
+            if isinstance(task, ExtractTask) and task.stage.name == "index"
         }
 
     @property

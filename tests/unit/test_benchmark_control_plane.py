@@ -15,7 +15,7 @@ from benchmarks.null_bucket import LIST_PAGE, NullBucket
 from benchmarks.simulation import Simulated, report_of, simulate
 from dsort.errors import InvariantError, ObjectNotFoundError
 from dsort.storage.limit import StoreLimits
-from tests.support.internals import CutRule, ExtractTask, OpenShard, Piece, cut_partition
+from tests.support.internals import CutRule, ExtractTask, OpenShard, Piece, Stage, cut_partition
 
 SMALL = Scale(
     shards=1000, records=100_000, record_bytes=1000, output_shards=300, nodes=2, workers_a_node=3
@@ -83,7 +83,7 @@ def test_records_are_spread_over_shards_and_partitions_without_loss() -> None:
 
 def test_messages_are_counted_by_kind() -> None:
     runtime = ArithmeticRuntime(SMALL)
-    tasks = [ExtractTask(n, f"{n}.tar", 1, "e", "index", True, 7) for n in range(3)]
+    tasks = [ExtractTask(n, f"{n}.tar", 1, "e", Stage("index", 7, spill=True)) for n in range(3)]
     done = [answer.records for _, answer in runtime.run(tasks)]  # type: ignore[union-attr]
     assert done == [100, 100, 100]
     assert runtime.traffic.count == {"ExtractTask": 3, "ShardExtracted": 3}

@@ -24,6 +24,7 @@ from tests.support.internals import (
     IndexStore,
     InputShard,
     Scratch,
+    Stage,
     header_hops,
     header_reader,
     inputs_bytes,
@@ -69,11 +70,14 @@ def reader(tmp_path: Path, shards: list[InputShard]) -> Iterator[HeaderReader]:
 
 
 @contextlib.contextmanager
-def reading(tmp_path: Path, shards: list[InputShard]) -> Iterator[HeaderReader]:
+def reading(
+    tmp_path: Path, shards: list[InputShard], *, hops: bool = True
+) -> Iterator[HeaderReader]:
     inputs = open_bucket((tmp_path / "in").as_uri(), root=Path("/"))
     with Scratch(tmp_path / "scratch", make=True) as scratch:
         (tmp_path / "scratch" / INPUTS_FILE).write_bytes(inputs_bytes(shards))
         setup = make_work(tmp_path / "work").setup
+        setup = replace(setup, movement=replace(setup.movement, kind="range", hops=hops))
         reader = HeaderReader(setup, inputs, IndexStore(scratch))
         try:
             yield reader
@@ -83,7 +87,7 @@ def reading(tmp_path: Path, shards: list[InputShard]) -> Iterator[HeaderReader]:
 
 def task_of(shards: list[InputShard], number: int) -> ExtractTask:
     name, size_bytes = shards[number].name, shards[number].size_bytes
-    return ExtractTask(number, name, size_bytes, "", "index", False, 1, hops=True)
+    return ExtractTask(number, name, size_bytes, "", Stage("index"))
 
 
 @pytest.mark.parametrize("part_bytes", [8 << 20, 500_000])
@@ -130,4 +134,10 @@ def test_shards_that_another_worker_had_are_left_alone(
     assert reader.opened(task_of(shards, 4)) is None
     assert reader.opened(task_of(shards, 1)) is None
     reader.begin([0, 1])
-    assert reader.opened(replace(task_of(shards, 0), hops=False)) is None
+
+
+def test_nothing_is_opened_where_shards_are_read_whole(
+    tmp_path: Path, shards: list[InputShard]
+) -> None:
+    with reading(tmp_path, shards, hops=False) as reader:
+        assert reader.opened(task_of(shards, 0)) is None
