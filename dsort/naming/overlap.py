@@ -1,19 +1,19 @@
 """Whether two jobs could write one and the same name.
 
-A template is read as the machine that accepts its names, a character at a time; two templates
-overlap if both machines can get to their ends together. A range of numbers is never written out:
-of a number that is read in part, the machine knows the first and the last way to end it, so that
-ten million names, or names without end, cost as much as ten.
+Two templates are read side by side, from the left: a literal text against the literal text there, a
+number against the number there. Where neither decides, they count as overlapping, though it may be
+that no name is made by both. A directory or a prefix of its own always tells a template apart.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import gcd
+from dataclasses import replace
+from itertools import product, zip_longest
 from typing import Any, Final, Protocol
+from urllib.parse import unquote
 
 from dsort.naming.locations import FileLocation
 from dsort.naming.names import archive_extension
@@ -21,8 +21,6 @@ from dsort.naming.templates import NumberRange, ShardTemplate, parse_template
 
 __all__ = [
     "ANY_NAME",
-    "CONFLICT_STEPS_MAX",
-    "SEARCH_STEPS_MAX",
     "HasOutputs",
     "any_overlap",
     "claim_on",
@@ -35,17 +33,15 @@ __all__ = [
     "templates_overlap",
 ]
 
-SEARCH_STEPS_MAX: Final = 20_000
-"""A comparison that takes more steps than this (half a second) is given up, and its templates count
-as overlapping. It takes several counters with large odd steps to come near it."""
-
-CONFLICT_STEPS_MAX: Final = 100_000
-"""The same for all comparisons of :func:`first_conflict` together."""
-
 ANY_NAME: Final = "*"
 """In place of a template: any name in the bucket."""
 
-_DIGITS: Final = "0123456789"
+COMPARED_MAX: Final = 100_000
+"""Pairs of templates with one prefix. What is left of two lists of claims counts as overlapping: it
+takes key maps with hundreds of templates that begin with a number."""
+
+_DIGITS: Final = frozenset("0123456789")
+_DIGITS_MAX: Final = 255  # no template counts further
 _MAYBE_ARCHIVE: Final = (".tar.lz", "4")
 """The one archive suffix that ends in a digit, so that a number may complete it."""
 
@@ -53,26 +49,81 @@ Claim = Sequence[str]
 """``(bucket URI, template)``: names that a job may write; the template is a final one."""
 
 
-def templates_overlap(one: str, other: str) -> bool:
-    """Whether two output templates can make the same name, each as it is: see ``final_templates``.
-
-    A text without a range is the one name that it says. Exact, but for
-    :data:`SEARCH_STEPS_MAX`. ``ValueError`` for a broken template.
-    """
-    return _Search(SEARCH_STEPS_MAX).overlap(_parsed(one), _parsed(other))
+def templates_overlap(one: ShardTemplate, other: ShardTemplate) -> bool:
+    """Whether two templates may make the same name, each as it is: see ``final_templates``. False
+    is sure. A template without a range is the one name that its prefix says; then True is sure."""
+    if not one.ranges or not other.ranges:
+        return _makes(one, other.prefix) if one.ranges else _makes(other, one.prefix)
+    end, other_end = one.ranges[-1].gap, other.ranges[-1].gap
+    if not (end.endswith(other_end) or other_end.endswith(end)):
+        return False
+    ours, theirs = _items(one), _items(other)
+    for at, (here, there) in enumerate(zip_longest(ours, theirs, fillvalue="")):
+        if isinstance(here, NumberRange) and isinstance(there, NumberRange):
+            if any(map(_begins_with_digit, (*ours[at + 1 : at + 2], *theirs[at + 1 : at + 2]))):
+                return True  # the numbers may end at different places
+            if not _have_common(here, there):
+                return False
+        elif here != there:
+            is_number = isinstance(here, NumberRange) or isinstance(there, NumberRange)
+            return is_number and _begins_with_digit(here) and _begins_with_digit(there)
+    return True
 
 
 def any_overlap(ours: Iterable[ShardTemplate], theirs: Iterable[ShardTemplate]) -> bool:
-    """Whether a template of each side make the same name, as they are. True as well if that takes
-    more than :data:`CONFLICT_STEPS_MAX` steps to find out."""
-    search = _Search(CONFLICT_STEPS_MAX)
-    there = [*theirs]
-    return any(
-        search.overlap(one, other)
-        for one in ours
-        for other in there
-        if one.prefix.startswith(other.prefix) or other.prefix.startswith(one.prefix)
-    )
+    """Whether a template of each side may make the same name, as they are."""
+    return any(templates_overlap(one, other) for one, other in product(ours, theirs))
+
+
+def _items(template: ShardTemplate) -> list[str | NumberRange]:
+    """The characters and numbers of names, in order."""
+    items: list[str | NumberRange] = [*template.prefix]
+    for each in template.ranges:
+        items += [each, *each.gap]
+    return items
+
+
+def _begins_with_digit(item: str | NumberRange) -> bool:
+    return isinstance(item, NumberRange) or item in _DIGITS
+
+
+def _have_common(one: NumberRange, other: NumberRange) -> bool:
+    """Whether two ranges have a number in common, as far as their ends and steps say."""
+    low, high = max(one.start, other.start), min(_last(one), _last(other))
+    return low <= high and (one.start - other.start) % math.gcd(one.step, other.step) == 0
+
+
+def _last(numbers: NumberRange) -> float:
+    return math.inf if numbers.count is None else numbers.start + (numbers.count - 1) * numbers.step
+
+
+def _makes(template: ShardTemplate, name: str) -> bool:
+    """Whether ``name`` is one of the names of a template."""
+    ends = {len(template.prefix)} if name.startswith(template.prefix) else set[int]()
+    for each in template.ranges:
+        ends = {
+            end + len(each.gap)
+            for begin in ends
+            for end in _number_ends(each, name, begin)
+            if name.startswith(each.gap, end)
+        }
+    return len(name) in ends
+
+
+def _number_ends(numbers: NumberRange, name: str, begin: int) -> Iterator[int]:
+    """Where in ``name`` a number may end that begins at ``begin``."""
+    for end in range(begin + 1, min(begin + _DIGITS_MAX, len(name)) + 1):
+        if name[end - 1] not in _DIGITS:
+            return
+        if _counts(numbers, name[begin:end]):
+            yield end
+
+
+def _counts(numbers: NumberRange, digits: str) -> bool:
+    """Whether one of ``numbers`` is written so."""
+    index, rest = divmod(int(digits) - numbers.start, numbers.step)
+    is_there = not rest and 0 <= index < (math.inf if numbers.count is None else numbers.count)
+    return is_there and numbers.number(index) == digits
 
 
 def final_templates(text: str, extension: str) -> tuple[str, ...]:
@@ -88,7 +139,7 @@ def final_templates(text: str, extension: str) -> tuple[str, ...]:
     appended = text + extension
     before, number = _MAYBE_ARCHIVE
     literal = template.ranges[-2].gap if len(template.ranges) > 1 else template.prefix
-    if last.gap or not literal.endswith(before) or not _makes(last, int(number)):
+    if last.gap or not literal.endswith(before) or not _counts(last, number):
         return (appended,)
     # Whatever its style: the text up to its last range, which ends in the literal before it.
     return (f"{text[: text.rindex(before) + len(before)]}{{{number}..{number}}}", appended)
@@ -141,23 +192,13 @@ def claims_of(
 
 
 def first_conflict(ours: Sequence[Claim], theirs: Sequence[Claim]) -> tuple[Claim, Claim] | None:
-    """The first pair of claims, one of each side, that can mean the same object; None without.
+    """A pair of claims, one of each side, that may mean the same object; None without.
 
     URIs are canonical (``BucketRef.uri`` with symbolic links resolved), so that a directory in
     another one, or a prefix in another one, is told by its name. ``ValueError`` for a broken
     template.
     """
-    there = sorted(((_absolute(claim), claim) for claim in theirs), key=lambda each: each[0].prefix)
-    prefixes = [template.prefix for template, _ in there]
-    lengths = sorted({len(prefix) for prefix in prefixes})
-    search = _Search(CONFLICT_STEPS_MAX)
-    for claim in ours:
-        template = _absolute(claim)
-        for index in _candidates(template.prefix, prefixes, lengths):
-            other, theirs_there = there[index]
-            if ANY_NAME in (claim[1], theirs_there[1]) or search.overlap(template, other):
-                return claim, theirs_there
-    return None
+    return next(((one, other) for (_, one), (_, other) in _conflicts([ours, theirs])), None)
 
 
 def claim_on(claims: Sequence[Claim], uri: str, name: str) -> Claim | None:
@@ -183,24 +224,33 @@ def _name_within(uri: str, name: str, other: str) -> str | None:
 
 
 def conflicts_among(groups: Sequence[Sequence[Claim]]) -> Iterator[tuple[int, int]]:
-    """Pairs of ``groups``, by number, of which a claim each can mean the same object: for each
-    group the first one before it. Each claim is read once, and compared with those alone whose
-    names can begin as its own do: a hundred groups are a hundred times one."""
-    there = sorted(
-        ((_absolute(claim), number) for number, group in enumerate(groups) for claim in group),
-        key=lambda each: each[0].prefix,
-    )
-    prefixes = [template.prefix for template, _ in there]
-    lengths = sorted({len(prefix) for prefix in prefixes})
-    search = _Search(CONFLICT_STEPS_MAX)
+    """Pairs of ``groups``, by number, of which a claim each may mean the same object: for each
+    group the first one before it."""
     first: dict[int, int] = {}
-    for template, number in there:
-        for index in _candidates(template.prefix, prefixes, lengths):
-            other, before = there[index]
-            if before < first.get(number, number) and search.overlap(template, other):
-                first[number] = before
+    for (before, _), (number, _) in _conflicts(groups):
+        first[number] = min(before, first.get(number, before))
     for number in sorted(first):
         yield first[number], number
+
+
+def _conflicts(groups: Sequence[Sequence[Claim]]) -> Iterator[list[tuple[int, Claim]]]:
+    """Pairs of claims of two groups, each after the number of its group, the lower one first. Each
+    claim is read once, and compared with those whose prefix its own prefix begins with."""
+    claims = [(_absolute(each), (n, each)) for n, group in enumerate(groups) for each in group]
+    claims.sort(key=lambda each: each[0].prefix)
+    begun: list[tuple[ShardTemplate, tuple[int, Claim]]] = []
+    compared = 0
+    for template, numbered in claims:
+        while begun and not template.prefix.startswith(begun[-1][0].prefix):
+            begun.pop()
+        for other, earlier in begun:
+            if earlier[0] == numbered[0]:
+                continue
+            compared += 1
+            is_any = ANY_NAME in (numbered[1][1], earlier[1][1])
+            if is_any or compared > COMPARED_MAX or templates_overlap(template, other):
+                yield sorted((earlier, numbered), key=lambda each: each[0])
+        begun.append((template, numbered))
 
 
 def names_made(templates: Iterable[str], names: Iterable[str]) -> set[str]:
@@ -215,29 +265,13 @@ def names_made(templates: Iterable[str], names: Iterable[str]) -> set[str]:
     lengths = sorted({len(prefix) for prefix in by_prefix})
 
     def is_made(name: str) -> bool:
-        literal = ShardTemplate(name, "fmt", name, ())
         return any(
-            _Search(SEARCH_STEPS_MAX).overlap(literal, template)
+            _makes(template, name)
             for length in lengths
             for template in by_prefix.get(name[:length], ())
         )
 
     return {name for name in names if is_made(name)}
-
-
-def _candidates(prefix: str, sorted_prefixes: list[str], lengths: list[int]) -> Iterator[int]:
-    """Which of the others may have a name in common: one's prefix begins with that of the other."""
-    for length in lengths:
-        if length < len(prefix):
-            shorter = prefix[:length]
-            index = bisect_left(sorted_prefixes, shorter)
-            while index < len(sorted_prefixes) and sorted_prefixes[index] == shorter:
-                yield index
-                index += 1
-    index = bisect_left(sorted_prefixes, prefix)
-    while index < len(sorted_prefixes) and sorted_prefixes[index].startswith(prefix):
-        yield index
-        index += 1
 
 
 def _absolute(claim: Claim) -> ShardTemplate:
@@ -248,188 +282,10 @@ def _absolute(claim: Claim) -> ShardTemplate:
 
 
 def _decoded(uri: str) -> str:
-    first, *rest = uri.split("%")
-    data = bytearray(first.encode("utf-8", "surrogateescape"))
-    for part in rest:
-        try:
-            data += bytes.fromhex(part[:2])
-        except ValueError:
-            data += b"%" + part[:2].encode("utf-8", "surrogateescape")
-        data += part[2:].encode("utf-8", "surrogateescape")
-    return data.decode("utf-8", "surrogateescape")
+    return unquote(uri, errors="surrogateescape")
 
 
 def _parsed(text: str) -> ShardTemplate:
     if text and not any(sign in text for sign in "{}@%"):
         return ShardTemplate(text, "fmt", text, ())
     return parse_template(text)
-
-
-def _makes(numbers: NumberRange, number: int) -> bool:
-    index, rest = divmod(number - numbers.start, numbers.step)
-    is_there = not rest and index >= 0 and (numbers.count is None or index < numbers.count)
-    return is_there and len(numbers.number(index)) == len(str(number))
-
-
-# --- a template as a machine ---------------------------------------------------------------------
-
-_State = tuple[int, int, int, int]
-"""Where a machine is: ``(item, at, first, last)``.
-
-In a literal text ``at`` characters are read. In a number ``at > 0`` digits are to come, which, read
-as a number, are one of ``first``, ``first + step``, ..., ``last``. In a number without end ``at``
-is negative: ``-at - 1`` digits have to come at least, the first of them not 0 if ``first``.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class _Machine:
-    """The literal texts (even) and number ranges (odd) of a template, in order."""
-
-    items: tuple[str | NumberRange, ...]
-
-    @classmethod
-    def of(cls, template: ShardTemplate) -> _Machine:
-        items: list[str | NumberRange] = [template.prefix]
-        for each in template.ranges:
-            items += [each, each.gap]
-        return cls(tuple(items))
-
-    @property
-    def end(self) -> _State:
-        return (len(self.items), 0, 0, 0)
-
-    def entries(self, item: int) -> Iterator[_State]:
-        """Where the machine may be when it comes to ``item``."""
-        if item == len(self.items):
-            yield self.end
-            return
-        what = self.items[item]
-        if isinstance(what, str):
-            if what:
-                yield (item, 0, 0, 0)
-            else:
-                yield from self.entries(item + 1)
-            return
-        width = max(what.width, 1)
-        if what.count is None:
-            yield (item, width, 0, 10**width - 1)
-            yield (item, -width - 2, 1, 0)
-            return
-        largest = what.start + (what.count - 1) * what.step
-        for digits in range(width, max(width, len(str(largest))) + 1):
-            low = 0 if digits == width else 10 ** (digits - 1)
-            part = _within(what.start, largest, what.step, low, 10**digits - 1)
-            if part is not None:
-                yield (item, digits, *part)
-
-    def skipped(self, state: _State) -> Iterator[_State]:
-        """Where the machine is once the rest of this number is read."""
-        return self.entries(state[0] + 1)
-
-    def after(self, state: _State, character: str) -> Iterator[_State]:
-        """Where the machine may be after ``character``; nowhere if it does not take it."""
-        item, at, first, last = state
-        what = self.items[item]
-        if isinstance(what, str):
-            if what[at] == character:
-                yield from ((item, at + 1, 0, 0),) if at + 1 < len(what) else self.skipped(state)
-        elif character not in _DIGITS:
-            return
-        elif at > 0:
-            power = 10 ** (at - 1)
-            low = int(character) * power
-            part = _within(first, last, what.step, low, low + power - 1)
-            if part is None:
-                return
-            if at == 1:
-                yield from self.skipped(state)
-            else:
-                yield (item, at - 1, part[0] - low, part[1] - low)
-        elif not (first and character == "0"):
-            at = min(at + 1, -1)
-            yield (item, at, 0, 0)
-            if at == -1:
-                yield from self.skipped(state)
-
-
-def _within(first: int, last: int, step: int, low: int, high: int) -> tuple[int, int] | None:
-    """The first and last of ``first``, ``first + step``, ... ``last`` from ``low`` to ``high``."""
-    start = first if first >= low else first + -(-(low - first) // step) * step
-    stop = min(last, high)
-    if start > stop:
-        return None
-    return start, start + (stop - start) // step * step
-
-
-class _Search:
-    """Runs two machines side by side over everything that both could read."""
-
-    def __init__(self, steps_max: int) -> None:
-        self._steps_left = steps_max
-
-    def overlap(self, one: ShardTemplate, other: ShardTemplate) -> bool:
-        """Whether both make one name; True as well if that takes too long to find out."""
-        a, b = _Machine.of(one), _Machine.of(other)
-        ends = (a.end, b.end)
-        todo = [(x, y) for x in a.entries(0) for y in b.entries(0)]
-        seen = set(todo)
-        steps_left = min(self._steps_left, SEARCH_STEPS_MAX)
-        self._steps_left -= steps_left
-        while todo:
-            pair = todo.pop()
-            if pair == ends:
-                return True
-            steps_left -= 1
-            if steps_left < 0:
-                return True
-            for found in _next_pairs(a, b, *pair):
-                if found not in seen:
-                    seen.add(found)
-                    todo.append(found)
-        self._steps_left += steps_left
-        return False
-
-
-def _next_pairs(a: _Machine, b: _Machine, x: _State, y: _State) -> Iterator[tuple[_State, _State]]:
-    if x == a.end or y == b.end:
-        return
-    here, there = a.items[x[0]], b.items[y[0]]
-    if isinstance(here, str) and isinstance(there, str):
-        length = min(len(here) - x[1], len(there) - y[1])
-        if here[x[1] : x[1] + length] == there[y[1] : y[1] + length]:
-            for after_x in _moved(a, x, here, length):
-                for after_y in _moved(b, y, there, length):
-                    yield after_x, after_y
-        return
-    if isinstance(here, NumberRange) and isinstance(there, NumberRange) and x[1] == y[1] > 0:
-        # Both end together: whatever number it is, the machines go on in the same places.
-        if _have_common(x, here.step, y, there.step):
-            yield from ((p, q) for p in a.skipped(x) for q in b.skipped(y))
-        return
-    literal = here[x[1]] if isinstance(here, str) else there[y[1]] if isinstance(there, str) else ""
-    for character in literal or _DIGITS:
-        for after_x in a.after(x, character):
-            for after_y in b.after(y, character):
-                yield after_x, after_y
-
-
-def _moved(machine: _Machine, state: _State, text: str, length: int) -> Iterator[_State]:
-    item, at, _, _ = state
-    if at + length < len(text):
-        yield (item, at + length, 0, 0)
-    else:
-        yield from machine.skipped(state)
-
-
-def _have_common(x: _State, x_step: int, y: _State, y_step: int) -> bool:
-    """Whether two arithmetic progressions have a number in common (Chinese remainders)."""
-    (_, _, x_first, x_last), (_, _, y_first, y_last) = x, y
-    common = gcd(x_step, y_step)
-    if (y_first - x_first) % common:
-        return False
-    modulus = y_step // common
-    steps = (y_first - x_first) // common * pow(x_step // common, -1, modulus) % modulus
-    meeting, period = x_first + steps * x_step, x_step * modulus
-    low, high = max(x_first, y_first), min(x_last, y_last)
-    return _within(meeting % period, high, period, low, high) is not None

@@ -147,8 +147,9 @@ def _outputs_have_templates(spec: SpecFields) -> Iterator[SpecProblem]:
         for target in named
     ]
     for one, other in conflicts_among(claims):
-        text = f"makes names that the template of {named[one].name} makes as well"
-        yield SpecProblem(f"{named[other].path}output_format", text)
+        text = f"may make names that the template of {named[one].name} makes as well"
+        hint = f'give each a directory or a prefix of its own: output_format: "{SPLIT_FIELD}/..."'
+        yield SpecProblem(f"{named[other].path}output_format", text, hint)
 
 
 def _several_in_one_bucket(spec: SpecFields, outputs: Sequence[Output]) -> bool:

@@ -258,7 +258,7 @@ def test_two_names_of_one_bucket_are_found_out(root: Path) -> None:
                     {**OUTPUTS[2], "output_format": "s-%d"},
                 ],
             },
-            "makes names that the template of train makes",
+            "may make names that the template of train makes",
         ),
     ],
 )

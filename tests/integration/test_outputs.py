@@ -432,7 +432,7 @@ def test_what_is_left_of_each_output_of_an_older_result_is_removed(data: Path) -
         ),
         (
             {"outputs": [{**HALVES[0], "output_format": "val-1{0..9}"}, HALVES[1]]},
-            ["outputs[1].output_format: makes names that the template of train makes"],
+            ["outputs[1].output_format: may make names that the template of train makes"],
         ),
         (
             {"outputs": [{**HALVES[0], "output_shard_count": 2, "output_shard_size": 5}]},

@@ -18,7 +18,6 @@ from tests.support.internals import (
     is_within,
     names_made,
     overlap,
-    templates_overlap,
 )
 
 PLAIN = {"input_bck": "in", "output_shard_size": 1}
@@ -141,7 +140,7 @@ def test_without_claims_there_is_no_conflict() -> None:
 
 def test_a_broken_template_is_no_answer() -> None:
     with pytest.raises(ValueError):
-        templates_overlap("x-{", "x-%d")
+        first_conflict([("file:///d", "x-{")], [("file:///d", "x-%d")])
     with pytest.raises(ValueError):
         first_conflict([("file:///d", "")], [])
 

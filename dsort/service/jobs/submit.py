@@ -224,7 +224,7 @@ def _refuse(identity: Identity, wrong: Sequence[str]) -> None:
 
 
 def refuse_overlap(connection: Connection, new: NewJob) -> None:
-    """``ConflictError`` if a job that runs writes names that this one would write. A job that was
+    """``ConflictError`` if a job that runs may write names that this one may write. A job that was
     asked to stop is about to release its names, and the queue begins the new job once it has."""
     if not new.claims:
         return
@@ -238,8 +238,8 @@ def refuse_overlap(connection: Connection, new: NewJob) -> None:
         template = conflict_of(new.claims, claims)
         if template is not None:
             raise ConflictError(
-                f"job {job_id}, which runs, writes to the same names: {template}",
-                hint="wait for it, stop it, or choose another output_format",
+                f"job {job_id}, which runs, may write the same names: {template}",
+                hint="wait for it, stop it, or choose an output_format with a prefix of its own",
             )
 
 
