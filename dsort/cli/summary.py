@@ -136,7 +136,7 @@ def plan_lines(report: PlanReport) -> list[tuple[str, str]]:
 
 
 def estimate_lines(estimate: PlanEstimate | None) -> list[tuple[str, str]]:
-    """What a job would move, how long about that takes, and what it costs."""
+    """What a job would move."""
     if estimate is None:
         return []
     moved = [
@@ -152,28 +152,10 @@ def estimate_lines(estimate: PlanEstimate | None) -> list[tuple[str, str]]:
     ]
     kinds = [f"{count:,} {kind}" for kind, count in estimate.requests.items() if count]
     asked = f"{sum(estimate.requests.values()):,} to stores" if kinds else ""
-    time = ""
-    if estimate.seconds is not None:
-        time = f"about {output.duration(estimate.seconds)}, an estimate"
-    speeds = [
-        f"{what} {output.rate(rate, 1)}"
-        for what, rate in (
-            ("reads", estimate.read_bytes_per_s),
-            ("writes", estimate.write_bytes_per_s),
-        )
-        if rate
-    ]
-    dollars = estimate.dollars
     return [
         *_in_rows("moves", moved, MOVES_A_ROW),
         ("requests", asked),
         *_in_rows(" ", kinds, KINDS_A_ROW),
-        ("time", time),
-        ("probe", f"{', '.join(speeds)}, in {estimate.probe_s:.1f} s" if speeds else ""),
-        (
-            "price",
-            "" if dollars is None else f"about ${dollars:,.2f}, by the prices in the settings",
-        ),
     ]
 
 

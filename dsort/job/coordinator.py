@@ -132,17 +132,15 @@ def _stage_all(job: Job) -> tuple[Plan, Created, Ordering | None]:
 def plan_job(job: Job, tally: Tally) -> PlanReport:
     """Resolve, extract and plan; write nothing to either bucket."""
     from dsort.job.estimate import estimate_of  # jobs that run ask for none
-    from dsort.job.speed_probe import measure_speeds
 
     try:
         resolve(job, tally, dry=True)
-        speeds = job.stop.wait_for(lambda: measure_speeds(job))  # before all is in the page cache
         with job.phase("extract"):
             extraction = extract(job, dry=True)
         with job.phase("plan"):
             plan, _ = make_plan(job, extraction)
             _refuse_outputs(job, plan, overwrite=True)
-        estimate = estimate_of(job, plan, speeds)
+        estimate = estimate_of(job, plan)
     finally:
         job.runtime.close()
     movement = job.movement

@@ -1,8 +1,4 @@
-"""What a job is going to move, how long that takes, and what it costs: for whoever only plans it.
-
-Bytes and requests are arithmetic over the plan. Seconds are an estimate: those bytes at the speed
-of a probe, or the processor time that such jobs took where they were measured, whichever is more.
-"""
+"""What a job is going to move, and what it asks of stores: arithmetic over its plan."""
 
 from __future__ import annotations
 
@@ -17,8 +13,6 @@ from dsort.job.create import RUNS_A_WORKER
 from dsort.job.events import PlanEstimate
 from dsort.job.job import Job
 from dsort.job.plan import Plan
-from dsort.job.resources import cores
-from dsort.job.speed_probe import Speeds
 from dsort.job.worker_setup import output_limits
 from dsort.scratch.narrowing import RECORD_BYTES_MIN as READ_ALONE_BYTES_MIN
 from dsort.storage.bucket import Bucket
@@ -35,12 +29,6 @@ from dsort.workers.ranged import FAR_READ_BYTES_MAX
 
 __all__ = ["estimate_of"]
 
-GIB = 1 << 30
-CPU_S_A_GIB = {"map": 1.3, "range": 1.4, "spill": 2.2}
-STORE_CPU_S_A_GIB = 2.5
-CPU_S_A_RECORD = 3e-6
-START_S, STORE_START_S = 0.8, 1.6
-"""Measured on 2 cores: see docs/performance.md."""
 HEADER_READ_BYTES = 4096
 """What is read of a member to find its header, where headers are far apart."""
 OWN_REQUESTS = Counter(get=1, head=12, list=9, put=12, create=1, part=1, complete=1, delete=4)
@@ -59,24 +47,14 @@ class _Moved:
     store_written: int = 0
     exchanged: int = 0
     requests: Counter[str] = field(default_factory=Counter)
-    dollars: float = 0.0
-    has_prices: bool = False
-
-    def pay(self, job: Job, place: BucketPlace, requests: Counter[str], read_bytes: int) -> None:
-        """Requests to the store that ``place`` is in."""
-        self.requests.update(requests)
-        if prices := job.options.settings.prices(place.ref):
-            self.has_prices = True
-            self.dollars += prices.dollars(requests, read_bytes)
 
 
-def estimate_of(job: Job, plan: Plan, speeds: Speeds) -> PlanEstimate:
+def estimate_of(job: Job, plan: Plan) -> PlanEstimate:
     """What ``job`` is going to move by ``plan``, of what was extracted for it just now."""
     moved = _Moved()
     _add_inputs(job, plan, moved)
     _add_spill(job, plan, moved)
     _add_outputs(job, plan, moved)
-    seconds = _seconds(job, plan, moved, speeds)
     return PlanEstimate(
         disk_read_bytes=moved.disk_read,
         disk_written_bytes=moved.disk_written,
@@ -84,11 +62,6 @@ def estimate_of(job: Job, plan: Plan, speeds: Speeds) -> PlanEstimate:
         store_written_bytes=moved.store_written,
         exchanged_bytes=moved.exchanged,
         requests=dict(moved.requests),
-        seconds=seconds,
-        read_bytes_per_s=speeds.read_bytes_per_s,
-        write_bytes_per_s=speeds.write_bytes_per_s,
-        probe_s=speeds.probe_s,
-        dollars=moved.dollars if moved.has_prices else None,
     )
 
 
@@ -136,7 +109,7 @@ def _add_store_inputs(
     else:  # to be read again without a request
         moved.disk_written += int(sizes[sizes > buffer_bytes].sum()) * passes
     moved.store_read += read_bytes
-    moved.pay(job, place, requests, read_bytes)
+    moved.requests.update(requests)
 
 
 def _passes(job: Job) -> int:
@@ -178,7 +151,7 @@ def _add_outputs(job: Job, plan: Plan, moved: _Moved) -> None:
         if not place.name:
             requests.update(OWN_REQUESTS)
         moved.store_written += total
-        moved.pay(job, place, requests, 0)
+        moved.requests.update(requests)
 
 
 def _surely_heeds(bucket: Bucket) -> bool:
@@ -206,18 +179,3 @@ def _sizes_by_place(
         sizes[name].append(size)
     for name, own in sizes.items():
         yield by_name[name], np.array(own, np.int64)
-
-
-def _seconds(job: Job, plan: Plan, moved: _Moved, speeds: Speeds) -> float | None:
-    """None where a speed is not known, and something moves at it."""
-    read, written = moved.disk_read + moved.store_read, moved.disk_written + moved.store_written
-    if (read and not speeds.read_bytes_per_s) or (written and not speeds.write_bytes_per_s):
-        return None
-    nodes, workers = job.runtime.nodes(), job.movement.workers
-    moving = read / max(speeds.read_bytes_per_s, 1) + written / max(speeds.write_bytes_per_s, 1)
-    of_stores = moved.store_read or moved.store_written
-    a_gib = STORE_CPU_S_A_GIB if of_stores else CPU_S_A_GIB[job.movement.kind]
-    busy = plan.stored_bytes / GIB * a_gib + plan.records * CPU_S_A_RECORD
-    at_once = workers if nodes > 1 else min(workers, cores())
-    start = STORE_START_S if of_stores else START_S
-    return start + max(moving / nodes, busy / at_once)

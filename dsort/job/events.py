@@ -295,14 +295,11 @@ class PlannedShard:
 
 @dataclass(frozen=True, slots=True)
 class PlanEstimate:
-    """What a job would move, and about how long that takes. ``disk_*``: files, those of scratch
+    """What a job would move. ``disk_*``: files, those of scratch
     included, whether or not the page cache has them; ``store_*``: of object stores, over the
     network; ``exchanged_bytes``: between nodes.
 
-    ``requests``: to object stores, by kind (see ``storage.request_counts``). ``seconds``: None
-    where nothing could be measured; ``read_bytes_per_s``, ``write_bytes_per_s``: what a probe of
-    ``probe_s`` seconds found, 0 for nothing. ``dollars``: at the prices in the settings, None
-    where there are none.
+    ``requests``: to object stores, by kind (see ``storage.request_counts``).
     """
 
     disk_read_bytes: int
@@ -311,11 +308,6 @@ class PlanEstimate:
     store_written_bytes: int
     exchanged_bytes: int
     requests: dict[str, int]
-    seconds: float | None
-    read_bytes_per_s: float
-    write_bytes_per_s: float
-    probe_s: float
-    dollars: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

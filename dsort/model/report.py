@@ -336,7 +336,7 @@ class RunReportView(Model):
 
 
 class PlanEstimateView(Model):
-    """What a job would move, and about how long that takes."""
+    """What a job would move."""
 
     disk_read_bytes: int = Field(
         description="Of files, those of scratch included, in the page cache or not.",
@@ -350,17 +350,6 @@ class PlanEstimateView(Model):
         description="To object stores, by kind: get, head, list, put, create, part, complete, "
         "delete.",
         examples=[{}],
-    )
-    seconds: float | None = Field(
-        description="An estimate; null where no speed could be measured.", examples=[4.2]
-    )
-    read_bytes_per_s: float = Field(
-        description="What a short probe found; 0 for nothing.", examples=[812000000.0]
-    )
-    write_bytes_per_s: float = Field(examples=[604000000.0])
-    probe_s: float = Field(description="How long the probe took.", examples=[0.4])
-    dollars: float | None = Field(
-        description="At the prices in the settings; null without any.", examples=[None]
     )
 
 

@@ -10,7 +10,6 @@ value nor the name that was probably meant.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,6 @@ FILE_BYTES_MAX: Final = 1 << 20
 PART_BYTES_MIN: Final = 5 << 20  # of a multipart upload, as S3 has it
 PART_BYTES_MAX: Final = 5 << 30
 PREFIX: Final = "DSORT_"
-DOLLARS_MAX: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +89,6 @@ def _rate(value: object, place: _Place) -> float:
     return float(_size(value, place))
 
 
-def _dollars(value: object, place: _Place) -> float:
-    dollars = -1.0
-    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
-        with contextlib.suppress(ValueError):
-            dollars = float(value)
-    if not 0 <= dollars < DOLLARS_MAX:
-        raise BucketTextError(f"must be a number of dollars, from 0 to {DOLLARS_MAX:,}")
-    return dollars
-
-
 def _exchange(value: object, place: _Place) -> str:
     if value not in ("direct", "ray"):
         raise BucketTextError('must be "direct" or "ray"')
@@ -144,9 +132,6 @@ _OF_ALL_STORES: Final[Mapping[str, tuple[str, _Reader]]] = {
     "requests_in_flight_max": ("requests_in_flight_max", _count),
     "part_bytes": ("part_bytes", _part_size),
     "bandwidth_max": ("bandwidth_max_bytes_per_s", _rate),
-    "dollars_per_1000_puts": ("dollars_per_1000_puts", _dollars),
-    "dollars_per_1000_gets": ("dollars_per_1000_gets", _dollars),
-    "dollars_per_gb_read": ("dollars_per_gb_read", _dollars),
 }
 _REACH: Final[Mapping[str, tuple[str, _Reader]]] = {
     "endpoint_url": ("endpoint_url", _endpoint),

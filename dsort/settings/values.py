@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from dsort.errors import SpecError
 from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import AIS_ENDPOINT_HINT, BucketRef
 from dsort.storage.registry import store_of
-
-if TYPE_CHECKING:
-    from dsort.storage.request_counts import StorePrices
 
 __all__ = ["Settings", "StoreSettings", "resolve_ref", "table_of"]
 
@@ -31,9 +28,6 @@ class StoreSettings:
     requests_in_flight_max: int | None = None
     part_bytes: int | None = None
     bandwidth_max_bytes_per_s: float | None = None
-    dollars_per_1000_puts: float | None = None
-    dollars_per_1000_gets: float | None = None
-    dollars_per_gb_read: float | None = None
 
     def over(self, other: StoreSettings) -> StoreSettings:
         """These settings, and those of ``other`` where nothing is set here."""
@@ -104,17 +98,6 @@ class Settings:
         for _, table in sorted(tables, key=lambda each: len(each[0])):
             found = table.over(found)
         return found
-
-    def prices(self, ref: BucketRef) -> StorePrices:
-        """What requests to the store that ``ref`` is in cost."""
-        from dsort.storage.request_counts import StorePrices  # few commands ask for prices
-
-        found = self.of_bucket(ref)
-        return StorePrices(
-            found.dollars_per_1000_puts or 0.0,
-            found.dollars_per_1000_gets or 0.0,
-            found.dollars_per_gb_read or 0.0,
-        )
 
     def limits(self, ref: BucketRef) -> StoreLimits:
         """How much one process may ask of the store that ``ref`` is in."""

@@ -1,4 +1,4 @@
-"""How many requests a store is asked for shards, and what they cost. Pure arithmetic.
+"""How many requests a store is asked for shards. Pure arithmetic.
 
 What is counted is what an S3 store bills: each part of an upload is a request, and so is each page
 of a listing. Requests that are tried again are not counted: nobody knows them beforehand.
@@ -7,7 +7,6 @@ of a listing. Requests that are tried again are not counted: nobody knows them b
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +15,6 @@ from dsort.storage.limit import TAIL_SHARE, StoreLimits
 
 __all__ = [
     "REQUEST_KINDS",
-    "StorePrices",
     "requests_of_doubts",
     "requests_of_lookups",
     "requests_of_reads",
@@ -25,8 +23,6 @@ __all__ = [
 
 REQUEST_KINDS = ("get", "head", "list", "put", "create", "part", "complete", "delete")
 """``create``, ``part`` and ``complete`` are those of a multipart upload."""
-_READ_KINDS = frozenset(("get", "head"))
-_FREE_KINDS = frozenset(("delete",))
 PROBED_AFTER = 8
 """As of :mod:`dsort.storage.s3.conditions`, which loads the client."""
 _PROBE = Counter(put=1, create=1, part=1, complete=1, head=1, delete=2)
@@ -37,27 +33,6 @@ PARTS_MAX = 10_000
 PARTS_WANTED_MAX = 64
 ETAGS_KEPT_MAX = 16
 """The parts of uploads that have more are listed before those are completed."""
-
-
-@dataclass(frozen=True, slots=True)
-class StorePrices:
-    """Dollars; 0 where nothing is set. ``per_1000_puts``: of PUT, COPY, POST and LIST requests;
-    ``per_1000_gets``: of GET and HEAD. ``per_gb_read``: of each 10^9 bytes that leave the store."""
-
-    per_1000_puts: float = 0.0
-    per_1000_gets: float = 0.0
-    per_gb_read: float = 0.0
-
-    def __bool__(self) -> bool:
-        return bool(self.per_1000_puts or self.per_1000_gets or self.per_gb_read)
-
-    def dollars(self, requests: Counter[str], read_bytes: int) -> float:
-        """What ``requests`` and the bytes that were read cost together."""
-        gets = sum(count for kind, count in requests.items() if kind in _READ_KINDS)
-        free = sum(count for kind, count in requests.items() if kind in _FREE_KINDS)
-        puts = requests.total() - gets - free
-        asked = puts * self.per_1000_puts + gets * self.per_1000_gets
-        return asked / 1000 + read_bytes / 1e9 * self.per_gb_read
 
 
 def requests_of_reads(sizes: Int64s, limits: StoreLimits, *, buffer_bytes: int) -> Counter[str]:

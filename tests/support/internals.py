@@ -41,7 +41,7 @@ MODULES = {
     "dsort.data.total_json": "encodable from_json is_encodable to_json",
     "dsort.job": (
         "borders commands commit journal known_keys memory programs range_probe resolve setup "
-        "speed_probe streams worker_setup"
+        "streams worker_setup"
     ),
     "dsort.job.coordinator": "plan_job run_job",
     "dsort.job.create": "runs_of_small",

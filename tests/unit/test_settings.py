@@ -15,7 +15,6 @@ from dsort.settings import Settings, StoreSettings, load_settings, resolve_ref
 from dsort.spec import parse_bucket
 from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
-from dsort.storage.request_counts import StorePrices
 
 MIB = 1 << 20
 
@@ -86,10 +85,9 @@ def test_everything_that_can_be_set(user: User) -> None:
 
         [stores.http]
         requests_in_flight_max = 2
-        dollars_per_1000_puts = 5
         """
     )
-    found = user.settings(DSORT_HTTP_DOLLARS_PER_GB_READ="0.09")
+    found = user.settings()
     assert (found.root, found.scratch) == (user.cwd / "data", user.home / "scratch")
     assert (found.memory_max_bytes, found.workers, found.ray_address) == (8 << 30, 4, "auto")
     assert (found.exchange, found.exchange_ports) == ("ray", (20000, 20100))
@@ -101,15 +99,7 @@ def test_everything_that_can_be_set(user: User) -> None:
     assert found.of_store("gs").endpoint_url == "http://[::1]:4443"
     assert found.of_store("az").endpoint_url == "https://account.blob.core.windows.net"
     assert found.of_store("http").requests_in_flight_max == 2
-    assert found.prices(BucketRef("http", "x")) == StorePrices(5.0, 0.0, 0.09)
     assert found.ais_is_there
-
-
-@pytest.mark.parametrize("written", ["-0.1", '"dear"', "true", "nan", "inf", "1_000_000"])
-def test_a_price_is_a_number_of_dollars(written: str, user: User) -> None:
-    user.writes(f"[stores.s3]\ndollars_per_1000_gets = {written}")
-    with pytest.raises(SpecError, match=r"dollars_per_1000_gets.* must be a number of dollars"):
-        user.settings()
 
 
 def test_the_nearest_place_wins_field_by_field(user: User) -> None:
