@@ -36,7 +36,7 @@ COLOURS = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PY_COLORS")
 SHARED_CLUSTER = "cluster"
 """The fixture of tests that have a Ray cluster in common."""
 
-for profile, examples in (("sampled", 20), ("all", sampling.EXAMPLES_OF_ALL)):
+for profile, examples in (("sampled", 12), ("all", sampling.EXAMPLES_OF_ALL)):
     hypothesis.settings.register_profile(
         profile,
         max_examples=examples,

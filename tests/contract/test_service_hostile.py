@@ -63,6 +63,7 @@ def ask(here: ServiceHere, job_id: str, what: str) -> tuple[int, str]:
 @pytest.mark.parametrize("what", ["manifest", "report", "page"])
 @pytest.mark.parametrize("elsewhere", ["of-nobody/secret", "data/other-team/secret"])
 @pytest.mark.parametrize("linked", ["the file", "its directory"])
+@pytest.mark.sample(keep=6)
 def test_a_link_in_a_bucket_shows_nothing_from_elsewhere(
     here: ServiceHere, tmp_path: Path, job: str, what: str, elsewhere: str, linked: str
 ) -> None:

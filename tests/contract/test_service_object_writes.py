@@ -126,6 +126,7 @@ def test_objects_are_as_long_as_the_operator_allows(tmp_path: Path) -> None:
         ("images/x?provider=ais&namespace=%40other", {501}),
     ],
 )
+@pytest.mark.sample(keep=15)
 def test_nothing_is_written_where_enemies_say(
     here: ServiceHere, path: str, statuses: set[int]
 ) -> None:

@@ -106,6 +106,7 @@ def test_a_bucket_is_named_as_in_a_spec_or_as_aistore_names_it(here: ServiceHere
         ("images/deep/a%20b.bin?transform=slim", {400}),
     ],
 )
+@pytest.mark.sample(keep=12)
 def test_names_of_enemies_lead_nowhere(here: ServiceHere, path: str, statuses: set[int]) -> None:
     images = here.service.config.run.root / "images"
     secret = images.parent.parent / "service.db"

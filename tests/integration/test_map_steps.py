@@ -215,6 +215,7 @@ def test_verify_runs_code_once_more_if_asked(
 
 
 @pytest.mark.parametrize("way", sorted(WAYS))
+@pytest.mark.sample(keep=6)
 def test_a_record_that_goes_wrong_is_left_out_counted_and_named(way: str, tmp_path: Path) -> None:
     keys = [f"r{n}" for n in range(5)]
     shards(tmp_path, *keys[:2], "bad", *keys[2:])

@@ -182,6 +182,7 @@ def timeout_for(words: str) -> str:
         ("touch $OUT/.hidden", "no extension"),
     ],
 )
+@pytest.mark.sample(keep=5)
 def test_a_program_that_goes_wrong_at_a_record_loses_that_alone(
     script: str, words: str, tmp_path: Path, temporary: Path
 ) -> None:

@@ -90,6 +90,7 @@ def test_dsort_is_given_a_job_that_there_is(
     assert line[-2:] == ["--move", "map"]
 
 
+@pytest.mark.exhaustive
 def test_rivals_and_parts_run_and_leave_a_result_each(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

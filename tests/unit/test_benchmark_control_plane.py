@@ -139,6 +139,7 @@ def test_no_message_grows_with_the_number_of_shards(small: Simulated) -> None:
         assert facts["bytes_max"] <= small.messages[kind]["bytes_max"] + 64, kind
 
 
+@pytest.mark.exhaustive
 def test_a_hundredth_of_a_petabyte_takes_seconds_and_little_memory() -> None:
     result = simulate(HUNDREDTH)
     report = report_of(result)
@@ -173,6 +174,7 @@ def test_a_completion_is_paid_once() -> None:
 # --- a node that dies
 
 
+@pytest.mark.exhaustive
 def test_a_node_of_eight_that_dies_halfway_costs_a_quarter_of_the_time_at_most() -> None:
     scale = replace(SMALL, shards=400, output_shards=400, records=400_000, nodes=8)
     death = simulate_death(replace(scale, workers_a_node=2, record_bytes=10**7))

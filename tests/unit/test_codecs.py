@@ -161,6 +161,7 @@ def test_many_tiny_frames_that_say_little_are_no_way_around_that() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"a"], ids=["empty", "a byte"])
 @pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.sample(keep=5)
 def test_very_many_members_are_refused_or_as_cheap_as_others(suffix: str, content: bytes) -> None:
     """A byte of theirs would take microseconds."""
     one, count = made_elsewhere(suffix, content), 3 * PARTS_MIN

@@ -106,6 +106,7 @@ def test_a_damaged_segment_is_refused(data: bytes) -> None:
         decode_segment(data)
 
 
+@pytest.mark.exhaustive
 def test_a_hundred_thousand_shards_take_a_few_megabytes() -> None:
     facts = [
         ShardExtracted(at, at % 64, f"{at % 16:032x}", 1000, 3000 + at, 10**9 - at, 10**9)

@@ -145,6 +145,7 @@ def test_that_arms_nothing() -> None:
 """
 
 
+@pytest.mark.exhaustive
 def test_a_test_whose_fault_does_not_strike_fails(tmp_path: Path) -> None:
     (tmp_path / "test_vain.py").write_text(ARMED_IN_VAIN)
     plugins = ["-p", "tests.conftest", "-p", "no:cacheprovider"]

@@ -54,6 +54,7 @@ def test_what_is_gathered_is_what_the_slices_hold(
 
 @pytest.mark.parametrize("view_bytes", [(60_000, 60_000), (90, 60_000), (120_000,)])
 @pytest.mark.parametrize("longest", [40, 5000])
+@pytest.mark.sample(keep=3)
 def test_records_are_whole_whatever_lies_behind_them_in_the_view_and_before_them_in_the_result(
     view_bytes: tuple[int, ...], longest: int, rng: random.Random
 ) -> None:

@@ -125,6 +125,7 @@ def test_zip_headers_and_entries_are_renamed_together_as_one_by_one(
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("size", [10, 700, JOINED_BYTES_MAX + 1000])
 @pytest.mark.parametrize("new", ["{}.new", "{}" + "n" * 95, "{}" + "n" * 96])
+@pytest.mark.sample(keep=9)
 def test_records_are_the_same_bytes_wherever_their_new_names_are_written(
     kind: str, size: int, new: str
 ) -> None:

@@ -20,6 +20,7 @@ from dsort.containers.objects.headers import Header
 from dsort.containers.objects.scan import ObjectScanner
 from dsort.containers.objects.walk import ObjectWalk
 from dsort.errors import ContentKeyError, CorruptShardError
+from tests.support.sampling import examples
 from tests.support.scanning import columns_of, in_windows
 
 FORMATS: dict[str, tuple[Container, Callable[[Any], bytes]]] = {
@@ -170,6 +171,7 @@ def test_lists_and_maps_nest_512_deep(
 @pytest.mark.parametrize("more_bytes", [0, 6000, 40_000])  # near the end, headers are read singly
 @pytest.mark.parametrize("inner", ["", "90", "80"])
 @pytest.mark.parametrize("begin", ["91", "81a0", "93c001", "82a00160"])
+@pytest.mark.sample(keep=8)
 def test_the_limit_of_depth_is_the_same_wherever_an_object_is(
     begin: str, inner: str, more_bytes: int
 ) -> None:
@@ -262,7 +264,7 @@ def test_items_that_are_passed_over_together_are_as_if_read_one_by_one(
     container = container.with_options(ContainerOptions(key_field=key_field))
     items = [bytes.fromhex(item) for item in _ITEMS[name].split()]
     cases = []
-    for _ in range(150):
+    for _ in range(examples(150)):
         weights = [rng.random() ** 3 for _ in items]
         data = b"".join(rng.choices(items, weights, k=rng.choice((3, 10, 40, 400))))
         # What is open is closed, and enough follows that headers are not near the end.
@@ -290,7 +292,7 @@ def test_items_that_are_passed_over_together_are_as_if_read_one_by_one(
     monkeypatch.setattr(ObjectWalk, "_pass", lambda walk, view, index: 0)
     monkeypatch.setattr(ObjectWalk, "_pass_object", lambda walk, view, index: False)
     assert together == outcomes()
-    assert sum(isinstance(each, tuple) for each in together) > 150
+    assert sum(isinstance(each, tuple) for each in together) > examples(150)
 
 
 def test_objects_without_keys_take_a_few_bytes_of_memory_each() -> None:

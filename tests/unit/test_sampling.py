@@ -117,6 +117,7 @@ def test_all_run_if_one_says_so(together: tuple[str, ...], tmp_path: Path) -> No
     assert run(tmp_path, "test_matrix.py", "--all", *together) == {"passed": 6, "announced": 0}
 
 
+@pytest.mark.exhaustive
 def test_processes_choose_the_same_and_tell_it(tmp_path: Path) -> None:
     several = run(tmp_path, "test_matrix.py", "-n", "2")
     assert several == {"passed": 3, "announced": 3}

@@ -74,6 +74,7 @@ def test_broken(number): raise AssertionError
 """
 
 
+@pytest.mark.exhaustive
 def test_what_waits_for_others_is_tried_again_with_new_fixtures(tmp_path: Path) -> None:
     out = run(tmp_path, "tests/integration", "--second-try", "-n", "2")
     assert lines_with(out, "FAILED") == ["FAILED tests/integration/test_waits.py::test_broken"]

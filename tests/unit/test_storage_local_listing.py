@@ -106,6 +106,7 @@ def test_names_that_are_not_utf8_are_carried(bucket: LocalBucket, directory: Pat
         bucket.stat("\ud800")
 
 
+@pytest.mark.exhaustive
 def test_many_files_are_listed_quickly(bucket: LocalBucket, directory: Path) -> None:
     for number in range(50):
         (directory / f"d{number:02}").mkdir()

@@ -56,6 +56,7 @@ def test_a_scan_finds_the_members_and_notes_what_is_odd(case: TarCase) -> None:
     assert table.notes == ScanNotes(**case.notes)  # type: ignore[arg-type]
 
 
+@pytest.mark.sample(keep=20)
 def test_windows_of_any_size_give_the_same_table(case: TarCase) -> None:
     whole = as_plain(scan("s.tar", case.data))
     for window_bytes, before in itertools.product((1, 1024, 3000, 70_000), (0, 700, 1)):
@@ -87,6 +88,7 @@ def test_tarfile_reads_back_what_is_copied(case: TarCase) -> None:
     assert same == (case.misread_by != "tarfile")
 
 
+@pytest.mark.sample(keep=20)
 def test_gnu_tar_reads_back_what_is_copied(case: TarCase, tmp_path: Path) -> None:
     copy = rewritten(case.data, scan("s.tar", case.data))
     if case.misread_by == "GNU tar":

@@ -300,11 +300,13 @@ def test_a_zip_that_is_cut_off_anywhere_is_refused(writer: dict) -> None:
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_no_flipped_bits_of_a_header_change_what_is_read_unseen(writer: dict) -> None:
+def test_no_flipped_bits_of_a_header_change_what_is_read_unseen(
+    writer: dict, rounds: Callable[[int, int], int]
+) -> None:
     data = zip_of([("a.bin", b""), ("ü.cls", b"yy")], **writer)
     whole = scan(data)
     for at in range(len(data)):
-        for mask in (1 << at % 8, 0x55, 0xFF):
+        for mask in (1 << at % 8, 0x55, 0xFF)[: rounds(1, 3)]:
             try:
                 found = scan(patched(data, at, data[at] ^ mask, 1))
             except CorruptShardError:
