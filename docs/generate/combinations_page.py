@@ -76,7 +76,7 @@ FEATURES: Final[Mapping[str, Mapping[str, Any]]] = {
     "external key map": {"ekm": {"shard-%06d": ["a.*"]}, "output_format": None},
     "number of shards": {"output_shard_count": 8, "output_shard_size": None},
     "shards of at most a size": {"output_shard_size_is": "at_most"},
-    "`equalize`": {"output_shard_count": 8, "output_shard_size": None, "equalize": "repeat"},
+    "`equalize`": {"output_shard_count": 8, "output_shard_size": None, "equalize": "drop"},
     "`keep_shards`": {"keep_shards": True, "output_format": None, "output_shard_size": None},
     "Parquet outputs": {"output_extension": ".parquet"},
     "compressed tars": {"output_extension": ".tar.zst"},

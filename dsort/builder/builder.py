@@ -91,9 +91,9 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
         """Compare checksums of all records, on the way in and on the way out."""
         return self._with("checksum", {"verify": "content"}, shown={})
 
-    def equalize(self, how: Literal["drop", "repeat"]) -> Self:
-        """All shards get the same number of records: what is too much is left out, or some records
-        come out twice. For a ``count`` of shards."""
+    def equalize(self, how: Literal["drop"]) -> Self:
+        """All shards get the same number of records: what is too much is left out. For a ``count``
+        of shards."""
         return self._with("equalize", {"equalize": how}, shown={"_how": how})
 
     def limits(

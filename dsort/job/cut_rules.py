@@ -31,7 +31,7 @@ def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes | Non
             bytes_total = int(measured[group])
         counted_bytes = bytes_total if target.counts_file else payload_bytes
         count = target.count_for(records_total, counted_bytes)
-        if spec.equalize == "drop" and count:
+        if spec.equalize is not None and count:
             records_total = equal_total(records_total, count, target.name)
         rule = job.names.cut_rule(
             group,
@@ -56,7 +56,7 @@ def equal_total(records: int, count: int, name: str) -> int:
         raise InputError(
             f"{whose} has {records:,} records for {count:,} shards: equalize: drop would leave "
             "none of them",
-            hint="a smaller output_shard_count, or equalize: repeat",
+            hint="a smaller output_shard_count",
         )
     return records - records % count
 

@@ -1,20 +1,17 @@
-"""Output shards with equal numbers of records: what is left over goes, or some records come again.
+"""Output shards with equal numbers of records: what is left over is not written.
 
-The cut has shared the records out as evenly as it can. ``drop``: what is left over behind the last
-shard is not written. ``repeat``: each shard that has one record less than others begins with the
-last record of the shard before it. So no shard has a record twice, the order stays one, and each
-partition is still read once, from its first row to its last.
+The cut has shared the records out as evenly as it can, and has put what is left over behind the
+last shard of each output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 import numpy as np
 
-from dsort.data.index import ENTRIES_BYTES, MEMBERS, ORDINAL, PAYLOAD_BYTES, SHARD, STORED_BYTES
+from dsort.data.index import ORDINAL, SHARD
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.job.extract import Extraction
 from dsort.job.job import Job
@@ -27,81 +24,38 @@ from dsort.scratch.requests import KeysAt, OrderedRowsOf
 __all__ = ["Equalized", "equal_pieces"]
 
 LEFT_OUT = "left_out_to_equalize"
-REPEATED = "repeated_to_equalize"
 NodeOf = Callable[[int], str]
 """Which node has a partition in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Equalized:
-    """``pieces``: of all output shards, in their order. ``records``: how many come out more (or
-    less, below 0) than went in; ``lines``: their names, for ``reactions.jsonl``."""
+    """``pieces``: of all output shards, in their order. ``left_out``: how many records are in none
+    of them; ``lines``: their names, for ``reactions.jsonl``."""
 
     pieces: list[Piece]
-    records: int
+    left_out: int
     tally: Tally
     lines: tuple[bytes, ...]
 
 
 def equal_pieces(
-    job: Job, extraction: Extraction, node_of: NodeOf, pieces: list[Piece], rule: CutRule
+    job: Job, extraction: Extraction, node_of: NodeOf, pieces: Iterable[Piece], rule: CutRule
 ) -> Equalized:
     """The pieces so that all shards of an output have as many records."""
     # The names of what is left over stay few: fewer than there are shards.
-    is_drop = job.spec.equalize == "drop"
     found: list[Piece] = []
-    changed: list[Piece] = []
-    for group, own in groupby(pieces, key=lambda piece: piece.group):
-        count, run = rule.of_group(group).count or 0, list(own)
-        if is_drop:
-            changed += [piece for piece in run if piece.number >= count]
-            found += [piece for piece in run if piece.number < count]
-        else:
-            whole, repeated = _with_repeats(job, node_of, run, count)
-            changed += repeated
-            found += whole
-    kind = LEFT_OUT if is_drop else REPEATED
-    names = [*_names(job, extraction, node_of, changed)]
+    left: list[Piece] = []
+    for piece in pieces:
+        count = rule.of_group(piece.group).count or 0
+        (found if piece.number < count else left).append(piece)
+    names = [*_names(job, extraction, node_of, left)]
     tally = Tally()
-    tally.add(kind, len(names), [f"{shard}: {key}" for shard, key in names[:SAMPLES_MAX]])
-    lines = tuple(reaction_line(kind, shard=shard, name=key) for shard, key in names)
-    more = -len(names) if is_drop else len(names)
-    return Equalized(found, more, tally if names else Tally(), lines)
-
-
-def _with_repeats(
-    job: Job, node_of: NodeOf, run: Sequence[Piece], count: int
-) -> tuple[list[Piece], list[Piece]]:
-    """(the pieces of one output where each shard that has one record less than others begins with
-    the record before its first one; these records, each as a piece)."""
-    total = sum(piece.records for piece in run)
-    short = range(total % count, count) if total % count else range(0)
-    by_number = {number: [*own] for number, own in groupby(run, key=lambda each: each.number)}
-    found: list[Piece] = []
-    repeated: list[Piece] = []
-    for number in range(count):
-        own = by_number.get(number, [])
-        if number in short:
-            first = _record_before(job, node_of, found[-1], number)
-            repeated.append(first)
-            moved = (each._replace(offset=each.offset + first.stored_bytes) for each in own)
-            own = [first, *moved]
-        found += own
-    return found, repeated
-
-
-def _record_before(job: Job, node_of: NodeOf, before: Piece, number: int) -> Piece:
-    """The last record of the piece ``before``, as one that shard ``number`` begins with."""
-    piece = before._replace(number=number, row_start=before.row_stop - 1, offset=0)
-    rows = _rows(job, node_of, piece).by_record()
-    stored = int(rows[STORED_BYTES][0])
-    return piece._replace(
-        members=int(rows[MEMBERS][0]),
-        payload_bytes=int(rows[PAYLOAD_BYTES][0]),
-        stored_bytes=stored,
-        entries_bytes=int(rows[ENTRIES_BYTES][0]) if ENTRIES_BYTES in rows else 0,
-        encoded_bytes=piece.encoded_bytes if piece.encoded_bytes < 0 else stored,
-    )
+    if names:
+        samples = [f"{shard}: {key}" for shard, key in names[:SAMPLES_MAX]]
+        tally.add(LEFT_OUT, len(names), samples)
+    lines = tuple(reaction_line(LEFT_OUT, shard=shard, name=key) for shard, key in names)
+    return Equalized(found, len(names), tally, lines)
 
 
 def _rows(job: Job, node_of: NodeOf, piece: Piece) -> OrderedRows:

@@ -184,7 +184,6 @@ QUIET_KINDS = frozenset(
         "copied_by_mix",
         "deduplicated",
         "left_out_to_equalize",
-        "repeated_to_equalize",
     }
 )
 """Counted in the manifest, but nothing that a user has to be warned of."""

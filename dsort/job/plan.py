@@ -312,8 +312,8 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     cut_shards = None
     if job.spec.equalize is not None:
         cut_shards = len(merge_pieces(pieces, rule=rule))
-        pieces, more = _equalize(job, extraction, ordering, pieces, rule)
-        kept += more
+        pieces, left_out = _equalize(job, extraction, ordering, pieces, rule)
+        kept -= left_out
     schema = agreed_schema(job, extraction)
     container = job.pipeline.carrier.with_schema(schema)
     cut = merge_pieces(pieces, rule=rule)
@@ -363,20 +363,18 @@ def _end_flow(job: Job, ordered: Sequence[OrderDone]) -> None:
     for each in job.reactions():
         if each.kind in _DROPS and not (joins and each.kind == "duplicate_keys_dropped"):
             job.flow.drop(each.kind, each.count)
-        elif each.kind == "repeated_to_equalize":
-            job.flow.add(each.kind, each.count)
 
 
 def _equalize(
     job: Job, extraction: Extraction, ordering: Ordering, pieces: Pieces, rule: CutRule
 ) -> tuple[Pieces, int]:
-    """The pieces of shards with equal numbers of records, and how many records come out more."""
+    """The pieces of shards with equal numbers of records, and how many records are left out."""
     found = retry_after_lost_scratch(
-        ordering, lambda: equal_pieces(job, extraction, ordering.node_of, [*pieces], rule)
+        ordering, lambda: equal_pieces(job, extraction, ordering.node_of, pieces, rule)
     )
     append_reactions(job, found.lines)
     job.note(found.tally)
-    return Pieces(found.pieces), found.records
+    return Pieces(found.pieces), found.left_out
 
 
 def _warn_of_nothing(job: Job, plan: Plan) -> None:

@@ -11,7 +11,6 @@ from dsort.spec.parts import SpecFields
 __all__ = ["EQUAL_RULES"]
 
 _SIZES: Final = ("output_shard_size", "output_shard_records", "output_shard_count")
-_INDEXES_OF_KEYS: Final = ("energon", "wids")
 
 
 def _equal_shards_are_counted(spec: SpecFields) -> Iterator[SpecProblem]:
@@ -26,23 +25,6 @@ def _equal_shards_are_counted(spec: SpecFields) -> Iterator[SpecProblem]:
         text = "needs output_shard_count, a number or {multiple_of: 64}"
         several = f": {uncounted[0].name} has none" if uncounted and spec.outputs else ""
         yield SpecProblem("equalize", text + several)
-
-
-def _keys_may_be_repeated(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.equalize != "repeat":
-        return
-    hint = "equalize: drop leaves out fewer records than there are shards"
-    if spec.join is not None:
-        yield SpecProblem(
-            "equalize", "repeat cannot be combined with join, whose keys are unique", hint
-        )
-    elif spec.config.duplicate_keys not in ("ignore", "warn"):
-        text = f"repeat cannot be combined with duplicate_keys: {spec.config.duplicate_keys}"
-        yield SpecProblem("equalize", f"{text}, for some keys come twice", hint)
-    for kind in spec.index:
-        if kind in _INDEXES_OF_KEYS:
-            text = f"repeat cannot be combined with the index {kind}, in which keys are unique"
-            yield SpecProblem("equalize", text, hint)
 
 
 def _multiples_share_evenly(spec: SpecFields) -> Iterator[SpecProblem]:
@@ -61,7 +43,6 @@ EQUAL_RULES: Final[
         ("equalize", "output_bck", "outputs", "keep_shards", "ekm", "ekm_file", *_SIZES),
         _equal_shards_are_counted,
     ),
-    (("equalize", "join", "index", "Config.duplicate_keys"), _keys_may_be_repeated),
     (("outputs", "output_shard_size_is", *_SIZES), _multiples_share_evenly),
 )
 """(the fields that a rule is about, what finds the problems): see ``rules``."""

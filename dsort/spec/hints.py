@@ -133,6 +133,12 @@ def plain_problems(error: ErrorDetails) -> list[SpecProblem]:
     return [SpecProblem(path_of(error["loc"]), words, _hint(error))]
 
 
+_REPEAT_HINT = (
+    'Loader(..., remainder="pad") of dsort.loader repeats records, so that all ranks have as many '
+    "steps; equalize: drop leaves out fewer records than there are shards"
+)
+
+
 def _hint(error: ErrorDetails) -> str:
     value = error["input"]
     if error["type"] == "value_error":
@@ -140,6 +146,8 @@ def _hint(error: ErrorDetails) -> str:
     if error["type"] == "missing" and error["loc"][-1] == "input_bck":
         return 'e.g. "images", "file:///data/images" or "s3://bucket/images"'
     if error["type"] == "literal_error" and isinstance(value, str):
+        if (path_of(error["loc"]), value) == ("equalize", "repeat"):
+            return _REPEAT_HINT
         near = closest(value, _choices(error))
         return f'did you mean "{near}"?' if near else ""
     if error["type"] == "string_type" and isinstance(value, (bool, int, float)):

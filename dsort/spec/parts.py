@@ -355,12 +355,11 @@ class SpecFields(Part):
         "output_shard_records (at most) allow, where one or both are set.",
         examples=[64, {"multiple_of": 64}],
     )
-    equalize: Literal["drop", "repeat"] | None = Field(
+    equalize: Literal["drop"] | None = Field(
         default=None,
         description="With output_shard_count: all shards of an output have exactly the same number "
         "of records, so that all workers that read them get as many batches. drop: the last "
-        "records of the order are left out, fewer than there are shards. repeat: a shard that has "
-        "one less than others begins with the last record of the shard before it. Counted and "
+        "records of the order are left out, fewer than there are shards. They are counted and "
         "named in the manifest.",
         examples=["drop"],
     )

@@ -20,12 +20,7 @@ from dsort.order.base import Algorithm
 from dsort.order.sort import stable_argsort
 from dsort.spec.model import JobSpec
 from dsort.verification.duplicates import later_duplicates
-from dsort.verification.equal import (
-    check_repeats,
-    repeated_rows,
-    without_last,
-    without_unmatched,
-)
+from dsort.verification.equal import without_last, without_unmatched
 from dsort.verification.findings import Findings
 from dsort.verification.inputs import InputReader, InputTable
 from dsort.verification.joined import Pieces
@@ -42,10 +37,6 @@ __all__ = [
     "occurrences",
     "sort_out",
 ]
-
-
-REPEAT = -2
-"""In the place of an input row: the output record is a repeat, which is checked by itself."""
 
 
 def match_records(
@@ -185,44 +176,24 @@ class Comparison:
     input_reader: InputReader
     output_reader: OutputReader
     findings: Findings
-    repeats: Bools | None = None
-    """Which output records come once more because shards are to be equal."""
 
     def check(self) -> None:
         """All that the inputs can tell about the outputs."""
         words = self.inputs.hashes(self.algorithm)
-        if self.spec.equalize == "repeat":
-            return self._without_repeats()._check(words)
-        if self.spec.equalize == "drop":
+        if self.spec.equalize is not None:
             inputs = without_last(self.inputs, self.outputs, self.algorithm, words)
             return replace(self, inputs=inputs)._check(words)
         return self._check(words)
 
-    def _without_repeats(self) -> Comparison:
-        """The same without the output records that are repeats, which are checked."""
-        repeats = repeated_rows(self.inputs, self.outputs)
-        check_repeats(self.outputs, repeats, self.findings)
-        return replace(self, repeats=repeats)
-
     def _check(self, words: UInt64s | None) -> None:
         group = None if self.inputs.group is None else self.outputs.group
-        source = self._matched(words, group)
-        if self.spec.equalize == "drop" and not (
+        source = match_records(self.inputs, self.outputs.digests, words, group)
+        if self.spec.equalize is not None and not (
             words is not None or self.algorithm.decided_by_inputs
         ):
             inputs = without_unmatched(self.inputs, self.outputs, source)
             return replace(self, inputs=inputs)._tell_all(source, words)
         return self._tell_all(source, words)
-
-    def _matched(self, words: UInt64s | None, group: Int32s | None) -> Int64s:
-        """For each output record that is no repeat the input row that it is, or -1; -2 of them."""
-        if self.repeats is None:
-            return match_records(self.inputs, self.outputs.digests, words, group)
-        rows = np.flatnonzero(~self.repeats)
-        own = None if group is None else group[rows]
-        source = np.full(len(self.outputs), REPEAT, np.int64)
-        source[rows] = match_records(self.inputs, self.outputs.digests[rows], words, own)
-        return source
 
     def _tell_all(self, source: Int64s, words: UInt64s | None) -> None:
         left = sort_out(self.inputs, self.outputs.key_hash, self.outputs.digests, source)

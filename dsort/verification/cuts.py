@@ -101,7 +101,7 @@ def _check_target(
     """The same of one output. ``names_count``: how many names its template makes."""
     if target.asked_count is not None:
         if target.count is None:
-            _check_multiple(facts, target, spec.equalize, findings)
+            _check_multiple(facts, target, findings, is_equal=spec.equalize is not None)
         wanted = len(facts) if target.count is None else target.count
         _check_count(facts, wanted, findings, is_equal=spec.equalize is not None)
         return
@@ -132,17 +132,15 @@ def _check_target(
 
 
 def _check_multiple(
-    facts: Sequence[ShardFacts], target: Target, equalize: str | None, findings: Findings
+    facts: Sequence[ShardFacts], target: Target, findings: Findings, *, is_equal: bool
 ) -> None:
     """There are as many shards as a ``multiple_of`` asks for."""
     records = sum(shard.records for shard in facts)
     sized = sum(shard.sized_bytes(target)[0] for shard in facts)
     least = target.count_for(records, 0 if target.is_measured else sized) or 0
     most = least
-    if equalize is not None or target.is_measured:  # it was counted before
+    if is_equal or target.is_measured:  # it was counted before
         most = target.count_for(records + len(facts), 2 * sized) or 0
-    if equalize == "repeat":
-        least = target.count_for(max(records - len(facts), 0), 0) or 0
     step = target.count_for(0, 0) or 1
     if not least <= len(facts) <= most or len(facts) % step:
         text = f"there are {len(facts):,} output shards, a multiple of {step:,} was asked for"

@@ -11,15 +11,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from dsort.data.columns import Bools, Int64s, UInt64s
+from dsort.data.columns import Int64s, UInt64s
 from dsort.order.base import Algorithm
 from dsort.order.sort import stable_argsort
 from dsort.verification.cuts import ShardFacts
-from dsort.verification.findings import Findings
 from dsort.verification.inputs import InputTable
 from dsort.verification.outputs import OutputTable
 
-__all__ = ["check_repeats", "repeated_rows", "without_last", "without_unmatched"]
+__all__ = ["without_last", "without_unmatched"]
 
 
 def _groups(inputs: InputTable, outputs: OutputTable) -> list[tuple[int, Int64s, list[ShardFacts]]]:
@@ -62,24 +61,3 @@ def without_unmatched(inputs: InputTable, outputs: OutputTable, source: Int64s) 
         if len(rows) - there == len(rows) % len(shards):
             expected[unused[: len(rows) % len(shards)]] = False
     return replace(inputs, expected=expected)
-
-
-def repeated_rows(inputs: InputTable, outputs: OutputTable) -> Bools:
-    """Which output rows are to be repeats, shape of the outputs: the first ones of those shards
-    that would have one record less than others."""
-    repeats = np.zeros(len(outputs), np.bool_)
-    for group, rows, shards in _groups(inputs, outputs):
-        missing = -len(rows) % len(shards)
-        ordinals = [at for at, shard in enumerate(outputs.facts) if shard.place.group == group]
-        if len(rows) and all(shard.readable and shard.records for shard in shards):
-            repeats[outputs.first_rows[ordinals[len(ordinals) - missing :]]] = True
-    return repeats
-
-
-def check_repeats(outputs: OutputTable, repeats: Bools, findings: Findings) -> None:
-    """Each repeat is the record before it, which ends another shard."""
-    rows = np.flatnonzero(repeats)
-    wrong = rows[(outputs.digests[rows] != outputs.digests[np.maximum(rows - 1, 0)]).any(axis=1)]
-    for ordinal in outputs.shard_of(wrong).tolist():
-        text = "its first record is to be the last one of the shard before it, once more"
-        findings.problem("repeat", outputs.facts[ordinal].name, "", text)

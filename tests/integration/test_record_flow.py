@@ -51,10 +51,6 @@ CASES: dict[str, tuple[dict[str, Any], RecordFlow]] = {
         {"equalize": "drop", "output_shard_records": None, "output_shard_count": 3},
         RecordFlow({"": 40}, {"left_out_to_equalize": 1}),
     ),
-    "repeated in equal shards": (
-        {"equalize": "repeat", "output_shard_records": None, "output_shard_count": 3},
-        RecordFlow({"": 40}, {}, {"repeated_to_equalize": 2}),
-    ),
     "a mix": (
         {
             "inputs": [

@@ -40,8 +40,8 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("moved", WAYS)
 @pytest.mark.parametrize(
     "fields",
-    [{"output_shard_records": 13}, {"equalize": "repeat", "output_shard_count": 7}],
-    ids=["records", "repeated"],
+    [{"output_shard_records": 13}, {"equalize": "drop", "output_shard_count": 7}],
+    ids=["records", "equal"],
 )
 def test_the_bytes_are_those_of_a_job_that_reads_them_all(
     moved: Moved, fields: dict[str, object], tmp_path: Path, narrow: list[int]

@@ -1,5 +1,5 @@
-"""Shards with equal numbers of records: what is left out or repeated is what the spec says, however
-payload moves, and ``dsort verify`` knows it."""
+"""Shards with equal numbers of records: what is left out is what the spec says, however payload
+moves, and ``dsort verify`` knows it."""
 
 from __future__ import annotations
 
@@ -69,26 +69,6 @@ def test_what_is_left_over_goes_and_nothing_else(
     assert job.verify().ok
 
 
-@SETTINGS
-@given(st.integers(1, 40), st.sampled_from(ORDERS), movements())
-def test_a_short_shard_begins_with_the_last_record_of_the_one_before_it(
-    tmp_path: Path, count: int, order: dict[str, Any], moved: Moved
-) -> None:
-    shards = keys_of(run(tmp_path, count, algorithm=order))
-    job = run(tmp_path, count, moved, algorithm=order, equalize="repeat")
-    wanted, repeated = [shards[0]], []
-    for shard in shards[1:]:
-        if len(shard) < len(shards[0]):
-            repeated.append(wanted[-1][-1])
-            shard = [repeated[-1], *shard]
-        wanted.append(shard)
-    assert keys_of(job) == wanted
-    assert {len({*shard}) for shard in wanted} == {len(shards[0])}
-    assert count_of(job.report, "repeated_to_equalize")[0] == len(repeated)
-    assert named(job, "repeated_to_equalize") == repeated
-    assert job.verify().ok
-
-
 def named(job: FinishedJob, kind: str) -> list[str]:
     """The keys that ``reactions.jsonl`` has of a kind."""
     path = job.manifest["reactions_file"]
@@ -109,33 +89,31 @@ def test_names_of_other_reactions_stay(tmp_path: Path) -> None:
     assert job.verify().ok
 
 
-@pytest.mark.parametrize("equalize", ["drop", "repeat"])
-def test_verify_finds_other_records_in_equal_shards(tmp_path: Path, equalize: str) -> None:
+def test_verify_finds_other_records_in_equal_shards(tmp_path: Path) -> None:
     for order in ORDERS:
-        job = run(tmp_path, 5, algorithm=order, equalize=equalize)
+        job = run(tmp_path, 5, algorithm=order, equalize="drop")
         first, last = job.names[0], job.names[-1]
         records = job.records(last)
         job.rewrite(last, [*records[:-1], job.records(first)[1]])
-        assert {*kinds(job.verify())} & {"repeat", "doubled_record", "missing_record"}, order
+        assert {*kinds(job.verify())} & {"doubled_record", "missing_record"}, order
         job.rewrite(last, records[:-1])
         assert "cut" in kinds(job.verify()), order
 
 
 def test_each_of_several_outputs_is_equal_by_itself(tmp_path: Path) -> None:
     outputs = [{"name": "a", "fraction": 0.6}, {"name": "b", "fraction": 0.4}]
-    for equalize in ("drop", "repeat"):
-        job = run(
-            tmp_path,
-            4,
-            Moved("spill", partitions=3),
-            output_format="{split}-%d",
-            outputs=outputs,
-            equalize=equalize,
-            algorithm=ORDERS[0],
-        )
-        sizes = [len(shard) for shard in keys_of(job)]
-        assert len({*sizes[:4]}) == len({*sizes[4:]}) == 1
-        assert job.verify().ok
+    job = run(
+        tmp_path,
+        4,
+        Moved("spill", partitions=3),
+        output_format="{split}-%d",
+        outputs=outputs,
+        equalize="drop",
+        algorithm=ORDERS[0],
+    )
+    sizes = [len(shard) for shard in keys_of(job)]
+    assert len({*sizes[:4]}) == len({*sizes[4:]}) == 1
+    assert job.verify().ok
 
 
 def test_a_count_may_be_a_multiple(tmp_path: Path) -> None:
@@ -147,7 +125,6 @@ def test_a_count_may_be_a_multiple(tmp_path: Path) -> None:
     assert shards() == [9] * 4
     assert shards(output_shard_records=5) == [5] * 4 + [4] * 4
     assert shards(output_shard_records=5, equalize="drop") == [4] * 8
-    assert shards(output_shard_records=5, equalize="repeat") == [5] * 8
     by_size = shards(output_shard_size=1000)
     assert len(by_size) % 4 == 0
     assert max(by_size) - min(by_size) <= 1
@@ -174,28 +151,28 @@ def test_what_cannot_be_equal_is_refused() -> None:
 
     assert "needs output_shard_count" in problems(equalize="drop")
     counted = {"output_shard_records": None, "output_shard_count": {"multiple_of": 8}}
-    twice = problems(**counted, equalize="repeat", duplicate_keys="drop", index="wids")
-    assert "repeat cannot be combined with duplicate_keys: drop" in twice
-    assert "repeat cannot be combined with the index wids" in twice
+    assert "must be drop" in problems(**counted, equalize="repeat")
+    assert 'remainder="pad"' in _hint_of(**counted, equalize="repeat")
     sized = {**counted, "output_shard_size": "1MB", "output_shard_size_is": "at_most"}
     assert "at_most cannot be combined with a multiple_of" in problems(**sized)
-    assert 'did you mean "multiple_of"' in _hint({"multiple_off": 8})
+    assert 'did you mean "multiple_of"' in _hint_of(
+        output_shard_records=None, output_shard_count={"multiple_off": 8}
+    )
 
 
-def _hint(count: Any) -> str:
+def _hint_of(**fields: Any) -> str:
     with pytest.raises(SpecError) as caught:
-        parse_spec(spec_of(output_shard_records=None, output_shard_count=count))
+        parse_spec(spec_of(**fields))
     return caught.value.hint
 
 
-@pytest.mark.parametrize("how", ["drop", "repeat"])
-def test_one_stream_has_no_equal_shards(how: str) -> None:
+def test_one_stream_has_no_equal_shards() -> None:
     """A stream has no number of shards, by which all of its records were left out."""
     spec = {
         "input_bck": "in",
         "output_bck": "-",
         "output_shard_count": 3,
-        "equalize": how,
+        "equalize": "drop",
         "algorithm": {"kind": "none"},
     }
     with pytest.raises(SpecError) as caught:
