@@ -8,8 +8,6 @@ from typing import Any
 from dsort.errors import InputError
 from dsort.job.events import JobReport, OutputCount, ReactionCount, Sample
 from dsort.job.layout import manifest_name
-from dsort.order.batches import BATCHES
-from dsort.order.mixing import Mixing
 from dsort.order.mixing_counts import mixing_of
 
 __all__ = ["report_of_manifest"]
@@ -18,7 +16,7 @@ __all__ = ["report_of_manifest"]
 def report_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> JobReport:
     """What a job did, by the manifest that it wrote. ``InputError`` if that is none of ours."""
     try:
-        totals, move = manifest["totals"], manifest["move"]
+        totals, move, mixing = manifest["totals"], manifest["move"], manifest.get("mixing")
         return JobReport(
             job_id=manifest["job_id"],
             state="finished",
@@ -40,7 +38,7 @@ def report_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> JobRepor
             ),
             warnings=(),
             error=None,
-            mixing=_mixing(manifest),
+            mixing=None if mixing is None else mixing_of(mixing),
             timeline=tuple(Sample(*row) for row in manifest.get("timeline", ())),
             outputs=_outputs(manifest),
         )
@@ -59,15 +57,3 @@ def _outputs(manifest: Mapping[str, Any]) -> tuple[OutputCount, ...]:
         sizes = (1, row["records"], row["payload_bytes"], row["file_bytes"])
         own[:] = [total + size for total, size in zip(own, sizes, strict=True)]
     return tuple(OutputCount(name, *own) for name, own in sums.items() if len(sums) > 1)
-
-
-def _mixing(manifest: Mapping[str, Any]) -> Mixing | None:
-    mixing, spec = manifest.get("mixing"), manifest["spec"]
-    by_key_map = bool(spec.get("ekm") or spec.get("ekm_file"))
-    by_content = any(each.get("when") for each in spec.get("outputs", ()))
-    by_content = by_content or spec.get("split_by") or spec.get("stratify")
-    algorithm = spec["algorithm"]
-    own = BATCHES if algorithm.get(BATCHES) else algorithm["kind"]
-    order = "outputs" if by_content else own
-    order = "key map" if by_key_map else order
-    return None if mixing is None else mixing_of(mixing, order=order)

@@ -342,11 +342,6 @@ class Job:
         limits += [self.spec.extract_concurrency_max_limit, self.code_room.workers_max]
         return min((limit for limit in limits if limit), default=None)
 
-    @property
-    def order(self) -> str:
-        """What decides where records go (see ``order.mixing_counts.judge_mixing``)."""
-        return "key map" if self.pipeline.keymap is not None else self.spec.places_by
-
     def begin_attempt(self, attempt: int) -> None:
         """Take the job's lease and open its journal: from here on the job is ours to run, and to
         clean up after."""

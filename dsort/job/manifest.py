@@ -43,7 +43,7 @@ JSON, UTF-8, keys in the order below, two spaces of indent, one newline at the e
                    there are none, absent in manifests of the first releases
 ``mixing``         how records were mixed: counts (of each input bin, how many came to each
                    output bin), input_shards, output_shards, input_bins, output_bins,
-                   output_bin_shards, chi2, degrees_of_freedom, p_value, verdict, words
+                   output_bin_shards, chi2, degrees_of_freedom, p_value, verdict
                    (``order.mixing``); null if there are no records
 ``timeline``       [seconds since the attempt began, phase, bytes of that phase done, bytes a second
                    since the row before it], at most 240 (``Timeline``)

@@ -341,10 +341,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     _warn_of_large_records(job, plan, rule)
     cut_shards = cut_shards or len(outputs)  # what equalize leaves out was mixed with the rest
     job.mixing = judge_mixing(
-        mixing.table(cut_shards),
-        input_shards=len(job.inputs),
-        output_shards=cut_shards,
-        order=job.order,
+        mixing.table(cut_shards), input_shards=len(job.inputs), output_shards=cut_shards
     )
     return plan, ordering
 

@@ -175,7 +175,7 @@ def note_plan(job: Job, plan: Plan, created: Created) -> None:
     facts = {
         "tally": tally_rows(job.state.tally),
         "records": job.input_records,
-        "mixing": None if job.mixing is None else job.mixing.stored(),
+        "mixing": None if job.mixing is None else asdict(job.mixing),
         "flow": None if job.flow is None else asdict(job.flow),
         "reactions_file": job.reactions_file,
         "rejects_file": job.rejects_file,
@@ -259,7 +259,7 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
         if flow := facts["flow"]:
             job.flow = RecordFlow(*(_counts(flow[name]) for name in ("read", "dropped", "added")))
         if mixing := facts["mixing"]:
-            job.mixing = mixing_of(mixing, order=job.order)
+            job.mixing = mixing_of(mixing)
     return plan
 
 

@@ -151,13 +151,6 @@ class MixingView(Model):
     degrees_of_freedom: int = Field(examples=[18])
     p_value: float = Field(examples=[0.999996])
     verdict: Literal["even", "uneven", "too_few"] = Field(examples=["even"])
-    words: str = Field(
-        examples=[
-            "Each output shard holds records of all input shards in proportion: chi-squared 3 for "
-            "18 degrees of freedom, p = 1.00. An even shuffle gives p below 0.001 once in a "
-            "thousand jobs."
-        ]
-    )
 
 
 class InputShardView(Model):

@@ -34,7 +34,6 @@ class Alphanumeric(Algorithm):
     needs_keys: ClassVar[bool] = True
     is_sort_key: ClassVar[bool] = True
     joins: ClassVar[bool] = True
-    reason: ClassVar[str] = "the records are sorted by their keys"
 
     decreasing: bool = decreasing_option()
     natural: bool = option(

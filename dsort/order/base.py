@@ -185,8 +185,6 @@ class Algorithm(OptionGroup):
     """How it orders, for the description of ``kind``: "by record key"."""
     words: ClassVar[str]
     """The same for the summary of a job: "alphanumeric: sorted by name"."""
-    reason: ClassVar[str] = ""
-    """A clause that says why its output is not evenly mixed; empty if it should be."""
     is_random: ClassVar[bool] = False
     """Whether it takes a ``seed``, and one is drawn where there is none."""
     spreads_evenly: ClassVar[bool] = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dsort.order.base import OptionError, option
 from dsort.order.content import Content
@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from dsort.order.class_numbers import ClassPlaces
     from dsort.order.table import RecordTable
 
-__all__ = ["BATCHES", "Batches", "batch_hash"]
-
-BATCHES: Final = "batches"
-"""The option of a shuffle that has them, and what reports call its order."""
+__all__ = ["Batches", "batch_hash"]
 
 
 def batch_hash(seed: str, group: int, word: int, batch: int) -> int:
@@ -53,8 +50,6 @@ def _positive(value: int) -> int:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batches(Placement):
     """Records that are alike, together."""
-
-    reason: ClassVar[str] = "batches hold records that are similar"
 
     records: int = option(
         int,

@@ -136,7 +136,6 @@ class Content(Algorithm):
     kind: ClassVar[str] = "content"
     summary: ClassVar[str] = "by what one member of each record says"
     words: ClassVar[str] = "content"
-    reason: ClassVar[str] = "the records are sorted by their content"
     is_sort_key: ClassVar[bool] = True
     joins_by_places: ClassVar[bool] = True
     noun: ClassVar[str] = "content key"

@@ -43,7 +43,6 @@ class Keys(Algorithm):
     kind: ClassVar[str] = "keys"
     summary: ClassVar[str] = "by several sort keys"
     words: ClassVar[str] = "keys"
-    reason: ClassVar[str] = "the records are sorted by several keys"
     checks: ClassVar[tuple[Check, ...]] = (Check(("keys",), _shuffle_is_last),)
 
     keys: tuple[Algorithm, ...] = option(

@@ -28,7 +28,6 @@ class Md5(Algorithm):
     words: ClassVar[str] = "md5: sorted by the digest of the name"
     needs_keys: ClassVar[bool] = True
     is_sort_key: ClassVar[bool] = True
-    reason: ClassVar[str] = "the records are sorted by the MD5 of their keys"
     spreads_evenly: ClassVar[bool] = True
     joins: ClassVar[bool] = True
 

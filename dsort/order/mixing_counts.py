@@ -23,10 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsort.data.columns import Int32s, Int64s
-from dsort.order.algorithms import ALGORITHMS
-from dsort.order.batches import BATCHES, Batches
 from dsort.order.cut import OpenShard, Piece
-from dsort.order.mixing import P_MIN, Mixing, Table, chi_squared_p_value, verdict_in_words
+from dsort.order.mixing import P_MIN, Mixing, chi_squared_p_value
 
 __all__ = [
     "BINS_MAX",
@@ -199,14 +197,8 @@ def _folded(counts: Int64s, first: int, shift: int, wanted: int) -> tuple[Int64s
 # -- the verdict ----------------------------------------------------------------------------------
 
 
-def judge_mixing(
-    counts: Int64s, *, input_shards: int, output_shards: int, order: str
-) -> Mixing | None:
-    """What the table ``counts``, shape ``(input bins, output bins)``, says; None if it is empty.
-
-    ``order``: the kind of the algorithm, ``BATCHES`` where a shuffle has them, "key map" where one
-    decides, or "outputs" where what records say decides which output they go to.
-    """
+def judge_mixing(counts: Int64s, *, input_shards: int, output_shards: int) -> Mixing | None:
+    """What the table ``counts``, shape ``(input bins, output bins)``, says; None if it is empty."""
     if counts.size == 0:
         return None
     chi2, degrees = _chi_squared(_merged(counts).cells)
@@ -218,29 +210,15 @@ def judge_mixing(
         input_bins=counts.shape[0],
         output_bins=counts.shape[1],
         output_bin_shards=output_bin_shards(output_shards),
-        counts=_table(counts),
-        before=_table(counts_in_input_order(counts.sum(axis=1), counts.sum(axis=0))),
+        counts=tuple(tuple(row) for row in counts.tolist()),
         chi2=round(chi2, 3),
         degrees_of_freedom=degrees,
         p_value=p_value,
         verdict=verdict,
-        words=verdict_in_words(verdict, chi2, degrees, p_value, _reason(order))
-        if degrees
-        else _why_too_few(counts, input_shards, output_shards),
     )
 
 
-def _reason(order: str) -> str:
-    if order == "key map":
-        return "a key map says where each record goes"
-    if order == "outputs":
-        return "what records say decides which output they go to"
-    if order == BATCHES:
-        return Batches.reason
-    return ALGORITHMS[order].reason if order in ALGORITHMS else ""
-
-
-def mixing_of(stored: Mapping[str, Any], *, order: str) -> Mixing | None:
+def mixing_of(stored: Mapping[str, Any]) -> Mixing | None:
     """A mixing from what is stored of it: ``input_shards``, ``output_shards`` and ``counts``.
 
     ``ValueError``, ``TypeError`` or ``KeyError`` if that is something else.
@@ -252,7 +230,6 @@ def mixing_of(stored: Mapping[str, Any], *, order: str) -> Mixing | None:
         counts,
         input_shards=int(stored["input_shards"]),
         output_shards=int(stored["output_shards"]),
-        order=order,
     )
 
 
@@ -279,7 +256,7 @@ class JudgedTable:
     output_bins: Int64s
 
     def folded(self, counts: Int64s) -> Int64s:
-        """Another table of the same bins, such as ``before``, in these cells."""
+        """Another table of the same bins in these cells."""
         rows = np.add.reduceat(counts, self.input_bins[:, 0], axis=0)
         kept: Int64s = np.add.reduceat(rows, self.output_bins[:, 0], axis=1)
         return kept
@@ -339,23 +316,3 @@ def _chi_squared(table: Int64s) -> tuple[float, int]:
     if expected.min() < EXPECTED_MIN:
         return 0.0, 0
     return float(((cells - expected) ** 2 / expected).sum()), (rows - 1) * (columns - 1)
-
-
-def _why_too_few(counts: Int64s, input_shards: int, output_shards: int) -> str:
-    sources = int(np.count_nonzero(counts.sum(axis=1)))
-    targets = int(np.count_nonzero(counts.sum(axis=0)))
-    records = int(counts.sum())
-    if not records:
-        return "There are no records, so there is nothing to tell."
-    if sources == 1:
-        return "All records come from one part of the input, so there is nothing to mix."
-    if targets == 1:
-        return "All records are in one output shard, so there is nothing to compare."
-    return (
-        f"Too few records to tell: {records:,} in all, of {input_shards:,} input and in "
-        f"{output_shards:,} output shards."
-    )
-
-
-def _table(counts: Int64s) -> Table:
-    return tuple(tuple(row) for row in counts.tolist())

@@ -21,7 +21,6 @@ class InputOrder(Algorithm):
     kind: ClassVar[str] = "none"
     summary: ClassVar[str] = "as they come in"
     words: ClassVar[str] = "none: as the records come in"
-    reason: ClassVar[str] = "the records keep the order of the input"
     decided_by_inputs: ClassVar[bool] = True
     joins_by_places: ClassVar[bool] = True
 

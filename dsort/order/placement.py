@@ -32,8 +32,6 @@ class Placement(OptionGroup):
 
     by_class: ClassVar[bool] = False
     """Whether records are numbered by class; else all of an output are of one."""
-    reason: ClassVar[str] = ""
-    """As that of an algorithm."""
 
     @property
     def content(self) -> Content:

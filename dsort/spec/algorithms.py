@@ -26,7 +26,6 @@ from pydantic import (
 from dsort.order.algorithms import ALGORITHMS, BUILT_IN, DEFAULT_KIND, is_random
 from dsort.order.base import Algorithm as OrderAlgorithm
 from dsort.order.base import Option, OptionError, OptionGroup
-from dsort.order.batches import BATCHES
 from dsort.order.keys import Keys
 from dsort.spec.hints import FieldError, describe
 
@@ -104,11 +103,6 @@ class Algorithm(Part):
         return self.type(
             **{name: _built(value) for name, value in given.items() if value is not None}
         )
-
-    @property
-    def places_by(self) -> str:
-        """What decides where records go: the kind, or ``batches`` of a shuffle that has them."""
-        return BATCHES if getattr(self, BATCHES, None) is not None else self.kind
 
     @property
     def takes_seed(self) -> bool:

@@ -110,15 +110,6 @@ class JobSpec(SpecFields, defer_build=False):
         """Whether no two records of the result may have one key."""
         return self.join is not None or self.config.duplicate_keys not in ("ignore", "warn")
 
-    @property
-    def places_by(self) -> str:
-        """What decides where records go, but for a key map in a file: the kind of the algorithm,
-        unless outputs are chosen by what records say."""
-        by_content = bool(self.outputs) and (
-            self.outputs[0].fraction is None or self.split_by != KEY or bool(self.stratify)
-        )
-        return "outputs" if by_content else self.algorithm.places_by
-
     def with_seed(self, seed: str) -> JobSpec:
         """This spec with ``seed``: what a shuffle without one becomes once a seed is drawn."""
         algorithm = self.algorithm.model_copy(update={"seed": seed})

@@ -4,6 +4,7 @@ does a job that another attempt has finished."""
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def test_a_job_knows_where_its_records_went(root: Path, move: str, kind: str) ->
     assert mixing.verdict == ("even" if kind == "shuffle" else "uneven")
     assert plan.mixing == mixing
     stored = manifest_in(root)
-    assert stored["mixing"] == json.loads(json.dumps(mixing.stored()))
+    assert stored["mixing"] == json.loads(json.dumps(asdict(mixing)))
     assert stored["manifest"] == 1
     phases = [row[1] for row in stored["timeline"]]
     assert list(dict.fromkeys(phases)) == ["resolve", "extract", "plan", "create", "commit"]

@@ -41,7 +41,6 @@ class BySize(Algorithm):
     kind: ClassVar[str] = "size"
     summary: ClassVar[str] = "by the size of the payload"
     words: ClassVar[str] = "size: sorted by size"
-    reason: ClassVar[str] = "the records are sorted by their sizes"
     checks: ClassVar[tuple[Check, ...]] = (Check(("step_bytes",), _steps_are_powers),)
 
     decreasing: bool = decreasing_option()

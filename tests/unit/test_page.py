@@ -28,7 +28,6 @@ MIXING = {
     "degrees_of_freedom": 0,
     "p_value": 1.0,
     "verdict": "too_few",
-    "words": "Too few records to tell.",
 }
 SPEC = {
     "description": "",

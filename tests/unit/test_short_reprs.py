@@ -24,7 +24,7 @@ SPEC = {
     "output_format": "s-%d",
     "output_shard_count": 3,
 }
-MIXING = Mixing(9, 9, 9, 9, 1, ((1,) * 9,) * 9, ((1,) * 9,) * 9, 1.0, 64, 0.4, "even", "words")
+MIXING = Mixing(9, 9, 9, 9, 1, ((1,) * 9,) * 9, 1.0, 64, 0.4, "even")
 REPORT = JobReport(
     job_id="20260131-020000-4f2a9c",
     state="finished",

@@ -217,17 +217,12 @@
 
   function mixing([left, right]) {
     const of = ({ mixing: found }) => {
-      if (!found) return ["–", "–", "–", "–"];
+      if (!found) return ["–", "–"];
       const number = (value) => (Number.isFinite(value) ? value.toLocaleString("en") : "–");
-      return [
-        dsort.mixingTile(found)[0],
-        number(found.chi2),
-        number(found.degrees_of_freedom),
-        number(found.p_value),
-      ];
+      return [dsort.mixingTile(found)[0], number(found.p_value)];
     };
     const [a, b] = [of(left), of(right)];
-    const names = ["Verdict", "χ²", "Degrees of freedom", "p"];
+    const names = ["Verdict", "p"];
     return [
       table("Mixing of both jobs", ["", "A", "B"], names.map((name, i) => row(name, a[i], b[i]))),
       el("p", { class: "quiet" }, "The pages of the jobs have the pictures."),

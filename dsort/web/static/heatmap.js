@@ -242,8 +242,10 @@
   const VERDICTS = {
     even: ["✓", "Evenly mixed", "even"],
     uneven: ["≠", "Not evenly mixed", "uneven"],
-    too_few: ["?", "Too few records to tell", "too few records"],
+    too_few: ["?", "Too few records or shards to tell", "too few to tell"],
   };
+
+  const P_MIN = 0.001; // as in dsort/order/mixing.py
 
   const chance = (p) =>
     p < 1e-6 ? "p < 0.000001" : `p = ${p >= 0.001 ? p.toFixed(3) : p.toFixed(6)}`;
@@ -266,29 +268,23 @@
     ];
   };
 
-  /** Before and after side by side, with the verdict and its statistic in words. `isShuffle`: it
-      was to be one, so there is a verdict. */
+  /** Before and after side by side. `isShuffle`: it was to be one, so there is a verdict, with its
+      p value and the limit of that. */
   dsort.mixing = (mixing, isShuffle) => {
     const [mark, verdict] = verdictOf(mixing);
-    const figures = [
-      Number.isFinite(mixing.chi2) &&
-        `χ² = ${mixing.chi2.toLocaleString("en", { maximumFractionDigits: 1 })}`,
-      Number.isFinite(mixing.degrees_of_freedom) &&
-        `${dsort.count(mixing.degrees_of_freedom, "degree")} of freedom`,
-      Number.isFinite(mixing.p_value) && chance(mixing.p_value),
-    ].filter(Boolean);
+    const figure = mixing.degrees_of_freedom > 0 && Number.isFinite(mixing.p_value);
     const { cells } = mixing;
     return el(
       "div",
       { class: "mixing", data: { verdict: mixing.verdict } },
-      el(
-        "div",
-        { class: `verdict verdict-${isShuffle ? mixing.verdict : "none"}` },
-        isShuffle &&
+      isShuffle &&
+        el(
+          "div",
+          { class: `verdict verdict-${mixing.verdict}` },
           el("strong", null, el("span", { class: "mark", "aria-hidden": "true" }, mark), verdict),
-        el("p", { class: "words" }, mixing.words),
-        mixing.degrees_of_freedom > 0 && el("p", { class: "quiet num" }, figures.join(" · ")),
-      ),
+          figure &&
+            el("p", { class: "quiet num" }, `${chance(mixing.p_value)} (uneven: p < ${P_MIN})`),
+        ),
       cells &&
         el(
           "div",

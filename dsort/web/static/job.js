@@ -248,7 +248,7 @@
   /** Where records went: of no interest if they were to stay in their order. */
   function mixing(page) {
     if (kindOf(page) === "none") return null;
-    if (page.mixing) {
+    if (page.mixing && (page.mixing.cells || isShuffle(page))) {
       const title = isShuffle(page) ? "Is it a shuffle?" : "Where records went";
       return section("mixing", title, dsort.mixing(page.mixing, isShuffle(page)));
     }
