@@ -9,7 +9,8 @@ input_shard    its name
 input_offset   where the record begins in it, without its codec, in bytes; null: in no one place
 input_bytes    from there to the end of its last member
 output_shard   its name
-output_offset  where the record begins in it, without its codec; null: its columns are apart
+output_offset  where the record begins in it, without its codec; null: its columns are apart, or
+               records were removed from the shard since
 output_bytes   what the record takes in it, headers and padding included
 xxh3           XXH3 (64 bits) of these bytes, as 16 hexadecimal digits; of rows of tables: of their
                values
@@ -47,12 +48,9 @@ if TYPE_CHECKING:
     from dsort.job.plan import Plan
 
 __all__ = [
-    "LineageOfShard",
     "damaged_lineage",
     "find_in_lineage",
-    "hash_strings",
     "key_strings",
-    "lineage_rows",
     "lineage_schema",
     "local_file",
     "row_groups",
@@ -68,7 +66,7 @@ GROUP_BYTES_MAX: Final = 4 << 30
 LINE_BYTES_MAX: Final = 1 << 20
 
 
-class LineageOfShard(NamedTuple):
+class _LineageOfShard(NamedTuple):
     """Rows of one output shard; ``start``: where each begins in it, -1: unknown."""
 
     keys: BytesColumn
@@ -194,14 +192,14 @@ def damaged_lineage(what: str, reason: str) -> StorageError:
     return StorageError(f"{what} is damaged: {reason}", hint="dsort did not write it so")
 
 
-def _rows(job: Job, plan: Plan) -> Iterator[LineageOfShard]:
+def _rows(job: Job, plan: Plan) -> Iterator[_LineageOfShard]:
     for shard, name in zip(plan.shards, plan.names, strict=True):
         job.stop.raise_if_requested()
-        yield lineage_rows(job, shard, name)
+        yield _rows_of(job, shard, name)
 
 
-def lineage_rows(job: Job, shard: OutputShard, name: str) -> LineageOfShard:
-    """The rows of one output shard, as the worker stored them that wrote it."""
+def _rows_of(job: Job, shard: OutputShard, name: str) -> _LineageOfShard:
+    """As the worker stored them that wrote the shard."""
     is_known = not job.pipeline.carrier.is_columnar and not job.pipeline.output(shard.group).is_late
     place = staged_sidecar(sidecars_prefix(job.job_id), shard.ordinal, LINEAGE)
     data = read_small(job.outputs_bucket, place, bytes_max=STORED_BYTES_MAX)
@@ -209,7 +207,7 @@ def lineage_rows(job: Job, shard: OutputShard, name: str) -> LineageOfShard:
     rows = lineage_of(data, what, inputs=len(job.inputs))
     stored = rows[STORED_BYTES]
     ends = np.cumsum(stored) + shard.head_bytes
-    return LineageOfShard(
+    return _LineageOfShard(
         keys=rows[KEYS],
         input_shard=rows[SHARD],
         input_offset=rows[ORIGIN_START],
@@ -241,7 +239,7 @@ def lineage_schema() -> Any:
 
 
 def _write_parquet(
-    file: IO[bytes], shards: Iterator[LineageOfShard], inputs: Sequence[str]
+    file: IO[bytes], shards: Iterator[_LineageOfShard], inputs: Sequence[str]
 ) -> None:
     import pyarrow as pa  # few jobs need it
     import pyarrow.parquet as pq
@@ -269,14 +267,14 @@ def _write_parquet(
                 named(np.repeat(np.arange(len(group)), counts), list(map(_text, outputs))),
                 offsets(np.concatenate([each.output_offset for each in group])),
                 arrow_numbers(np.concatenate([each.output_bytes for each in group])),
-                hash_strings(np.concatenate([each.xxh3 for each in group])),
+                _hash_strings(np.concatenate([each.xxh3 for each in group])),
             ]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 
 
-def _groups(shards: Iterator[LineageOfShard]) -> Iterator[list[LineageOfShard]]:
+def _groups(shards: Iterator[_LineageOfShard]) -> Iterator[list[_LineageOfShard]]:
     """Some shards at a time, for a row group: about ``ROWS_A_GROUP`` rows."""
-    group: list[LineageOfShard] = []
+    group: list[_LineageOfShard] = []
     for each in shards:
         group.append(each)
         if sum(len(one.output_bytes) for one in group) >= ROWS_A_GROUP:
@@ -305,7 +303,7 @@ def _texts(texts: Sequence[str]) -> Any:
     return arrow_bytes([text.encode() for text in texts], pa.string())
 
 
-def hash_strings(hashes: np.ndarray[Any, Any]) -> Any:
+def _hash_strings(hashes: np.ndarray[Any, Any]) -> Any:
     """16 hexadecimal digits each."""
     import pyarrow as pa
 
@@ -314,7 +312,7 @@ def hash_strings(hashes: np.ndarray[Any, Any]) -> Any:
     return pa.StringArray.from_buffers(len(hashes), pa.py_buffer(ends), pa.py_buffer(digits))
 
 
-def _write_lines(file: IO[bytes], shards: Iterator[LineageOfShard], inputs: Sequence[str]) -> None:
+def _write_lines(file: IO[bytes], shards: Iterator[_LineageOfShard], inputs: Sequence[str]) -> None:
     inputs_read = [_text(name) for name in inputs]
     for each in shards:
         output = _text(each.output_shard)
