@@ -39,6 +39,7 @@ __all__ = [
     "OutputFile",
     "Payloads",
     "Scanner",
+    "drive",
     "oddities_in",
     "refusal",
     "shortfall_in",
@@ -73,17 +74,8 @@ class OddityKind:
 
 
 class Scanner(Protocol):
-    """Reads the members of one shard from windows on its bytes.
-
-    ::
-
-        while not scanner.done:
-            length = max(as much as is convenient, scanner.window_bytes_min)
-            scanner.feed(the bytes of the shard from scanner.next_offset on, scanner.next_offset)
-        table = scanner.finish()
-
-    The windows may be asked for in any order: a zip may begin with its end.
-    """
+    """Reads the members of one shard from windows on its bytes: :func:`drive` feeds it. It may ask
+    for the windows in any order: a zip may begin with its end."""
 
     @property
     def next_offset(self) -> int:
@@ -102,6 +94,29 @@ class Scanner(Protocol):
 
     def finish(self) -> MemberTable:
         """The members of the whole shard. ``CorruptShardError``."""
+
+
+def drive(
+    scanner: Scanner,
+    size_bytes: int,
+    read: Callable[[int, int], memoryview],
+    *,
+    window_bytes: int,
+    align: int = 1,
+    until: Callable[[], bool] = lambda: False,
+) -> None:
+    """Feed ``scanner`` what it asks for of a shard of ``size_bytes``, up to its end or ``until``.
+
+    ``read(offset, size)`` gives a window. Windows have ``window_bytes`` where the scanner does not
+    need more, and the shard goes on so far; they begin at multiples of ``align``.
+    """
+    while not scanner.done and not until():
+        offset = scanner.next_offset // align * align
+        needed = scanner.next_offset - offset + scanner.window_bytes_min
+        size = min(max(window_bytes, needed), size_bytes - offset)
+        if size <= 0:
+            return
+        scanner.feed(read(offset, size), offset)
 
 
 @runtime_checkable
@@ -321,8 +336,7 @@ class Container(ABC):
         """The members of a whole shard, whose bytes are ``data``. ``CorruptShardError``."""
         scanner = self.scanner(shard, len(data))
         view = memoryview(data)  # type: ignore[arg-type]
-        while not scanner.done:
-            scanner.feed(view[scanner.next_offset :], scanner.next_offset)
+        drive(scanner, len(view), lambda offset, _: view[offset:], window_bytes=len(view))
         return scanner.finish()
 
     def hop(self, header: bytes, at: int) -> Hop | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from dsort.containers.base import refusal
+from dsort.containers.base import drive, refusal
 from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES, EXPANSION_MAX_DEFAULT
 from dsort.containers.tar.container import TAR
 from dsort.data.members import MemberKind, MemberTable
@@ -66,14 +66,13 @@ def _members(
 def _scanned(name: str, base: int, size_bytes: int, source: Readable) -> MemberTable:
     limit = EXPANSION_MAX_DEFAULT * size_bytes + EXPANSION_FLOOR_BYTES
     scanner = TAR.within(limit).scanner(name, size_bytes)
-    while not scanner.done:
-        offset = scanner.next_offset
-        size = min(max(WINDOW_BYTES, scanner.window_bytes_min), size_bytes - offset)
-        if size <= 0:
-            break
+
+    def read(offset: int, size: int) -> memoryview:
         window = memoryview(bytearray(size))
         source.read_into(window, base + offset)
-        scanner.feed(window, offset)
+        return window
+
+    drive(scanner, size_bytes, read, window_bytes=WINDOW_BYTES)
     table = scanner.finish()
     refused = refusal(TAR.oddities, table.notes, "abort", "read")
     if refused:

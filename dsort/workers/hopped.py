@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from dsort.closing import ClosesOnExit
-from dsort.containers.base import Container
+from dsort.containers.base import Container, drive
 from dsort.storage.bucket import ObjectInfo, RandomReads, ReadObject
 
 __all__ = ["HOP_BYTES", "HoppedShard"]
@@ -63,16 +63,15 @@ class HoppedShard(ClosesOnExit):
     def scan(self, container: Container, *, until: Callable[[], bool]) -> None:
         """Fetch the headers, as whoever scans the shard is going to ask for them, or some of them:
         ``until`` this is true."""
-        total = self.info.size_bytes
-        scanner = container.scanner(self.info.name, total)
-        while not scanner.done and not until():
-            offset = scanner.next_offset
-            size = min(max(HOP_BYTES, scanner.window_bytes_min), total - offset)
-            if size <= 0:
-                return
+
+        def read(offset: int, size: int) -> memoryview:
             window = memoryview(bytearray(size))
             self.read_into(window, offset)
-            scanner.feed(window, offset)
+            return window
+
+        total = self.info.size_bytes
+        scanner = container.scanner(self.info.name, total)
+        drive(scanner, total, read, window_bytes=HOP_BYTES, until=until)
 
     def forget(self) -> None:
         """What was fetched is of use no more."""

@@ -15,7 +15,7 @@ import numpy as np
 import xxhash
 from isal import isal_zlib
 
-from dsort.containers.base import Container
+from dsort.containers.base import Container, drive
 from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES, DecodingRules
 from dsort.containers.misnamed import refuse_misnamed
 from dsort.containers.registry import codec_of, container_of
@@ -145,22 +145,18 @@ class ShardBytes:
         """The members of the ``container`` that goes from byte ``begin`` to the end."""
         if self.whole is not None:
             return container.scan(self.name, self.whole[begin:])
-        total = self.size_bytes - begin
-        scanner = container.scanner(self.name, total)
-        while not scanner.done:
-            offset, needed = scanner.next_offset, scanner.window_bytes_min
-            early = 0
-            if self._past_cache is not None and not begin:
-                early = offset % PAGE_BYTES
-                offset -= early
-            size = min(max(self._scan_bytes, needed + early), total - offset)
-            if size <= 0:
-                break
+
+        def read(offset: int, size: int) -> memoryview:
             # Headers larger than the buffer (the format bounds them) get a window of their own.
             fits = size <= self._buffer.size_bytes
             window = self._buffer.view(size) if fits else memoryview(bytearray(size))
             self._read_run(window, begin + offset)
-            scanner.feed(window, offset)
+            return window
+
+        total = self.size_bytes - begin
+        scanner = container.scanner(self.name, total)
+        align = PAGE_BYTES if self._past_cache is not None and not begin else 1
+        drive(scanner, total, read, window_bytes=self._scan_bytes, align=align)
         return scanner.finish()
 
     def _read_run(self, window: memoryview, offset: int) -> None:

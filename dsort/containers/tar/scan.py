@@ -316,14 +316,7 @@ _TAIL_BYTES = 1 << 20
 
 
 class TarScanner:
-    """Reads the members of one shard from windows on its bytes.
-
-    ::
-
-        while not scanner.done:
-            length = max(as much as is convenient, scanner.window_bytes_min)
-            scanner.feed(the bytes of the shard from scanner.next_offset on, scanner.next_offset)
-        table = scanner.finish()
+    """Reads the members of one shard from windows on its bytes: see ``containers.base.drive``.
 
     A window may end anywhere. Headers that it does not hold wholly are left for the next one, which
     then has to begin where they begin; payload is passed over, so that ``next_offset`` may lie
