@@ -22,7 +22,8 @@ from multiprocessing.connection import Connection
 import numpy as np
 
 from dsort.data.columns import BytesColumn
-from dsort.keymap.match import KeyMap, entries_of_mapping
+from dsort.keymap.match import KeyMap
+from dsort.keymap.text import entries_of_mapping
 
 TEMPLATES = 100
 SEED = 20

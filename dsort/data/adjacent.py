@@ -16,8 +16,6 @@ from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import split_names, starts_record
 from dsort.data.repeated_names import names_come_again, repeated_names
 
-__all__ = ["AdjacentRecords", "adjacent_records"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AdjacentRecords:

@@ -13,8 +13,6 @@ import numpy as np
 
 from dsort.data.columns import Bools
 
-__all__ = ["arrow_bytes", "arrow_numbers", "arrow_structs"]
-
 LENGTH_MAX: Final = (1 << 31) - 1
 
 

@@ -11,23 +11,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Bools",
-    "BytesColumn",
-    "Int32s",
-    "Int64s",
-    "UInt8s",
-    "UInt32s",
-    "UInt64s",
-    "are_all_rows",
-    "are_row_numbers",
-    "cut_rows",
-    "equal_ranges",
-    "numbers_at",
-    "row_numbers",
-    "run_sums",
-]
-
 Int64s = NDArray[np.int64]
 Int32s = NDArray[np.int32]
 UInt64s = NDArray[np.uint64]

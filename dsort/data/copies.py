@@ -9,8 +9,6 @@ import numpy as np
 from dsort.data.columns import Int64s, UInt64s
 from dsort.data.hashes import mix, shard_seed
 
-__all__ = ["CopyRule", "lots_of"]
-
 
 def lots_of(key_hash: UInt64s, seed: str, input_name: str) -> UInt64s:
     """The lot that each record of an input draws, by its key alone: shape ``(n,)``."""

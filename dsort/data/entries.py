@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt8s
 from dsort.data.row_bytes import side_by_side
 
-__all__ = ["PlacedEntries", "PlacedEntry", "entries_bytes", "packed_entries", "placed_entries"]
-
 PlacedEntry = tuple[int, bytes]
 """(Offset of the member in the output shard in bytes, its entry)."""
 

@@ -19,8 +19,6 @@ import xxhash
 
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
 
-__all__ = ["any_twice", "hash_keys", "md5_digests", "mix", "shard_seed", "shuffle_words"]
-
 _ADD = np.uint64(0x9E3779B97F4A7C15)
 _MULTIPLY_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MULTIPLY_2 = np.uint64(0x94D049BB133111EB)

@@ -17,42 +17,6 @@ from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt8s, UInt64s
 from dsort.data.segments import Segments
 from dsort.data.table import Column, Name, Numbers, Ranges, Table, Texts
 
-__all__ = [
-    "BLOCK_LENGTH",
-    "BLOCK_ROWS",
-    "BLOCK_SHARD",
-    "BLOCK_START",
-    "BLOCK_WORKER",
-    "CLASS",
-    "CONTENT_HASH",
-    "ENTRIES",
-    "ENTRIES_BYTES",
-    "EXTENSIONS",
-    "GROUP",
-    "KEYS",
-    "KEY_HASH",
-    "LOT",
-    "MEMBERS",
-    "ORDINAL",
-    "ORIGIN_BYTES",
-    "ORIGIN_START",
-    "PAYLOAD_BYTES",
-    "RANGES",
-    "RANK",
-    "ROW",
-    "SAME_HASH",
-    "SAME_MORE",
-    "SAYS",
-    "SHARD",
-    "STORED_BYTES",
-    "TEXT",
-    "WORDS",
-    "SortKeys",
-    "record_index",
-    "sort_columns",
-    "sort_keys_of",
-]
-
 Rows = NDArray[np.integer]
 
 ORDINAL: Final[Name[Int64s]] = Numbers("ordinal", "<i8")

@@ -15,8 +15,6 @@ import numpy as np
 
 from dsort.data.columns import Bools, Int64s, UInt8s
 
-__all__ = ["JsonNumber", "JsonPointer", "JsonSyntaxError", "decoded", "is_json"]
-
 
 class JsonSyntaxError(ValueError):
     """A document that is not JSON."""

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-__all__ = ["Rows", "Sink", "json_bytes", "write_json"]
-
 INDENT = 2
 ROWS_AT_ONCE = 1000
 

@@ -9,8 +9,6 @@ import numpy as np
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, cut_rows, equal_ranges
 from dsort.data.numbered import hash_column
 
-__all__ = ["KeySet", "lines_of"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeySet:

@@ -13,8 +13,6 @@ import numpy as np
 from dsort.data.columns import BytesColumn, Int64s, UInt8s
 from dsort.data.row_bytes import RowBytes, column_of
 
-__all__ = ["MemberKind", "MemberTable", "ScanNotes", "bare_table"]
-
 
 class MemberKind(IntEnum):
     """What a member is, whatever its container calls it."""

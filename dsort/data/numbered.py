@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from dsort.data.columns import BytesColumn, Int64s, UInt8s, UInt64s, are_all_rows
 
-__all__ = ["DIGITS", "NumberedColumn", "are_positions", "hash_column", "numbered_hashes"]
-
 DIGITS: Final = 9
 _ZERO: Final = 0x30
 _FOUR: Final = 10_000

@@ -9,8 +9,6 @@ from typing import overload
 
 import numpy as np
 
-__all__ = ["PackedTexts", "TextsByNumber"]
-
 CHUNK_BYTES = 4 << 20
 AT_ONCE = 4096
 _ERRORS = "surrogateescape"  # names need not be UTF-8

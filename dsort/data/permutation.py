@@ -16,8 +16,6 @@ import numpy as np
 from dsort.data.columns import Int64s, UInt64s
 from dsort.data.hashes import mix
 
-__all__ = ["ROUNDS", "permuted"]
-
 ROUNDS: Final = 16
 _HALF: Final = np.uint64(32)
 

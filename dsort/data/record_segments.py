@@ -9,8 +9,6 @@ from dsort.data.members import MemberTable
 from dsort.data.row_bytes import column_of, side_by_side
 from dsort.data.segments import Segments
 
-__all__ = ["segments_of"]
-
 
 def segments_of(members: MemberTable, rows: Int64s, member_offsets: Int64s) -> Segments:
     """The byte ranges of each record, adjacent ones joined: record ``i`` has the members in

@@ -49,18 +49,6 @@ from dsort.data.row_bytes import column_of
 from dsort.data.segments import NewNames, Segments
 from dsort.data.text_rows import as_table, marks_stand_alike, rows_equal_earlier
 
-__all__ = [
-    "LAST_IS_KEPT",
-    "STRAY_SALT",
-    "FormedRecords",
-    "form_records",
-    "form_run",
-    "split_name",
-    "split_names",
-    "starts_record",
-    "stored_bytes_of",
-]
-
 _SLASH, _DOT = 0x2F, 0x2E
 
 

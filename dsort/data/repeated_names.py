@@ -9,8 +9,6 @@ from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, equal_ranges
 from dsort.data.numbered import hash_column
 from dsort.data.text_rows import as_table, rows_equal_earlier
 
-__all__ = ["first_equals", "last_true", "names_come_again", "repeated_names"]
-
 
 def first_equals(values: BytesColumn, hashes: UInt64s) -> Int64s:
     """For each row the first row that equals it. Exact: equal hashes are compared by value."""

@@ -8,16 +8,6 @@ import numpy as np
 
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, equal_ranges
 
-__all__ = [
-    "RowBytes",
-    "column_of",
-    "decimals",
-    "distinct_rows",
-    "row_by_row",
-    "side_by_side",
-    "spread",
-]
-
 
 class RowBytes(Mapping[int, bytes]):
     """A mapping of rows to bytes that is a column: a conversion has a literal for every member, and

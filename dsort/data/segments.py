@@ -20,8 +20,6 @@ from dsort.data.columns import (
     row_numbers,
 )
 
-__all__ = ["NewNames", "Segments"]
-
 Rows = NDArray[np.integer]
 
 

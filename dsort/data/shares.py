@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import lcm
 
-__all__ = ["shares_in_classes", "shares_of_stop", "shares_of_total"]
-
 
 def shares_of_total(total: int, weights: Sequence[Fraction]) -> list[int]:
     """``total`` dealt out by ``weights``: whole numbers whose sum is ``total``. What is left of

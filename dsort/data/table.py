@@ -18,8 +18,6 @@ from dsort.data.numbered import NumberedColumn
 from dsort.data.segments import NewNames, Segments
 from dsort.errors import InvariantError, StorageError
 
-__all__ = ["Arrays", "Column", "Name", "Numbers", "Ranges", "Table", "Texts", "read_texts"]
-
 Column = NDArray[Any] | BytesColumn | Segments
 Rows = NDArray[np.integer]
 C = TypeVar("C", bound=Column)

@@ -6,20 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = [
-    "FITS",
-    "FLOW",
-    "FLOW_ADDED",
-    "FLOW_DROPPED",
-    "FLOW_READ",
-    "SAMPLES_MAX",
-    "Tally",
-    "parse_names",
-    "parse_tally",
-    "tally_of",
-    "tally_rows",
-]
-
 SAMPLES_MAX = 10
 FITS = "fits "
 """What kinds begin with that are no reactions: what options list fits something of a shard."""

@@ -8,8 +8,6 @@ import numpy as np
 
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, are_all_rows
 
-__all__ = ["NameTable", "as_table", "marks_stand_alike", "rows_equal_earlier"]
-
 _WORD = 8
 
 

@@ -13,8 +13,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["encodable", "from_json", "is_encodable", "to_json"]
-
 _DEPTH_MAX: Final = 100
 _TORN_SHOWN_MAX: Final = 200
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")

@@ -46,18 +46,6 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_small
 from dsort.transforms.key_lists import DropKeys
 
-__all__ = [
-    "Amended",
-    "amended",
-    "claim_base",
-    "is_removal",
-    "load_base",
-    "read_removed",
-    "refuse_lost_claim",
-    "release_base",
-    "warn_of_old_keys",
-]
-
 MANIFEST_BYTES_MAX: Final = 4 << 30
 REMOVED_BYTES_MAX: Final = 4 << 30
 CLAIM_BYTES_MAX: Final = 1 << 12

@@ -27,8 +27,6 @@ from dsort.transforms.outputs import Division
 from dsort.transforms.positions import InputPositions
 from dsort.workers.tasks import Stage
 
-__all__ = ["BORDERS_FILE", "choose_borders", "readings_for_borders"]
-
 BORDERS_FILE = "borders.col"
 
 

@@ -9,8 +9,6 @@ from dsort.order.class_numbers import CLASSES_MAX, classes_of_all
 from dsort.scratch.class_table import class_table_bytes
 from dsort.scratch.requests import ClassCountsOf
 
-__all__ = ["CLASSES_FILE", "count_job_classes"]
-
 CLASSES_FILE = "classes.col"
 
 

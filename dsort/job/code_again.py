@@ -20,8 +20,6 @@ from dsort.workers.source import ShardBytes
 from dsort.workers.tasks import CodeShare
 from dsort.workers.transformer import Transformed, Transformer
 
-__all__ = ["CodeAgain"]
-
 
 class CodeAgain:
     """The steps of a job, of which some run code: in processes of this machine, until ``close``."""

@@ -14,16 +14,6 @@ from dsort.storage.ref import BucketRef
 from dsort.storage.several import parted
 from dsort.workers.source import InputShard
 
-__all__ = [
-    "NAMES_CHECKED_EARLY_MAX",
-    "BucketIdentity",
-    "InputIdentities",
-    "OutputIdentities",
-    "refuse_collisions",
-    "refuse_early_collisions",
-    "refuse_shards_twice",
-]
-
 NAMES_CHECKED_EARLY_MAX = 10_000
 """So many names of an output template are compared with the inputs before anything is read; the
 names that are really used are compared, all of them, before anything is written."""

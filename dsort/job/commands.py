@@ -15,8 +15,6 @@ from typing import IO, Final
 from dsort.errors import InputError
 from dsort.user_code.environment import outside_environment
 
-__all__ = ["Command"]
-
 SHOWN_BYTES: Final = 4096
 """So much of what a program says is kept: the last of it."""
 CLOSING_S_MAX: Final = 1.0

@@ -57,13 +57,6 @@ from dsort.transforms.payload import PayloadStep
 from dsort.version import dsort_version
 from dsort.workers.tasks import PublishTask
 
-__all__ = [
-    "commit",
-    "names_stored",
-    "outputs_of",
-    "rollback",
-]
-
 PUBLISHED_BY_WORKERS_MIN = 1000
 """So many shards of an object store are published by workers: each is a request or three."""
 PUBLISHED_A_TASK = 256

@@ -19,8 +19,6 @@ from dsort.job.layout import job_of, manifest_name
 from dsort.job.transaction import each_at_once
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 
-__all__ = ["Commit", "commit_of", "commits", "later_than", "manifests_in", "newest_first"]
-
 HEAD_BYTES: Final = 1 << 10
 CLOCKS_APART_MAX: Final = timedelta(days=1)
 _CREATED: Final = re.compile(rb'"created"\s*:\s*"([^"\\]{1,40})"')

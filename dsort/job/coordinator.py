@@ -44,8 +44,6 @@ from dsort.job.whole_result import (
 )
 from dsort.tracebacks import one_sentence
 
-__all__ = ["plan_job", "planned", "run_job"]
-
 
 def run_job(job: Job, tally: Tally) -> JobReport:
     """Run a job to its end. ``tally``: what was counted before it began.

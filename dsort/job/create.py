@@ -30,15 +30,6 @@ from dsort.workers.tasks import (
     StagedShard,
 )
 
-__all__ = [
-    "RUNS_A_WORKER",
-    "Created",
-    "create",
-    "keep_sealed",
-    "runs_of_small",
-    "seal",
-]
-
 SEALED_FILE = "sealed.json"
 RUNS_A_WORKER = 4
 SMALL_RUNS_A_WORKER = 16

@@ -11,8 +11,6 @@ from dsort.data.columns import Int64s
 from dsort.data.packed_texts import TextsByNumber
 from dsort.scratch.logs import ShardCreated
 
-__all__ = ["CreatedShards"]
-
 
 class CreatedShards(MutableMapping[int, ShardCreated]):
     """As a dictionary, in a third of the memory: receipts are most of it."""

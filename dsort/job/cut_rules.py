@@ -13,8 +13,6 @@ from dsort.job.job import Job
 from dsort.order.cut import CutRule, EncodedSizes
 from dsort.workers.tasks import OrderDone
 
-__all__ = ["cut_rule", "equal_total"]
-
 
 def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes | None) -> CutRule:
     """When shards end, of records that are in order."""

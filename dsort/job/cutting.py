@@ -10,8 +10,6 @@ from dsort.order.mixing_counts import MixingTally
 from dsort.order.output_shards import Pieces
 from dsort.workers.tasks import CutDone, CutTask
 
-__all__ = ["cut_partitions"]
-
 
 def cut_partitions(
     job: Job, ordering: Ordering, rule: CutRule, encoded: EncodedSizes | None = None

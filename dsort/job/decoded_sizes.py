@@ -17,8 +17,6 @@ from dsort.job.job import Job
 from dsort.naming.names import archive_extension
 from dsort.workers.source import InputShard
 
-__all__ = ["DecodedBytes", "decoded_bytes"]
-
 SAMPLES = 3
 SAMPLE_BYTES = 256 << 10
 RATIO_GUESSED = 3.0

@@ -13,8 +13,6 @@ from dsort.job.manifest import ManifestOutput
 from dsort.pipeline.compile import written_container
 from dsort.spec.model import JobSpec
 
-__all__ = ["containers_named", "directory_file_names", "directory_files", "refuse_beside_inputs"]
-
 
 def containers_named(spec: JobSpec, names: Sequence[str]) -> list[Container]:
     """The container of each of the output shards ``names``. Where there are several outputs, names

@@ -22,15 +22,6 @@ from dsort.scratch.positions import NTH, POSITION_SHARD, POSITIONS, by_position
 from dsort.scratch.requests import DistinctKeyHashes, Numbered, PositionsOf
 from dsort.workers.tasks import DuplicatesDone, DuplicatesTask, Task
 
-__all__ = [
-    "RENAME_FILE",
-    "Dropped",
-    "Renamed",
-    "rename_duplicates",
-    "settle_duplicates",
-    "settle_quietly",
-]
-
 DROP_FILE, RENAME_FILE = "drop.col", "rename.col"
 PART_BYTES = 16 << 20
 OPENED_FILES_MAX = 1 << 20

@@ -24,18 +24,6 @@ from dsort.storage.output_buckets import OutputBuckets
 from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_json
 
-__all__ = [
-    "Opened",
-    "forget_elsewhere",
-    "is_elsewhere",
-    "is_note_alone",
-    "note_elsewhere",
-    "outputs_left",
-    "refuse_unnoted",
-    "result_elsewhere",
-    "tell_result",
-]
-
 Opened = Callable[[BucketRef], Bucket]
 _BYTES_MAX = 1 << 16
 _NOTE = elsewhere_name("").rpartition("/")[2]

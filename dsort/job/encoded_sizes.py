@@ -22,8 +22,6 @@ from dsort.order.cut import CutRule, EncodedSizes, OutputShard
 from dsort.storage.small_objects import parse_json
 from dsort.workers.tasks import MeasureDone, MeasureTask, OutputPiece
 
-__all__ = ["known_sizes", "measured_sizes", "run_rule"]
-
 SIZES_FILE = "encoded-sizes.json"
 RUNS_MAX = 16384
 RUNS_A_SHARD = 16

@@ -21,8 +21,6 @@ from dsort.scratch.logs import reaction_line
 from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.requests import KeysAt, OrderedRowsOf
 
-__all__ = ["Equalized", "equal_pieces"]
-
 LEFT_OUT = "left_out_to_equalize"
 NodeOf = Callable[[int], str]
 """Which node has a partition in order."""

@@ -27,8 +27,6 @@ from dsort.storage.several import BucketPlace, input_of
 from dsort.workers.hopped import HOP_BYTES
 from dsort.workers.ranged import FAR_READ_BYTES_MAX
 
-__all__ = ["estimate_of"]
-
 HEADER_READ_BYTES = 4096
 """What is read of a member to find its header, where headers are far apart."""
 OWN_REQUESTS = Counter(get=1, head=12, list=9, put=12, create=1, part=1, complete=1, delete=4)

@@ -15,26 +15,6 @@ from dsort.job.shard_readers import ReaderCounts
 from dsort.order.mixing import Mixing
 from dsort.sizes import format_bytes, format_count
 
-__all__ = [
-    "TIMELINE_SAMPLES_MAX",
-    "Event",
-    "JobReport",
-    "JobStarted",
-    "JobWarning",
-    "OutputCount",
-    "PhaseDone",
-    "PlanEstimate",
-    "PlanReport",
-    "PlannedShard",
-    "Progress",
-    "ReactionCount",
-    "RecordFlow",
-    "Sample",
-    "Timeline",
-    "VerifyProblem",
-    "VerifyReport",
-]
-
 MOVING_PHASES: Final = frozenset({"extract", "create"})
 
 TIMELINE_SAMPLES_MAX: Final = 240

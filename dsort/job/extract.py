@@ -38,16 +38,6 @@ from dsort.workers.tasks import (
     TaskDone,
 )
 
-__all__ = [
-    "SPLITTERS_FILE",
-    "Extraction",
-    "Restaged",
-    "answers",
-    "pick_partition_splitters",
-    "retry_after_lost_scratch",
-    "shard_splitters",
-]
-
 HOMES_LOST_MAX = 16
 """Scratch nodes that may be lost in one attempt before it is given up."""
 SURVEY_ROWS_MAX = 2_000_000

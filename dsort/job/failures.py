@@ -9,8 +9,6 @@ from dsort.errors import TransformError
 from dsort.job.job import Job
 from dsort.workers.tasks import ShardExtracted
 
-__all__ = ["refuse_too_many_errors"]
-
 
 def refuse_too_many_errors(job: Job, extracted: Iterable[ShardExtracted], tally: Tally) -> None:
     """``TransformError`` if steps failed at more records than ``max_errors`` allows."""

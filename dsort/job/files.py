@@ -19,15 +19,6 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.output_buckets import placed_at
 from dsort.storage.several import bucket_named
 
-__all__ = [
-    "classes_of",
-    "files_of",
-    "list_files",
-    "list_files_again",
-    "retain_files",
-    "share_files",
-]
-
 _NAMES = ("utf-8", "surrogateescape")
 
 WrittenBy = Callable[[Sequence[tuple[str, str]]], Sequence[bytes]]

@@ -10,8 +10,6 @@ from dsort.job.events import JobReport, OutputCount, ReactionCount, Sample
 from dsort.job.layout import manifest_name
 from dsort.order.mixing_counts import mixing_of
 
-__all__ = ["report_of_manifest"]
-
 
 def report_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> JobReport:
     """What a job did, by the manifest that it wrote. ``InputError`` if that is none of ours."""

@@ -8,8 +8,6 @@ from dsort.scratch.requests import FreeBytes
 from dsort.sizes import format_bytes
 from dsort.storage.output_buckets import bucket_for, placed_at
 
-__all__ = ["check_free_space", "check_output_space"]
-
 
 def check_free_space(job: Job, total_bytes: int, *, dry: bool) -> None:
     """``StorageFullError`` unless there is room for scratch, and for outputs as large as the

@@ -46,18 +46,6 @@ from dsort.runtime.ray.directory import rays_left, remove_ray_directory
 from dsort.sidecars.kinds import parse_kinds, sidecar_names
 from dsort.storage.bucket import Bucket
 
-__all__ = [
-    "OWNER_FILE",
-    "Garbage",
-    "KeepsUploads",
-    "Upload",
-    "find_garbage",
-    "measure_directory",
-    "remove_garbage",
-    "tidy_finished",
-    "upload_keeper",
-]
-
 OWNER_FILE: Final = "owner.json"
 """In each scratch directory: ``job_id``, ``output_uri`` and ``created`` of the job that has it."""
 

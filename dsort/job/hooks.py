@@ -29,17 +29,6 @@ from dsort.storage.guarded_http import RefusedConnectionError, web_opener
 from dsort.storage.network_policy import FetchPolicy
 from dsort.user_code.environment import outside_environment
 
-__all__ = [
-    "call_command",
-    "call_hook",
-    "call_webhook",
-    "hooks_of",
-    "job_notice",
-    "redacted_hook",
-    "shown_webhook",
-    "unknown_commands",
-]
-
 WEBHOOK_ANSWER_S_MAX = 10.0  # of each read
 WEBHOOK_S_MAX = 20.0
 COMMAND_S_MAX = 60.0

@@ -35,16 +35,6 @@ from dsort.storage.directory.files import list_broken_links
 from dsort.storage.several import SeveralBuckets, bucket_named
 from dsort.workers.source import InputShard
 
-__all__ = [
-    "absent_inputs",
-    "first_objects",
-    "refuse_absent",
-    "refuse_changed_inputs",
-    "refuse_unreadable",
-    "resolve_inputs",
-    "warn_of_equal_numbers",
-]
-
 NAMES_A_BATCH = 10_000
 """So many names are made of a template and looked for at once. A power of ten: the names of a batch
 that ends at a round number begin alike, which a store can list them by."""

@@ -57,17 +57,6 @@ if TYPE_CHECKING:
     from dsort.job.manifest import StoredManifest
     from dsort.job.streams import Streams  # few jobs have any
 
-__all__ = [
-    "PHASES",
-    "Advanced",
-    "Job",
-    "JobState",
-    "Noted",
-    "PhaseBegan",
-    "PhaseEnded",
-    "PhaseTotals",
-]
-
 PHASES = ("resolve", "extract", "plan", "create", "commit")
 
 

@@ -7,8 +7,6 @@ import secrets
 import time
 from typing import Final
 
-__all__ = ["later_job_id", "moment_of_id", "new_job_id"]
-
 _JOB_ID: Final = re.compile(r"([0-9]{8}-[0-9]{6})-([0-9a-f]{6})")
 _SECOND_NS: Final = 10**9
 _FRACTION: Final = 1 << 16

@@ -29,8 +29,6 @@ from dsort.scratch.requests import PositionsOf
 from dsort.transforms.positions import InputPositions
 from dsort.workers.tasks import JoinFinding, OrderDone, OrderTask, Stage
 
-__all__ = ["LEFT_OUT_FILE", "PLACES_FILE", "choose_left_out", "readings_for_join", "settle_join"]
-
 LEFT_OUT_FILE = "left-out.col"
 PLACES_FILE = "places.col"
 

@@ -34,15 +34,6 @@ from dsort.job.lease import Lease, last_attempt
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.storage.small_objects import read_small
 
-__all__ = [
-    "JobDirectory",
-    "Journal",
-    "NoJournalError",
-    "discard_run",
-    "list_job_directories",
-    "read_journal",
-]
-
 FLUSH_S = 1.0
 EVENTS_MAX = 1000
 READS_AT_ONCE = 16

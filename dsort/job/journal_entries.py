@@ -21,26 +21,6 @@ from dsort.scratch.logs import ShardCreated
 from dsort.storage.output_buckets import place_of
 from dsort.workers.tasks import ScratchLost, ShardExtracted
 
-__all__ = [
-    "INTEGER_MAX",
-    "JOURNAL_VERSION",
-    "Committing",
-    "InputRow",
-    "InputsResolved",
-    "JobAccepted",
-    "JournalEvent",
-    "JournalState",
-    "MovementChosen",
-    "Planned",
-    "PlannedRow",
-    "ShardCreated",
-    "counted",
-    "decode_segment",
-    "encode_segment",
-    "parse_accepted",
-    "parse_inputs",
-]
-
 JOURNAL_VERSION = 4
 """Raised with each change of what a job keeps; a job of another version is not resumed."""
 PARTITIONS_MAX = 1 << 24

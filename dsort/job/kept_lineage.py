@@ -27,8 +27,6 @@ from dsort.transforms.key_lists import DropKeys
 if TYPE_CHECKING:
     from dsort.job.plan import Plan
 
-__all__ = ["stage_kept_lineage"]
-
 LINE_BYTES_MAX: Final = 1 << 20
 
 

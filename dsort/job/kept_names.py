@@ -13,8 +13,6 @@ from dsort.naming.names import archive_extension, check_output_name
 from dsort.naming.templates import NumberRange, ShardTemplate
 from dsort.order.cut import OutputShard
 
-__all__ = ["KeptNames", "kept_name"]
-
 
 def kept_name(name: str, extension: str) -> str:
     """What the output shard of the input shard ``name`` is called, where outputs are ``extension``

@@ -17,8 +17,6 @@ from dsort.job.job import Job
 from dsort.job.manifest import ManifestOutput
 from dsort.workers.tasks import KnownKeysDone, KnownKeysTask
 
-__all__ = ["KnownKeys", "compares_known_keys", "known_keys"]
-
 RECORDS_A_FILE: Final = 1 << 18
 """So many keys, with their bytes, a worker holds at a time, unless a shard has more."""
 

@@ -18,8 +18,6 @@ from dsort.job.layout import job_of, manifest_name
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.workers.source import InputShard
 
-__all__ = ["KnownOutput", "checksums", "compare_sizes", "known_outputs", "listed_outputs"]
-
 MANIFESTS_MAX = 16
 MANIFEST_BYTES_MAX = 16 << 20
 """Of some 100,000 outputs; larger ones are left out, for they would be read before each job."""

@@ -14,8 +14,6 @@ from dsort.errors import ObjectNotFoundError, StorageError
 from dsort.job.job import Job
 from dsort.sidecars.shard_index import EnergonSample, Part
 
-__all__ = ["KnownSamples", "known_samples"]
-
 READ_BYTES: Final = 8 << 20
 DATABASE: Final = ".nv-meta/index.sqlite"
 _SAMPLES: Final = (

@@ -36,45 +36,6 @@ from typing import Final
 
 from dsort.storage.bucket import INTERNAL_PREFIX
 
-__all__ = [
-    "HOLD_PARTS",
-    "MANIFEST",
-    "REPORT",
-    "RESULT",
-    "RUN_PARTS",
-    "amended_name",
-    "attempt_name",
-    "attempt_of",
-    "attempts_prefix",
-    "clock_name",
-    "elsewhere_name",
-    "generated_prefix",
-    "index_name",
-    "job_directory",
-    "job_of",
-    "journal_prefix",
-    "lease_name",
-    "lineage_name",
-    "lineage_names",
-    "manifest_name",
-    "on_shard_name",
-    "reactions_name",
-    "rejects_name",
-    "removed_name",
-    "replaced_list_name",
-    "replaced_prefix",
-    "report_name",
-    "result_name",
-    "scratch_name",
-    "segment_name",
-    "segment_of",
-    "shared_name",
-    "sidecars_prefix",
-    "staged_prefix",
-    "stop_name",
-    "writes_prefix",
-]
-
 MANIFEST: Final = "manifest.json"
 REPORT: Final = "report.json"
 RESULT: Final = "result.json"

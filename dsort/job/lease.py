@@ -39,22 +39,6 @@ from dsort.runtime.machine import Holder, Machine
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
 
-__all__ = [
-    "ATTEMPTS_MAX",
-    "JobHold",
-    "Lease",
-    "LeaseRecord",
-    "Standing",
-    "decode_lease",
-    "encode_lease",
-    "judge_lease",
-    "last_attempt",
-    "read_hold",
-    "refusal",
-    "release_for_dead",
-    "stop_job",
-]
-
 ATTEMPTS_MAX: Final = 1_000_000
 LAPSES_S_MAX: Final = 3600.0
 PID_MAX: Final = (1 << 31) - 1

@@ -47,17 +47,6 @@ from dsort.workers.sidecars import staged_sidecar
 if TYPE_CHECKING:
     from dsort.job.plan import Plan
 
-__all__ = [
-    "damaged_lineage",
-    "find_in_lineage",
-    "key_strings",
-    "lineage_schema",
-    "local_file",
-    "row_groups",
-    "stage_lineage",
-    "stage_rows",
-]
-
 STORED_BYTES_MAX: Final = 4 << 30
 READ_BYTES: Final = 8 << 20
 ROWS_A_GROUP: Final = 1 << 18

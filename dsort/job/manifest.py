@@ -73,21 +73,6 @@ from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
 from dsort.storage.staging import Staged
 
-__all__ = [
-    "MANIFEST_VERSION",
-    "ManifestInput",
-    "ManifestOutput",
-    "ManifestPart",
-    "ManifestSidecar",
-    "StagedFile",
-    "StoredManifest",
-    "parse_manifest",
-    "splits_of",
-    "wids_index_bytes",
-    "without_names",
-    "write_manifest",
-]
-
 MANIFEST_VERSION = 1
 
 

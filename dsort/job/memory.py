@@ -23,21 +23,6 @@ from dsort.errors import StorageError
 from dsort.pipeline.movement import Movement, MovementSizes
 from dsort.sizes import format_bytes
 
-__all__ = [
-    "COORDINATOR_BYTES",
-    "MAP_SHARE",
-    "PARTITIONS_A_BUFFER",
-    "JobMemory",
-    "MemoryLimits",
-    "NotMappableError",
-    "TooLittleMemoryError",
-    "choose_movement",
-    "least_memory_bytes",
-    "process_memory_bytes",
-    "usable_memory_bytes",
-    "workers_that_fit",
-]
-
 COORDINATOR_BYTES = 48 << 20
 WORKER_BYTES = 32 << 20
 """What a process takes before it holds any data: Python, NumPy, our code (measured: 34 and 19 MB of

@@ -29,16 +29,6 @@ from dsort.transforms.borders import ORDINAL_BITS
 from dsort.transforms.positions import InputPositions
 from dsort.workers.tasks import Stage
 
-__all__ = [
-    "MIX_FILE",
-    "Copies",
-    "bytes_to_move",
-    "choose_copies",
-    "counts_records",
-    "mix_seed",
-    "wanted_records",
-]
-
 MIX_FILE = "mix.json"
 _LOTS = 1 << 64
 LOT_BITS = 64

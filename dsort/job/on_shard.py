@@ -23,8 +23,6 @@ from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_small
 
-__all__ = ["run_on_shards", "shards_left"]
-
 NOTED_EVERY_S: Final = 1.0
 NOTED_BYTES_MAX: Final = 1 << 20
 LOOKED_AT_S: Final = 0.1

@@ -11,8 +11,6 @@ from dsort.job.job import Job
 from dsort.scratch.spill import RemoveSpill
 from dsort.workers.tasks import OrderDone, OrderRunTask, OrderTask, RunOrdered, Task
 
-__all__ = ["Ordering"]
-
 RUNS_A_WORKER = 4
 """So many tasks to order partitions each worker is to have, to be done at about the same time."""
 RUN_ROWS_MAX = 1 << 15

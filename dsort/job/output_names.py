@@ -14,9 +14,6 @@ from dsort.order.cut import CutRule
 from dsort.order.output_shards import OutputShards, rows_of
 from dsort.storage.output_buckets import place_of, placed_at
 
-__all__ = ["OutputNames", "TemplateExhaustedError"]
-
-
 _DIGITS: Final = re.compile(r"[0-9]*")
 _DIGITS_MAX: Final = 255  # no file name is longer
 

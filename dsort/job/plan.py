@@ -57,13 +57,6 @@ from dsort.workers.tasks import (
     Stage,
 )
 
-__all__ = [
-    "OVERHEAD_TEXT",
-    "Plan",
-    "extract",
-    "make_plan",
-]
-
 OVERHEAD_WARNED_FROM = 1.5
 """So many times their payload output shards may be large without a word."""
 OVERHEAD_TEXT = (

@@ -17,8 +17,6 @@ from dsort.storage.small_objects import parse_json
 from dsort.transforms.positions import InputPositions, readings_needed
 from dsort.workers.tasks import Stage
 
-__all__ = ["count_positions", "readings_left"]
-
 POSITIONS_FILE = "positions.json"
 
 

@@ -16,8 +16,6 @@ from dsort.options import RunOptions
 from dsort.sizes import format_bytes
 from dsort.spec.model import JobSpec
 
-__all__ = ["Programs", "opened_programs"]
-
 BYTES_MAX: Final = 64 << 20
 """So much all programs of a recipe may write: it is held in memory, and every worker gets it."""
 READ_BYTES: Final = 1 << 18

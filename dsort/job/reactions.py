@@ -20,8 +20,6 @@ from dsort.scratch.requests import LineFiles, LinesOf
 from dsort.storage.bucket import ReadObject
 from dsort.storage.staging import give_name, stage
 
-__all__ = ["append_reactions", "store_reactions"]
-
 BLOCK_BYTES = 4 << 20
 LINES_AT_ONCE = 10_000
 

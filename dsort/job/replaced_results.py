@@ -14,8 +14,6 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.output_buckets import place_of
 from dsort.storage.small_objects import read_small
 
-__all__ = ["Replacement", "later_results", "replacements"]
-
 MANIFESTS_READ_MAX: Final = 100
 MANIFEST_BYTES_MAX: Final = 256 << 20
 

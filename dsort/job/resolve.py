@@ -42,8 +42,6 @@ from dsort.version import dsort_version
 from dsort.workers.source import INPUTS_FILE, InputShard, inputs_bytes
 from dsort.workers.tasks import LONG_COLUMNS_FILE, READ_SCHEMA_FILE, SCHEMA_FILE
 
-__all__ = ["resolve"]
-
 
 def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
     """Find the inputs, choose how payload moves, and get the workers ready."""

@@ -13,8 +13,6 @@ from dsort.storage.limit import StoreLimits
 from dsort.storage.process_limits import address_space_bytes, free_processes
 from dsort.storage.ref import BucketRef
 
-__all__ = ["cores", "job_memory", "store_limits", "with_part_sizes", "workers_here"]
-
 OWN_THREADS = 3
 WORKER_THREADS = 2
 """What a coordinator and a worker take of the processes and threads that there may be; over object

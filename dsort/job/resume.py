@@ -41,17 +41,6 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_json
 from dsort.workers.tasks import ShardExtracted
 
-__all__ = [
-    "RESOLVED_FILE",
-    "finished_plan",
-    "known_shards",
-    "note_names",
-    "note_plan",
-    "report_bytes",
-    "resolved_before",
-    "state_of",
-]
-
 PLANNED_FILE = "planned.json"
 RESOLVED_FILE = "resolved.json"
 KEPT_BYTES_MAX = 1 << 30

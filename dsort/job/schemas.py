@@ -15,8 +15,6 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
 from dsort.workers.late_schemas import extensions_by_output
 
-__all__ = ["agreed_schema", "input_schema", "late_schemas", "with_ends", "with_schema_beside"]
-
 FILE_BYTES_MAX = 256 << 20
 AT_ONCE = 1 << 16
 _APART = "sort shards of each kind by a job of its own, or write them anew"

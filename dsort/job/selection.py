@@ -17,8 +17,6 @@ from dsort.job.job import Job
 from dsort.scratch.lots import Draws, LotSteps
 from dsort.transforms.borders import POSITION_BITS, Borders
 
-__all__ = ["Selection"]
-
 _STEPS_BITS = 20
 """So many numbers are counted at a time, of all borders together."""
 _STEP_BITS_MAX = 16

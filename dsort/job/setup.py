@@ -12,7 +12,8 @@ from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import KeyMapError, SpecError, SpecProblem, StorageError, TransformError
 from dsort.job.kept_names import KeptNames
 from dsort.job.output_names import OutputNames
-from dsort.keymap.match import KeyMap, entries_of_mapping, parse_keymap
+from dsort.keymap.match import KeyMap
+from dsort.keymap.text import entries_of_mapping, parse_keymap
 from dsort.naming.locations import FileLocation
 from dsort.options import RunOptions, open_with_settings
 from dsort.pipeline.compile import steps_of
@@ -23,15 +24,6 @@ from dsort.transforms.base import Step
 
 if TYPE_CHECKING:
     from dsort.keymap.fetch import TextKind
-
-__all__ = [
-    "load_formats",
-    "load_keymap",
-    "load_steps",
-    "named_text",
-    "output_names",
-    "with_seed",
-]
 
 
 def with_seed(spec: JobSpec) -> JobSpec:

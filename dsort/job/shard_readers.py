@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["ReaderCounts", "reader_counts"]
-
 WORKERS_MAX = 65_536
 
 

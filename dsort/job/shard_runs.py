@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from dsort.job.job import Job
 from dsort.scratch.index import RUN_SHARDS_MAX
 
-__all__ = ["can_run", "runs_of"]
-
 SMALL_BYTES = 4 << 20
 RUN_BYTES = 32 << 20
 TASKS_A_WORKER = 8

@@ -20,8 +20,6 @@ from dsort.storage.bucket import ReadObject
 from dsort.storage.several import input_of
 from dsort.workers.source import InputShard
 
-__all__ = ["NO_TABLE", "ShardTable", "largest_table", "row_bytes"]
-
 ROW_BYTES = 120
 """The most that a line took at one time, of a million of 66 bytes: 111. With each of the next:"""
 SORTED_BYTES, CHECKED_BYTES, LINEAGE_BYTES, KEYED_BYTES = 88, 32, 48, 472

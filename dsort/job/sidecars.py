@@ -32,13 +32,6 @@ from dsort.workers.sidecars import SAMPLES, samples_of, staged_sidecar
 if TYPE_CHECKING:
     from dsort.job.known_samples import KnownSamples
 
-__all__ = [
-    "early_sidecar_names",
-    "noted_sidecars",
-    "refuse_alike",
-    "stage_sidecars",
-]
-
 SIDECARS_FILE: Final = "sidecars.json"
 SIDECAR_BYTES_MAX: Final = 4 << 30
 NOTED_BYTES_MAX: Final = 1 << 30

@@ -27,8 +27,6 @@ from dsort.storage.output_buckets import place_of
 from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small
 
-__all__ = ["left_of_replaced", "look_for_stale", "remove_stale"]
-
 MANIFESTS_READ_MAX = 100
 MANIFEST_BYTES_MAX = 256 << 20
 

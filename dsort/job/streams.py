@@ -34,8 +34,6 @@ from dsort.spec.stream_rules import SHARD_FIELD
 from dsort.stop_flag import StopFlag
 from dsort.storage.ref import STREAM, BucketRef
 
-__all__ = ["Streams", "opened_streams"]
-
 PIECE_BYTES: Final = 1 << 20
 CHECKED_BYTES: Final = 64 << 20
 """So often it is asked how much room is left."""

@@ -21,15 +21,6 @@ from dsort.sizes import format_bytes
 from dsort.spec.model import JobSpec
 from dsort.storage.output_buckets import bucket_for, placed_at
 
-__all__ = [
-    "begin_again",
-    "gc_command",
-    "is_from_outside",
-    "is_full_scratch",
-    "resume_command",
-    "suspend",
-]
-
 
 def is_from_outside(job: Job, error: BaseException | None) -> bool:
     """Whether ``error`` ended a job from outside that has done something and can be resumed: a

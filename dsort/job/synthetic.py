@@ -25,8 +25,6 @@ from dsort.workers.encoded import encoded_pieces
 if TYPE_CHECKING:
     from dsort.storage.bucket import Bucket
 
-__all__ = ["ShardRecipe", "TarFormat", "extensions_of", "generate_shards", "shard_pieces"]
-
 WRITE_BYTES_MAX = 4 << 20
 MODIFIED_AT_S = 1_700_000_000
 

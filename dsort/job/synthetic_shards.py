@@ -16,8 +16,6 @@ from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import form_records
 from dsort.naming.names import archive_extension
 
-__all__ = ["SyntheticMember", "packed_pieces", "table_pieces"]
-
 
 @dataclass(frozen=True, slots=True)
 class SyntheticMember:

@@ -27,8 +27,6 @@ from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.row_changes import columns_left
 from dsort.workers.source import InputShard, ShardBytes
 
-__all__ = ["check_types_kept", "expanded_bytes", "first_schema", "made_schema", "table_schema"]
-
 WINDOW_BYTES = 8 << 20
 LEARNT_RECORDS_MAX = 256
 SAMPLE_MAX = 8

@@ -10,8 +10,6 @@ from dsort.job.job import Job
 from dsort.job.sidecars import early_sidecar_names
 from dsort.naming.names import first_few
 
-__all__ = ["existing_names", "refuse_taken", "refuse_taken_early"]
-
 TEMPLATES_LISTED_MAX = 64
 NAMES_ASKED_FOR_MAX = 1_000
 """So many names from a number on are looked for in an object store: a listing has no end there.

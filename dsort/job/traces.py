@@ -30,8 +30,6 @@ from dsort.job.manifest import StoredManifest, parse_manifest, without_names
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket
 from dsort.storage.small_objects import read_json, read_small
 
-__all__ = ["forget_removed"]
-
 MANIFEST_BYTES_MAX: Final = 4 << 30
 REPORT_BYTES_MAX: Final = 1 << 30
 REJECTS_BYTES_MAX: Final = 4 << 30

@@ -22,8 +22,6 @@ from dsort.storage.bucket import COPY, Bucket, ObjectInfo
 from dsort.storage.output_buckets import place_of
 from dsort.storage.staging import Staged, give_name
 
-__all__ = ["Kept", "PutBack", "Transaction", "each_at_once", "read_kept"]
-
 AT_ONCE_MAX = 16
 A_TURN = 500
 KEPT_VERSION = 1

@@ -11,8 +11,6 @@ from dsort.transforms.base import Step
 from dsort.transforms.payload import PayloadStep
 from dsort.user_code.pool import CodePool
 
-__all__ = ["described_steps"]
-
 
 def described_steps(steps: Sequence[Step], options: RunOptions) -> tuple[Step, ...]:
     """``steps``, those on payload with what is known of their code: the hash of its source, and the

@@ -17,17 +17,6 @@ from dsort.sidecars.kinds import SidecarName, sidecar_names
 from dsort.spec.model import JobSpec
 from dsort.storage.small_objects import parse_json, read_small
 
-__all__ = [
-    "known_md5",
-    "refuse_moved_sidecars",
-    "refuse_other_schema",
-    "refuse_other_sidecars",
-    "replaceable_names",
-    "result_shards",
-    "result_sidecars",
-    "sidecars_written",
-]
-
 SIDECAR_BYTES_MAX: Final = 4 << 30
 DATABASE: Final = "index.sqlite"
 LASTING: Final = ".nv-meta/dataset.yaml"

@@ -36,15 +36,6 @@ from dsort.storage.ref import BucketRef
 from dsort.workers.encoded import ENCODING_BYTES
 from dsort.workers.tasks import CodeShare, WorkerSetup
 
-__all__ = [
-    "check_directories",
-    "movement_for",
-    "output_limits",
-    "scratch_free",
-    "scratch_place",
-    "start_workers",
-]
-
 WORKERS_PER_ATTEMPT = 1_000_000
 OUTPUT_PARTITIONS_MAX = 1024
 """So many partitions at most because there are several outputs; each is a file of each worker."""

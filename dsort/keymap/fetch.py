@@ -26,16 +26,6 @@ from dsort.naming.names import INTERNAL_PART
 from dsort.storage.guarded_http import RefusedConnectionError, web_opener
 from dsort.storage.network_policy import FetchPolicy
 
-__all__ = [
-    "KEY_MAP",
-    "TEXT_BYTES_MAX",
-    "TextKind",
-    "path_in",
-    "read_text",
-    "scheme_of",
-    "shown_location",
-]
-
 TEXT_BYTES_MAX = 1 << 30
 ANSWER_SECONDS_MAX = 60.0  # without a byte
 FETCH_SECONDS_MAX = 600.0  # altogether

@@ -13,21 +13,7 @@ import numpy as np
 
 from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s
 from dsort.errors import InvariantError, KeyMapError
-from dsort.keymap.text import KeyMapEntries, MalformedLine, entries_of_mapping, parse_keymap
-
-__all__ = [
-    "AMBIGUOUS",
-    "NONE",
-    "KeyMap",
-    "KeyMapEntries",
-    "KeyMapMatch",
-    "KeyPatterns",
-    "MalformedLine",
-    "entries_of_mapping",
-    "merged_groups",
-    "parse_keymap",
-]
-
+from dsort.keymap.text import KeyMapEntries
 
 NONE = -1
 AMBIGUOUS = -2

@@ -15,8 +15,6 @@ import numpy as np
 from dsort.data.columns import BytesColumn, Int32s
 from dsort.errors import KeyMapError, SpecError, SpecProblem
 
-__all__ = ["KeyMapEntries", "MalformedLine", "entries_of_mapping", "parse_keymap"]
-
 _SHOWN_MAX = 200  # characters of a line that messages show
 
 _JSON_FORM = '{"template": ["key", ...], ...}'

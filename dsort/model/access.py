@@ -9,17 +9,6 @@ from pydantic import Field
 from dsort.model.base import Model, Time
 from dsort.model.report import EXAMPLE_ID, EXAMPLE_SPEC
 
-__all__ = [
-    "AuditEntry",
-    "AuditPage",
-    "HealthView",
-    "Me",
-    "TokenList",
-    "TokenMade",
-    "TokenView",
-    "ValidationView",
-]
-
 _GLOBS: Final = (
     "`*` is any text, slashes too, `?` any one character; a pattern stands for whole URIs."
 )

@@ -10,8 +10,6 @@ from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, PlainSerialize
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-__all__ = ["JobState", "Model", "Time", "example_of", "rfc3339_text"]
-
 JobState = Literal["queued", "running", "finished", "failed", "stopped"]
 
 

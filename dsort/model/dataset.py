@@ -8,19 +8,6 @@ from pydantic import Field
 
 from dsort.model.base import Model, Time
 
-__all__ = [
-    "ChangedRecord",
-    "MemberTicket",
-    "RecordMember",
-    "RecordPage",
-    "RecordRow",
-    "ShardPage",
-    "ShardRow",
-    "ShownMember",
-    "ShownRecord",
-    "ShownRecords",
-]
-
 
 class ShardRow(Model):
     """One shard."""

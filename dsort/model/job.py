@@ -19,18 +19,6 @@ from dsort.model.report import (
     Sample,
 )
 
-__all__ = [
-    "JobList",
-    "JobView",
-    "PageInputsView",
-    "PagePhaseView",
-    "PageShardsView",
-    "PageView",
-    "ProgressView",
-    "SpreadView",
-    "WholeJobView",
-]
-
 
 class ProgressView(Model):
     """How far the phase is that runs now."""

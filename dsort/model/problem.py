@@ -6,8 +6,6 @@ from pydantic import Field
 
 from dsort.model.base import Model, example_of
 
-__all__ = ["Problem", "ProblemItem"]
-
 _MESSAGE = "must be one of none, alphanumeric, shuffle, md5, content"
 
 

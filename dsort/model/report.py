@@ -8,32 +8,6 @@ from pydantic import Field
 
 from dsort.model.base import Model, example_of
 
-__all__ = [
-    "EXAMPLE_ID",
-    "EXAMPLE_PHASES",
-    "EXAMPLE_SPEC",
-    "EXAMPLE_WARNING",
-    "TIMELINE",
-    "InputShardView",
-    "ManifestView",
-    "MixingCellsView",
-    "MixingView",
-    "Movement",
-    "OutputCountView",
-    "OutputShardView",
-    "PhaseView",
-    "PlanEstimateView",
-    "PlanReportView",
-    "PlannedShardView",
-    "ReactionView",
-    "ReaderCountsView",
-    "RecordFlowView",
-    "RunReportView",
-    "Sample",
-    "SidecarView",
-    "TotalsView",
-]
-
 TIMELINE: Final = (
     "Rows of seconds since the attempt began, phase, bytes of it done, bytes a second."
 )

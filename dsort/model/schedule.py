@@ -8,16 +8,6 @@ from pydantic import Field
 
 from dsort.model.base import JobState, Model, Time, example_of
 
-__all__ = [
-    "CatchUp",
-    "NextTimes",
-    "Overlap",
-    "RunList",
-    "RunView",
-    "ScheduleList",
-    "ScheduleView",
-]
-
 CatchUp = Literal["none", "last", "all"]
 Overlap = Literal["skip", "queue", "replace"]
 

@@ -6,8 +6,6 @@ from pydantic import Field
 
 from dsort.model.base import Model, Time
 
-__all__ = ["DiskView", "GarbageList", "GarbageView", "KeptResult", "KeptResults", "StorageView"]
-
 
 class DiskView(Model):
     """The disk that a directory of the service is on."""

@@ -8,8 +8,6 @@ from pydantic import Field
 
 from dsort.model.base import Model, Time
 
-__all__ = ["TransformList", "TransformView", "WholeTransformView"]
-
 
 class TransformView(Model):
     """One version of a transform."""

@@ -20,8 +20,6 @@ from braceexpand import braceexpand
 from dsort.naming.names import shortened, with_extension
 from dsort.naming.templates import NumberRange, ShardTemplate, parse_bash_range, parse_template
 
-__all__ = ["NAMES_MAX", "Braces", "InputTemplate", "Part", "expand_inputs", "parse_input_template"]
-
 NAMES_MAX: Final = 10_000_000
 """An input template stands for at most this many names (AIStore's limit)."""
 

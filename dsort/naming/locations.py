@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NewType
 
-__all__ = ["FileLocation"]
-
 FileLocation = NewType("FileLocation", str)
 """The type of each field whose text is opened as a file: a path, a URL, or an object in a store.
 All that opens such a text takes this type, so mypy refuses a field that has another; a service

@@ -9,31 +9,6 @@ from typing import Final
 from unicodedata import category
 from urllib.parse import unquote
 
-__all__ = [
-    "ARCHIVE_EXTENSIONS",
-    "CODEC_EXTENSIONS",
-    "INTERNAL_PART",
-    "SHORT_EXTENSIONS",
-    "add_archive_extension",
-    "archive_extension",
-    "check_object_name",
-    "check_output_name",
-    "closest",
-    "codec_extension",
-    "first_few",
-    "has_control_characters",
-    "is_hidden",
-    "is_internal",
-    "normalize_extension",
-    "place",
-    "position_key",
-    "readable",
-    "shortened",
-    "suggested_extension",
-    "with_extension",
-    "without_numbers",
-]
-
 ARCHIVE_EXTENSIONS: Final = (
     ".tar",
     ".tgz",

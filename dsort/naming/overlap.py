@@ -19,20 +19,6 @@ from dsort.naming.locations import FileLocation
 from dsort.naming.names import archive_extension
 from dsort.naming.templates import NumberRange, ShardTemplate, parse_template
 
-__all__ = [
-    "ANY_NAME",
-    "HasOutputs",
-    "any_overlap",
-    "claim_on",
-    "claims_of",
-    "conflicts_among",
-    "final_templates",
-    "first_conflict",
-    "is_within",
-    "names_made",
-    "templates_overlap",
-]
-
 ANY_NAME: Final = "*"
 """In place of a template: any name in the bucket."""
 

@@ -10,15 +10,6 @@ from __future__ import annotations
 import re
 from fnmatch import fnmatchcase
 
-__all__ = [
-    "KeyPattern",
-    "LinearRegex",
-    "glob_prefix",
-    "glob_regex",
-    "has_wildcard",
-    "wildcard_match",
-]
-
 _TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|.", re.DOTALL)
 _SET_PART = re.compile(r"(.)-(.)|(.)", re.DOTALL)
 _LAST = chr(0x10FFFF)

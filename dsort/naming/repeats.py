@@ -17,8 +17,6 @@ from dsort.naming.names import archive_extension, shortened, with_extension
 from dsort.naming.overlap import any_overlap
 from dsort.naming.templates import NumberRange, ShardTemplate
 
-__all__ = ["NAMES_LOOKED_AT_MAX", "Repeat", "find_repeats"]
-
 NAMES_LOOKED_AT_MAX: Final = 100_000
 BRANCHES_MAX: Final = 1000
 REPEATS_SHOWN_MAX: Final = 10

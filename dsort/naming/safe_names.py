@@ -14,15 +14,6 @@ import numpy as np
 from dsort.data.columns import BytesColumn
 from dsort.data.records import split_name
 
-__all__ = [
-    "UNSAFE_NAMES",
-    "new_safe_names",
-    "safe_name",
-    "target_escapes",
-    "unsafe_links",
-    "unsafe_rows",
-]
-
 UNSAFE_NAMES: Final = "members with absolute names, or '..' in them"
 _NAMELESS = b"_"
 _SLASH, _DOT = 0x2F, 0x2E

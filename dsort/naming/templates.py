@@ -25,17 +25,6 @@ from typing import Final, Literal, NoReturn
 
 from dsort.naming.names import shortened
 
-__all__ = [
-    "COUNT_MAX",
-    "SPLIT_FIELD",
-    "TEXT_CHARACTERS_MAX",
-    "NumberRange",
-    "ShardTemplate",
-    "Style",
-    "parse_bash_range",
-    "parse_template",
-]
-
 Style = Literal["bash", "at", "fmt", "field"]
 
 COUNT_MAX: Final = 2**63 - 1

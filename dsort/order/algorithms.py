@@ -13,8 +13,6 @@ from dsort.order.md5 import Md5
 from dsort.order.none import InputOrder
 from dsort.order.shuffle import Shuffle
 
-__all__ = ["ALGORITHMS", "BUILT_IN", "DEFAULT_KIND", "is_random", "register", "takes_seed"]
-
 BUILT_IN: Final[tuple[type[Algorithm], ...]] = (
     InputOrder,
     Alphanumeric,

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dsort.data.index import SortKeys
     from dsort.order.table import RecordTable
 
-__all__ = ["Alphanumeric", "natural_value"]
-
 _TOKENS = re.compile(rb"([0-9]+)")
 
 

@@ -18,20 +18,6 @@ if TYPE_CHECKING:
     from dsort.order.placement import Placement
     from dsort.order.table import RecordTable
 
-__all__ = [
-    "Algorithm",
-    "Check",
-    "Option",
-    "OptionError",
-    "OptionGroup",
-    "Record",
-    "SortValue",
-    "compare_option",
-    "decreasing_option",
-    "option",
-    "seed_option",
-]
-
 
 class OptionError(ValueError):
     """What is wrong with the value of one option, with a ``hint``. ``names_value``: what the value

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from dsort.order.class_numbers import ClassPlaces
     from dsort.order.table import RecordTable
 
-__all__ = ["Batches", "batch_hash"]
-
 
 def batch_hash(seed: str, group: int, word: int, batch: int) -> int:
     """What orders the batches of one window: that of the sort word ``word``, of one output."""

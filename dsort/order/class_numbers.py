@@ -16,16 +16,6 @@ from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.permutation import permuted
 from dsort.errors import InvariantError
 
-__all__ = [
-    "CLASSES_MAX",
-    "ClassCounter",
-    "ClassCounts",
-    "ClassPlaces",
-    "class_seed",
-    "classes_of_all",
-    "count_classes",
-]
-
 CLASSES_MAX: Final = 1 << 16
 """More classes are none: each is a row for each shard that has it."""
 

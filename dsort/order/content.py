@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from dsort.data.json_pointer import JsonPointer
     from dsort.order.table import RecordTable
 
-__all__ = ["DIGITS_MAX", "SCALAR", "Content", "ContentValueError", "content_value"]
-
 DIGITS_MAX: Final = 4096
 """An integer has at most so many digits, zeros in front not counted: reading one takes time that
 grows with the square of its length."""

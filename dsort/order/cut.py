@@ -15,16 +15,6 @@ import numpy as np
 
 from dsort.data.columns import Int32s, Int64s
 
-__all__ = [
-    "CutRule",
-    "EncodedSizes",
-    "FileBytes",
-    "OpenShard",
-    "OutputShard",
-    "Piece",
-    "cut_partition",
-]
-
 FileBytes = Callable[[int, int, int, int], int]
 """The size of an output shard: of its records, members, the bytes of their entries, and theirs as
 they are stored. Never less for more of any."""

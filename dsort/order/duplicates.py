@@ -15,8 +15,6 @@ from dsort.data.hashes import hash_keys
 from dsort.data.records import STRAY_SALT
 from dsort.order.sort import stable_argsort
 
-__all__ = ["Duplicates", "find_duplicates", "new_keys", "repeated_hashes", "words_as_bytes"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Duplicates:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dsort.order.class_numbers import ClassPlaces
     from dsort.order.table import RecordTable
 
-__all__ = ["Interleave"]
-
 CLASS_BYTES_MAX: Final = 4096
 """What is longer is no label."""
 

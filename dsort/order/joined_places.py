@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from dsort.data.columns import BytesColumn, Int64s, UInt64s
     from dsort.order.table import RecordTable
 
-__all__ = ["JoinedPlaces", "spread_places"]
-
 
 @dataclass(frozen=True, slots=True)
 class JoinedPlaces(Algorithm):

@@ -19,16 +19,6 @@ from dsort.data.joins import JoinRule
 from dsort.data.row_bytes import distinct_rows
 from dsort.order.sort import order_rows
 
-__all__ = [
-    "Joined",
-    "JoinedKind",
-    "LeftOut",
-    "conflicts_in",
-    "join_order",
-    "join_rows",
-    "left_out_in",
-]
-
 
 class JoinedKind:
     """What a join finds, as it is counted."""

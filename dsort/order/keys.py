@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dsort.data.index import SortKeys
     from dsort.order.table import RecordTable
 
-__all__ = ["Keys"]
-
 _KEYS_MAX: Final = 16
 
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from dsort.data.index import SortKeys
     from dsort.order.table import RecordTable
 
-__all__ = ["Md5"]
-
 _OF_NOTHING: Final = hashlib.md5(b"", usedforsecurity=False).digest()
 """AIStore's key is the name and this: it hashes nothing, and appends the digest to the name."""
 

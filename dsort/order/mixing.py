@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["P_MIN", "Mixing", "chi_squared_p_value", "mixing_line"]
-
 P_MIN: Final = 0.001
 """A table that chance makes less often is called uneven."""
 RECURRENCE_MAX: Final = 30

@@ -26,22 +26,6 @@ from dsort.data.columns import Int32s, Int64s
 from dsort.order.cut import OpenShard, Piece
 from dsort.order.mixing import P_MIN, Mixing, chi_squared_p_value
 
-__all__ = [
-    "BINS_MAX",
-    "EXPECTED_MIN",
-    "JudgedTable",
-    "MixingGrid",
-    "MixingPart",
-    "MixingTally",
-    "OutputRuns",
-    "count_part",
-    "counts_in_input_order",
-    "judge_mixing",
-    "judged_table",
-    "mixing_of",
-    "output_bin_shards",
-]
-
 BINS_MAX = 64
 """Of input and of output shards in the result."""
 BINS_OPEN_MAX = 128

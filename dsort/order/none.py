@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from dsort.data.index import SortKeys
     from dsort.order.table import RecordTable
 
-__all__ = ["InputOrder"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputOrder(Algorithm):

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from dsort.data.columns import Int64s
 from dsort.order.cut import CutRule, OutputShard, Piece
 
-__all__ = ["OutputShards", "Pieces", "merge_pieces", "rows_of"]
-
 AT_ONCE = 4096
 """Rows that are objects at a time."""
 _PIECE = list(Piece._fields)

@@ -14,8 +14,6 @@ from dsort.data.columns import Int32s, Int64s, UInt64s
 from dsort.data.index import SortKeys
 from dsort.order.sort import order_rows
 
-__all__ = ["Partitioning", "Splitters", "pick_splitters"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Splitters:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dsort.order.class_numbers import ClassPlaces
     from dsort.order.table import RecordTable
 
-__all__ = ["WORDS", "Placement", "checked_field", "field_content", "member_and_field"]
-
 WORDS: Final = (1 << 64) - 1
 """So many sort words are dealt out."""
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dsort.data.index import SortKeys
     from dsort.order.table import RecordTable
 
-__all__ = ["Shuffle"]
-
 
 def _one_placement(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     batches = options["batches"]

@@ -15,15 +15,6 @@ from numpy.typing import NDArray
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
 from dsort.data.index import SortKeys
 
-__all__ = [
-    "big_int_words",
-    "float_words",
-    "int_words",
-    "natural_keys",
-    "order_rows",
-    "stable_argsort",
-]
-
 _SIGN = np.uint64(1 << 63)
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _TIED_SHARE = 64

@@ -15,8 +15,6 @@ from dsort.data.columns import BytesColumn, UInt8s
 from dsort.data.index import SortKeys
 from dsort.data.row_bytes import side_by_side
 
-__all__ = ["joined_keys", "text_end"]
-
 text_end = b"\0\0"
 """What ends a text. A zero byte in it is followed by 255."""
 

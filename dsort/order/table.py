@@ -15,8 +15,6 @@ from dsort.data.repeated_names import repeated_names
 from dsort.data.row_bytes import side_by_side
 from dsort.data.tally import FITS
 
-__all__ = ["RecordTable"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordTable:

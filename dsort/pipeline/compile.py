@@ -23,8 +23,6 @@ from dsort.transforms.outputs import KEY, Division
 from dsort.transforms.require import Require
 from dsort.transforms.strata import class_by
 
-__all__ = ["compile_pipeline", "container_options", "steps_of", "written_container"]
-
 
 def compile_pipeline(
     spec: JobSpec, *, steps: Sequence[Step] | None = None, keymap: KeyMap | None = None

@@ -15,8 +15,6 @@ from dsort.storage.several import input_of
 from dsort.transforms.base import Step
 from dsort.transforms.outputs import Division
 
-__all__ = ["OutputForm", "Pipeline", "Policies", "Reading", "StepFailures"]
-
 
 @dataclass(frozen=True, slots=True)
 class Policies:

@@ -39,17 +39,6 @@ from dsort.workers.tasks import (
 )
 from dsort.workers.worker import Worker
 
-__all__ = [
-    "TASK_TRIES_MAX",
-    "FirstFailure",
-    "Runtime",
-    "answer",
-    "describe",
-    "next_for",
-    "next_in_turn",
-    "reply",
-]
-
 TASK_TRIES_MAX = 3
 """A task that has taken so many workers with it fails the job."""
 

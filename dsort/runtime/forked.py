@@ -14,8 +14,6 @@ from typing import NoReturn
 
 from dsort.runtime.local_worker import serve
 
-__all__ = ["ForkedProcess", "can_fork"]
-
 LINK = 3
 """The descriptor of a worker's socket, behind those of the standard streams."""
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -31,8 +31,6 @@ from dsort.stop_flag import StopFlag
 from dsort.storage.process_limits import PROCESSES_HINT
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
 
-__all__ = ["LocalRuntime"]
-
 BOOTSTRAP = (
     "import gc, json, sys; gc.disable(); sys.path[:] = json.loads(sys.argv.pop(1)); "
     "from dsort.late_methods import compile_methods_late as late; late(); "

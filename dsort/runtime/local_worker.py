@@ -17,8 +17,6 @@ from dsort.scratch.nodes import ScratchNodes, open_scratch
 from dsort.workers.heap import Heap
 from dsort.workers.worker import Worker
 
-__all__ = ["main", "serve"]
-
 PR_SET_PDEATHSIG = 1
 
 

@@ -9,8 +9,6 @@ from dsort.errors import StorageError
 from dsort.order.class_numbers import ClassCounts
 from dsort.scratch.columns import ColumnFile, columns_bytes
 
-__all__ = ["check_class_table", "class_table_bytes", "classes_of_shard"]
-
 
 def class_table_bytes(offsets: Int64s, classes: ClassCounts) -> bytes:
     """The file. ``offsets``: where the rows of each shard begin, and the end."""

@@ -29,8 +29,6 @@ from dsort.errors import StorageError
 from dsort.scratch.directory import Scratch
 from dsort.storage.directory.os_errors import StorageErrors
 
-__all__ = ["Column", "ColumnFile", "KeptColumns", "columns_bytes", "write_columns"]
-
 _MAGIC = b"dsortcol"
 _ALIGN = 64
 _HEADER_BYTES_MAX = 1 << 16

@@ -21,8 +21,6 @@ from dsort.storage.bucket import Buffer
 from dsort.storage.directory.bucket import remove_entries, remove_if_empty
 from dsort.storage.directory.os_errors import StorageErrors
 
-__all__ = ["Scratch"]
-
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC
 _OTHERS = 0o077

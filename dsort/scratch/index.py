@@ -64,15 +64,6 @@ from dsort.scratch.ordered import (
 )
 from dsort.scratch.positions import POSITION_SHARD, Positions
 
-__all__ = [
-    "RUN_SHARDS_MAX",
-    "IndexStore",
-    "PartitionRows",
-    "read_splitters",
-    "splitters_bytes",
-]
-
-
 RUN_SHARDS_MAX = 64
 """So many small shards, one after the other, have one index file at most."""
 

@@ -10,8 +10,6 @@ from dsort.scratch.columns import ColumnFile
 from dsort.scratch.index import read_splitters
 from dsort.scratch.positions import check_positions
 
-__all__ = ["check_splitters"]
-
 
 def check_splitters(data: bytes, what: str, *, shards: int, decreasing: bool) -> None:
     """``StorageError`` unless ``data`` is a file of splitters among the records of so many shards,

@@ -23,16 +23,6 @@ from dsort.errors import StorageError
 from dsort.scratch.directory import Scratch
 from dsort.storage.directory.os_errors import StorageErrors
 
-__all__ = [
-    "CreatedLog",
-    "LineWriter",
-    "ReactionLog",
-    "ShardCreated",
-    "lines_file",
-    "reaction_line",
-    "read_created_logs",
-]
-
 LINES_AT_ONCE = 10_000
 
 

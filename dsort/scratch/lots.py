@@ -20,16 +20,6 @@ from dsort.scratch.index import IndexStore
 from dsort.scratch.positions import POSITION_SHARD
 from dsort.transforms.borders import BORDERS_MAX, Borders, positions_of
 
-__all__ = [
-    "ClassCounts",
-    "Draws",
-    "IndexDraws",
-    "KeyDraws",
-    "LotSteps",
-    "borders_bytes",
-    "borders_of",
-]
-
 
 def borders_bytes(borders: Borders) -> bytes:
     """A file of borders."""

@@ -19,8 +19,6 @@ from dsort.scratch.nodes import ScratchNodes, ShardLocations
 from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.requests import OrderedRowsOf
 
-__all__ = ["SpillBlocksOf", "ordered_rows"]
-
 STAGE = "index"
 
 

@@ -9,8 +9,6 @@ import numpy as np
 from dsort.data.index import BLOCK_LENGTH, BLOCK_ROWS, BLOCK_START, RANGES
 from dsort.scratch.ordered import OrderedRows
 
-__all__ = ["RECORD_BYTES_MIN", "narrowed"]
-
 RECORD_BYTES_MIN = 32 << 10
 """Shorter records are read in less time with all that lies between them."""
 SHARE_MAX = 0.8

@@ -26,16 +26,6 @@ from dsort.scratch.columns import ColumnFile, columns_bytes
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
 
-__all__ = [
-    "Exchange",
-    "Request",
-    "ScratchNodes",
-    "ShardLocations",
-    "make_scratch",
-    "open_scratch",
-    "scratch_owner",
-]
-
 NODE_FILE = "node.json"
 OWNER_FILE = "owner.json"
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")

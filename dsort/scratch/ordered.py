@@ -27,15 +27,6 @@ from dsort.data.index import (
 )
 from dsort.data.table import Name, Table
 
-__all__ = [
-    "CREATION_COLUMNS",
-    "LINEAGE",
-    "OPTIONAL_CREATION_COLUMNS",
-    "ORDERED",
-    "OrderedRows",
-    "sums_of",
-]
-
 CREATION_COLUMNS: Final = (SHARD, ORDINAL, MEMBERS, PAYLOAD_BYTES, STORED_BYTES, RANGES)
 """The columns that creation needs."""
 OPTIONAL_CREATION_COLUMNS: Final = (GROUP, CONTENT_HASH, ENTRIES)

@@ -19,20 +19,6 @@ from dsort.errors import StorageError
 from dsort.order.joining import LeftOut
 from dsort.scratch.columns import ColumnFile
 
-__all__ = [
-    "NTH",
-    "PLACE",
-    "POSITIONS",
-    "POSITION_SHARD",
-    "Positions",
-    "by_position",
-    "check_left_out",
-    "check_places",
-    "check_positions",
-    "check_renames",
-    "positions_of_records",
-]
-
 POSITION_SHARD: Final[Name[Int64s]] = Numbers("position_shard", "<i8")
 NTH: Final[Name[Int64s]] = Numbers("nth", "<i8")
 """By file: which occurrence of its key a record is, why it is left out (``LeftOut``), or the joined

@@ -20,31 +20,6 @@ from dsort.scratch.logs import ShardCreated, read_created_logs
 from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.positions import POSITION_SHARD, POSITIONS
 
-__all__ = [
-    "FOUND",
-    "ClassCountsOf",
-    "CreatedShards",
-    "DistinctKeyHashes",
-    "FreeBytes",
-    "Indexed",
-    "KeyHashes",
-    "KeysAt",
-    "KeysOf",
-    "KnownKeysOf",
-    "LineFiles",
-    "LineageOf",
-    "LinesOf",
-    "Numbered",
-    "OrderedRowsOf",
-    "PartitionRowsOf",
-    "PositionsOf",
-    "SameHashes",
-    "Sample",
-    "Sampled",
-    "StoredBytesOf",
-    "known_keys_file",
-]
-
 
 def known_keys_file(number: int) -> str:
     """What a file of ``KnownKeysTask`` is called."""

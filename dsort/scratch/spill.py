@@ -27,19 +27,6 @@ from dsort.scratch.nodes import ScratchNodes, ShardLocations
 from dsort.scratch.spill_extents import SpillExtents, SpillFile, spill_extents
 from dsort.storage.directory.os_errors import StorageErrors
 
-__all__ = [
-    "BLOCKS_IN_FLIGHT_MAX",
-    "BLOCK_BYTES",
-    "Payload",
-    "RemoveSpill",
-    "SpillBlock",
-    "SpillFiles",
-    "SpillReader",
-    "read_spill",
-    "remove_spill",
-    "spill_name",
-]
-
 
 def spill_name(worker: int, partition: int) -> str:
     """The spill file of one worker and partition."""

@@ -19,8 +19,6 @@ from dsort.errors import StorageError
 from dsort.storage.directory.os_errors import StorageErrors
 from dsort.storage.directory.random_reads import ALIGNMENT_BYTES
 
-__all__ = ["SpillExtents", "SpillFile", "spill_extents"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpillExtents:

@@ -18,8 +18,6 @@ from dsort.storage.directory.files import LocalStagedObject
 from dsort.storage.directory.random_reads import ALIGNMENT_BYTES
 from dsort.storage.process_limits import files_that_fit
 
-__all__ = ["DIRECT_BYTES_MIN", "FLUSH_BYTES", "SpillWriter"]
-
 FLUSH_BYTES = 1 << 20
 """Dirty pages are sent on their way in such pieces: under a memory limit they would otherwise fill
 it, and everybody waits. What the cache has no use for it gives back a piece later, so that the next

@@ -13,8 +13,6 @@ from dsort.data.records import FormedRecords
 from dsort.verification.read import ComparedBytes, ShardRecords
 from dsort.workers.source import ShardBytes
 
-__all__ = ["as_compared", "combined", "digests_by_output", "ways_of"]
-
 
 def ways_of(compared: Sequence[ComparedBytes]) -> list[list[ComparedBytes]]:
     """The ways of comparing that there are; together those that need but one look at a shard."""

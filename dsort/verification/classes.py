@@ -9,8 +9,6 @@ from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.verification.findings import Findings
 
-__all__ = ["check_classes", "classes_to_go_on"]
-
 _NAMES = ("utf-8", "surrogateescape")
 
 

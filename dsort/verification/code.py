@@ -10,8 +10,6 @@ from dsort.transforms.base import Step
 from dsort.transforms.payload import PayloadStep
 from dsort.verification.findings import Findings
 
-__all__ = ["tell_changed_code"]
-
 _PARTS = (("source_sha256", "source"), ("packages", "versions of packages"))
 
 

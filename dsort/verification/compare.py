@@ -27,17 +27,6 @@ from dsort.verification.joined import Pieces
 from dsort.verification.outputs import OutputReader, OutputTable
 from dsort.verification.read import ShardRecords
 
-__all__ = [
-    "Comparison",
-    "Leftovers",
-    "check_known_keys",
-    "check_removed",
-    "check_unique_keys",
-    "match_records",
-    "occurrences",
-    "sort_out",
-]
-
 
 def match_records(
     inputs: InputTable, digests: UInt64s, words: UInt64s | None, group: Int32s | None = None

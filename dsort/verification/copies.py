@@ -13,8 +13,6 @@ from dsort.job.mix import counts_records, mix_seed, wanted_records
 from dsort.spec.model import JobSpec
 from dsort.storage.several import parted
 
-__all__ = ["copies_asked_for"]
-
 
 def copies_asked_for(spec: JobSpec, hashes: Mapping[str, UInt64s]) -> dict[str, Int64s]:
     """By shard: how often each of its records comes out. ``hashes``: of the keys of the records of

@@ -12,8 +12,6 @@ from dsort.spec.model import JobSpec
 from dsort.spec.outputs import Target
 from dsort.verification.findings import Findings
 
-__all__ = ["FirstRecord", "Place", "ShardFacts", "check_cuts"]
-
 
 @dataclass(frozen=True, slots=True)
 class Place:

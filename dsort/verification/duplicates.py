@@ -9,8 +9,6 @@ from dsort.data.hashes import hash_keys
 from dsort.data.records import STRAY_SALT
 from dsort.order.sort import stable_argsort
 
-__all__ = ["free_keys", "later_duplicates", "others_of"]
-
 
 def others_of(same: UInt64s, counting: Bools, *, keep_last: bool) -> Int64s:
     """The rows, of those that count, whose number in ``same`` another one has that stays; 0 is

@@ -18,8 +18,6 @@ from dsort.verification.cuts import ShardFacts
 from dsort.verification.inputs import InputTable
 from dsort.verification.outputs import OutputTable
 
-__all__ = ["without_last", "without_unmatched"]
-
 
 def _groups(inputs: InputTable, outputs: OutputTable) -> list[tuple[int, Int64s, list[ShardFacts]]]:
     """(output, rows of the inputs that belong there, its shards)."""

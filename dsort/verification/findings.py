@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from dsort.job.events import Event, JobWarning, PhaseDone, Progress, VerifyProblem
 
-__all__ = ["PROBLEMS_MAX", "Findings", "ProgressTeller"]
-
 PROBLEMS_MAX = 100
 """So many problems are named; all are counted."""
 

@@ -55,8 +55,6 @@ from dsort.workers.headers import with_new_names
 from dsort.workers.source import ShardBytes
 from dsort.workers.unsafe_members import find_unsafe, with_safe_names
 
-__all__ = ["InputReader", "InputTable", "contents_of"]
-
 Renames = dict[int, dict[int, bytes]]
 """Input ordinal → record ordinal → the record's new key."""
 

@@ -11,8 +11,6 @@ from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
 from dsort.data.joins import JoinRule
 from dsort.order.sort import stable_argsort
 
-__all__ = ["Pieces", "join_pieces", "members_that_stay"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pieces:

@@ -16,8 +16,6 @@ from dsort.order.base import Algorithm, Record, SortValue
 from dsort.verification.read import ShardRecords
 from dsort.workers.source import ShardBytes
 
-__all__ = ["OrderSeen", "OrderWatch", "records_read"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Record:

@@ -37,16 +37,6 @@ from dsort.verification.read import (
 )
 from dsort.workers.source import ShardBytes
 
-__all__ = [
-    "OutputReader",
-    "OutputTable",
-    "check_index",
-    "check_output_names",
-    "check_totals",
-    "find_strangers",
-    "place_outputs",
-]
-
 
 def place_outputs(
     outputs: Sequence[ManifestOutput], names: OutputNames, findings: Findings

@@ -19,8 +19,6 @@ from dsort.order.batches import Batches, batch_hash
 from dsort.order.class_numbers import class_seed
 from dsort.order.placement import WORDS, Placement
 
-__all__ = ["PlaceFacts"]
-
 
 @dataclass(slots=True)
 class PlaceFacts:

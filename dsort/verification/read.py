@@ -35,20 +35,6 @@ from dsort.workers.conversion import (
 )
 from dsort.workers.source import ShardBytes, slices_of
 
-__all__ = [
-    "DIGEST_BYTES",
-    "Checksums",
-    "ComparedBytes",
-    "KnownRecords",
-    "ShardRecords",
-    "digest_of",
-    "joined_digests",
-    "member_digests",
-    "output_key_bytes",
-    "output_records",
-    "with_new_keys",
-]
-
 DIGEST_BYTES = 16
 _GAP_BYTES_MAX = 1 << 20
 

@@ -11,8 +11,6 @@ from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.workers.row_changes import gives_keys
 
-__all__ = ["rows_have_keys"]
-
 
 def rows_have_keys(spec: JobSpec, bucket: Bucket, inputs: Sequence[str]) -> bool:
     """Whether the rows of the result have a column of keys, as the spec and the first input shard

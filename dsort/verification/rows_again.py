@@ -19,8 +19,6 @@ from dsort.storage.bucket import Bucket
 from dsort.transforms.base import Step
 from dsort.workers.source import ShardBytes
 
-__all__ = ["RowsAgain"]
-
 
 @dataclass(frozen=True, slots=True)
 class RowsAgain:

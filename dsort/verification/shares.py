@@ -10,8 +10,6 @@ from dsort.data.columns import Bools, Int32s, UInt64s
 from dsort.data.shares import shares_in_classes
 from dsort.transforms.outputs import Division
 
-__all__ = ["outputs_asked_for"]
-
 
 def outputs_asked_for(division: Division, lots: UInt64s, counting: Bools) -> Int32s:
     """The output of each record, in input order; ``lots``: the class and the lot of each, shape

@@ -22,8 +22,6 @@ from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.small_objects import read_small
 from dsort.verification.findings import Findings
 
-__all__ = ["SidecarCheck"]
-
 SIDECAR_BYTES_MAX: Final = 4 << 30
 READ_BYTES: Final = 8 << 20
 DATABASE: Final = "index.sqlite"

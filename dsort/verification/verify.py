@@ -93,8 +93,6 @@ from dsort.verification.row_keys import rows_have_keys
 from dsort.verification.rows_again import RowsAgain
 from dsort.verification.sidecars import SidecarCheck
 
-__all__ = ["verify_result"]
-
 INDEX_BYTES_MAX = 4 << 30
 
 BUFFER_BYTES_MAX = 128 << 20

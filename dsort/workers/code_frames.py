@@ -20,8 +20,6 @@ from dsort.user_code.pool import Done
 from dsort.user_code.process import Memories
 from dsort.workers.source import ShardBytes
 
-__all__ = ["GivenRecords", "RecordFrame", "ShardResults"]
-
 GAPS_BYTES = 2048
 """What stands between payloads is copied with them, up to so much for each: one copy for all costs
 less than one for each."""

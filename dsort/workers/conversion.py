@@ -22,17 +22,6 @@ from dsort.naming.names import readable
 from dsort.order.table import RecordTable
 from dsort.workers.source import ShardBytes
 
-__all__ = [
-    "BARE",
-    "ShardPayloads",
-    "bare_members",
-    "bared_records",
-    "packed_records",
-    "payload_table",
-    "with_member_defaults",
-    "without_final_newlines",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class BareContainer(Container):

@@ -10,8 +10,6 @@ from dsort.order.table import RecordTable
 from dsort.workers.conversion import BARE
 from dsort.workers.source import ShardBytes
 
-__all__ = ["copied"]
-
 
 def copied(
     shard: ShardBytes,

@@ -15,13 +15,6 @@ from dsort.storage.bucket import ReadObject, StagedObject
 from dsort.storage.directory.files import LocalStagedObject
 from dsort.storage.directory.os_errors import StorageErrors
 
-__all__ = [
-    "DecodedFile",
-    "ForwardReader",
-    "decode",
-    "file_pieces",
-]
-
 READ_BYTES = 256 << 10
 
 

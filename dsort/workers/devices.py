@@ -22,8 +22,6 @@ from dsort.scratch.directory import Scratch
 from dsort.transforms.base import Step
 from dsort.transforms.payload import PayloadStep
 
-__all__ = ["CodeRoom", "GpuNeeds", "GpuPlace", "cpus_of", "gpus_here", "visible_gpus"]
-
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 PARTS_MAX = 1000

@@ -13,8 +13,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dsort.containers.codecs.base import Codec, EncodedPiece, PieceEncoder
 from dsort.storage.process_limits import is_no_thread
 
-__all__ = ["ENCODING_BYTES", "EncoderThreads", "ShardEncoder", "encoded_pieces"]
-
 THREADS = 2
 PIECES_MAX = 3
 """So many pieces may wait to be encoded or written; then gathering waits, too."""

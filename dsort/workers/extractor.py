@@ -83,8 +83,6 @@ from dsort.workers.tasks import ExtractTask, ShardExtracted, WorkerSetup
 from dsort.workers.transformer import Transformed, Transformer
 from dsort.workers.unsafe_members import find_unsafe, shown_changes, with_safe_names
 
-__all__ = ["Extractor"]
-
 
 class Extractor:
     """Extracts input shards for one job, in one worker."""

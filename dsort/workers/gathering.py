@@ -20,17 +20,6 @@ from numpy.typing import NDArray
 from dsort.data.columns import Int32s, Int64s, UInt8s
 from dsort.data.segments import Segments
 
-__all__ = [
-    "ROWS_AT_ONCE",
-    "SHORT_BYTES_MAX",
-    "Gatherer",
-    "are_short",
-    "gathered",
-    "rows_at_once",
-    "small_argsort",
-    "table_of",
-]
-
 SHORT_BYTES_MAX = 512
 """Up to this length on average, two copies by NumPy are cheaper than a slice."""
 ROWS_AT_ONCE = 16384

@@ -27,8 +27,6 @@ from dsort.workers.hopped import HoppedShard
 from dsort.workers.source import InputShard, read_inputs
 from dsort.workers.tasks import ExtractTask, WorkerSetup
 
-__all__ = ["SHARDS_AHEAD", "HeaderReader", "header_hops"]
-
 PAGE_BYTES = 4096
 TAIL_BYTES = 16 << 10
 """What a scan looks at behind the last header: as much as pads a tar. A mapping that has to fetch

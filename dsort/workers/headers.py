@@ -17,15 +17,6 @@ from dsort.workers.conversion import BARE
 from dsort.workers.gathering import table_of
 from dsort.workers.source import ShardBytes
 
-__all__ = [
-    "headers_of",
-    "overwrite_names",
-    "with_names_written",
-    "with_new_headers",
-    "with_new_names",
-]
-
-
 _BLOCKS_AT_ONCE = 2048
 """So many stay in the processor's cache."""
 

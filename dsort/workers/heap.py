@@ -11,8 +11,6 @@ from __future__ import annotations
 import ctypes
 from typing import Final
 
-__all__ = ["Heap"]
-
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 HEAP_BLOCK_BYTES_MAX: Final = 32 << 20
 """The most that glibc takes: larger blocks come from the kernel each time."""

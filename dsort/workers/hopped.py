@@ -13,8 +13,6 @@ from dsort.closing import ClosesOnExit
 from dsort.containers.base import Container, drive
 from dsort.storage.bucket import ObjectInfo, RandomReads, ReadObject
 
-__all__ = ["HOP_BYTES", "HoppedShard"]
-
 HOP_BYTES = 16 << 10
 """What is fetched around a header: the small members of a record are next to it, in most shards."""
 

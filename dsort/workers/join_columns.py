@@ -14,8 +14,6 @@ from dsort.order.shuffle import Shuffle
 from dsort.order.table import RecordTable
 from dsort.scratch.positions import PLACE, Positions
 
-__all__ = ["SEARCHED", "extension_lists", "join_sort_keys", "place_sort_keys", "place_words"]
-
 _STRAY = b"\0"
 """What is kept of the one member of a stray, which has no extension."""
 

@@ -27,8 +27,6 @@ from dsort.storage.several import input_of
 from dsort.workers.source import read_inputs
 from dsort.workers.tasks import JoinDone, JoinFinding, OrderTask
 
-__all__ = ["Joiner", "keys_of"]
-
 NUL = b"\0"
 _LOGGED = {
     JoinedKind.DUPLICATE: "duplicate_keys_dropped",

@@ -17,8 +17,6 @@ from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.source import ShardBytes
 from dsort.workers.tasks import KnownKeysDone, KnownKeysTask, WorkerSetup
 
-__all__ = ["read_known_keys"]
-
 
 def read_known_keys(
     task: KnownKeysTask,

@@ -13,8 +13,6 @@ from dsort.order.table import RecordTable
 from dsort.pipeline.pipeline import Pipeline
 from dsort.workers.placing import Placed
 
-__all__ = ["extensions_by_output", "reported_extensions"]
-
 
 def reported_extensions(pipeline: Pipeline, table: RecordTable, placed: Placed) -> str:
     """The extensions of the members of a shard's records, for each output that needs to know, as

@@ -32,8 +32,6 @@ from dsort.workers.shard_writer import ContentCheck, Slices, StagedFile
 from dsort.workers.source import slices_of
 from dsort.workers.tasks import SCHEMA_FILE, OutputPiece, WorkerSetup
 
-__all__ = ["LateFormat", "LateWriter", "late_format"]
-
 BATCH_BYTES = 8 << 20
 """So much is converted at a time, or one record."""
 COPY_BYTES = 1 << 20

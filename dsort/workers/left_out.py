@@ -16,8 +16,6 @@ from dsort.scratch.logs import ReactionLog
 from dsort.scratch.positions import NTH
 from dsort.workers.tasks import ExtractTask
 
-__all__ = ["leave_out"]
-
 
 def leave_out(
     store: IndexStore, task: ExtractTask, table: RecordTable, log: ReactionLog

@@ -22,8 +22,6 @@ from dsort.storage.bucket import Bucket
 from dsort.workers.sidecars import staged_sidecar
 from dsort.workers.tasks import CreateTask
 
-__all__ = ["LINEAGE", "lineage_of", "origins_of", "origins_table", "write_lineage"]
-
 LINEAGE: Final = "lineage"
 """In place of a kind of sidecars."""
 

@@ -17,8 +17,6 @@ from dsort.workers.gathering import table_of
 from dsort.workers.sealing import seal_apart, seal_within
 from dsort.workers.source import slices_of_sources
 
-__all__ = ["slices_with_literals"]
-
 JOINED_BYTES_MAX = 16 << 10
 """Larger records, on average, are not put together."""
 AT_ONCE_BYTES = 1 << 20

@@ -15,8 +15,6 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.process_limits import files_that_fit
 from dsort.workers.source import InputShard, open_input, read_inputs
 
-__all__ = ["MappedInputs"]
-
 
 class MappedInputs:
     """Mapped input shards by ordinal; the least recently used are let go beyond ``open_max``."""

@@ -11,8 +11,6 @@ from dsort.containers.base import Container
 from dsort.data.members import MemberTable
 from dsort.errors import InvariantError
 
-__all__ = ["MemberWatch"]
-
 HELD_BYTES = 1 << 20
 
 

@@ -68,8 +68,6 @@ from dsort.workers.tasks import (
     RunOrdered,
 )
 
-__all__ = ["Orderer"]
-
 
 class Orderer:
     """Plans for one job, in one worker."""

@@ -11,8 +11,6 @@ from dsort.storage.directory.files import LocalStagedObject
 from dsort.storage.directory.os_errors import StorageErrors
 from dsort.workers.decoded import DecodedFile
 
-__all__ = ["Chain", "PayloadBuffer", "Spool", "Tail"]
-
 GAP_BYTES = 1 << 20
 PAGE_BYTES = 4096
 

@@ -25,8 +25,6 @@ from dsort.workers.gathering import (
 from dsort.workers.source import Window, slices_of
 from dsort.workers.tasks import WorkerSetup
 
-__all__ = ["HasWindows", "PayloadSpill"]
-
 
 class HasWindows(Protocol):
     """What holds the payload of an index: a shard, or a run of them."""

@@ -17,8 +17,6 @@ from dsort.transforms.borders import positions_of
 from dsort.transforms.strata import MemberClass
 from dsort.workers.tasks import ExtractTask, WorkerSetup
 
-__all__ = ["Placed", "Placer"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:

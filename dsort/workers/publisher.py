@@ -9,8 +9,6 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.staging import give_name
 from dsort.workers.tasks import PublishDone, PublishTask
 
-__all__ = ["publish_all"]
-
 AT_ONCE_MAX = 16
 """Each is a request that a store takes 50 to 200 ms for."""
 

@@ -12,8 +12,6 @@ import numpy as np
 
 from dsort.workers.payload_files import PayloadBuffer
 
-__all__ = ["RangeBuffer"]
-
 
 class RangeBuffer:
     """Pieces of a worker's buffer, each aligned and in one run. The oldest is given back first."""

@@ -19,9 +19,6 @@ from dsort.errors import DsortError
 from dsort.storage.directory.kernel_reads import KernelReads
 from dsort.storage.process_limits import is_no_thread
 
-__all__ = ["RangeBatch", "RangeQueue", "RangeRead"]
-
-
 KERNEL_DEPTH = 256
 """So many reads of a kernel's queue at a time. They are begun when somebody waits, and not while he
 writes what has come: so there are more of them than threads."""

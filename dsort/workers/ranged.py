@@ -39,8 +39,6 @@ from dsort.workers.range_queue import RangeBatch, RangeQueue, RangeRead
 from dsort.workers.source import InputShard, open_input, read_inputs
 from dsort.workers.tasks import OutputPiece
 
-__all__ = ["ALIGNMENT_BYTES", "FAR_READ_BYTES_MAX", "RangedInputs", "RangedRecords"]
-
 ALIGNMENT_BYTES = 4096
 READ_BYTES_MAX = 1 << 20
 """A longer range is several reads, so that one large record keeps the disk busy, too."""

@@ -21,8 +21,6 @@ from dsort.workers.range_queue import RangeQueue
 from dsort.workers.source import InputShard, open_input, read_inputs
 from dsort.workers.tasks import ExtractTask, WorkerSetup
 
-__all__ = ["ReadAhead"]
-
 READS_AT_ONCE = 2
 """Threads that read a shard in sequence, where the kernel does not."""
 

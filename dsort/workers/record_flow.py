@@ -8,8 +8,6 @@ from dsort.data.columns import Int64s
 from dsort.data.tally import FLOW_ADDED, FLOW_DROPPED, FLOW_READ, Tally
 from dsort.workers.placing import Placed
 
-__all__ = ["count_copies", "count_flow"]
-
 
 def count_copies(shard: str, counts: Int64s, tally: Tally) -> None:
     """Of a mix. ``counts``: how often each record of the shard comes out."""

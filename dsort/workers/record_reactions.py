@@ -14,8 +14,6 @@ from dsort.errors import DuplicateError, StrayMemberError
 from dsort.naming.names import readable
 from dsort.pipeline.pipeline import Policies
 
-__all__ = ["react", "shown_names"]
-
 
 def react(
     policies: Policies,

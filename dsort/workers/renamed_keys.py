@@ -12,8 +12,6 @@ from dsort.naming.names import readable
 from dsort.scratch.index import IndexStore
 from dsort.workers.tasks import ExtractTask
 
-__all__ = ["rename_records"]
-
 
 def rename_records(
     store: IndexStore,

@@ -17,8 +17,6 @@ from dsort.data.segments import Segments
 from dsort.workers.headers import overwrite_names
 from dsort.workers.source import slices_of_sources
 
-__all__ = ["renamed_slices"]
-
 JOINED_BYTES_MAX = 16 << 10
 """Larger records, on average, are not put together."""
 AT_ONCE_BYTES = 1 << 20

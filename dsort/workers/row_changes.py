@@ -18,8 +18,6 @@ from dsort.transforms.fields import Fields
 from dsort.transforms.join_key import JoinKey
 from dsort.transforms.rekey import Rekey
 
-__all__ = ["RowChange", "asked_columns", "changes_rows", "columns_left", "gives_keys", "key_column"]
-
 
 def changes_rows(steps: Sequence[Step]) -> bool:
     """Whether some step changes rows, and does not only leave some out."""

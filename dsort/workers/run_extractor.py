@@ -53,8 +53,6 @@ from dsort.workers.tasks import (
     WorkerSetup,
 )
 
-__all__ = ["RunExtractor"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Scanned:

@@ -12,8 +12,6 @@ from dsort.data.columns import UInt64s
 from dsort.order.table import RecordTable
 from dsort.workers.source import ShardBytes
 
-__all__ = ["DEDUPLICATE", "digests_of"]
-
 DEDUPLICATE: Final = "deduplicate"
 _HALF = (1 << 64) - 1
 

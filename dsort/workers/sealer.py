@@ -25,8 +25,6 @@ from dsort.workers.decoded import ForwardReader
 from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.tasks import SealDone, SealTask, StagedShard
 
-__all__ = ["Sealer"]
-
 WINDOW_BYTES = 8 << 20
 ROWS_AT_ONCE_MAX = 65536
 SYNCS_AT_ONCE_MAX = 8

@@ -14,8 +14,6 @@ from dsort.containers.base import Container
 from dsort.data.columns import Int64s, UInt8s
 from dsort.workers.gathering import table_of
 
-__all__ = ["seal_apart", "seal_within"]
-
 
 def seal_within(container: Container, data: UInt8s, starts: Int64s, stops: Int64s) -> None:
     """Write the seals of records ``data[starts[i] : stops[i]]``."""

@@ -30,15 +30,6 @@ from dsort.workers.encoded import ShardEncoder
 from dsort.workers.member_watch import MemberWatch
 from dsort.workers.tasks import OutputPiece
 
-__all__ = [
-    "ContentCheck",
-    "FinishedShard",
-    "ShardWriter",
-    "Slices",
-    "StagedFile",
-    "Writeback",
-]
-
 FLUSH_BYTES = 16 << 20
 """The disk is set to work each time so much has been written."""
 

@@ -14,8 +14,6 @@ from dsort.scratch.columns import Column, ColumnFile, columns_bytes
 from dsort.sidecars.shard_index import EnergonSample, Part, energon_samples, shard_sidecar
 from dsort.storage.bucket import Bucket
 
-__all__ = ["SAMPLES", "samples_of", "staged_sidecar", "write_sidecars"]
-
 SAMPLES: Final = "samples"
 """In place of a kind: the rows that an output shard adds to the database of Energon."""
 

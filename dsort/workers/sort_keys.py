@@ -16,8 +16,6 @@ from dsort.scratch.class_table import classes_of_shard
 from dsort.scratch.index import IndexStore
 from dsort.workers.tasks import ExtractTask
 
-__all__ = ["SURVEY", "ShardSortKeys"]
-
 SURVEY: Final = "survey"
 """The stage of the pass before, whose index may still be here."""
 

@@ -36,20 +36,6 @@ from dsort.workers.hopped import HOP_BYTES, HoppedShard
 from dsort.workers.payload_files import Chain, PayloadBuffer, Spool, Tail
 from dsort.workers.range_queue import RangeQueue, RangeRead
 
-__all__ = [
-    "INPUTS_FILE",
-    "InputShard",
-    "ShardBytes",
-    "Window",
-    "hash_records",
-    "inputs_bytes",
-    "open_input",
-    "read_inputs",
-    "slices_in",
-    "slices_of",
-    "slices_of_sources",
-]
-
 WINDOW_ROWS_MAX = 65536
 PAGE_BYTES = 4096
 DIRECT_BYTES = 1 << 20

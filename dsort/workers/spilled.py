@@ -31,8 +31,6 @@ from dsort.workers.source import slices_in, slices_of
 from dsort.workers.split_spill import SPLIT_BYTES_MAX, SplitSpill
 from dsort.workers.tasks import OutputPiece
 
-__all__ = ["ROWS_AT_ONCE_MAX", "SpilledPayload"]
-
 ROWS_AT_ONCE_MAX = 2048
 """Slices are made for so many records at a time: small records are then still in the processor's
 cache when their checksum is taken, and a slice object takes 200 bytes."""

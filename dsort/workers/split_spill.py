@@ -24,8 +24,6 @@ from dsort.workers.gathering import are_short, gathered, small_argsort
 from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.source import slices_of
 
-__all__ = ["SPLIT_BYTES_MAX", "SplitSpill", "runs_that_fit"]
-
 SPLIT_BYTES_MAX = 32 << 10
 """Records that are longer on average are read one by one in less time than twice in order."""
 WINDOW_BYTES = 8 << 20

@@ -16,8 +16,6 @@ from dsort.data.table import Table
 from dsort.errors import CorruptShardError, InvariantError, StorageError
 from dsort.storage.bucket import StagedObject
 
-__all__ = ["RowCheck", "check_staged_rows"]
-
 BATCH_SHARE = 8
 
 

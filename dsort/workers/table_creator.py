@@ -52,8 +52,6 @@ from dsort.workers.tasks import (
     WorkerSetup,
 )
 
-__all__ = ["TableCreator"]
-
 INPUTS_OPEN_MAX = 4096
 TURN_SHARE = 3
 """A turn over a partition takes this part of a worker's buffer: its blocks, and its rows in order,

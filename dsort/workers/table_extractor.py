@@ -57,8 +57,6 @@ from dsort.workers.table_index import SpilledBlocks, TableRows
 from dsort.workers.table_rows import CLASSES, record_table
 from dsort.workers.tasks import READ_SCHEMA_FILE, SCHEMA_FILE, ExtractTask, ShardExtracted
 
-__all__ = ["ShardSource", "TableExtractor"]
-
 BATCH_SHARE = 8
 BATCH_BYTES_MAX = 64 << 20
 

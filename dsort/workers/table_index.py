@@ -24,8 +24,6 @@ from dsort.data.segments import Segments
 from dsort.data.table import Column, Table
 from dsort.workers.sort_keys import ShardSortKeys
 
-__all__ = ["SpilledBlocks", "TableRows"]
-
 CELL_OVERHEAD_BYTES = 4
 """What a cell takes besides its value, an offset for the most part."""
 

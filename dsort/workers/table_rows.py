@@ -23,8 +23,6 @@ from dsort.errors import InputError
 from dsort.naming.names import shortened
 from dsort.order.table import RecordTable
 
-__all__ = ["CLASSES", "SORT_KEYS", "record_table"]
-
 SORT_KEYS = ("to sort by", "algorithm.extension names a column, with a dot before it")
 CLASSES = ("to stratify by", "stratify names a column")
 """What a column is wanted for, and what names it."""

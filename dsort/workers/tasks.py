@@ -21,44 +21,6 @@ from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.several import BucketPlace
 from dsort.storage.staging import Staged
 
-__all__ = [
-    "LONG_COLUMNS_FILE",
-    "READ_SCHEMA_FILE",
-    "SCHEMA_FILE",
-    "CodeShare",
-    "CreateDone",
-    "CreateTask",
-    "CutDone",
-    "CutTask",
-    "DuplicatesDone",
-    "DuplicatesTask",
-    "ExtractRunTask",
-    "ExtractTask",
-    "JoinDone",
-    "JoinFinding",
-    "KnownKeysDone",
-    "KnownKeysTask",
-    "MeasureDone",
-    "MeasureTask",
-    "OrderDone",
-    "OrderRunTask",
-    "OrderTask",
-    "OutputPiece",
-    "PublishDone",
-    "PublishTask",
-    "RunExtracted",
-    "RunOrdered",
-    "ScratchLost",
-    "SealDone",
-    "SealTask",
-    "ShardExtracted",
-    "Stage",
-    "StagedShard",
-    "Task",
-    "TaskDone",
-    "WorkerSetup",
-]
-
 SCHEMA_FILE = "schema.arrow"
 READ_SCHEMA_FILE = "read-schema.arrow"
 LONG_COLUMNS_FILE = "long-columns.json"

@@ -34,8 +34,6 @@ from dsort.workers.devices import GpuNeeds, GpuPlace
 from dsort.workers.source import ShardBytes
 from dsort.workers.tasks import CodeShare
 
-__all__ = ["Transformed", "Transformer"]
-
 FRAME_RECORDS = 256
 FRAME_BYTES = 1 << 20
 

@@ -15,13 +15,6 @@ from dsort.workers.conversion import BARE
 from dsort.workers.headers import headers_of, with_new_headers
 from dsort.workers.source import ShardBytes
 
-__all__ = [
-    "UnsafeNames",
-    "find_unsafe",
-    "shown_changes",
-    "with_safe_names",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class UnsafeNames:

@@ -37,8 +37,6 @@ from dsort.workers.tasks import (
 if TYPE_CHECKING:
     from dsort.workers.table_creator import TableCreator
 
-__all__ = ["Worker"]
-
 _PHASES = {
     ExtractTask: "extract",
     ExtractRunTask: "extract",

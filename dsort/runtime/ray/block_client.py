@@ -30,8 +30,6 @@ from dsort.runtime.ray.block_stream import (
 from dsort.runtime.ray.block_tickets import BlockKey
 from dsort.scratch.spill import BLOCKS_IN_FLIGHT_MAX, Payload, SpillBlock
 
-__all__ = ["BlockClient", "BlockError", "UnreachableError"]
-
 CALL_S_MAX = 60.0
 """Of one block: less than 280 KB/s is taken for a stream that stands still. Ray, which is asked
 next, waits five times as long."""

@@ -43,8 +43,6 @@ from dsort.runtime.ray.block_tickets import (
 from dsort.scratch.directory import Scratch
 from dsort.scratch.spill import SpillBlock, SpillFiles
 
-__all__ = ["BlockPlace", "BlockServer"]
-
 STREAMS_MAX = 32
 """So many blocks are sent at the same time; others wait. Each takes a chunk of memory at most."""
 CONNECTIONS_MAX = 1024

@@ -27,21 +27,6 @@ from urllib.parse import urlsplit
 
 from dsort.runtime.ray.block_tickets import MAC_BYTES
 
-__all__ = [
-    "BATCH_BYTES",
-    "FAILURE",
-    "FORGED",
-    "LENGTH",
-    "REASON_BYTES_MAX",
-    "Certificates",
-    "CutError",
-    "NoBlocksError",
-    "connected",
-    "fill",
-    "location",
-    "tune",
-]
-
 BATCH_BYTES = 2 << 20
 """The most of a chunk."""
 LENGTH = struct.Struct("<I")

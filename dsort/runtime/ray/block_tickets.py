@@ -20,8 +20,6 @@ import orjson
 
 from dsort.scratch.spill import BLOCK_BYTES, SpillBlock
 
-__all__ = ["MAC_BYTES", "TICKET_BYTES_MAX", "BlockKey", "ForgedTicketError", "TicketError"]
-
 KEY_BYTES = 32
 MAC_BYTES = 32
 NONCE_BYTES = 16

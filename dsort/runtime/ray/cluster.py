@@ -30,21 +30,6 @@ from dsort.runtime.ray.directory import make_ray_directory, ray_files
 from dsort.runtime.ray.watchdog import begin_watchdog, end_watchdog
 from dsort.stop_flag import StopFlag, run_into_future
 
-__all__ = [
-    "PORT_HINT",
-    "RAY_VERSION_MIN",
-    "RaySession",
-    "check_form",
-    "check_listener",
-    "check_loopback",
-    "check_ray_version",
-    "is_only_on_loopback",
-    "join_ray",
-    "listeners",
-    "listening_words",
-    "start_ray",
-]
-
 BEGIN_SECONDS_MAX = 180
 JOIN_TRIES_MAX = 3  # Ray's own limit is 20
 END_SECONDS_MAX = 5

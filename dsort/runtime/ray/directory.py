@@ -22,17 +22,6 @@ from dsort.errors import StorageError
 from dsort.runtime.machine import Holder, Machine
 from dsort.runtime.ray.watchdog import end_holders, holders
 
-__all__ = [
-    "LeftRay",
-    "discard_ray_directory",
-    "make_ray_directory",
-    "note_owner",
-    "ray_files",
-    "ray_places",
-    "rays_left",
-    "remove_ray_directory",
-]
-
 PREFIX = "dsort-ray-"
 OWNER_FILE = "owner.json"
 OWNER_BYTES_MAX = 4096

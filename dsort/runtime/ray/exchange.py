@@ -32,8 +32,6 @@ from dsort.runtime.ray.scratch_nodes import (
 from dsort.scratch.nodes import Request
 from dsort.scratch.spill import Payload, SpillBlock
 
-__all__ = ["BlockRules", "RayExchange"]
-
 
 @dataclass(frozen=True, slots=True)
 class BlockRules:

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from dsort.errors import DsortError, InvariantError, StorageError, WorkerLostError
 from dsort.runtime.ray.cluster import PORT_HINT
 
-__all__ = ["bug", "cause", "explain", "first_line", "listed", "located", "node_words"]
-
 NAMES_SHOWN_MAX = 3
 
 

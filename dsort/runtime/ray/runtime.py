@@ -60,8 +60,6 @@ from dsort.stop_flag import StopFlag
 from dsort.workers.devices import gpus_here
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
 
-__all__ = ["Needs", "RayRuntime", "words_of"]
-
 JOIN_SECONDS_MAX = 30
 BEGIN_SECONDS_MAX = 180
 LOOK_SECONDS_MAX = 60

@@ -36,21 +36,6 @@ from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Request, make_scratch, open_scratch
 from dsort.stop_flag import StopFlag
 
-__all__ = [
-    "AGENT_THREADS",
-    "ANSWER_SECONDS_MAX",
-    "NAMESPACE",
-    "NodeAgent",
-    "RayScratchNodes",
-    "agent_name",
-    "late_scratch",
-    "lost_scratch",
-    "node_of",
-    "node_slot_of",
-    "remove_scratch",
-    "token_of",
-]
-
 NAMESPACE = "dsort"
 AGENT_THREADS = 4
 """So many questions are answered at the same time; each may be 16 MiB of payload."""

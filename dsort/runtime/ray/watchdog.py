@@ -21,8 +21,6 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["begin_watchdog", "end_holders", "end_watchdog", "holders", "main"]
-
 LOOK_S = 0.1
 OWNER_LOOK_S = 1.0
 EMPTY_LOOKS = 3

@@ -32,8 +32,6 @@ from dsort.workers.heap import Heap
 from dsort.workers.tasks import ScratchLost, Task, TaskDone, WorkerSetup
 from dsort.workers.worker import Worker
 
-__all__ = ["Done", "RayWorker", "RayWorkers", "WorkerLocation"]
-
 START_SECONDS_MAX = 120
 KILL_SECONDS_MAX = 5
 TICK_S = 0.1
