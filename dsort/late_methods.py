@@ -1,5 +1,4 @@
-"""What is compiled of classes while a process loads: methods of dataclasses when they are first
-called, and the text of an annotation once.
+"""Compiles the methods of dataclasses when they are first called.
 
 ``dataclasses`` writes the text of up to six methods for each class and compiles it: a third of what
 a small job's command takes, of which it calls few. Only for processes of dsort's own: a user's
@@ -9,12 +8,10 @@ process keeps the standard library as it is.
 from __future__ import annotations
 
 import gc
-import typing
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
-__all__ = ["compile_annotations_once", "compile_methods_late", "load_quickly"]
+__all__ = ["compile_methods_late", "load_quickly"]
 
 COLLECTED_AFTER = 200_000
 """Objects. What is loaded is no garbage: to look for some after each 700 is 5 % of a small job."""
@@ -33,14 +30,7 @@ of 80 classes, of most of them fewer; to compile each takes as long as twenty su
 def load_quickly() -> None:
     """What a process of dsort's own does before it loads the rest of dsort."""
     gc.set_threshold(COLLECTED_AFTER, *gc.get_threshold()[1:])
-    compile_annotations_once()
     compile_methods_late()
-
-
-def compile_annotations_once() -> None:
-    """Have ``typing`` compile no text of an annotation again. pydantic's typed dictionaries have a
-    thousand of them, a third of which differ."""
-    vars(typing).setdefault("compile", cache(compile))
 
 
 def compile_methods_late() -> None:

@@ -6,13 +6,12 @@ import dataclasses
 import inspect
 import pickle
 import sys
-import typing
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from dsort.late_methods import FIRST_CALLS, compile_annotations_once, compile_methods_late
+from dsort.late_methods import FIRST_CALLS, compile_methods_late
 
 SOURCE = """
 from __future__ import annotations
@@ -152,16 +151,3 @@ def test_they_are_made_late_once(late: dict[str, Any]) -> None:
     before = dataclasses.__dict__["_create_fn"]
     compile_methods_late()
     assert dataclasses.__dict__["_create_fn"] is before
-
-
-def test_a_text_of_an_annotation_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(vars(typing), "compile", compile)  # to have it put back
-    del vars(typing)["compile"]
-    compile_annotations_once()
-    first, second = typing.ForwardRef("list[int | str]"), typing.ForwardRef("list[int | str]")
-    assert first.__forward_code__ is second.__forward_code__
-    assert typing.get_type_hints(type("A", (), {"__annotations__": {"a": first}})) == {
-        "a": list[int | str]
-    }
-    with pytest.raises(SyntaxError, match="Forward reference"):
-        typing.ForwardRef("list[")
