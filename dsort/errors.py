@@ -261,6 +261,12 @@ class StorageError(DsortError):
     http_status = 502
 
 
+def damaged(what: str, reason: str) -> StorageError:
+    """The error of a file that dsort keeps of a job, and that is not as dsort writes it."""
+    hint = "the job cannot be resumed; start it again"
+    return StorageError(f"{what} is damaged: {reason}", hint=hint)
+
+
 class ObjectNotFoundError(StorageError):
     """No such bucket or object."""
 

@@ -18,6 +18,7 @@ from dsort.data.shares import shares_in_classes
 from dsort.errors import TransformError
 from dsort.job.duplicates import settle_quietly
 from dsort.job.extract import Extraction, retry_after_lost_scratch
+from dsort.job.facts import Fact
 from dsort.job.job import Job
 from dsort.job.selection import Selection
 from dsort.scratch.columns import ColumnFile
@@ -45,15 +46,16 @@ def choose_borders(
     division = job.pipeline.division
     if division is None or not division.is_counted:
         return ""
-    kept = job.retained(BORDERS_FILE)
-    if kept is not None:
-        what = f"{BORDERS_FILE} of job {job.job_id}"
-        borders_of(ColumnFile(kept, what), what, len(division.names))
-        job.runtime.share(BORDERS_FILE, kept)
-        return BORDERS_FILE
-    survey = Extraction(job, Stage("drawn"), copies=copies, positions=positions)
-    found = retry_after_lost_scratch(survey, lambda: _found(job, division, survey))
-    job.retain_on_nodes(BORDERS_FILE, borders_bytes(found))
+    outputs = len(division.names)
+
+    def parse(data: bytes, what: str) -> Borders:
+        return borders_of(ColumnFile(data, what), what, outputs)
+
+    def find() -> Borders:
+        survey = Extraction(job, Stage("drawn"), copies=copies, positions=positions)
+        return retry_after_lost_scratch(survey, lambda: _found(job, division, survey))
+
+    Fact(BORDERS_FILE, borders_bytes, parse, is_shared=True).settle(job, find)
     return BORDERS_FILE
 
 

@@ -9,17 +9,17 @@ changes little as long as it has many.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
-from dsort.errors import InvariantError, StorageError
+from dsort.errors import InvariantError
 from dsort.job.extract import answers
+from dsort.job.facts import json_fact
 from dsort.job.job import Job
 from dsort.order.cut import CutRule, EncodedSizes, OutputShard
-from dsort.storage.small_objects import parse_json
 from dsort.workers.tasks import MeasureDone, MeasureTask, OutputPiece
 
 SIZES_FILE = "encoded-sizes.json"
@@ -44,30 +44,29 @@ def run_rule(job: Job, stored_bytes: int) -> CutRule:
     return CutRule(size_bytes=piece_bytes * pieces, counts_file=True, at_most=True)
 
 
-def known_sizes(job: Job, stored_bytes: int) -> EncodedSizes | None:
-    """What an earlier attempt measured: the plan has to be the same, and part of the records may be
-    written and gone from scratch. None if none did. ``StorageError`` if that is damaged."""
-    data = job.retained(SIZES_FILE)
-    if data is None:
-        return None
-    what = f"{SIZES_FILE} of job {job.job_id}"
-    content = parse_json(data, what)
-    try:
+def encoded_sizes(job: Job, stored_bytes: int, measure: Callable[[], EncodedSizes]) -> EncodedSizes:
+    """What an earlier attempt measured, else what ``measure`` gives: the plan has to be the same,
+    and part of the records may be written and gone from scratch. ``StorageError`` if that is
+    damaged."""
+
+    def rows(sizes: EncodedSizes) -> dict[str, Any]:
+        return {"stored": sizes.stored.tolist(), "encoded": sizes.encoded.tolist()}
+
+    def of_rows(content: Any) -> EncodedSizes:
         stored, encoded = (np.array(content[name], np.int64) for name in ("stored", "encoded"))
         if stored.ndim != 1 or stored.shape != encoded.shape or int(stored[-1]) != stored_bytes:
             raise ValueError("it is about other records")
         if stored[0] or encoded[0] or (np.diff(stored) < 0).any() or (np.diff(encoded) < 0).any():
             raise ValueError("its numbers do not ascend from 0 on")
-    except (LookupError, TypeError, ValueError, OverflowError) as error:
-        hint = "the job cannot be resumed; start it again"
-        raise StorageError(f"{what} is damaged: {error}", hint=hint) from None
-    return EncodedSizes(stored, encoded)
+        return EncodedSizes(stored, encoded)
+
+    return json_fact(SIZES_FILE, rows, of_rows).settle(job, measure)
 
 
 def measured_sizes(
     job: Job, runs: Sequence[OutputShard], locations: str, node_of: Callable[[int], str]
 ) -> EncodedSizes:
-    """Encode all ``runs``, and retain what they come to. ``locations``: the shared file that says
+    """What all ``runs`` come to, encoded. ``locations``: the shared file that says
     which node has which shard; ``node_of``: which one has a partition in order."""
     found = np.zeros(len(runs), np.int64)
     for task, done in answers(job, _tasks(job, runs, locations, node_of)):
@@ -81,8 +80,6 @@ def measured_sizes(
     np.cumsum([run.stored_bytes for run in runs], out=stored[1:])
     encoded = np.zeros(len(runs) + 1, np.int64)
     np.cumsum(found, out=encoded[1:])
-    content = {"stored": stored.tolist(), "encoded": encoded.tolist()}
-    job.retain(SIZES_FILE, json.dumps(content).encode())
     return EncodedSizes(stored, encoded)
 
 

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 
 from dsort.data.tally import Tally, parse_tally
-from dsort.errors import InvariantError, JobConflictError, StorageError
+from dsort.errors import InvariantError, JobConflictError, StorageError, damaged
 from dsort.naming.names import check_object_name
 from dsort.scratch.logs import ShardCreated
 from dsort.storage.output_buckets import place_of
@@ -243,10 +243,7 @@ def decode_segment(data: bytes) -> list[JournalEvent]:
 
 
 def _damaged(reason: str) -> StorageError:
-    return StorageError(
-        f"a part of the job's journal is damaged: {reason}",
-        hint="the job cannot be resumed; start it again",
-    )
+    return damaged("a part of the job's journal", reason)
 
 
 def _other_format(version: object) -> JobConflictError:

@@ -6,25 +6,25 @@ then how many records each has, and which lot the last one draws that comes out 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from math import ceil
+from typing import Any
 
 import numpy as np
 
 from dsort.data.copies import CopyRule
 from dsort.data.shares import shares_of_stop, shares_of_total
-from dsort.errors import MixError, StorageError
+from dsort.errors import MixError
 from dsort.job.extract import Extraction, retry_after_lost_scratch
+from dsort.job.facts import Fact, json_fact
 from dsort.job.job import Job
 from dsort.job.selection import Selection
 from dsort.scratch.lots import KeyDraws
 from dsort.spec.inputs import Source
 from dsort.spec.model import JobSpec
 from dsort.storage.several import parted
-from dsort.storage.small_objects import parse_json
 from dsort.transforms.borders import ORDINAL_BITS
 from dsort.transforms.positions import InputPositions
 from dsort.workers.tasks import Stage
@@ -105,7 +105,7 @@ def choose_copies(job: Job, positions: InputPositions | None) -> list[CopyRule] 
     if not job.spec.weighs_inputs:
         return None
     if counts_records(job.spec):
-        copies = _kept(job) or _counted(job, positions)
+        copies = _fact(job).settle(job, lambda: _counted(job, positions))
     else:
         copies = {source.name: _of_weight(source) for source in job.spec.sources}
     seed = mix_seed(job.spec)
@@ -157,25 +157,19 @@ def _counted(job: Job, positions: InputPositions | None) -> dict[str, Copies]:
             chosen[source.name] = Copies(least, lot if parts[number][1] else 0, *tied)
         return chosen
 
-    chosen = retry_after_lost_scratch(survey, choose)
-    content = {name: asdict(each) for name, each in chosen.items()}
-    job.retain(MIX_FILE, json.dumps(content).encode())
-    return chosen
+    return retry_after_lost_scratch(survey, choose)
 
 
-def _kept(job: Job) -> dict[str, Copies] | None:
-    """What an earlier attempt chose, for its spill has those records."""
-    data = job.retained(MIX_FILE)
-    if data is None:
-        return None
-    what = f"{MIX_FILE} of job {job.job_id}"
-    content = parse_json(data, what)
-    try:
-        chosen = {source.name: _parsed(content[source.name]) for source in job.spec.sources}
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        hint = "the job cannot be resumed; start it again"
-        raise StorageError(f"{what} is damaged: {error}", hint=hint) from None
-    return chosen
+def _fact(job: Job) -> Fact[dict[str, Copies]]:
+    """The spill of an earlier attempt has the records that were chosen."""
+
+    def rows(chosen: dict[str, Copies]) -> dict[str, Any]:
+        return {name: asdict(each) for name, each in chosen.items()}
+
+    def of_rows(content: Any) -> dict[str, Copies]:
+        return {source.name: _parsed(content[source.name]) for source in job.spec.sources}
+
+    return json_fact(MIX_FILE, rows, of_rows)
 
 
 def _parsed(row: Mapping[str, int]) -> Copies:

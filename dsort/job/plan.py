@@ -20,7 +20,7 @@ from dsort.job.classes import CLASSES_FILE, count_job_classes
 from dsort.job.cut_rules import cut_rule
 from dsort.job.cutting import cut_partitions
 from dsort.job.duplicates import RENAME_FILE, Dropped, Renamed, rename_duplicates, settle_duplicates
-from dsort.job.encoded_sizes import known_sizes, measured_sizes, run_rule
+from dsort.job.encoded_sizes import encoded_sizes, measured_sizes, run_rule
 from dsort.job.equalize import equal_pieces
 from dsort.job.events import OutputCount
 from dsort.job.extract import (
@@ -30,6 +30,7 @@ from dsort.job.extract import (
     retry_after_lost_scratch,
     shard_splitters,
 )
+from dsort.job.facts import refuse_damage_in
 from dsort.job.job import Job
 from dsort.job.joins import choose_left_out, readings_for_join, settle_join
 from dsort.job.mix import choose_copies
@@ -249,7 +250,7 @@ def _parse_survey(data: bytes, what: str) -> tuple[_Surveyed, Tally, dict[str, o
     """(what was found, what was counted, the XXH3-128 of each file). Others may have written it:
     they do not choose under which names files come to nodes."""
     survey = parse_json(data, what)
-    try:
+    with refuse_damage_in(what):
         found = _Surveyed(*survey["files"])
         tally = parse_tally(survey["tally"])
         if any(
@@ -257,9 +258,6 @@ def _parse_survey(data: bytes, what: str) -> tuple[_Surveyed, Tally, dict[str, o
         ):
             raise ValueError("it names other files than a survey makes")
         digests = dict(zip(survey["files"], survey["digests"], strict=True))
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        hint = "the job cannot be resumed; start it again"
-        raise StorageError(f"{what} is damaged: {error}", hint=hint) from None
     return found, tally, digests
 
 
@@ -412,13 +410,14 @@ def _warn_of_large_records(job: Job, plan: Plan, rule: CutRule) -> None:
 
 def _encoded_sizes(job: Job, ordering: Ordering, stored_bytes: int) -> EncodedSizes:
     """What the records come to behind the codec, in their order."""
-    known = known_sizes(job, stored_bytes)
-    if known is not None:
-        return known
-    runs = merge_pieces(cut_partitions(job, ordering, run_rule(job, stored_bytes))[0])
-    return retry_after_lost_scratch(
-        ordering, lambda: measured_sizes(job, runs, ordering.locations, ordering.node_of)
-    )
+
+    def measure() -> EncodedSizes:
+        runs = merge_pieces(cut_partitions(job, ordering, run_rule(job, stored_bytes))[0])
+        return retry_after_lost_scratch(
+            ordering, lambda: measured_sizes(job, runs, ordering.locations, ordering.node_of)
+        )
+
+    return encoded_sizes(job, stored_bytes, measure)
 
 
 def _names(job: Job, outputs: OutputShards) -> PackedTexts:

@@ -7,13 +7,11 @@ second depends on what the first one left, record by record.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from dsort.errors import StorageError
 from dsort.job.extract import Extraction, retry_after_lost_scratch
+from dsort.job.facts import Fact, json_fact
 from dsort.job.job import Job
-from dsort.storage.small_objects import parse_json
 from dsort.transforms.positions import InputPositions, readings_needed
 from dsort.workers.tasks import Stage
 
@@ -30,29 +28,25 @@ def count_positions(job: Job) -> InputPositions | None:
     """What comes to each step that asks for positions; None if none does."""
     if not readings_needed(job.pipeline.steps):
         return None
-    kept = job.retained(POSITIONS_FILE)
-    if kept is not None:
-        return _parsed(job, kept)
+    return _fact(job).settle(job, lambda: _counted(job))
+
+
+def _counted(job: Job) -> InputPositions:
     positions = InputPositions(job.pipeline.steps)
     while not positions.is_complete:
         count = Extraction(job, Stage("count"), positions=positions)
         retry_after_lost_scratch(count, lambda: None)
         positions.add([count.done[shard].records for shard in range(len(job.inputs))])
-    job.retain(POSITIONS_FILE, json.dumps(positions.rows()).encode())
     return positions
 
 
-def _parsed(job: Job, data: bytes) -> InputPositions:
-    """Others may have written it."""
-    what = f"{POSITIONS_FILE} of job {job.job_id}"
-    rows: Any = parse_json(data, what)
-    try:
+def _fact(job: Job) -> Fact[InputPositions]:
+    def of_rows(rows: Any) -> InputPositions:
         for counts in rows:
             if len(counts) != len(job.inputs):
                 raise ValueError("it is about other shards")
             if not all(type(count) is int and 0 <= count < 1 << 53 for count in counts):
                 raise ValueError("it has a count that is none")
         return InputPositions.of(job.pipeline.steps, rows)
-    except (TypeError, ValueError) as error:
-        hint = "the job cannot be resumed; start it again"
-        raise StorageError(f"{what} is damaged: {error}", hint=hint) from None
+
+    return json_fact(POSITIONS_FILE, lambda positions: positions.rows(), of_rows)

@@ -6,7 +6,6 @@ staged) or pinned (inputs by their etags, the plan by its digest).
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -14,9 +13,10 @@ from typing import Any
 
 from dsort.data.json_rows import Rows, json_bytes
 from dsort.data.tally import parse_names, parse_tally, tally_rows
-from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
+from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError
 from dsort.job.create import Created
 from dsort.job.events import JobReport, RecordFlow
+from dsort.job.facts import refuse_damage_in
 from dsort.job.job import Job
 from dsort.job.journal import NoJournalError, read_journal
 from dsort.job.journal_entries import (
@@ -65,7 +65,7 @@ def state_of(bucket: Bucket, job_id: str, report: str) -> JournalState:
             f"of job {job_id} there is too little left in {bucket.uri} to go on with it",
             hint="start it again",
         )
-    with _refuse_damage_in(f"{report} in {bucket.uri}"):
+    with refuse_damage_in(f"{report} in {bucket.uri}"):
         known.accepted = parse_accepted(left["accepted"])
         known.inputs = parse_inputs(left["inputs"])
         known.check()
@@ -82,19 +82,6 @@ def _read_resume(bucket: Bucket, report: str) -> dict[str, Any] | None:
     return resume if isinstance(resume, dict) else None
 
 
-@contextlib.contextmanager
-def _refuse_damage_in(what: str) -> Iterator[None]:
-    """The body takes ``what`` apart, which others may have written; ``StorageError`` if it is not
-    as dsort writes it."""
-    try:
-        yield
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise StorageError(
-            f"{what} is damaged: {reason}", hint="the job cannot be resumed; start it again"
-        ) from None
-
-
 def resolved_before(job: Job) -> dict[str, Any]:
     """What an earlier attempt found besides the inputs, by what it kept or by its report."""
     kept = job.retained(RESOLVED_FILE)
@@ -104,7 +91,7 @@ def resolved_before(job: Job) -> dict[str, Any]:
         found: Any = resume.get("resolved")
     else:
         found = parse_json(kept, what)
-    with _refuse_damage_in(what):
+    with refuse_damage_in(what):
         if not isinstance(found["keymap"], str):
             raise TypeError("keymap is no text")
         if not isinstance(found["steps"], str):
@@ -236,7 +223,7 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
         return None
     what = f"{PLANNED_FILE} of job {job.job_id}"
     facts = parse_json(data, what)
-    with _refuse_damage_in(what):
+    with refuse_damage_in(what):
         job.state.tally = parse_tally(facts["tally"])
         job.input_records = {
             int(shard): counted(count, INTEGER_MAX) for shard, count in facts["records"].items()

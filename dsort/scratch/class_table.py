@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dsort.data.columns import Int64s
-from dsort.errors import StorageError
+from dsort.errors import damaged
 from dsort.order.class_numbers import ClassCounts
 from dsort.scratch.columns import ColumnFile, columns_bytes
 
@@ -43,21 +43,15 @@ def check_class_table(data: bytes, what: str, *, shards: int) -> None:
     offsets = file.array("offsets")
     rows = int(offsets[-1]) if len(offsets) == shards + 1 else -1
     if rows < 0 or offsets[0] != 0 or (np.diff(offsets) < 0).any():
-        raise _damaged(what, "it is about other shards")
+        raise damaged(what, "it is about other shards")
     numbers = {name: file.array(name, 0, rows) for name in ("count", "first", "total")}
     if any(column.dtype != np.int64 for column in (offsets, *numbers.values())):
-        raise _damaged(what, "it has numbers of another kind")
+        raise damaged(what, "it has numbers of another kind")
     if file.array("group", 0, rows).dtype != np.int32:
-        raise _damaged(what, "it has numbers of another kind")
+        raise damaged(what, "it has numbers of another kind")
     if (np.diff(file.bytes_column("name", 0, rows).offsets) < 0).any():
-        raise _damaged(what, "names end before they begin")
+        raise damaged(what, "names end before they begin")
     count, first, total = numbers.values()
     fits = (count > 0) & (first >= 0) & (first <= total - count) & (total < 1 << 53)
     if not fits.all():
-        raise _damaged(what, "it has counts that are none")
-
-
-def _damaged(what: str, reason: str) -> StorageError:
-    return StorageError(
-        f"{what} is damaged: {reason}", hint="the job cannot be resumed; start it again"
-    )
+        raise damaged(what, "it has counts that are none")

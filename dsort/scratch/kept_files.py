@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dsort.errors import StorageError
+from dsort.errors import damaged
 from dsort.order.sort import order_rows
 from dsort.scratch.columns import ColumnFile
 from dsort.scratch.index import read_splitters
@@ -19,14 +19,8 @@ def check_splitters(data: bytes, what: str, *, shards: int, decreasing: bool) ->
     check_positions(file, what, shards)
     text = found.keys.text
     if text is not None and (np.diff(text.offsets) < 0).any():
-        raise _damaged(what, "texts end before they begin")
+        raise damaged(what, "texts end before they begin")
     by_position = np.lexsort((found.ordinal, found.shard))
     order = by_position[order_rows(found.keys.take(by_position), decreasing=decreasing)]
     if not np.array_equal(order, np.arange(len(order))):
-        raise _damaged(what, "splitters are not in order")
-
-
-def _damaged(what: str, reason: str) -> StorageError:
-    return StorageError(
-        f"{what} is damaged: {reason}", hint="the job cannot be resumed; start it again"
-    )
+        raise damaged(what, "splitters are not in order")

@@ -14,7 +14,7 @@ import numpy as np
 from dsort.data.columns import Int32s, Int64s, UInt64s
 from dsort.data.copies import lots_of
 from dsort.data.index import KEY_HASH, ORDINAL
-from dsort.errors import StorageError
+from dsort.errors import damaged
 from dsort.scratch.columns import ColumnFile, columns_bytes
 from dsort.scratch.index import IndexStore
 from dsort.scratch.positions import POSITION_SHARD
@@ -34,8 +34,7 @@ def borders_of(file: ColumnFile, what: str, outputs: int) -> Borders:
     sizes = {len(lot), len(position), len(classes) * (outputs - 1)}
     are_numbers = all(each.dtype == np.uint64 for each in (classes, lot, position))
     if len(sizes) > 1 or not are_numbers or (classes[1:] <= classes[:-1]).any():
-        hint = "the job cannot be resumed; start it again"
-        raise StorageError(f"{what} is damaged: it has no borders of these outputs", hint=hint)
+        raise damaged(what, "it has no borders of these outputs")
     shape = (len(classes), outputs - 1)
     return Borders(classes, lot.reshape(shape), position.reshape(shape))
 

@@ -15,7 +15,7 @@ import numpy as np
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s
 from dsort.data.index import KEYS, ORDINAL
 from dsort.data.table import Name, Numbers, Table
-from dsort.errors import StorageError
+from dsort.errors import StorageError, damaged
 from dsort.order.joining import LeftOut
 from dsort.scratch.columns import ColumnFile
 
@@ -75,7 +75,7 @@ def check_positions(file: ColumnFile, what: str, shards: int) -> tuple[Int64s, I
     shard = file.array(POSITION_SHARD.text, dtype="<i8")
     ordinal = file.array(ORDINAL.text, 0, len(shard), dtype="<i8")
     if len(shard) and not (0 <= shard.min() <= shard.max() < shards and ordinal.min() >= 0):
-        raise _damaged(what, "positions are outside the inputs")
+        raise damaged(what, "positions are outside the inputs")
     return shard, ordinal
 
 
@@ -83,7 +83,7 @@ def check_renames(data: bytes, what: str, *, shards: int) -> None:
     """``StorageError`` unless ``data`` is a file of new keys for records of so many shards."""
     file, count = _checked(data, what, shards)
     if (KEYS.read(file, 0, count).lengths <= 0).any():
-        raise _damaged(what, "new keys are empty")
+        raise damaged(what, "new keys are empty")
 
 
 def check_left_out(data: bytes, what: str, *, shards: int) -> None:
@@ -91,7 +91,7 @@ def check_left_out(data: bytes, what: str, *, shards: int) -> None:
     file, count = _checked(data, what, shards)
     KEYS.read(file, 0, count)
     if not np.isin(NTH.read(file, 0, count), [*LeftOut]).all():
-        raise _damaged(what, "it gives reasons that there are not")
+        raise damaged(what, "it gives reasons that there are not")
 
 
 def check_places(data: bytes, what: str, *, shards: int) -> None:
@@ -104,11 +104,5 @@ def _checked(data: bytes, what: str, shards: int) -> tuple[ColumnFile, int]:
     file = ColumnFile(data, what)
     shard, ordinal = check_positions(file, what, shards)
     if not np.array_equal(np.lexsort((ordinal, shard)), np.arange(len(shard))):
-        raise _damaged(what, "positions are not in order")
+        raise damaged(what, "positions are not in order")
     return file, len(shard)
-
-
-def _damaged(what: str, reason: str) -> StorageError:
-    return StorageError(
-        f"{what} is damaged: {reason}", hint="the job cannot be resumed; start it again"
-    )
