@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from dsort.data.columns import Int64s
-from dsort.job.created_shards import CreatedShards
+from dsort.data.packed_texts import TextsByNumber
 from dsort.job.extract import answers, retry_after_lost_scratch
 from dsort.job.job import Job
 from dsort.job.layout import sidecars_prefix, staged_prefix
 from dsort.job.ordering import Ordering
 from dsort.job.plan import Plan
 from dsort.order.cut import OutputShard
+from dsort.scratch.logs import ShardCreated
 from dsort.sidecars.kinds import SHARD_KINDS
 from dsort.storage.output_buckets import OutputBuckets, bucket_for
 from dsort.storage.small_objects import parse_json
@@ -37,6 +39,49 @@ TOGETHER_BYTES = 16 << 20
 TOGETHER_MAX = 64
 """Mapped output shards that one task writes: each is open until the task is done."""
 SEALED_AT_ONCE_MAX = 64
+
+
+class CreatedShards(MutableMapping[int, ShardCreated]):
+    """As a dictionary, in a third of the memory: receipts are most of it."""
+
+    def __init__(self) -> None:
+        self._texts = TextsByNumber()
+        self._file_bytes = array("q")
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._texts)
+
+    def __contains__(self, ordinal: object) -> bool:
+        return ordinal in self._texts
+
+    def __getitem__(self, ordinal: int) -> ShardCreated:
+        checksum, md5, receipt = self._texts[ordinal].split("\0", 2)
+        return ShardCreated(ordinal, checksum, receipt, md5, self._file_bytes[ordinal])
+
+    def __setitem__(self, ordinal: int, shard: ShardCreated) -> None:
+        self._texts[ordinal] = f"{shard.xxh3}\0{shard.md5}\0{shard.receipt}"
+        more = ordinal + 1 - len(self._file_bytes)
+        if more > 0:
+            self._file_bytes.extend([-1] * more)
+        self._file_bytes[ordinal] = shard.file_bytes
+
+    def __delitem__(self, ordinal: int) -> None:
+        del self._texts[ordinal]
+
+    def checksum(self, ordinal: int) -> str:
+        """XXH3 of one of them. Each commit needs all checksums and receipts, and nothing else."""
+        return self._texts[ordinal].partition("\0")[0]
+
+    def receipt(self, ordinal: int) -> str:
+        """What publishing one of them needs."""
+        return self._texts[ordinal].split("\0", 2)[2]
+
+    def file_bytes(self) -> Int64s:
+        """How long each is, shape ``(n,)``, if none is missing; -1 where that is not known."""
+        return np.array(self._file_bytes, np.int64)
 
 
 @dataclass(slots=True, eq=False)

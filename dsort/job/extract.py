@@ -13,14 +13,12 @@ from dsort.containers.registry import codec_of
 from dsort.data.copies import CopyRule
 from dsort.data.index import SortKeys
 from dsort.data.tally import FITS, FLOW, FLOW_ADDED, FLOW_DROPPED, FLOW_READ, Tally
-from dsort.errors import InvariantError, ScratchLostError, WorkerLostError
+from dsort.errors import InvariantError, ScratchLostError, TransformError, WorkerLostError
 from dsort.job.events import RecordFlow
-from dsort.job.failures import refuse_too_many_errors
 from dsort.job.job import Job
-from dsort.job.shard_runs import can_run, runs_of
 from dsort.naming.names import archive_extension, first_few
 from dsort.order.partitions import Splitters, pick_splitters
-from dsort.scratch.index import splitters_bytes
+from dsort.scratch.index import RUN_SHARDS_MAX, splitters_bytes
 from dsort.scratch.nodes import ShardLocations
 from dsort.scratch.requests import Indexed, Sample, Sampled
 from dsort.storage.several import input_of
@@ -355,3 +353,73 @@ def pick_partition_splitters(job: Job, survey: Extraction) -> str:
     )
     job.retain_on_nodes(SPLITTERS_FILE, splitters_bytes(splitters))
     return SPLITTERS_FILE
+
+
+def refuse_too_many_errors(job: Job, extracted: Iterable[ShardExtracted], tally: Tally) -> None:
+    """``TransformError`` if steps failed at more records than ``max_errors`` allows."""
+    failed, transform = tally.counts.get("failed_records", 0), job.spec.transform
+    if not failed or transform is None:
+        return
+    given = sum(facts.transformed for facts in extracted)
+    allowed = transform.errors_max(given)
+    if allowed is not None and failed > allowed:
+        first = ", ".join(tally.samples["failed_records"][:3])
+        raise TransformError(
+            f"steps failed at {failed:,} of {given:,} records, and max_errors is "
+            f"{transform.max_errors}; the first are {first}",
+            hint="mend the step, or set a larger max_errors",
+        )
+
+
+SMALL_BYTES = 4 << 20
+RUN_BYTES = 32 << 20
+TASKS_A_WORKER = 8
+"""So many tasks each worker is to have, for the last ones to end at about the same time."""
+
+
+def can_run(job: Job) -> bool:
+    """Whether a job's input shards may be extracted in runs."""
+    pipeline = job.pipeline
+    more_than_keys = (
+        pipeline.steps,
+        pipeline.keymap is not None,
+        job.input_checksums,
+        pipeline.division,
+        pipeline.join,
+        pipeline.reading.makes_shards,
+        pipeline.hashes_content,
+        pipeline.compared is not None,
+        pipeline.has_late_outputs,
+    )
+    return (
+        job.movement.kind in ("map", "spill")
+        and all(place.ref.is_directory for place in job.input_places)
+        and {*pipeline.reading.containers} == {pipeline.carrier}
+        and pipeline.carrier.hop_bytes > 0
+        and pipeline.algorithm.joins
+        and pipeline.algorithm.placement is None
+        and not any(more_than_keys)
+    )
+
+
+def runs_of(
+    sizes: Sequence[int], shards: Sequence[int], *, workers: int, buffer_bytes: int
+) -> Iterator[Sequence[int]]:
+    """``shards``, ascending, in runs of those that follow one another and are small; others one by
+    one. ``sizes``: of all shards, in bytes."""
+    most = min(RUN_SHARDS_MAX, len(shards) // (TASKS_A_WORKER * max(workers, 1)))
+    room = min(RUN_BYTES, buffer_bytes)  # under spill, all of a run is in the buffer
+    run: list[int] = []
+    run_bytes = 0
+    for shard in shards:
+        follows = run and shard == run[-1] + 1 and sizes[shard] <= SMALL_BYTES
+        if run and not (follows and len(run) < most and run_bytes + sizes[shard] <= room):
+            yield run
+            run, run_bytes = [], 0
+        run.append(shard)
+        run_bytes += sizes[shard]
+        if sizes[shard] > SMALL_BYTES:
+            yield run
+            run, run_bytes = [], 0
+    if run:
+        yield run

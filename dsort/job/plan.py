@@ -17,8 +17,7 @@ from dsort.data.tally import Tally, parse_tally, tally_rows
 from dsort.errors import DsortError, InvariantError, SpecError, SpecProblem, StorageError
 from dsort.job.borders import choose_borders, readings_for_borders
 from dsort.job.classes import CLASSES_FILE, count_job_classes
-from dsort.job.cut_rules import cut_rule
-from dsort.job.cutting import cut_partitions
+from dsort.job.cutting import cut_partitions, cut_rule
 from dsort.job.duplicates import RENAME_FILE, Dropped, Renamed, rename_duplicates, settle_duplicates
 from dsort.job.encoded_sizes import encoded_sizes, measured_sizes, run_rule
 from dsort.job.equalize import equal_pieces
@@ -48,7 +47,7 @@ from dsort.order.cut import (
 from dsort.order.mixing_counts import judge_mixing
 from dsort.order.output_shards import OutputShards, Pieces, merge_pieces
 from dsort.scratch.class_table import check_class_table
-from dsort.scratch.kept_files import check_splitters
+from dsort.scratch.index import check_splitters
 from dsort.scratch.positions import check_renames
 from dsort.sizes import format_bytes
 from dsort.storage.small_objects import parse_json

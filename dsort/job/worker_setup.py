@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dsort.containers.codecs.decoding import WINDOW_BYTES_MIN
 from dsort.errors import SpecError, SpecProblem, StorageError
-from dsort.job.decoded_sizes import decoded_bytes
+from dsort.job.input_samples import NO_TABLE, decoded_bytes, largest_table
 from dsort.job.inputs import first_objects
 from dsort.job.job import Job
 from dsort.job.layout import scratch_name, staged_prefix
@@ -25,7 +25,6 @@ from dsort.job.memory import (
 from dsort.job.mix import bytes_to_move
 from dsort.job.resources import store_limits, with_part_sizes
 from dsort.job.schemas import input_schema
-from dsort.job.short_records import NO_TABLE, largest_table
 from dsort.loose_files.bucket import FilesBucket
 from dsort.pipeline.movement import Movement
 from dsort.pipeline.pipeline import Pipeline

@@ -51,8 +51,9 @@ from dsort.data.index import (
 )
 from dsort.data.numbered import NumberedColumn, hash_column
 from dsort.data.table import Column, Table
-from dsort.errors import StorageError
+from dsort.errors import StorageError, damaged
 from dsort.order.partitions import Splitters
+from dsort.order.sort import order_rows
 from dsort.scratch.columns import ColumnFile, KeptColumns, columns_bytes, write_columns
 from dsort.scratch.directory import Scratch
 from dsort.scratch.ordered import (
@@ -62,7 +63,7 @@ from dsort.scratch.ordered import (
     OrderedRows,
     sums_of,
 )
-from dsort.scratch.positions import POSITION_SHARD, Positions
+from dsort.scratch.positions import POSITION_SHARD, Positions, check_positions
 
 RUN_SHARDS_MAX = 64
 """So many small shards, one after the other, have one index file at most."""
@@ -419,3 +420,18 @@ def _hashes_by_content(index: Table) -> dict[str, NDArray[Any]]:
     rows = np.flatnonzero((first | more) != 0)
     rows = rows[np.argsort(first[rows], kind="stable")]
     return {"same_hash": first[rows], "same_more": more[rows], "same_row": rows.astype(np.int32)}
+
+
+def check_splitters(data: bytes, what: str, *, shards: int, decreasing: bool) -> None:
+    """``StorageError`` unless ``data`` is a file of splitters among the records of so many shards,
+    in output order: it comes back from a bucket."""
+    file = ColumnFile(data, what)
+    found = read_splitters(file)
+    check_positions(file, what, shards)
+    text = found.keys.text
+    if text is not None and (np.diff(text.offsets) < 0).any():
+        raise damaged(what, "texts end before they begin")
+    by_position = np.lexsort((found.ordinal, found.shard))
+    order = by_position[order_rows(found.keys.take(by_position), decreasing=decreasing)]
+    if not np.array_equal(order, np.arange(len(order))):
+        raise damaged(what, "splitters are not in order")

@@ -44,14 +44,13 @@ MODULES = {
         "streams worker_setup"
     ),
     "dsort.job.coordinator": "plan_job run_job",
-    "dsort.job.create": "runs_of_small",
-    "dsort.job.created_shards": "CreatedShards",
+    "dsort.job.create": "CreatedShards runs_of_small",
     "dsort.job.events": (
         "Event JobReport JobStarted JobWarning PhaseDone PlanEstimate PlanReport PlannedShard "
         "Progress ReactionCount RecordFlow TIMELINE_SAMPLES_MAX Timeline VerifyProblem "
         "VerifyReport"
     ),
-    "dsort.job.extract": "Extraction",
+    "dsort.job.extract": "Extraction RUN_BYTES SMALL_BYTES runs_of",
     "dsort.job.gc": "Garbage OWNER_FILE find_garbage remove_garbage",
     "dsort.job.hooks": "call_command call_webhook",
     "dsort.job.inputs": "refuse_unreadable resolve_inputs",
@@ -87,7 +86,6 @@ MODULES = {
     "dsort.job.range_probe": "_answers_quickly",
     "dsort.job.resources": "job_memory with_part_sizes",
     "dsort.job.setup": "load_keymap load_steps output_names with_seed",
-    "dsort.job.shard_runs": "RUN_BYTES SMALL_BYTES runs_of",
     "dsort.job.suspend": "gc_command resume_command",
     "dsort.job.synthetic": "ShardRecipe generate_shards shard_pieces",
     "dsort.job.transaction": "Transaction read_kept",
@@ -224,8 +222,7 @@ MODULES = {
     "dsort.workers.source": (
         "INPUTS_FILE InputShard ShardBytes inputs_bytes open_input slices_of slices_of_sources"
     ),
-    "dsort.workers.spilled": "SpilledPayload",
-    "dsort.workers.split_spill": "SplitSpill runs_that_fit",
+    "dsort.workers.spilled": "SpilledPayload SplitSpill runs_that_fit",
     "dsort.workers.tasks": (
         "CreateTask CutTask DuplicatesTask ExtractRunTask ExtractTask OrderTask PublishTask "
         "RunExtracted ScratchLost ShardExtracted Stage Task TaskDone WorkerSetup"

@@ -1,12 +1,14 @@
-"""What the table of one shard takes while it is extracted, where records may be short.
+"""What samples of the inputs say of them: how much encoded shards come to once they are decoded,
+and how large the tables of short records get.
 
-A table is held whole: a million lines of 66 bytes take more than the bytes of their shard. How many
-there are is guessed from some of the largest shard.
+No format says the first reliably. gzip ends with a length, of its last member and modulo 4 GiB;
+zstd may have one in each frame. What is decoded tells more, and costs little. The table of a shard
+is held whole: of a million lines of 66 bytes it takes more than the bytes of the shard.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from dsort.containers.codecs.base import Codec
@@ -20,13 +22,75 @@ from dsort.storage.bucket import ReadObject
 from dsort.storage.several import input_of
 from dsort.workers.source import InputShard
 
+SAMPLES = 3
+SAMPLE_BYTES = 256 << 10
+RATIO_GUESSED = 3.0
+"""Of what cannot be decoded at its beginning: text has about so much."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedBytes:
+    """``estimate_bytes``: all inputs, decoded. ``are_encoded``: whether one of them is."""
+
+    estimate_bytes: int
+    are_encoded: bool
+
+
+def decoded_bytes(job: Job) -> DecodedBytes:
+    """What the inputs of a job come to."""
+    plain = 0
+    encoded: list[tuple[InputShard, Codec]] = []
+    for shard in job.inputs:
+        codec = _codec(job, shard)
+        if codec is None:
+            plain += shard.size_bytes
+        else:
+            encoded.append((shard, codec))
+    if not encoded:
+        there, inputs = job.pipeline.carrier, job.pipeline.reading.containers
+        inflates = any(each.may_compress and each != there for each in inputs)
+        return DecodedBytes(plain, are_encoded=inflates)
+    step = max((len(encoded) - 1) // (SAMPLES - 1), 1)
+    sampled = [_sample(job, *each, len) for each in encoded[::step][:SAMPLES]]
+    read, made = (sum(each) for each in zip(*sampled, strict=True))
+    ratio = made / read if read and made else RATIO_GUESSED
+    total = sum(shard.size_bytes for shard, _ in encoded)
+    return DecodedBytes(plain + int(total * max(ratio, 1.0)), are_encoded=True)
+
+
+def _codec(job: Job, shard: InputShard) -> Codec | None:
+    return codec_of(shard.name) if archive_extension(shard.name) else job.pipeline.reading.codec
+
+
+def _sample(
+    job: Job, shard: InputShard, codec: Codec, weigh: Callable[[bytes], int]
+) -> tuple[int, int]:
+    """(bytes of the file, what ``weigh`` gives of what they decode to), of its beginning."""
+    read = made = 0
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal read
+        with job.inputs_bucket.open(shard.name) as source:
+            read = min(SAMPLE_BYTES, source.info.size_bytes)
+            data = bytearray(read)
+            source.read_into(memoryview(data), 0)
+        yield bytes(data)
+
+    limit = job.spec.max_expansion
+    try:
+        for piece in Decoding(shard.name, codec, pieces(), SAMPLE_BYTES, max_expansion=limit):
+            made += weigh(bytes(piece))
+    except CorruptShardError:
+        pass  # the sample ends in the midst of a member; or the shard is reported when it is read
+    return read, made
+
+
 ROW_BYTES = 120
 """The most that a line took at one time, of a million of 66 bytes: 111. With each of the next:"""
 SORTED_BYTES, CHECKED_BYTES, LINEAGE_BYTES, KEYED_BYTES = 88, 32, 48, 472
 """196 with keys that are not spread evenly, 138 with checked content, 158 with lineage, 575 with
 keys of 55 bytes in the lines."""
-SAMPLE_BYTES = 64 << 10
-ENCODED_SAMPLE_BYTES = 256 << 10
+LINES_SAMPLE_BYTES = 64 << 10
 LEAST_LINE_BYTES = 2
 EXPANSION = 10
 SPARE_SHARE = 8
@@ -79,8 +143,11 @@ def largest_table(job: Job, memory_bytes: int) -> ShardTable:
     most_lines = largest.size_bytes * (EXPANSION if codec else 1) // LEAST_LINE_BYTES
     if most_lines * a_line * SPARE_SHARE <= memory_bytes // workers:
         return NO_TABLE
-    with job.inputs_bucket.open(largest.name) as source:
-        found, read = _decoded_sample(job, source, codec) if codec else _plain_sample(source)
+    if codec is not None:
+        read, found = _sample(job, largest, codec, lambda piece: piece.count(b"\n"))
+    else:
+        with job.inputs_bucket.open(largest.name) as source:
+            read, found = _plain_sample(source)
     lines = largest.size_bytes * (found + 1) // max(read, 1)
     return ShardTable(largest.name, lines, lines * a_line)
 
@@ -92,38 +159,15 @@ def _is_of_lines(job: Job, shard: InputShard) -> bool:
     return containers[at].has_short_records
 
 
-def _codec(job: Job, shard: InputShard) -> Codec | None:
-    return codec_of(shard.name) if archive_extension(shard.name) else job.pipeline.reading.codec
-
-
 def _plain_sample(source: ReadObject) -> tuple[int, int]:
-    """(line feeds, bytes of the file) of its beginning, its middle and its end; of its beginning
+    """(bytes of the file, line feeds) of its beginning, its middle and its end; of its beginning
     where each is a request."""
     size = source.info.size_bytes
-    length = min(size, SAMPLE_BYTES)
+    length = min(size, LINES_SAMPLE_BYTES)
     starts = (0, (size - length) // 2, size - length) if source.rereads_cheaply else (0,)
     found = 0
     for start in starts:
         window = bytearray(length)
         source.read_into(memoryview(window), start)
         found += window.count(b"\n")
-    return found, length * len(starts)
-
-
-def _decoded_sample(job: Job, source: ReadObject, codec: Codec) -> tuple[int, int]:
-    """(line feeds, bytes of the file that they are in) of the beginning of a compressed file."""
-    read = min(source.info.size_bytes, ENCODED_SAMPLE_BYTES)
-    found = 0
-
-    def pieces() -> Iterator[bytes]:
-        data = bytearray(read)
-        source.read_into(memoryview(data), 0)
-        yield bytes(data)
-
-    limit = job.spec.max_expansion
-    try:
-        for piece in Decoding("", codec, pieces(), ENCODED_SAMPLE_BYTES, max_expansion=limit):
-            found += bytes(piece).count(b"\n")
-    except CorruptShardError:
-        pass  # the sample ends in the midst of a member; or the shard is reported when it is read
-    return found, read
+    return length * len(starts), found
