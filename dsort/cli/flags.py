@@ -3,17 +3,17 @@ typed, and not the field that it became."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import typer
 
-from dsort.errors import SpecError
+from dsort.errors import DsortError, SpecError, SpecProblem
 
-__all__ = ["FIELDS", "flag_for", "naming_flags", "with_flag"]
+__all__ = ["FIELDS", "flag_for", "naming_flags", "with_flag", "with_flags"]
 
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "src": ("input_bck",),
@@ -63,9 +63,26 @@ def flag_for(context: typer.Context, path: str) -> str | None:
             continue
         for field in FIELDS.get(name, ()):
             if path == field or path.startswith((f"{field}.", f"{field}[")):
-                is_option = param.opts[0].startswith("-")
-                return param.opts[-1] if is_option else str(param.metavar or name.upper())
+                return _shown(param)
     return None
+
+
+def with_flags(context: typer.Context, text: str) -> str:
+    """``text`` with options of the command in place of the fields that they set; of a command that
+    reads a spec, whose fields the user knows, as it is."""
+    params = context.command.params
+    if any("-f" in param.opts for param in params):
+        return text
+    for param in params:
+        for field in FIELDS.get(param.name or "", ()):
+            if "_" in field:  # others are words of their own
+                text = re.sub(rf"(?<![\w.\"]){re.escape(field)}(?![\w.:\"])", _shown(param), text)
+    return text
+
+
+def _shown(param: Any) -> str:
+    is_option = param.opts[0].startswith("-")
+    return param.opts[-1] if is_option else str(param.metavar or (param.name or "").upper())
 
 
 _current: ContextVar[typer.Context | None] = ContextVar("_current", default=None)
@@ -89,12 +106,18 @@ def naming_flags(context: typer.Context) -> Iterator[None]:
         yield
     except SpecError as error:
         problems = [
-            replace(each, path=flag_for(context, each.path) or each.path) for each in error.problems
+            SpecProblem(
+                flag_for(context, each.path) or each.path,
+                with_flags(context, each.message),
+                with_flags(context, each.hint),
+            )
+            for each in error.problems
         ]
-        if problems == list(error.problems):
-            raise
         named = SpecError(problems)
-        named.hint = error.hint
+        named.hint = with_flags(context, error.hint)
         raise named from error
+    except DsortError as error:
+        error.hint = with_flags(context, error.hint)
+        raise
     finally:
         _current.reset(token)

@@ -45,6 +45,15 @@ def test_an_error_names_the_option_that_was_typed(
     assert f"error: {said}" in ended.err
 
 
+def test_an_error_names_other_options_of_the_command_too(cli: CommandLine, tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", small_dataset("flags"))
+    ended = cli("reshard", "in", "out", "--shards", "3", "--shard-size", "1MB")
+    assert "--shards: only one of --shard-size and --shards" in ended.err
+    assert "output_" not in ended.err
+    ended = cli("shuffle", "in", "in", "--names", "in-%d")
+    assert "hint: use another --names or another DST" in ended.err
+
+
 def test_an_error_of_a_spec_names_its_field(cli: CommandLine, tmp_path: Path) -> None:
     write_shards(tmp_path / "in", small_dataset("flags"))
     ended = cli("start", "in", "out", "-f", SPEC.replace("o-%d", "a/../b-%d"), "--workers", "1")
