@@ -87,7 +87,7 @@ def warn_of_old_keys(job: Job) -> None:
     """What is joined is not compared with the records that the result has by now, and its keys are
     to be unique: whoever adds some is told."""
     amend = job.spec.amend
-    if amend is not None and amend.by == "append" and job.spec.join is not None:
+    if amend is not None and amend.by == "append" and job.pipeline.join is not None:
         text = "joined records are not compared with those of the result: it may have their keys"
         job.warn("old_keys", text)
 

@@ -156,12 +156,12 @@ def _create_tasks(
             nodes=tuple(nodes.items()),
             node=best[0][0] if best else "",
             want_md5=on_the_way and "wids" in job.spec.index,
-            check_content=on_the_way and job.spec.verify == "content",
+            check_content=on_the_way and job.pipeline.checks_content,
             schema=plan.schema,
             late_schemas=plan.late_schemas,
             sidecars=(
                 *(kind for kind in SHARD_KINDS if kind in job.spec.index),
-                *((LINEAGE,) if job.spec.lineage else ()),
+                *((LINEAGE,) if job.pipeline.keeps_lineage else ()),
             ),
             sidecars_prefix=sidecars_prefix(job.job_id),
         )
@@ -276,7 +276,7 @@ def seal(job: Job, plan: Plan, ordering: Ordering | None, created: Created) -> M
             if bucket_for(bucket, plan.names[ordinal]).seals_on_finish:
                 md5[ordinal] = shard.md5
     _advance(job, plan, md5)
-    if ordering is not None and job.spec.verify == "content":
+    if ordering is not None and job.pipeline.checks_content:
         ordering.want_all()
         retry_after_lost_scratch(ordering, lambda: _seal_missing(job, plan, ordering, created, md5))
     else:

@@ -67,7 +67,7 @@ def _add_inputs(job: Job, plan: Plan, moved: _Moved) -> None:
     """Inputs are read once for each pass over them; under ``range`` once more, for payload. What is
     looked at twice in one pass stays in the page cache."""
     kind, passes = job.movement.kind, _passes(job)
-    if job.spec.ingest is not None:  # shards are made of files of this machine
+    if job.pipeline.reading.makes_shards:  # shards are made of files of this machine
         moved.disk_read += sum(shard.size_bytes for shard in job.inputs) * passes
         return
     for place, sizes in _sizes_by_place(job.input_places, _inputs(job)):

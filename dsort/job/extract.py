@@ -205,7 +205,11 @@ class Extraction:
         job = self.job
         gives_turns = job.runtime.name in ("local", "ray") and not job.extractors_max
         # What steps make stands behind a shard in the buffer, which is to have room for it.
-        fetches = self.stage.spill and job.spec.ingest is None and not job.pipeline.makes_records
+        fetches = (
+            self.stage.spill
+            and not job.pipeline.reading.makes_shards
+            and not job.pipeline.makes_records
+        )
         if following < 0 or not (gives_turns and fetches):
             return -1
         here = [each.ref.is_directory for each in job.input_places]
@@ -349,7 +353,7 @@ def pick_partition_splitters(job: Job, survey: Extraction) -> str:
         np.concatenate([sample.weight_bytes for sample in samples]),
         job.movement.partitions,
         decreasing=job.spec.algorithm.decreasing,
-        between_keys=job.spec.join is not None,
+        between_keys=job.pipeline.join is not None,
     )
     job.retain_on_nodes(SPLITTERS_FILE, splitters_bytes(splitters))
     return SPLITTERS_FILE

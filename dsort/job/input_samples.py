@@ -134,7 +134,7 @@ def largest_table(job: Job, memory_bytes: int) -> ShardTable:
     """The table that takes most room; ``NO_TABLE`` where records are not short, or tables are next
     to nothing of ``memory_bytes``, what the job may use on a node. Reads some of one shard."""
     shards = [each for each in job.inputs if _is_of_lines(job, each)]
-    if not shards or job.spec.ingest is not None:
+    if not shards or job.pipeline.reading.makes_shards:
         return NO_TABLE
     largest = max(shards, key=lambda each: each.size_bytes)
     a_line = row_bytes(job)

@@ -107,7 +107,7 @@ class Ordering:
         """To order partitions. Small ones that several nodes have rows of are ordered in runs: to
         ask a node takes longer than to read, sort and store a thousand rows."""
         job, most = self.job, 1
-        if job.runtime.nodes() > 1 and job.spec.join is None:
+        if job.runtime.nodes() > 1 and job.pipeline.join is None:
             records = sum(facts.records for facts in self.extraction.done.values())
             rows = records // max(self.partitions, 1) + 1
             enough = len(missing) // (RUNS_A_WORKER * job.movement.workers)

@@ -273,7 +273,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     """Order all partitions and cut them into output shards; check that nothing is lost."""
 
     def drop() -> Dropped:
-        if job.spec.join is not None:  # whose keys are settled as they are ordered
+        if job.pipeline.join is not None:  # whose keys are settled as they are ordered
             return Dropped()
         dropped = settle_duplicates(job, extraction)
         store_reactions(job, extraction, dropped.found)
@@ -284,7 +284,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     ordering = Ordering(job, extraction, dropped.file)
     retry_after_lost_scratch(ordering, lambda: None)
     ordered = ordering.in_order()
-    if job.spec.join is not None:
+    if job.pipeline.join is not None:
         joined = retry_after_lost_scratch(
             ordering, lambda: settle_join(job, extraction, ordering.located())
         )

@@ -88,7 +88,7 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
 
 def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     check = job.stop.raise_if_requested
-    if job.spec.ingest is not None:
+    if job.pipeline.reading.makes_shards:
         with opened_programs(job.spec, job.options) as programs:
             written_by = None if programs is None else programs.written_by
             job.stop.wait_for(lambda: list_files(job, tally, written_by))
@@ -142,7 +142,7 @@ def _resolve_again(job: Job) -> None:
     job.resolved = resolved_before(job)
     if job.options.move == "auto":  # as for the attempt that began the job
         job.options = replace(job.options, move=job.resolved["move"])
-    if job.spec.ingest is not None:
+    if job.pipeline.reading.makes_shards:
         job.stop.wait_for(lambda: list_files_again(job))
     job.stop.wait_for(lambda: refuse_changed_inputs(job))
     if job.resolved["keymap"] != _keymap_digest(job):
@@ -201,7 +201,7 @@ def _compare_with_manifests(job: Job, tally: Tally) -> None:
     names = [shard.name for shard in job.inputs]
     known = job.stop.wait_for(lambda: _known_outputs(job, names))
     compare_sizes(job.inputs, known, job.spec.config.incomplete_shards, tally)
-    if job.spec.verify == "content":
+    if job.pipeline.checks_content:
         job.input_checksums = checksums(job.inputs, known)
 
 

@@ -185,7 +185,7 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
     data = job.retained(PLANNED_FILE)
     job.names = job.names.counted_in([row.name for row in known.shards])
     places = _places(job, [row.name for row in known.shards])
-    if data is None or places is None or job.spec.verify == "content":
+    if data is None or places is None or job.pipeline.checks_content:
         return None
     carrier = job.pipeline.carrier
     if carrier.lists_members or carrier.has_head or job.pipeline.has_late_outputs:

@@ -68,7 +68,7 @@ def first_schema(job: Job) -> tuple[bytes, list[str]]:
     be read."""
     if not job.pipeline.reads_rows:
         return schema_bytes(_schema_of_members(job)), []
-    if job.spec.join is None:
+    if job.pipeline.join is None:
         return _schema_of_tables(job, job.inputs)
     import pyarrow as pa
 

@@ -143,7 +143,7 @@ def _why_unmappable(job: Job, *, mappable: bool, is_table: bool) -> str:
         return "steps make records, which go through the disk"
     if is_table:
         return "rows of tables are taken, and written anew, which goes through the disk"
-    if job.spec.ingest is not None:
+    if job.pipeline.reading.makes_shards:
         return "records are made of loose files, each opened once, which goes through the disk"
     return "" if mappable else "the inputs are no files of this machine: each is read once"
 
