@@ -22,7 +22,7 @@ from dsort.job.facts import Fact
 from dsort.job.job import Job
 from dsort.job.selection import Selection
 from dsort.scratch.columns import ColumnFile
-from dsort.scratch.lots import ClassCounts, IndexDraws, borders_bytes, borders_of
+from dsort.scratch.lots import DrawnClasses, IndexDraws, borders_bytes, borders_of
 from dsort.transforms.borders import BORDERS_MAX, LOT_BITS, Borders
 from dsort.transforms.outputs import Division
 from dsort.transforms.positions import InputPositions
@@ -74,7 +74,7 @@ def _classes(
     """All classes, and how many records each has."""
     known, counts = np.zeros(0, np.uint64), np.zeros(0, np.int64)
     for node, shards in survey.shard_locations().by_node():
-        found, own = job.runtime.ask(node, ClassCounts(draws.on(shards)))
+        found, own = job.runtime.ask(node, DrawnClasses(draws.on(shards)))
         known, inverse = np.unique(np.concatenate([known, found]), return_inverse=True)
         sums = np.zeros(len(known), np.int64)
         np.add.at(sums, inverse, np.concatenate([counts, own]))

@@ -19,7 +19,7 @@ from dsort.job.lineage import (
     row_groups,
     stage_rows,
 )
-from dsort.job.manifest import StagedFile
+from dsort.job.manifest import StagedSidecar
 from dsort.naming.names import readable
 from dsort.storage.small_objects import parse_json
 from dsort.transforms.key_lists import DropKeys
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LINE_BYTES_MAX: Final = 1 << 20
 
 
-def stage_kept_lineage(job: Job, plan: Plan) -> StagedFile | None:
+def stage_kept_lineage(job: Job, plan: Plan) -> StagedSidecar | None:
     """Stage one lineage of the whole result from which the job removes records, in place of those
     that there are; None if there are none. ``StorageError`` if they are no lineages."""
     kind, base = job.spec.lineage, job.base

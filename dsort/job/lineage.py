@@ -35,7 +35,7 @@ from dsort.data.index import CONTENT_HASH, KEYS, ORIGIN_BYTES, ORIGIN_START, SHA
 from dsort.errors import StorageError
 from dsort.job.job import Job
 from dsort.job.layout import lineage_name, sidecars_prefix, staged_prefix
-from dsort.job.manifest import StagedFile
+from dsort.job.manifest import StagedSidecar
 from dsort.naming.names import readable
 from dsort.order.cut import OutputShard
 from dsort.storage.bucket import Bucket
@@ -68,7 +68,7 @@ class _LineageOfShard(NamedTuple):
     xxh3: np.ndarray[Any, Any]
 
 
-def stage_lineage(job: Job, plan: Plan) -> StagedFile | None:
+def stage_lineage(job: Job, plan: Plan) -> StagedSidecar | None:
     """Stage the lineage of a job whose output shards are all written; None if the spec does not ask
     for it."""
     kind = job.spec.lineage
@@ -79,7 +79,7 @@ def stage_lineage(job: Job, plan: Plan) -> StagedFile | None:
     return stage_rows(job, kind, lambda file: write(file, _rows(job, plan), inputs))
 
 
-def stage_rows(job: Job, kind: str, write: Callable[[IO[bytes]], None]) -> StagedFile:
+def stage_rows(job: Job, kind: str, write: Callable[[IO[bytes]], None]) -> StagedSidecar:
     """Stage what ``write`` puts into a file as the lineage of the job. ``kind``: ``parquet`` or
     ``jsonl``."""
     name, token = lineage_name(job.job_id, kind), f"{staged_prefix(job.job_id)}lineage"
@@ -89,7 +89,7 @@ def stage_rows(job: Job, kind: str, write: Callable[[IO[bytes]], None]) -> Stage
             write(file)
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
-            return StagedFile(kind, stage_file(job.outputs_bucket, token, name, file))
+            return StagedSidecar(kind, stage_file(job.outputs_bucket, token, name, file))
 
 
 _COLUMNS: Final[Mapping[str, type]] = {

@@ -118,7 +118,7 @@ class ManifestSidecar:
     xxh3: str
 
 
-class StagedFile(NamedTuple):
+class StagedSidecar(NamedTuple):
     """A file beside the output shards that waits for its name; ``kind``: as in ``index`` of the
     spec, or the kind of a lineage."""
 

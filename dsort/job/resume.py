@@ -36,7 +36,7 @@ from dsort.order.cut import OutputShard
 from dsort.order.mixing_counts import mixing_of
 from dsort.order.output_shards import OutputShards
 from dsort.scratch.logs import ShardCreated
-from dsort.scratch.requests import CreatedShards
+from dsort.scratch.requests import CreatedLogs
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_json
 from dsort.workers.tasks import ShardExtracted
@@ -169,7 +169,7 @@ def learn_created(job: Job) -> None:
         return
     created: dict[int, ShardCreated] = {}
     for node in job.runtime.scratch_nodes():
-        created.update({shard.ordinal: shard for shard in job.runtime.ask(node, CreatedShards())})
+        created.update({shard.ordinal: shard for shard in job.runtime.ask(node, CreatedLogs())})
     for ordinal, shard in sorted(created.items()):
         if ordinal not in job.before.created:
             job.before.created[ordinal] = shard

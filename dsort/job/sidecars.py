@@ -19,7 +19,7 @@ from dsort.errors import ObjectNotFoundError, SpecError, SpecProblem
 from dsort.job.collisions import NAMES_CHECKED_EARLY_MAX
 from dsort.job.job import Job
 from dsort.job.layout import shared_name, sidecars_prefix, staged_prefix
-from dsort.job.manifest import ManifestOutput, StagedFile, splits_of
+from dsort.job.manifest import ManifestOutput, StagedSidecar, splits_of
 from dsort.job.whole_result import replaceable_names, sidecars_written
 from dsort.sidecars.dataset import dataset_sidecar, write_energon_database
 from dsort.sidecars.kinds import SidecarName
@@ -83,13 +83,13 @@ def stage_sidecars(
     whole: Sequence[ManifestOutput],
     *,
     first: int,
-) -> list[StagedFile]:
+) -> list[StagedSidecar]:
     """Stage all sidecars that the job writes, numbered from ``first`` on, and note for later
     attempts what they are. ``whole``: all shards of the result, with its own ``outputs``."""
     names = sidecars_written(job, [shard.name for shard in outputs] if job.spec.index else [])
     of_shards = [(number, each) for number, each in enumerate(names, first) if each.ordinal >= 0]
 
-    def stage(numbered: tuple[int, SidecarName]) -> StagedFile:
+    def stage(numbered: tuple[int, SidecarName]) -> StagedSidecar:
         job.stop.raise_if_requested()
         return _stage(job, *numbered, outputs, whole)
 
@@ -135,7 +135,7 @@ def _stage(
     name: SidecarName,
     outputs: Sequence[ManifestOutput],
     whole: Sequence[ManifestOutput],
-) -> StagedFile:
+) -> StagedSidecar:
     if not name.name.endswith("index.sqlite"):
         data, token = _content(job, name, whole), f"{staged_prefix(job.job_id)}{number}"
         staged = stage(
@@ -146,7 +146,7 @@ def _stage(
             [data],
             may_exist=job.before is not None,
         )
-        return StagedFile(name.kind, staged)
+        return StagedSidecar(name.kind, staged)
     from dsort.job.known_samples import known_samples  # loads SQLite, for one kind of sidecar
 
     with tempfile.TemporaryDirectory(prefix="dsort-sidecar-") as directory:
@@ -157,7 +157,7 @@ def _stage(
             file.seek(0, os.SEEK_END)
             token = f"{staged_prefix(job.job_id)}{number}"
             staged = stage_file(job.outputs_bucket, token, name.name, file)
-            return StagedFile(name.kind, staged)
+            return StagedSidecar(name.kind, staged)
 
 
 def _content(job: Job, name: SidecarName, outputs: Sequence[ManifestOutput]) -> bytes:

@@ -17,8 +17,8 @@ from dsort.errors import InputError, SpecError, SpecProblem
 from dsort.loader.check import LoaderCheck, check_batches
 from dsort.loader.decode import Decoder, Sample, decoder_of
 from dsort.loader.order import EpochOrder, OrderKind
-from dsort.loader.pipeline import PADDING, Budget, Pipeline
 from dsort.loader.position import Position, Remainder, Steps
+from dsort.loader.sample_stream import PADDING, Budget, SampleStream
 from dsort.loader.samples import sample_of
 from dsort.loader.shard_file import ShardFile
 from dsort.loader.shard_source import ShardSource
@@ -296,7 +296,7 @@ class Loader:
         place = self.dataset.places[shard]
         return f"{place.bucket.uri.rstrip('/')}/{place.name}"
 
-    def _pipeline(self, steps: Steps) -> Pipeline:
+    def _pipeline(self, steps: Steps) -> SampleStream:
         dataset = self.dataset
         record_bytes = max(dataset.size_bytes // self.records, 1)
         first = dataset.places[0]
@@ -307,7 +307,7 @@ class Loader:
         block = min(BLOCK_BYTES, max(memory // BLOCKS_MIN, SMALL_BLOCK_BYTES))
         budget = Budget(max(block // record_bytes, 1), block, max(memory // block, 2))
         width = max(self.kind.window, 1)
-        return Pipeline(
+        return SampleStream(
             steps,
             self._order,
             self._source,

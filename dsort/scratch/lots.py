@@ -102,7 +102,7 @@ class KeyDraws:
 
 
 @dataclass(frozen=True, slots=True)
-class ClassCounts:
+class DrawnClasses:
     """(the classes of the records of some shards, ascending; how many each has); of more than
     ``BORDERS_MAX`` only the first one more."""
 

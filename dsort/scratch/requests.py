@@ -252,7 +252,7 @@ class Numbered:
 
 
 @dataclass(frozen=True, slots=True)
-class CreatedShards:
+class CreatedLogs:
     """The output shards that workers of this node have staged, in whatever task."""
 
     def answer(self, store: IndexStore) -> list[ShardCreated]:

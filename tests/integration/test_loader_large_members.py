@@ -206,13 +206,13 @@ def test_a_batch_larger_than_what_is_read_ahead_is_read_in_parts_of_bounded_byte
 
 TOUCHED = """
 import resource
-from dsort.loader import pipeline
+from dsort.loader import sample_stream
 def faults():
     return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
 for _ in range(2):  # the second time, glibc would take it from its heap
     before = faults()
-    pipeline._keep_memory()
-    print(faults() - before, pipeline.KEPT_BYTES // 4096)
+    sample_stream._keep_memory()
+    print(faults() - before, sample_stream.KEPT_BYTES // 4096)
 """
 """In a process of its own: what other tests have let go of is in glibc's heap."""
 

@@ -26,7 +26,7 @@ from dsort.loader.position import Steps
 from dsort.loader.samples import bytes_of
 from dsort.loader.shard_source import ShardSource
 
-__all__ = ["PADDING", "Budget", "Pipeline"]
+__all__ = ["PADDING", "Budget", "SampleStream"]
 
 PADDING: Final = "__padding__"
 """The mark of samples that fill up the last step."""
@@ -140,7 +140,7 @@ class _Block:
             return True
 
 
-class Pipeline:
+class SampleStream:
     """The samples of one rank from one place on, in order."""
 
     def __init__(
