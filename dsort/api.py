@@ -36,6 +36,7 @@ from dsort.job.memory import JobMemory, workers_that_fit
 from dsort.job.resources import cores, job_memory, store_limits, workers_here
 from dsort.job.resume import state_of
 from dsort.job.setup import load_formats, load_keymap, load_steps, output_names, with_seed
+from dsort.log_lines import about
 from dsort.options import RunOptions, default_options
 from dsort.pipeline.compile import compile_pipeline, steps_of
 from dsort.reading.results import Result, read_result
@@ -470,11 +471,10 @@ def _job(
     job_id: str = "",
     before: JournalState | None = None,
 ) -> Iterator[tuple[Job, Tally]]:
-    options, spec = options or default_options(), with_seed(spec)
-    with explain_limits(), contextlib.ExitStack() as stack:
+    options, spec, job_id = options or default_options(), with_seed(spec), job_id or new_job_id()
+    with explain_limits(), about(job_id), contextlib.ExitStack() as stack:
         flag = stop if stop is not None else stack.enter_context(StopFlag())
         memory = job_memory(spec, options)
-        job_id = job_id or new_job_id()
         streams = None
         if spec.reads_streams or spec.output_bck.is_stream:
             from dsort.job.streams import opened_streams  # few jobs have any

@@ -51,7 +51,7 @@ ROOMS = (
         *("bounds", "closing", "durations", "installation", "late_methods", "process_end"),
         *("retry", "sizes", "tracebacks"),
     },
-    {"errors", "version"},
+    {"errors", "log_lines", "version"},
 )
 """From the top down. A room (a folder, or a module right under ``dsort``) imports lower rooms and
 itself; rooms of one line know nothing of each other."""

@@ -42,7 +42,10 @@ from dsort.job.whole_result import (
     replaceable_names,
     sidecars_written,
 )
+from dsort.log_lines import logger_of
 from dsort.tracebacks import one_sentence
+
+log = logger_of("job")
 
 
 def run_job(job: Job, tally: Tally) -> JobReport:
@@ -112,12 +115,15 @@ def _stage_all(job: Job) -> tuple[Plan, Created, Ordering | None]:
     learn_created(job)
     plan = finished_plan(job, created)
     if plan is not None:
+        log.debug("all output shards of an earlier attempt are staged: the commit is left")
         look_for_stale(job, plan)
         return plan, created, None
     with job.phase("extract"):
         extraction = extract(job, known=known_shards(job))
     with job.phase("plan"):
         plan, ordering = make_plan(job, extraction)
+        shards = len(plan.shards)
+        log.debug("the plan has %d output shards of %d records", shards, plan.records)
         _refuse_outputs(job, plan, overwrite=job.overwrite)
         look_for_stale(job, plan)
         check_output_space(job, int(plan.shards.file_bytes.sum()))
@@ -232,6 +238,7 @@ def _abort(job: Job, error: BaseException | None) -> None:
     from dsort.job.suspend import begin_again, is_from_outside, is_full_scratch, suspend
 
     job.stop.heed()
+    log.debug("the job did not come to its end: %s", one_sentence(str(error)))
     lost = job.lease is not None and _is_lost(job, job.lease)
     outside = job.lease is not None and is_from_outside(job, error)
     job.runtime.close(keep_scratch=lost or (outside and not is_full_scratch(job, error)))

@@ -17,6 +17,7 @@ from dsort.job.job import Job
 from dsort.job.layout import sidecars_prefix, staged_prefix
 from dsort.job.ordering import Ordering
 from dsort.job.plan import Plan
+from dsort.log_lines import logger_of
 from dsort.order.cut import OutputShard
 from dsort.scratch.logs import ShardCreated
 from dsort.sidecars.kinds import SHARD_KINDS
@@ -39,6 +40,8 @@ TOGETHER_BYTES = 16 << 20
 TOGETHER_MAX = 64
 """Mapped output shards that one task writes: each is open until the task is done."""
 SEALED_AT_ONCE_MAX = 64
+
+log = logger_of("job")
 
 
 class CreatedShards(MutableMapping[int, ShardCreated]):
@@ -116,6 +119,8 @@ def create(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:
 
 def _create_missing(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:
     runs = _create_runs(job, plan, created)
+    missing = len(plan.shards) - len(created.shards)
+    log.debug("%d output shards are written in %d runs", missing, len(runs))
     readers = _readers(plan, runs)
     tasks = _create_tasks(job, plan, runs, ordering)
     workers_max = job.spec.create_concurrency_max_limit or None

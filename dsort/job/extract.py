@@ -16,6 +16,7 @@ from dsort.data.tally import FITS, FLOW, FLOW_ADDED, FLOW_DROPPED, FLOW_READ, Ta
 from dsort.errors import InvariantError, ScratchLostError, TransformError, WorkerLostError
 from dsort.job.events import RecordFlow
 from dsort.job.job import Job
+from dsort.log_lines import logger_of
 from dsort.naming.names import archive_extension, first_few
 from dsort.order.partitions import Splitters, pick_splitters
 from dsort.scratch.index import RUN_SHARDS_MAX, splitters_bytes
@@ -40,6 +41,8 @@ HOMES_LOST_MAX = 16
 """Scratch nodes that may be lost in one attempt before it is given up."""
 SURVEY_ROWS_MAX = 2_000_000
 SPLITTERS_FILE = "splitters.col"
+
+log = logger_of("job")
 
 Result = TypeVar("Result")
 
@@ -108,6 +111,8 @@ class Extraction:
         """Extract the shards that are missing, and share where all are."""
         missing = [n for n in range(len(self.job.inputs)) if n not in self.done]
         workers_max = self.job.extractors_max
+        if missing:
+            log.debug("%d input shards are read for the stage %s", len(missing), self.stage.name)
         for _, done in answers(self.job, self._tasks(missing), workers_max=workers_max):
             assert isinstance(done, (ShardExtracted, RunExtracted))
             for facts in done.shards if isinstance(done, RunExtracted) else (done,):
@@ -124,6 +129,7 @@ class Extraction:
             self._before[shard] = replace(self.done.pop(shard), tally=Tally())
         self.locations = ""
         self._lost += 1
+        log.debug("node %s is lost, and with it what it had of %d shards", node, len(gone))
         if self._lost > HOMES_LOST_MAX:
             raise WorkerLostError(
                 f"{self._lost} nodes were lost with their scratch",
@@ -153,6 +159,7 @@ class Extraction:
             ]
             shards = np.array([each.file for each in known], np.int64)
             there = self.job.runtime.ask(node, Indexed(self.stage.name, shards))
+            log.debug("node %s still has %d of %d shards", node, there.sum(), len(every))
             for each, is_there in zip(known, there.tolist(), strict=True):
                 if is_there:
                     self.resumed = True
@@ -333,6 +340,7 @@ def shard_splitters(job: Job) -> str:
     begins = np.unique(np.searchsorted(ends, targets, side="left")) + 1
     begins = begins[begins < len(ends)].astype(np.int64)
     splitters = Splitters(SortKeys(len(begins)), begins, np.zeros(len(begins), np.int64))
+    log.debug("%d partitions begin at the beginnings of shards", len(begins) + 1)
     job.retain_on_nodes(SPLITTERS_FILE, splitters_bytes(splitters))
     return SPLITTERS_FILE
 
@@ -354,6 +362,9 @@ def pick_partition_splitters(job: Job, survey: Extraction) -> str:
         job.movement.partitions,
         decreasing=job.spec.algorithm.decreasing,
         between_keys=job.pipeline.join is not None,
+    )
+    log.debug(
+        "%d partitions are chosen by samples of %d files", job.movement.partitions, len(samples)
     )
     job.retain_on_nodes(SPLITTERS_FILE, splitters_bytes(splitters))
     return SPLITTERS_FILE

@@ -41,6 +41,7 @@ from dsort.job.lease import JobHold, Lease, last_attempt, read_hold
 from dsort.job.sidecars import noted_sidecars
 from dsort.job.traces import forget_removed
 from dsort.job.transaction import Transaction
+from dsort.log_lines import logger_of
 from dsort.runtime.machine import Machine
 from dsort.runtime.ray.directory import rays_left, remove_ray_directory
 from dsort.sidecars.kinds import parse_kinds, sidecar_names
@@ -52,6 +53,8 @@ OWNER_FILE: Final = "owner.json"
 _SCRATCH_DIRECTORIES = "dsort-*"
 READ_BYTES = 8 << 20
 OWNER_BYTES_MAX = 1 << 16
+
+log = logger_of("job")
 
 
 class Upload(Protocol):
@@ -125,6 +128,7 @@ def remove_garbage(
 ) -> None:
     """Remove it. ``JobConflictError`` if somebody has begun to run the job meanwhile. ``opened``:
     opens the buckets that outputs of the job have for themselves."""
+    log.debug("%s is removed: %s", garbage.where, garbage.what)
     if garbage.kind == "job":
         _remove_job(bucket, garbage.job_id, machine or Machine(), opened)
     elif garbage.kind == "file":

@@ -35,6 +35,7 @@ from dsort.job.layout import shared_name
 from dsort.job.lease import Lease
 from dsort.job.memory import JobMemory
 from dsort.job.output_names import OutputNames
+from dsort.log_lines import about_attempt, logger_of
 from dsort.loose_files.bucket import FILES_REF, FilesBucket
 from dsort.options import RunOptions
 from dsort.order.mixing import Mixing
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from dsort.job.streams import Streams  # few jobs have any
 
 PHASES = ("resolve", "extract", "plan", "create", "commit")
+
+log = logger_of("job")
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,10 +351,12 @@ class Job:
             on_lost=lambda why: self.stop_for(f"the loss of its lease: {why}"),
             on_stop=lambda: self.stop_for("`dsort stop`", discards=True),
         )
+        about_attempt(attempt)
         self.journal = Journal(self.outputs_bucket, self.job_id, attempt)
 
     def stop_for(self, why: str, *, discards: bool = False) -> None:
         """End the job; may be called from any thread. ``discards``: see ``StopFlag.request``."""
+        log.debug("the job is asked to stop: %s", why)
         self.stop.request(signal.SIGTERM, why, discards=discards)
 
     def record(self, event: JournalEvent) -> None:
@@ -398,8 +403,10 @@ class Job:
         totals = self.state.phases[name]
         self.timeline.begin(name, totals.began_s - self._began_s)
         self._tell_progress(name)
+        log.debug("the phase %s begins", name)
         yield
         ended_s = time.monotonic()
+        log.debug("the phase %s ends after %.3f s", name, ended_s - totals.began_s)
         self.state.apply(PhaseEnded(ended_s))
         self.timeline.end(name, ended_s - self._began_s, totals.bytes)
         self.on_event(

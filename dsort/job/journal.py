@@ -31,6 +31,7 @@ from dsort.job.layout import (
     segment_of,
 )
 from dsort.job.lease import Lease, last_attempt
+from dsort.log_lines import logger_of
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.storage.small_objects import read_small
 
@@ -38,6 +39,8 @@ FLUSH_S = 1.0
 EVENTS_MAX = 1000
 READS_AT_ONCE = 16
 SEGMENT_BYTES_MAX = 1 << 30
+
+log = logger_of("job")
 
 
 class NoJournalError(JobConflictError):
@@ -84,6 +87,7 @@ class Journal:
         if self._waiting:
             name = segment_name(self._job_id, self._attempt, self._sequence)
             self._bucket.write(name, encode_segment(self._waiting))
+            log.debug("the segment %s has %d events", name, len(self._waiting))
             self._waiting.clear()
             self._sequence += 1
         self._flushed_s = self._clock()
@@ -113,6 +117,10 @@ def read_journal(bucket: Bucket, job_id: str) -> JournalState:
             except (InvariantError, StorageError) as error:
                 raise StorageError(f"{name}: {error.message}", hint=error.hint) from None
     state.begin_attempt(last_attempt(bucket, job_id))
+    log.debug(
+        "the journal of job %s has %d segments: %d attempts, %d shards extracted, %d created",
+        *(job_id, len(segments), state.attempts, len(state.extracted), len(state.created)),
+    )
     return state
 
 
@@ -203,6 +211,7 @@ def discard_run(
     unfinished.
     """
     own = job_directory(job_id)
+    log.debug("the working files of job %s are removed from %s", job_id, bucket.uri)
     try:
         bucket.discard(*(f"{own}{part}" for part in RUN_PARTS), names=names)
     finally:

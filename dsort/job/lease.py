@@ -35,6 +35,7 @@ from dsort.job.layout import (
     lease_name,
     stop_name,
 )
+from dsort.log_lines import logger_of
 from dsort.runtime.machine import Holder, Machine
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
@@ -43,6 +44,8 @@ ATTEMPTS_MAX: Final = 1_000_000
 LAPSES_S_MAX: Final = 3600.0
 PID_MAX: Final = (1 << 31) - 1
 TEXT_MAX: Final = 1000
+
+log = logger_of("job")
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +242,7 @@ def _settled(
     if hold.live is fresh and (fresh or age_s > 0):
         return hold
     lasts_s = min(record.lapses_s, WATCH_S_MAX)
+    log.debug("the lease of job %s is watched for %.0f s: clocks do not agree", job_id, lasts_s)
     began_s = looked_s = machine.elapsed_s()
     while machine.elapsed_s() - began_s <= lasts_s:
         waiting(f"clocks do not agree: watching for {lasts_s:.0f} s whether job {job_id} lives")
@@ -350,6 +354,7 @@ class Lease:
                 hint=f"`dsort show {job_id}` tells who runs it",
             )
         bucket.write(lease_name(job_id), encode_lease(record))
+        log.debug("the lease of job %s is taken for attempt %d", job_id, attempt)
         bucket.delete(stop_name(job_id))
         return cls(bucket, job_id, record, renew_s, machine)
 
@@ -383,9 +388,12 @@ class Lease:
             self._renew()
         except (StorageError, JobStoppedError) as error:  # whoever has the job ends it just now
             silent_s = self._machine.elapsed_s() - self._renewed_s
+            why = error.message
+            log.debug("the lease of job %s was not renewed: %.0f s, %s", self.job_id, silent_s, why)
             if silent_s > self._record.lapses_s * LOST_SHARE:
                 self._lose(f"its lease could not be renewed for {silent_s:.0f} s: {error.message}")
             return False
+        log.debug("the lease of job %s is renewed", self.job_id)
         return True
 
     def is_lost(self) -> bool:
@@ -414,6 +422,7 @@ class Lease:
         """End the renewals, and let others have the job at once (if the store cannot be told, once
         the lease has lapsed)."""
         self.close()
+        log.debug("the lease of job %s is released", self.job_id)
         if not self.lost:
             released = replace(self._record, released=True)
             with contextlib.suppress(StorageError):
@@ -453,6 +462,7 @@ class Lease:
             self._renewed_s = self._machine.elapsed_s()
             if not self._stop_seen and _is_there(self._bucket, stop_name(self.job_id)):
                 self._stop_seen = True
+                log.debug("job %s has a request to stop in its bucket", self.job_id)
                 if self._on_stop is not None:
                     self._on_stop()
 
@@ -476,6 +486,7 @@ class Lease:
     def _lose(self, why: str) -> None:
         if not self._why_lost:
             self._why_lost = why
+            log.debug("the lease of job %s is lost: %s", self.job_id, why)
             if self._on_lost is not None:
                 self._on_lost(why)
 
@@ -497,6 +508,7 @@ def stop_job(
         )
     asked_attempt = hold.record.attempt if hold.record is not None else 0
     bucket.write(stop_name(job_id), STOP_REQUEST)
+    log.debug("job %s is asked to stop, and its lease is watched", job_id)
     began_s = renewed_s = machine.elapsed_s()
     record = hold.record
     while hold.live and machine.elapsed_s() < began_s + wait_s:

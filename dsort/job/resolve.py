@@ -34,6 +34,7 @@ from dsort.job.resume import RESOLVED_FILE, note_names, resolved_before
 from dsort.job.setup import output_names
 from dsort.job.taken_names import refuse_taken_early
 from dsort.job.worker_setup import check_directories, movement_for, start_workers
+from dsort.log_lines import logger_of
 from dsort.naming.names import is_hidden, shortened
 from dsort.spec.inputs import InputFormat
 from dsort.spec.model import JobSpec
@@ -41,6 +42,8 @@ from dsort.storage.bucket import Bucket
 from dsort.version import dsort_version
 from dsort.workers.source import INPUTS_FILE, InputShard, inputs_bytes
 from dsort.workers.tasks import LONG_COLUMNS_FILE, READ_SCHEMA_FILE, SCHEMA_FILE
+
+log = logger_of("job")
 
 
 def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
@@ -60,6 +63,7 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
         if job.spec.amend is not None and not dry:
             claim_base(job)
         total = sum(shard.size_bytes for shard in job.inputs)
+        log.debug("%d input shards have %d bytes", len(job.inputs), total)
         check_directories(job, dry=dry)
         start_workers(job, dry=dry)
         check_free_space(job, bytes_to_move(job, total), dry=dry)

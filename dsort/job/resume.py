@@ -32,6 +32,7 @@ from dsort.job.layout import reactions_name, rejects_name, report_name, staged_p
 from dsort.job.plan import Plan
 from dsort.job.schemas import with_ends
 from dsort.job.sidecars import noted_sidecars
+from dsort.log_lines import logger_of
 from dsort.order.cut import OutputShard
 from dsort.order.mixing_counts import mixing_of
 from dsort.order.output_shards import OutputShards
@@ -45,6 +46,8 @@ PLANNED_FILE = "planned.json"
 RESOLVED_FILE = "resolved.json"
 KEPT_BYTES_MAX = 1 << 30
 MOVES = ("auto", "map", "range", "spill")
+
+log = logger_of("job")
 
 
 def state_of(bucket: Bucket, job_id: str, report: str) -> JournalState:
@@ -65,6 +68,7 @@ def state_of(bucket: Bucket, job_id: str, report: str) -> JournalState:
             f"of job {job_id} there is too little left in {bucket.uri} to go on with it",
             hint="start it again",
         )
+    log.debug("job %s has no journal: its report says what its inputs were", job_id)
     with refuse_damage_in(f"{report} in {bucket.uri}"):
         known.accepted = parse_accepted(left["accepted"])
         known.inputs = parse_inputs(left["inputs"])
@@ -293,3 +297,4 @@ def _take_over(job: Job, created: Created) -> None:
         ordinal = int(token.removeprefix(prefix))
         created.shards[ordinal] = job.before.created[ordinal]
     created.rechecked = frozenset(created.shards)
+    log.debug("%d output shards of earlier attempts are still staged", len(created.shards))

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 from dsort.data.json_rows import Rows, json_bytes
 from dsort.errors import ObjectNotFoundError, StorageError
 from dsort.job.layout import replaced_list_name, replaced_prefix, staged_prefix
+from dsort.log_lines import logger_of
 from dsort.naming.names import check_output_name
 from dsort.storage.bucket import COPY, Bucket, ObjectInfo
 from dsort.storage.output_buckets import place_of
@@ -29,6 +30,8 @@ KEPT_BYTES_MAX = 1 << 30
 DIGITS_MAX = 18
 _SHOWN_MAX = 3
 _NOTHING: Final[Mapping[str, str]] = {}
+
+log = logger_of("job")
 
 T = TypeVar("T")
 
@@ -169,6 +172,7 @@ class Transaction:
             self._between()  # what was replaced is kept, and put back
             give_name(bucket, each)
 
+        log.debug("%d objects in %s get their names", len(first) + len(others), bucket.uri)
         if publisher is not None:
             publisher(first)
         else:
@@ -177,6 +181,7 @@ class Transaction:
         bucket.make_durable()
         give(last())
         bucket.make_durable()
+        log.debug("the result in %s is complete: its manifest has its name", bucket.uri)
 
     def roll_back(
         self, names: Sequence[str], given: Mapping[str, tuple[str, str]], *, notes_replaced: bool
@@ -191,6 +196,7 @@ class Transaction:
         if not done.gave_names:
             return done
         new = [given[token][0] for token in self._bucket.published(given)]
+        log.debug("%d objects that job %s gave their names are removed", len(new), self._job_id)
         each_at_once(
             self._bucket, [name for name in new if name not in done.kept], self._bucket.delete
         )
@@ -219,6 +225,7 @@ class Transaction:
         done = PutBack(was_noted=noted is not None, kept={row.name for row in rows})
         if not rows:
             return done
+        log.debug("%d objects that job %s replaced are put back", len(rows), job_id)
         prefix = replaced_prefix(job_id)
         kept = {info.name: info for info in bucket.list(prefix)}
         infos = bucket.stat_many([row.name for row in rows])

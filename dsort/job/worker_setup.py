@@ -25,6 +25,7 @@ from dsort.job.memory import (
 from dsort.job.mix import bytes_to_move
 from dsort.job.resources import store_limits, with_part_sizes
 from dsort.job.schemas import input_schema
+from dsort.log_lines import level_in_force, logger_of
 from dsort.loose_files.bucket import FilesBucket
 from dsort.pipeline.movement import Movement
 from dsort.pipeline.pipeline import Pipeline
@@ -52,6 +53,8 @@ a part: of 1.1 GB in 1.2 GB of memory, a half."""
 SCRATCH_SHARE = 8
 """Scratch that takes no more than one part in so many of the memory stays there until it goes: the
 kernel begins to write it by itself when a tenth of what is free is dirty, or after 30 s."""
+
+log = logger_of("job")
 
 
 def movement_for(job: Job) -> Movement:
@@ -266,6 +269,11 @@ def _scratch_before(job: Job) -> tuple[str, ...]:
 def start_workers(job: Job, *, dry: bool) -> None:
     """Start the job's workers, for the movement that was chosen."""
     movement = job.movement
+    log.debug(
+        "records move by %s (%s): %d workers, %d partitions, buffers of %d bytes",
+        *(movement.kind, movement.reason, movement.workers, movement.partitions),
+        movement.buffer_bytes,
+    )
     last_worker = job.before.worker_last if job.before is not None else -1
     attempts = job.before.attempts if job.before is not None else 0
     extractors = min(movement.workers, job.extractors_max or movement.workers)
@@ -289,6 +297,8 @@ def start_workers(job: Job, *, dry: bool) -> None:
         scratch_before=_scratch_before(job),
         code=CodeShare(extractors, job.code_room.gpus),
         fetch=job.options.fetch,
+        attempt=job.lease.attempt if job.lease is not None else 0,
+        log_level=level_in_force(),
     )
     job.runtime.start(setup, movement.workers)
 

@@ -5,6 +5,8 @@ Workers answer with a value or an error; errors of any kind travel whole to the 
 
 from __future__ import annotations
 
+import logging
+import time
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -17,6 +19,7 @@ from dsort.errors import (
     StorageFullError,
     WorkerLostError,
 )
+from dsort.log_lines import logger_of
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Request
 from dsort.storage.process_limits import PROCESSES_HINT, is_no_thread
@@ -38,6 +41,8 @@ from dsort.workers.tasks import (
     WorkerSetup,
 )
 from dsort.workers.worker import Worker
+
+log = logger_of("runtime")
 
 TASK_TRIES_MAX = 3
 """A task that has taken so many workers with it fails the job."""
@@ -174,6 +179,22 @@ def next_in_turn(
 
 def answer(worker: Worker, task: Task) -> tuple[TaskDone | None, DsortError | None]:
     """Have ``worker`` do ``task``: what it answered, or the error that the job ends with."""
+    if not log.isEnabledFor(logging.DEBUG):
+        return _answer(worker, task)
+    words, began_s = describe(task), time.monotonic()
+    log.debug("the worker begins: %s", words)
+    done, error = _answer(worker, task)
+    seconds = time.monotonic() - began_s
+    if error is not None:
+        log.debug("the worker failed after %.3f s: %s: %s", seconds, words, error)
+    elif isinstance(done, ScratchLost):
+        log.debug("the worker found scratch %s lost after %.3f s: %s", done.node, seconds, words)
+    else:
+        log.debug("the worker is done in %.3f s: %s", seconds, words)
+    return done, error
+
+
+def _answer(worker: Worker, task: Task) -> tuple[TaskDone | None, DsortError | None]:
     try:
         return worker.do(task), None
     except ScratchLostError as lost:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import selectors
 import socket
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from dsort.errors import DsortError, ScratchLostError, WorkerLostError
+from dsort.log_lines import LogLine, logger_of, pass_on
 from dsort.runtime.base import TASK_TRIES_MAX, FirstFailure, describe, next_in_turn
 from dsort.runtime.forked import ForkedProcess, can_fork
 from dsort.scratch.index import IndexStore
@@ -43,6 +45,8 @@ AHEAD_A_WORKER = 4
 waiting until all are made."""
 WORKERS_LOST_MAX = 16
 """Workers that may be lost in one job before it is given up."""
+
+log = logger_of("runtime")
 
 
 @dataclass(slots=True)
@@ -130,12 +134,14 @@ class LocalRuntime:
 
     def share(self, name: str, data: bytes) -> None:
         """See :class:`~dsort.runtime.base.Runtime`."""
+        log.debug("the file %s is shared: %d bytes", name, len(data))
         self._scratch.write_file(name, data)
 
     def ask(self, node: str, request: Request) -> Any:
         """Answered here: the files are this machine's."""
         if node != self._node:
             raise ScratchLostError(node, f"scratch {node} is not on this machine")
+        log.debug("the coordinator asks scratch %s: %s", node, type(request).__name__)
         return request.answer(self._scratch)
 
     def tell(self, node: str, request: Request) -> None:
@@ -182,6 +188,8 @@ class LocalRuntime:
 
     def close(self, *, keep_scratch: bool = False) -> None:
         """Kill what is still running: workers hold nothing that the job's end needs."""
+        if self._hosts:
+            log.debug("%d workers are ended", len(self._hosts))
         _end(self._hosts)
         self._hosts.clear()
         store, self._store = self._store, None
@@ -227,6 +235,8 @@ class LocalRuntime:
                 ) from error
         number = self._started
         self._started += 1
+        kind = "a fork" if isinstance(process, ForkedProcess) else "a fresh interpreter"
+        log.debug("process %d was started as a worker: %s", process.pid, kind)
         return _Host(process, Connection(ours.detach()), number)
 
     def _greet(self, at: int, host: _Host) -> None:
@@ -249,8 +259,12 @@ class LocalRuntime:
             except (EOFError, ConnectionError):
                 self._replace(at, "starting")
                 continue
+            if isinstance(error, LogLine):
+                pass_on(error)
+                continue
             if error is not None:
                 raise error
+            log.debug("worker %d is ready", host.number)
             return
 
     def _give(self, selector: selectors.BaseSelector, at: int, waiting: deque[_Ticket]) -> None:
@@ -266,6 +280,8 @@ class LocalRuntime:
             selector.register(self._hosts[at].link, selectors.EVENT_READ, at)
             self._give(selector, at, waiting)
             return
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("worker %d gets a task: %s", host.number, describe(ticket.task))
         host.task = ticket
         host.fetches = getattr(ticket.task, "next_shard", -1)
 
@@ -287,7 +303,7 @@ class LocalRuntime:
         host = self._hosts[at]
         ticket = host.task
         try:
-            number, done, error = host.link.recv()
+            message = host.link.recv()
         except (EOFError, ConnectionError):
             selector.unregister(host.link)
             doing = describe(ticket.task) if ticket else "waiting"
@@ -304,6 +320,10 @@ class LocalRuntime:
                 ) from None
             waiting.append(self._ticket(ticket.task, ticket.tries + 1, ticket.order))
             return None
+        if isinstance(message, LogLine):
+            pass_on(message)
+            return None
+        number, done, error = message
         assert ticket is not None, "only busy workers answer"
         assert number == ticket.number, "one task at a time"
         host.task = None
@@ -319,6 +339,7 @@ class LocalRuntime:
         host = self._hosts[at]
         _end([host])
         self._lost += 1
+        log.debug("worker %d was lost while %s: %s", host.number, doing, _cause(host))
         if self._lost > WORKERS_LOST_MAX:
             raise WorkerLostError(
                 f"{self._lost} workers were lost, the last one while {doing}; it died of "
@@ -326,6 +347,7 @@ class LocalRuntime:
                 hint="look at the memory that workers have: --max-memory, --workers",
             )
         self._hosts[at] = self._launch()
+        log.debug("worker %d takes the place of worker %d", self._hosts[at].number, host.number)
         self._greet(at, self._hosts[at])
 
 

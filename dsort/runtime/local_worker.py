@@ -7,10 +7,12 @@ import gc
 import os
 import signal
 import sys
+import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from dsort.errors import DsortError
+from dsort.log_lines import about_worker, lines_to_coordinator, logger_of
 from dsort.runtime.base import answer
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import ScratchNodes, open_scratch
@@ -18,6 +20,8 @@ from dsort.workers.heap import Heap
 from dsort.workers.worker import Worker
 
 PR_SET_PDEATHSIG = 1
+
+log = logger_of("runtime")
 
 
 def main() -> None:
@@ -32,21 +36,29 @@ def serve(descriptor: int, parent: int) -> None:
     # Slices by the hundred thousand set off one collection after another, of objects that form no
     # cycles: 10 % of the time of a job of small records.
     gc.disable()
-    link = Connection(descriptor)
+    link, lock = Connection(descriptor), threading.Lock()
+
+    def send(message: object) -> None:
+        with lock:  # threads of the worker log, too
+            link.send(message)
+
     worker: Worker | None = None
     try:
         setup, number, node = link.recv()
+        lines_to_coordinator(setup.log_level, send)
+        about_worker(job=setup.job_id, attempt=setup.attempt, worker=number)
         try:
             store = IndexStore(open_scratch(Path(setup.scratch), node))
             nodes = ScratchNodes(node, store, None)
             worker = Worker(setup, number, nodes, Heap(setup.movement.buffer_bytes))
         except DsortError as error:
-            link.send(error)
+            send(error)
             return
-        link.send(None)
+        send(None)
         while True:
+            log.debug("worker %d waits for a task", number)
             ticket, task = link.recv()
-            link.send((ticket, *answer(worker, task)))
+            send((ticket, *answer(worker, task)))
     except (EOFError, ConnectionError):
         return  # the coordinator is done with us, or gone
     finally:

@@ -25,6 +25,7 @@ from dsort.errors import (
     StorageError,
     TransientStorageError,
 )
+from dsort.log_lines import logger_of
 from dsort.storage.bucket import COPY, Buffer, ObjectInfo
 from dsort.storage.limit import StoreLimits
 from dsort.storage.objects import (
@@ -340,6 +341,8 @@ def _is_made_up(info: ObjectInfo) -> bool:
 _GATHERED_BYTES = 1 << 20  # slices may be small, and each call of obstore's costs
 _NO_RANGES = 1 << 62
 
+log = logger_of("storage")
+
 
 class ObstoreBucket(ObjectBucket):
     """Objects of a store (see :class:`~dsort.storage.bucket.Bucket`).
@@ -389,6 +392,7 @@ class ObstoreBucket(ObjectBucket):
         checked_token(token)
         checked(name)
         client = self._client
+        log.debug("the object %s in %s gets the name %s", token, self.uri, name)
         if not receipt:
             raise ObjectNotFoundError(f"nothing was staged as {token} in bucket {self.uri}")
         size_bytes, stored_ns = _parsed(receipt)

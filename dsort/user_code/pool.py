@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from typing_extensions import Buffer
 
 from dsort.errors import TransformError
+from dsort.log_lines import logger_of
 from dsort.user_code.frames import Results
 from dsort.user_code.process import MEMORIES, Begun, CodeProcess, Memories
 
@@ -27,6 +28,8 @@ AHEAD = 4
 BEGIN_S = 600.0
 LISTEN_S = 1.0
 DEATHS_MAX = 3
+
+log = logger_of("user_code")
 
 
 class Frame(Protocol):
@@ -181,6 +184,7 @@ class CodePool:
         except OSError as error:
             raise TransformError(f"{self._what}: no process can be started: {error}") from error
         self._members.append(member)
+        log.debug("%s: process %d of %d is started", self._what, len(self._members), self._count)
         return member
 
     # -- what comes back -----------------------------------------------------------------------
@@ -257,6 +261,7 @@ class CodePool:
         place = member.process.place
         how = member.process.end()
         self._members.remove(member)
+        log.debug("%s: %s (%s)", self._what, how, reason or "by itself")
         if not member.process.has_begun:
             text = "did not begin in time" if reason else how
             raise TransformError(f"{self._what} cannot be loaded: {text}")

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from dsort.closing import ClosesOnExit
 from dsort.errors import DsortError
+from dsort.log_lines import logger_of
 from dsort.scratch.index import IndexStore
 from dsort.storage.bucket import Bucket, ObjectInfo, RandomReads, ReadObject
 from dsort.storage.process_limits import is_no_thread
@@ -23,6 +24,8 @@ from dsort.workers.tasks import ExtractTask, WorkerSetup
 
 READS_AT_ONCE = 2
 """Threads that read a shard in sequence, where the kernel does not."""
+
+log = logger_of("workers")
 
 
 class _Fetched(ClosesOnExit):
@@ -143,9 +146,11 @@ class ReadAhead:
 
     def _fetch(self, shard: InputShard, view: memoryview) -> _Fetched | None:
         try:
+            log.debug("shard %s is fetched ahead", shard.name)
             of = shard.name, shard.size_bytes, shard.etag
             with open_input(self._inputs, *of) as source:
                 source.read_into(view, 0)
                 return _Fetched(source.info, view)
-        except DsortError:
+        except DsortError as error:
+            log.debug("shard %s was not fetched ahead: %s", shard.name, error.message)
             return None  # whoever is given the shard finds out

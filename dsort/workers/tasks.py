@@ -6,6 +6,7 @@ between processes or nodes; it looks into none of them.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -44,6 +45,8 @@ class WorkerSetup:
     ``scratch``: the scratch directory; on a cluster, the directory that each node makes its own in.
     ``first_worker``: workers are numbered from here on, for those of earlier attempts have left
     spill files behind. ``scratch_before``: scratch nodes with shards that are extracted already.
+    ``attempt``: of the job, 0 in a dry run; ``log_level``: from which level on its log lines are
+    wanted.
     """
 
     job_id: str
@@ -58,6 +61,8 @@ class WorkerSetup:
     scratch_before: tuple[str, ...] = ()
     code: CodeShare = field(default_factory=CodeShare)
     fetch: FetchPolicy | None = None  # where files of buckets may really be; None: anywhere
+    attempt: int = 0
+    log_level: int = logging.WARNING
 
     @property
     def seals_later(self) -> bool:

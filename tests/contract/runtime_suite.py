@@ -7,6 +7,7 @@ two workers, are not started, and obey the fixture ``stop``. They are closed aft
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -89,6 +90,29 @@ class RuntimeSuite:
     @pytest.fixture
     def work(self, tmp_path: Path) -> Work:
         return make_work(tmp_path)
+
+    # --- the log -------------------------------------------------------------------------------
+
+    def test_lines_of_workers_come_to_the_coordinator_with_worker_job_and_attempt(
+        self, runtime: Runtime, work: Work, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        setup = replace(work.setup, attempt=4, log_level=logging.DEBUG, first_worker=7)
+        with caplog.at_level(logging.DEBUG, "dsort"):
+            runtime.start(setup, self.workers)
+            list(runtime.run(work.tasks(4)))
+            runtime.close()
+        origins = [getattr(each, "origin", None) for each in caplog.records]
+        texts = [
+            each.getMessage()
+            for each, origin in zip(caplog.records, origins, strict=True)
+            if origin is not None
+        ]
+        assert {origin["worker"] for origin in origins if origin} <= {7, 8}
+        assert {(each["job"], each["attempt"]) for each in origins if each} == {("job-1", 4)}
+        assert {bool(each["node"]) for each in origins if each} == {runtime.name == "ray"}
+        begun = [text for text in texts if text.startswith("the worker begins: extracting shard")]
+        assert len(begun) == 4
+        assert sum(text.startswith("the worker is done in") for text in texts) == 4
 
     # --- attempts ------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
+from dsort.log_lines import logger_of
 from dsort.runtime.ray.block_stream import (
     FAILURE,
     FORGED,
@@ -37,6 +38,8 @@ THREADS = 2 * BLOCKS_IN_FLIGHT_MAX
 """One partition is read while the first blocks of the next one come."""
 IDLE_MAX = 8
 """So many connections are kept for the next blocks; there may be hundreds of nodes."""
+
+log = logger_of("runtime")
 
 
 class BlockError(Exception):
@@ -93,6 +96,8 @@ class BlockClient:
         question = LENGTH.pack(len(ticket)) + ticket
         while True:
             kept = self._taken(location)
+            if kept is None:
+                log.debug("a connection to %s is made", location)
             connection = kept or connected(location, self._context, end_s)
             try:
                 connection.settimeout(max(end_s - time.monotonic(), 0.001))

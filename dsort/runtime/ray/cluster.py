@@ -26,6 +26,7 @@ from pathlib import Path
 import psutil
 
 from dsort.errors import SpecError, SpecProblem, WorkerLostError
+from dsort.log_lines import logger_of
 from dsort.runtime.ray.directory import make_ray_directory, ray_files
 from dsort.runtime.ray.watchdog import begin_watchdog, end_watchdog
 from dsort.stop_flag import StopFlag, run_into_future
@@ -41,6 +42,8 @@ _OWN_TOKEN = secrets.token_hex(32)
 """One for all Rays of this process: Ray reads it once."""
 
 _SERVERS = frozenset({"gcs_server", "raylet"})
+
+log = logger_of("runtime")
 
 
 class RaySession:
@@ -81,6 +84,8 @@ class RaySession:
         Raises ``JobStoppedError``.
         """
         end_s = time.monotonic() + seconds_max
+        if not self._begun.done():
+            log.debug("the coordinator waits for Ray, up to %.0f s", seconds_max)
         while not self._begun.done():
             stop.raise_if_requested()
             if time.monotonic() > end_s:
@@ -139,6 +144,7 @@ def start_ray(
     """Begin to start a Ray of one's own on this machine, which no other machine can reach and no
     other user of this one join. ``init`` has it listen on loopback."""
     directory = make_ray_directory()
+    log.debug("a Ray with %d CPUs is started in %s", cpus, directory)
     try:
         watchdog = begin_watchdog(directory)
     except OSError:
@@ -178,6 +184,8 @@ def join_ray(
     from a source tree is taken along."""
     package = Path(__file__).resolve().parents[2]
     installed = package.parent.name in ("site-packages", "dist-packages")
+
+    log.debug("the Ray cluster at %s is joined", address)
 
     def begin() -> None:
         check_listener(address)

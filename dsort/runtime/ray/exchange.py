@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from dsort.errors import InvariantError, WorkerLostError
+from dsort.log_lines import logger_of
 from dsort.runtime.ray.block_client import BlockClient, BlockError, UnreachableError
 from dsort.runtime.ray.block_server import BlockPlace
 from dsort.runtime.ray.block_stream import NoBlocksError
@@ -31,6 +32,8 @@ from dsort.runtime.ray.scratch_nodes import (
 )
 from dsort.scratch.nodes import Request
 from dsort.scratch.spill import Payload, SpillBlock
+
+log = logger_of("runtime")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,7 @@ class RayExchange:
             return ""
         asked = self._agent(scratch_node).blocks_at.remote(key, self._place)
         location, reason = self._answer(scratch_node, asked)
+        log.debug("blocks of node %s come from %s", scratch_node, location or f"Ray: {reason}")
         if reason:
             self._unreachable.append((scratch_node, str(reason)))
         return str(location)
@@ -104,6 +108,7 @@ class RayExchange:
         try:
             return coming.result()
         except BlockError as failed:
+            log.debug("a block of node %s did not come: %s; Ray is asked", scratch_node, failed)
             payload: Payload = self._begin_by_ray(scratch_node, block)()
             # Ray has brought it. So it is the connection that does not work, unless another process
             # is the agent by now, or another block of this node has failed before.
@@ -117,6 +122,7 @@ class RayExchange:
     # -- by Ray ----------------------------------------------------------------------------------
 
     def _begin_by_ray(self, scratch_node: str, request: Request) -> Callable[[], Any]:
+        log.debug("the worker asks scratch %s: %s", scratch_node, type(request).__name__)
         reference = self._agent(scratch_node).answer.remote(scratch_node, request)
         return partial(self._finish, scratch_node, reference)
 

@@ -26,6 +26,7 @@ from typing import Any
 import psutil
 
 from dsort.errors import DsortError, ScratchLostError, WorkerLostError
+from dsort.log_lines import logger_of
 from dsort.runtime.base import reply
 from dsort.runtime.ray.block_server import BlockPlace, BlockServer
 from dsort.runtime.ray.block_stream import NoBlocksError
@@ -41,6 +42,8 @@ AGENT_THREADS = 4
 """So many questions are answered at the same time; each may be 16 MiB of payload."""
 
 WORKERS_END_SECONDS_MAX = 5
+
+log = logger_of("runtime")
 
 
 def agent_name(prefix: str, node_slot: str) -> str:
@@ -210,6 +213,7 @@ class RayScratchNodes:
         if agent is None:
             losses = self._losses.get(node_id, 0)
             node_slot = f"{node_id}-{losses}" if losses else node_id
+            log.debug("node %s gets an agent for its scratch", node_slot)
             actor = self._launch(node_id, node_slot)
             opened = actor.open.remote(list(self._files), *self._files.values())
             agent = self._agents[node_id] = _Agent(actor, node_slot, opened)
@@ -247,6 +251,7 @@ class RayScratchNodes:
 
     def share(self, name: str, data: bytes) -> None:
         """See :class:`~dsort.runtime.base.Runtime`. Agents that are still starting take it next."""
+        log.debug("the file %s is shared: %d bytes", name, len(data))
         shared = self._files[name] = ray.put(data)
         agents = list(self._agents.values())
         stored = [agent.actor.store.remote(name, shared) for agent in agents]
@@ -263,6 +268,7 @@ class RayScratchNodes:
         agent = self._find(scratch_node)
         if agent is None:
             raise lost_scratch(scratch_node)
+        log.debug("the coordinator asks scratch %s: %s", scratch_node, type(request).__name__)
         answer, error = self._take(agent, agent.actor.answer.remote(scratch_node, request))
         if error is not None:
             raise error
@@ -304,6 +310,7 @@ class RayScratchNodes:
         if self._agents.get(node_id) is agent:
             del self._agents[node_id]
             self._losses[node_id] = self._losses.get(node_id, 0) + 1
+            log.debug("the scratch of node %s is used no more: %s", node_id, agent.scratch_node)
             ray.kill(agent.actor)
             self.on_lost(node_id)
 

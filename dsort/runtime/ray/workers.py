@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import socket
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dsort.errors import DsortError, WorkerLostError
+from dsort.log_lines import LogLine, about_worker, lines_to_coordinator, logger_of, pass_on
 from dsort.runtime.base import (
     TASK_TRIES_MAX,
     FirstFailure,
@@ -36,6 +38,13 @@ START_SECONDS_MAX = 120
 KILL_SECONDS_MAX = 5
 TICK_S = 0.1
 """How long a request to stop may go unnoticed."""
+
+LINES_MAX = 2_000
+"""Lines of the log that a worker keeps for its next answer."""
+NODE_ID_SHOWN = 8
+"""Of 56 characters: enough to tell nodes of one host name apart."""
+
+log = logger_of("runtime")
 
 WORKERS_LOST_MAX = 16
 """Workers that may be lost in one job before it is given up, besides all of those it has at a time:
@@ -102,6 +111,7 @@ class RayWorkers:
 
     def launch(self) -> None:
         """One more worker."""
+        log.debug("Ray is asked for worker %d", self._number)
         host = _Host(self._make(self._number), self._number)
         self._number += 1
         self._hosts.append(host)
@@ -137,6 +147,8 @@ class RayWorkers:
                     del waiting[at]
                     host.fetches = getattr(host.attempt.task, "next_shard", -1)
                     self._asked[host.actor.do.remote(host.attempt.task)] = host
+                    if log.isEnabledFor(logging.DEBUG):
+                        log.debug("%s gets a task: %s", host, describe(host.attempt.task))
             reference, heard = self._answered()
             if heard is None:
                 continue
@@ -191,6 +203,7 @@ class RayWorkers:
         """Kill all workers, and return when Ray knows that they are dead: their processes by
         node."""
         hosts, self._hosts = self._hosts, []
+        log.debug("%d workers are ended", len(hosts))
         self._asked.clear()
         for host in hosts:
             ray.kill(host.actor)
@@ -228,6 +241,9 @@ class RayWorkers:
             if attempt is not None and attempt.failure is self._failure:
                 waiting.append(replace(attempt, tries=attempt.tries + 1))
             return None
+        if isinstance(done, Done):
+            for line in done.lines:
+                pass_on(line)
         if error is not None:
             error = located(error, str(host)) if len(self._scratch_nodes) > 1 else error
             if attempt is None:
@@ -244,12 +260,14 @@ class RayWorkers:
             self._asked[host.actor.begin.remote(scratch_ref)] = host
         else:
             host.scratch_node, host.is_ready = done, True
+            log.debug("%s is ready", host)
         return None
 
     def _replace(self, host: _Host, attempt: _Attempt | None, died: Exception) -> None:
         """A new actor in the place of one that died, unless there were too many."""
         doing = describe(attempt.task) if attempt else "starting"
         reason, hint = cause(died)
+        log.debug("%s was lost while %s: %s", host, doing, reason)
         if attempt is not None and attempt.tries >= TASK_TRIES_MAX:
             raise WorkerLostError(
                 f"{doing} ended its worker {attempt.tries} times; the last one, {host}: {reason}",
@@ -283,11 +301,13 @@ class RayWorkers:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a worker answers to a task. ``unreachable``: (scratch node, reason) of those whose spill
-    came by Ray, and not straight from it; each once."""
+    """What a worker answers to a task; ``done`` None: it ended with an error. ``unreachable``:
+    (scratch node, reason) of those whose spill came by Ray, and not straight from it; each once.
+    ``lines``: of the log, since the last answer."""
 
-    done: TaskDone
+    done: TaskDone | None
     unreachable: tuple[tuple[str, str], ...]
+    lines: tuple[LogLine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,9 +332,18 @@ class RayWorker:
         self._exchange = exchange
         self._worker: Worker | None = None
         self._scratch_node = ""
+        self._lines: deque[LogLine] = deque(maxlen=LINES_MAX)
 
     def location(self, address: str, node_id: str) -> WorkerLocation:
-        """Where it is."""
+        """Where it is, which all of its lines say. They come with its answers; so that those of one
+        that gives none can be read, they are in Ray's own log of its process as well."""
+        lines_to_coordinator(self._setup.log_level, self._lines.append, on_stderr=True)
+        about_worker(
+            job=self._setup.job_id,
+            attempt=self._setup.attempt,
+            worker=self._number,
+            node=f"{socket.gethostname()}-{node_id[:NODE_ID_SHOWN]}",
+        )
         return WorkerLocation(
             node_words(socket.gethostname(), address, node_id), node_id, os.getpid()
         )
@@ -341,8 +370,9 @@ class RayWorker:
         self._scratch_node = scratch_node
         return scratch_node, None
 
-    def do(self, task: Task) -> tuple[Done | None, DsortError | None]:
+    def do(self, task: Task) -> tuple[Done, DsortError | None]:
         """The answer to ``task``, or the error that the job ends with."""
         assert self._worker is not None, "a worker that could not be made is given no task"
         done, error = answer(self._worker, task)
-        return None if done is None else Done(done, self._exchange.unreachable()), error
+        lines = tuple(self._lines.popleft() for _ in range(len(self._lines)))
+        return Done(done, self._exchange.unreachable(), lines), error

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import botocore.exceptions as boto
 
 from dsort.errors import InvariantError, NamesTakenError, ObjectNotFoundError, StorageError
+from dsort.log_lines import logger_of
 from dsort.retry import RetryPolicy
 from dsort.storage.bucket import INTERNAL_PREFIX, ObjectInfo
 from dsort.storage.limit import StoreLimits
@@ -36,6 +37,8 @@ T = TypeVar("T")
 
 _OPAQUE_ETAGS = ("ServerSideEncryption", "SSECustomerAlgorithm")
 """With these an ETag is no MD5 (AWS, "Checking object integrity"), nor made of those of parts."""
+
+log = logger_of("storage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +235,7 @@ class S3Bucket(ObjectBucket):
                 if overwrite or code_of(error) not in NOT_OFFERED:
                     raise
                 reply = client.api.complete_multipart_upload(**request)
+        log.debug("the upload of %s to %s is complete", upload.name, self.uri)
         return bool(upload.whole) and upload.whole.items() <= reply.items()
 
     def _list_parts(self, upload: Receipt) -> list[str]:

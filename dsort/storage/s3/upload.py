@@ -19,6 +19,7 @@ from awscrt.checksums import crc32c
 
 from dsort.closing import ClosesOnExit
 from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
+from dsort.log_lines import logger_of
 from dsort.retry import RetryPolicy
 from dsort.storage.bucket import Buffer
 from dsort.storage.limit import TAIL_SHARE, StoreLimits, part_room
@@ -47,6 +48,8 @@ _OF_WHOLE = "FULL_OBJECT"
 _combine = getattr(checksums, "combine_crc32c", None)  # older awscrt has none
 _NOT_TAKEN = (*NOT_OFFERED, "InvalidArgument", "InvalidRequest")
 """What stores answer to a kind of checksum that they do not have."""
+
+log = logger_of("storage")
 
 
 class Part(NamedTuple):
@@ -398,6 +401,7 @@ class S3StagedObject(ClosesOnExit):
         if not self._upload_id:
             what = f"begin {self._name} in bucket {self._client.uri}"
             self._upload_id, self._began_s = call_store(self._retry, self._begin, what=what)
+            log.debug("the upload of %s to %s has begun", self._name, self._client.uri)
         self._sum_up()
         checksum = _encoded(self._crc)
         if self._whole_crc is not None and _combine is not None:
@@ -453,6 +457,7 @@ class S3StagedObject(ClosesOnExit):
                     ContentLength=len(view),
                     **more,
                 )
+            log.debug("part %d of %s is stored: %d bytes", number, self._name, len(view))
             return Part(str(field_of(reply, "ETag", self._name)), checksum)
 
         return call_store(self._retry, upload, what=f"write {self._name} in bucket {client.uri}")
@@ -464,6 +469,7 @@ def _encoded(crc: int) -> str:
 
 def abort(client: S3Client, name: str, upload_id: str) -> None:
     """Give up an upload; one that is gone is no error of it."""
+    log.debug("the upload of %s to %s is aborted", name, client.uri)
     with (
         contextlib.suppress(ObjectNotFoundError),
         client.doing(f"abort the upload of {name}"),

@@ -1,0 +1,288 @@
+"""Lines about what dsort does, for those who ask why it waits or fails: standard ``logging``, with
+one logger a room, ``dsort.storage``, ``dsort.job`` and so on.
+
+A program that imports dsort decides itself what becomes of them; nothing is configured here before
+a process of dsort's own asks for it: a command (:func:`lines_on_stderr`), a job's process of a
+service, or a worker. A worker's lines travel to its coordinator (:func:`lines_to_coordinator`) and
+are handled there, as if they were the coordinator's own (:func:`pass_on`).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Final, NamedTuple
+
+__all__ = [
+    "LineFormatter",
+    "LineHandler",
+    "LogLine",
+    "Sparing",
+    "about",
+    "about_attempt",
+    "about_worker",
+    "level_in_force",
+    "lines_on_stderr",
+    "lines_through",
+    "lines_to_coordinator",
+    "log_to_stderr",
+    "logger_of",
+    "pass_on",
+    "redact",
+]
+
+TOP: Final = "dsort"
+HOST: Final = f"{TOP}.service"
+"""The room whose lines need no name in the log of a job: all others are of the job itself."""
+TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%S"
+
+logging.getLogger(TOP).addHandler(logging.NullHandler())  # else Python prints what nobody wants
+
+
+def logger_of(room: str) -> logging.Logger:
+    """The logger of a room, which all of its modules share."""
+    return logging.getLogger(f"{TOP}.{room}")
+
+
+def level_in_force() -> int:
+    """From which level on lines are wanted in this process; its workers do as well."""
+    return logging.getLogger(TOP).getEffectiveLevel()
+
+
+# -- secrets -------------------------------------------------------------------------------------
+
+_TOKEN = re.compile(r"(dsort_[0-9a-f]{12}_)[0-9a-f]+")
+_TICKET = re.compile(r"(?i)(\bticket=)[^&\s\"']+")
+_USER = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^/\s@]+@")
+_SIGNATURE = re.compile(
+    r"(?i)([?&](?:x-amz-[a-z-]*|awsaccesskeyid|signature|sig|password)=)[^&\s\"']+"
+)
+
+
+def redact(text: str) -> str:
+    """``text`` without secrets: of tokens of a service, of tickets, users and passwords in URLs,
+    and the parameters of signed URLs."""
+    text = _TICKET.sub(r"\1...", _TOKEN.sub(r"\1...", text))
+    return _SIGNATURE.sub(r"\1...", _USER.sub(r"\1", text))
+
+
+# -- whose lines they are ------------------------------------------------------------------------
+
+_Origin = MutableMapping[str, object]
+_here: ContextVar[_Origin | None] = ContextVar("_here", default=None)
+_running: list[_Origin] = []
+
+
+@contextmanager
+def about(job_id: str) -> Iterator[None]:
+    """Lines of the body are about that job; so are those of other threads, as long as it is the one
+    job of the process."""
+    origin: _Origin = {"job": job_id}
+    token = _here.set(origin)
+    _running.append(origin)
+    try:
+        yield
+    finally:
+        _running[:] = [each for each in _running if each is not origin]
+        _here.reset(token)
+
+
+def about_attempt(attempt: int) -> None:
+    """The attempt of the job that lines are about here."""
+    if (origin := _here.get()) is not None:
+        origin["attempt"] = attempt
+
+
+def about_worker(*, job: str, attempt: int, worker: int, node: str = "") -> None:
+    """All lines of this process are that worker's, from here on. It may be a fork of one that lines
+    were about a job of."""
+    _here.set(None)
+    _running[:] = [{"job": job, "attempt": attempt, "worker": worker, "node": node}]
+
+
+def _origin_here() -> Mapping[str, object]:
+    return _here.get() or (_running[0] if len(_running) == 1 else {})
+
+
+# -- how they look, and where they go ------------------------------------------------------------
+
+
+class LineFormatter(logging.Formatter):
+    """One line: time, level, room, whose line it is, message. ``is_of_attempt``: of a file that is
+    one attempt's, whose lines say neither job nor attempt, and their level in a letter; a message
+    of several lines stays one of several."""
+
+    def __init__(self, *, is_of_attempt: bool = False) -> None:
+        super().__init__(datefmt=TIME_FORMAT)
+        self._is_of_attempt = is_of_attempt
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line; below it a traceback, if the record has one."""
+        moment = self.formatTime(record, TIME_FORMAT)
+        origin: Mapping[str, object] = getattr(record, "origin", None) or _origin_here()
+        names = ("worker", "node") if self._is_of_attempt else origin
+        whose = " ".join(f"{name} {origin[name]}" for name in names if origin.get(name, "") != "")
+        level = record.levelname[0] if self._is_of_attempt else record.levelname.lower()
+        place = " ".join(filter(None, (record.name, whose))) + ": "
+        lines = record.getMessage().splitlines() or [""]
+        if self._is_of_attempt:
+            place = "" if record.name == HOST else place
+        else:
+            moment += f".{record.msecs:03.0f}"
+            lines = [" ".join(lines)]
+        lines[0] = f"{moment} {level} {place}{lines[0]}"
+        if record.exc_info:
+            lines += self.formatException(record.exc_info).splitlines()
+        return redact("\n".join(map(_printable, lines)))
+
+
+def _printable(text: str) -> str:
+    """A line that cannot steer a terminal, whatever names are in it."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or "\udc80" <= each <= "\udcff" else ascii(each)[1:-1]
+        for each in text
+    )
+
+
+class LineHandler(logging.Handler):
+    """Writes each line with ``write``. That it cannot be written changes nothing for the job."""
+
+    def __init__(self, write: Callable[[str], None], formatter: LineFormatter) -> None:
+        super().__init__()
+        self._write = write
+        self.setFormatter(formatter)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record's line."""
+        with suppress(OSError, ValueError):  # nobody reads it; or the stream is closed
+            self._write(self.format(record))
+
+
+_through: Callable[[str], None] | None = None
+
+
+def lines_through(write: Callable[[str], None] | None) -> None:
+    """Have the lines of a command written by ``write``, which draws on standard error as well;
+    None: to standard error again."""
+    global _through
+    _through = write
+
+
+def _write_line(line: str) -> None:
+    if _through is not None:
+        _through(line)
+    else:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+@contextmanager
+def lines_on_stderr(level: str) -> Iterator[None]:
+    """Lines of the body go to standard error, from ``level`` on: for processes of dsort's own."""
+    top, handler = logging.getLogger(TOP), LineHandler(_write_line, LineFormatter())
+    before = top.level
+    top.addHandler(handler)
+    top.setLevel(level.upper())
+    try:
+        yield
+    finally:
+        top.setLevel(before)
+        top.removeHandler(handler)
+
+
+def log_to_stderr(level: str, libraries: str, formatter: LineFormatter) -> logging.Handler:
+    """Lines of this process go to standard error until its end, those of dsort from ``level`` on,
+    those of ``libraries`` from theirs. For processes of a service; returns what writes them."""
+    handler, root = LineHandler(_write_line, formatter), logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(libraries.upper())
+    logging.getLogger(TOP).setLevel(level.upper())
+    return handler
+
+
+# -- from a worker to its coordinator ------------------------------------------------------------
+
+
+class LogLine(NamedTuple):
+    """A line on its way. ``created``: seconds since 1970."""
+
+    logger: str
+    level: int
+    created: float
+    message: str
+    origin: Mapping[str, object]
+
+
+class _Sender(logging.Handler):
+    def __init__(self, send: Callable[[LogLine], None]) -> None:
+        super().__init__()
+        self._send = send
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if record.exc_info:
+            message += f"\n{logging.Formatter().formatException(record.exc_info)}"
+        line = LogLine(record.name, record.levelno, record.created, message, dict(_origin_here()))
+        with suppress(OSError, ValueError):  # the coordinator is gone, and so is the job
+            self._send(line)
+
+
+def lines_to_coordinator(
+    level: int, send: Callable[[LogLine], None], *, on_stderr: bool = False
+) -> None:
+    """Have ``send`` take the lines of this worker's process, in place of all that its coordinator
+    had before it was forked. ``on_stderr``: they are written there, too."""
+    top = logging.getLogger(TOP)
+    top.propagate = False
+    top.handlers[:] = [_Sender(send)]
+    if on_stderr:
+        top.addHandler(LineHandler(_write_line, LineFormatter()))
+    top.setLevel(level)
+
+
+def pass_on(line: LogLine) -> None:
+    """Handle a worker's line here."""
+    log = logging.getLogger(line.logger)
+    if log.isEnabledFor(line.level):
+        record = logging.makeLogRecord(
+            {
+                "name": line.logger,
+                "levelno": line.level,
+                "levelname": logging.getLevelName(line.level),
+                "created": line.created,
+                "msecs": line.created % 1 * 1000,
+                "msg": line.message,
+                "origin": line.origin,
+            }
+        )
+        log.handle(record)
+
+
+# -- what is said again and again ----------------------------------------------------------------
+
+
+class Sparing:
+    """Says whether it is time to say something again: at once, then every ``pause_s``. For all
+    threads."""
+
+    def __init__(self, pause_s: float, clock: Callable[[], float]) -> None:
+        self._pause_s = pause_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._said_s: float | None = None
+
+    def is_due(self) -> bool:
+        """Whether it is, and from now on it is not, for a while."""
+        with self._lock:
+            now_s = self._clock()
+            if self._said_s is not None and now_s - self._said_s < self._pause_s:
+                return False
+            self._said_s = now_s
+            return True
