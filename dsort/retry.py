@@ -57,15 +57,15 @@ class RetryPolicy:
         retried: type[E] | tuple[type[E], ...],
         *,
         given_up: Callable[[E, int, float], Exception] | None = None,
-        waiting: Callable[[E, float], None] | None = None,
+        waiting: Callable[[E, float, int], None] | None = None,
         least_delay_s: Callable[[E], float] | None = None,
     ) -> T:
         """``action()``, again and again while it raises one of ``retried``.
 
         When tries or time are used up, the last error comes out, or what ``given_up`` makes of it,
         of the number of tries, and of the seconds that they took. ``waiting`` hears each error that
-        is tried again, and the seconds until then; ``least_delay_s`` says how long an error asks to
-        wait.
+        is tried again, the seconds until then, and how many tries there were; ``least_delay_s``
+        says how long an error asks to wait.
         """
         began_s = self.clock()
         failures: Failures | None = None
@@ -80,7 +80,7 @@ class RetryPolicy:
                         raise
                     raise given_up(error, failures.count, self.clock() - began_s) from error
                 if waiting is not None:
-                    waiting(error, delay_s)
+                    waiting(error, delay_s, failures.count)
             self.sleep(delay_s)
 
     def delay_s(self, failures: int) -> float:

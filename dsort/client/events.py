@@ -19,6 +19,7 @@ from dsort.client.transport import Transport, UnavailableError
 from dsort.client.values import known
 from dsort.errors import DsortError, ServiceError
 from dsort.job.events import Event, JobStarted, JobWarning, PhaseDone, Progress
+from dsort.log_lines import logger_of
 from dsort.retry import Failures, RetryPolicy
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ __all__ = [
 
 RECONNECT_DELAY_S = 0.2
 RECONNECT_DELAY_MAX_S = 5.0
+
+log = logger_of("client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +191,7 @@ def _delay_s(
     delay_s = failures.add()
     if delay_s is None:
         raise failure
+    log.debug("the events of job %s are asked for again in %.1f s: %s", job_id, delay_s, failure)
     if failures.policy.longest_delay_s(failures.count) == RECONNECT_DELAY_MAX_S:
         transport.tell(f"{failure.message}; trying for {failures.seconds_left:.0f} s more")
     return delay_s if deadline_s is None else min(delay_s, deadline_s - now_s)

@@ -20,6 +20,7 @@ import httpx
 from dsort.client.problems import error_of
 from dsort.closing import ClosesOnExit
 from dsort.errors import DsortError, ServiceError, SpecError, TooManyRequestsError
+from dsort.log_lines import logger_of
 from dsort.retry import JITTER, RetryPolicy
 
 __all__ = ["Patience", "Query", "Transport", "UnavailableError", "checked_url"]
@@ -30,6 +31,8 @@ CONNECT_TIMEOUT_S = 10.0
 READ_STREAM_TIMEOUT_S = 50.0
 """A stream that says nothing for so long is dead: the service sends a comment each 15 s."""
 SHOWN_CHARS_MAX = 200
+
+log = logger_of("client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +150,7 @@ class Transport(ClosesOnExit):
                 raise self.judged_failure(error, repeatable=repeatable) from error
             return self.judged(answer, repeatable=repeatable)
 
-        def waiting(error: UnavailableError, delay_s: float) -> None:
+        def waiting(error: UnavailableError, delay_s: float, tries: int) -> None:
             nonlocal waited_s
             waited_s += delay_s
             self.tell_wait(error, delay_s, waited_s)
@@ -193,6 +196,7 @@ class Transport(ClosesOnExit):
         comes out if that is too long."""
         if waited_s > self.patience.wait_max_s:
             raise error.failure
+        log.debug("the service is asked again in %.2f s: %s", delay_s, error.failure.message)
         if delay_s >= 1:
             self.tell(f"{error.failure.message}; trying again in {delay_s:.0f} s")
 

@@ -6,6 +6,7 @@ how often and how soon. Whatever else they raise passes at once.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
@@ -19,6 +20,7 @@ from dsort.errors import (
     StorageError,
     TransientStorageError,
 )
+from dsort.log_lines import Sparing, logger_of
 from dsort.retry import RetryPolicy
 from dsort.storage.bucket import Bucket, ObjectInfo, RandomReads, ReadObject
 from dsort.storage.wrapped import WrappedBucket
@@ -35,6 +37,11 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+WARNED_EACH_S = 5.0
+"""Attempts in between are lines of the level ``debug``."""
+
+log = logger_of("storage")
 
 _HINT = "`dsort resume` goes on where the job stopped, once the store answers again"
 
@@ -78,12 +85,42 @@ def call_store(policy: RetryPolicy, action: Callable[[], T], *, what: str) -> T:
     ``what`` completes "cannot ...", such as "read a.tar in bucket s3://b". ``StorageError``
     when tries or time are used up; it is not transient, so calls around this one let it pass.
     """
-    return policy.call(action, TransientStorageError, given_up=partial(_given_up, what))
+    return policy.call(
+        action,
+        TransientStorageError,
+        given_up=partial(_given_up, what),
+        waiting=partial(_tell_again, what, policy.tries_max),
+    )
+
+
+_WARNED = Sparing(WARNED_EACH_S, time.monotonic)
+
+
+def _tell_again(
+    what: str, tries_max: int | None, last: TransientStorageError, delay_s: float, tries: int
+) -> None:
+    """Log that the store is asked again: so that nobody waits without a word, and a store that
+    fails a thousand requests does not write a thousand warnings."""
+    most = "" if tries_max is None else f" of {tries_max}"
+    log.log(
+        logging.WARNING if _WARNED.is_due() else logging.DEBUG,
+        "cannot %s: %s; attempt %d%s comes in %.1f s",
+        what,
+        _reason(what, last),
+        tries + 1,
+        most,
+        delay_s,
+    )
+
+
+def _reason(what: str, last: TransientStorageError) -> str:
+    return last.message.removeprefix(f"cannot {what}: ")  # backends put it that way, too
 
 
 def _given_up(what: str, last: TransientStorageError, tries: int, seconds: float) -> StorageError:
     tried = "tried once" if tries == 1 else f"tried {tries} times"
-    reason = last.message.removeprefix(f"cannot {what}: ")  # backends put it that way, too
+    reason = _reason(what, last)
+    log.debug("cannot %s: given up after %d attempts in %.1f s", what, tries, seconds)
     return StorageError(
         f"cannot {what}: {tried} in {seconds:.1f} s, the last time: {reason}",
         hint=last.hint or _HINT,
@@ -176,6 +213,9 @@ class RetryingBucket(WrappedBucket):
     def __init__(self, inner: Bucket, policy: RetryPolicy) -> None:
         super().__init__(inner)
         self.policy = policy
+        tries = "any number of" if policy.tries_max is None else policy.tries_max
+        seconds = policy.seconds_max
+        log.debug("bucket %s is open: %s attempts a request, in %.0f s", self.uri, tries, seconds)
 
     def around(self, operation: str, name: str, action: Callable[[], T]) -> T:
         return call_store(self.policy, action, what=self._what(operation, name))

@@ -244,7 +244,7 @@ def test_an_error_may_ask_for_a_longer_wait(policy: RetryPolicy, clock: FakeCloc
         away(0.0, 9.0, 0.0),
         AwayError,
         least_delay_s=lambda error: error.away_s,
-        waiting=lambda error, delay_s: heard.append((error.away_s, delay_s)),
+        waiting=lambda error, delay_s, tries: heard.append((error.away_s, delay_s)),
     )
     assert clock.slept == [0.5, 9.0, 2.0]
     assert heard == [(0.0, 0.5), (9.0, 9.0), (0.0, 2.0)]

@@ -5,7 +5,6 @@ events are held here, and of progress only the newest."""
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 import time
@@ -18,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dsort.closing import ClosesOnExit
 from dsort.job.events import Event, JobStarted, JobWarning, PhaseDone, Progress
+from dsort.log_lines import logger_of
 from dsort.retry import RetryPolicy
 from dsort.service.database.engine import Database
 from dsort.service.jobs.queue import Ending, NewEvent, ProgressUpdate, finish, record, thin_progress
@@ -40,7 +40,7 @@ PROGRESS_KEPT = 240
 RATE_WINDOW_S = 5.0
 RATE_SPAN_S_MIN = 0.2  # of less, a rate says nothing
 
-log = logging.getLogger(__name__)
+log = logger_of("service")
 
 
 class Reporter(ClosesOnExit):
@@ -227,7 +227,7 @@ class _Rate:
 def retry_while_database_is_away(transaction: Callable[[], Answer]) -> Answer:
     """What ``transaction`` gives, tried again for ten minutes while the database is away."""
 
-    def waiting(error: Exception, delay_s: float) -> None:
+    def waiting(error: Exception, delay_s: float, tries: int) -> None:
         log.warning("the database does not answer: %s", error)
 
     return AWAY.call(transaction, DATABASE_AWAY, waiting=waiting)
