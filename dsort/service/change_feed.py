@@ -6,7 +6,6 @@ However many streams are open, there is one query a turn.
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 from sqlalchemy.exc import SQLAlchemyError
 
 from dsort.closing import ClosesOnExit
+from dsort.log_lines import logger_of
 from dsort.service.jobs.rows import EventRow
 from dsort.service.jobs.store import JobStore
 
@@ -27,7 +27,7 @@ the longest transaction that writes any; so long numbers that were passed over a
 WAITING_MAX = 1000
 """Events that one stream may be behind. It is closed then, and its client asks for the rest."""
 
-log = logging.getLogger(__name__)
+log = logger_of("service")
 
 Subscriber = asyncio.Queue[EventRow | None]
 

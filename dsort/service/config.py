@@ -69,6 +69,7 @@ class ServiceConfig:
     job_time_max_s: float | None = None  # of a job, from when it was taken from the queue
     body_bytes_max: int = BODY_BYTES_MAX
     object_bytes_max: int = OBJECT_BYTES_MAX  # that a request writes; 0: no request writes any
+    log_level: str = "info"  # of the service and of its jobs
     requests_per_minute_max: int = REQUESTS_PER_MINUTE_MAX  # of one token, or one address without
 
     @property

@@ -12,7 +12,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -22,6 +21,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dsort.errors import SpecError, StorageError
+from dsort.log_lines import LineFormatter, log_to_stderr
 from dsort.naming.names import first_few
 from dsort.service.api.app import create_app, is_loopback
 from dsort.service.config import ServiceConfig
@@ -72,7 +72,7 @@ def run_service(
     directory or the database cannot be used.
     """
     _refuse_unsafe(config)
-    _log_to_stderr()
+    _log_to_stderr(config.log_level)
     with (
         _sigterm_like_ctrl_c(),
         _alone(config.state_dir),
@@ -230,19 +230,11 @@ def _tell_ready(
         beside.replace(url_file)
 
 
-def _log_to_stderr() -> None:
-    """Warnings and errors of the service and of uvicorn; requests only where asked for."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    handler.addFilter(TokenFilter())
-    for name, level in (
-        ("dsort", logging.INFO),
-        ("uvicorn", logging.WARNING),
-        ("uvicorn.access", logging.INFO),
-    ):
-        logger = logging.getLogger(name)
-        logger.setLevel(level)
-    logging.getLogger().addHandler(handler)
+def _log_to_stderr(level: str) -> None:
+    """Lines of the service and warnings of uvicorn; requests only where asked for."""
+    log_to_stderr(level, "warning", LineFormatter()).addFilter(TokenFilter())
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.access").setLevel(logging.INFO)
 
 
 HEAD_S_MAX: Final = 30.0

@@ -16,14 +16,13 @@ from typing import Any, cast
 import pytest
 
 from dsort.errors import WorkerLostError
+from dsort.log_lines import LineFormatter
 from dsort.options import RunOptions
 from dsort.service.hosting import process as deaths
 from dsort.service.hosting import ray_head
 from dsort.service.hosting.dispatcher import Wakeup
 from dsort.service.hosting.environment import VARIABLE, JobEnvironment
 from dsort.service.hosting.logs import (
-    LOG_FORMAT,
-    LOG_TIME_FORMAT,
     log_event,
     log_path,
     read_logs,
@@ -235,7 +234,7 @@ def test_a_log_becomes_an_event_that_says_the_level_of_each_line(tmp_path: Path)
     path = tmp_path / "job.log"
     assert log_event(path) is None
     handler = logging.FileHandler(path)
-    handler.setFormatter(logging.Formatter(LOG_FORMAT, LOG_TIME_FORMAT))
+    handler.setFormatter(LineFormatter(is_of_attempt=True))
     try:
         for level in (logging.INFO, logging.WARNING, logging.ERROR):
             handler.handle(logging.LogRecord("n", level, "f", 1, "about %s", ("I",), None))

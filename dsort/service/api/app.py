@@ -9,7 +9,6 @@ While the database does not answer, a request gets a 503 that says when to ask a
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from typing import Any, Final
@@ -25,6 +24,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dsort.errors import DsortError, SpecError
+from dsort.log_lines import logger_of
 from dsort.model.problem import Problem
 from dsort.service.aistore import routes as aistore
 from dsort.service.aistore.key_maps import KEY_MAP_NAME
@@ -280,7 +280,7 @@ DATABASE_AWAY: Final = {
 }
 """The answer of status 503, as the OpenAPI document has it."""
 
-log = logging.getLogger(__name__)
+log = logger_of("service")
 
 
 def tell_database_errors(app: FastAPI) -> None:

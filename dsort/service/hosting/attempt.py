@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from dsort.job.resources import store_limits
 from dsort.job.resume import state_of
 from dsort.job.setup import load_keymap, output_names
 from dsort.job.traces import forget_removed
+from dsort.log_lines import logger_of
 from dsort.naming.overlap import final_templates
 from dsort.options import RunOptions
 from dsort.service.jobs.rows import JobRow
@@ -45,7 +45,7 @@ __all__ = ["JobAttempt", "claims_of_keymap"]
 LOOK_S = 1.0
 MANIFEST_BYTES_MAX = 4 << 30
 
-log = logging.getLogger(__name__)
+log = logger_of("service")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ turns it sleeps until a job is submitted, a process ends, or time is up (:class:
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import selectors
 import signal
@@ -20,6 +19,7 @@ from dataclasses import dataclass, replace
 from dsort.closing import ClosesOnExit
 from dsort.errors import DsortError, NotFoundError, WorkerLostError
 from dsort.job.resources import cores
+from dsort.log_lines import logger_of
 from dsort.runtime.ray.cluster import check_ray_version
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
@@ -63,7 +63,7 @@ OUT_OF_MEMORY_HINT = (
 )
 DIED_HINT = "`dsort log` shows its end; once the reason is gone, resume it: what was done is kept"
 
-log = logging.getLogger(__name__)
+log = logger_of("service")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,8 @@ class Dispatcher(ClosesOnExit):
                 self._stop_by_force(row)
             elif row.replica == self._replica:
                 self._stop_if_too_long(row)
-        for key in ended:
+        for key, code in ended.items():
+            log.debug("job %s, attempt %d: its process ended with code %d", *key, code)
             del self._begun[key]
 
     def _death(self, row: JobRow, ended: dict[tuple[str, int], int]) -> ExitReason | None:
@@ -319,7 +320,10 @@ class Dispatcher(ClosesOnExit):
                 limits=self._limits,
                 now_s=time.time(),
             )
-            if row is None or not self._begin(row):
+            if row is None:
+                return
+            log.debug("job %s, attempt %d, is taken from the queue", row.job_id, row.attempt)
+            if not self._begin(row):
                 return
 
     def _begin(self, row: JobRow) -> bool:

@@ -42,6 +42,7 @@ class JobEnvironment:
     allow: tuple[str, ...] = ()
     ekm_allow_hosts: tuple[str, ...] = ()
     ekm_allow_private: bool = False
+    log_level: str = "info"
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -67,6 +68,7 @@ class JobEnvironment:
             allow=config.allow,
             ekm_allow_hosts=config.ekm_allow_hosts,
             ekm_allow_private=config.ekm_allow_private,
+            log_level=config.log_level,
         )
 
     def options(self) -> RunOptions:

@@ -7,7 +7,6 @@ cannot see that their holders are gone."""
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import signal
 import threading
@@ -17,6 +16,7 @@ from typing import Final
 
 from dsort.errors import DsortError
 from dsort.job.lease import release_for_dead
+from dsort.log_lines import logger_of
 from dsort.service.database.engine import Database
 from dsort.service.hosting.environment import JobEnvironment
 from dsort.service.hosting.process import Host, JobProcess
@@ -36,7 +36,7 @@ RELEASE_S_MAX: Final = 5.0
 HAND_OVER_S_MAX: Final = LEAVE_S_MAX + KILL_S_MAX + RELEASE_S_MAX
 LOOK_S: Final = 0.02
 
-log = logging.getLogger(__name__)
+log = logger_of("service")
 
 
 def hand_jobs_over(

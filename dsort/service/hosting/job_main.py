@@ -11,7 +11,6 @@ reads so in its row."""
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import signal
 import sys
@@ -32,10 +31,11 @@ from dsort.errors import (
     JobStoppedError,
     StorageFullError,
 )
+from dsort.log_lines import LineFormatter, log_to_stderr, logger_of
 from dsort.service.database.engine import Database, open_database
 from dsort.service.hosting.attempt import JobAttempt, claims_of_keymap
 from dsort.service.hosting.environment import JobEnvironment
-from dsort.service.hosting.logs import LOG_FORMAT, LOG_TIME_FORMAT, log_event, log_path
+from dsort.service.hosting.logs import log_event, log_path
 from dsort.service.hosting.process import (
     LEFT_ALONE,
     SILENT_S_MAX,
@@ -63,7 +63,7 @@ PLANNED_SHARDS_MAX = 10_000
 SILENCE_S_MAX = SILENT_S_MAX / 3
 """Of the database: whoever waits for a dead connection is not heard, and taken for dead."""
 
-log = logging.getLogger(__name__)
+log = logger_of("service")
 
 
 def main(arguments: list[str]) -> int:
@@ -74,12 +74,7 @@ def main(arguments: list[str]) -> int:
     left = left_path(job_environment.state_dir, job_id, attempt)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, partial(_leave, left))
-    logging.basicConfig(
-        level=logging.INFO,
-        format=LOG_FORMAT,
-        datefmt=LOG_TIME_FORMAT,
-        stream=sys.stderr,
-    )
+    log_to_stderr(job_environment.log_level, "info", LineFormatter(is_of_attempt=True))
     url = job_environment.database_url  # its tables are as the service needs them
     with open_database(
         url, connections_max=2, migrate=False, silence_s_max=SILENCE_S_MAX

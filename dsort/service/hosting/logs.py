@@ -10,8 +10,6 @@ from typing import Final
 from dsort.tracebacks import without_tracebacks
 
 __all__ = [
-    "LOG_FORMAT",
-    "LOG_TIME_FORMAT",
     "NO_LEVEL",
     "TAIL_BYTES",
     "log_event",
@@ -23,8 +21,6 @@ __all__ = [
 
 TAIL_BYTES = 16 << 10
 DIRECTORY = "logs"
-LOG_FORMAT: Final = "%(asctime)s %(levelname).1s %(message)s"
-LOG_TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%S"
 NO_LEVEL: Final = "-"
 _LOGGED = re.compile(r"\S+ ([DIWEC]) ")
 
@@ -58,7 +54,8 @@ def log_event(path: Path) -> dict[str, str] | None:
     """The end of a log as the data of an event, for whoever may see the job; None if it is empty.
 
     ``text``: without tracebacks, which stay in the file for those who run the service. ``levels``:
-    a letter for each of its lines, as ``LOG_FORMAT`` has it, or ``-`` for one that nobody logged.
+    a letter for each of its lines, as ``LineFormatter`` writes it, or ``-`` for one that nobody
+    logged.
     """
     text = without_tracebacks(tail(path))
     return {"text": text, "levels": "".join(map(_level, text.splitlines()))} if text else None

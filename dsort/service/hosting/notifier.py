@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dsort.closing import ClosesOnExit
 from dsort.job.hooks import call_hook
+from dsort.log_lines import logger_of
 from dsort.service.jobs.notices import Notice, NoticeStore
 from dsort.storage.network_policy import FetchPolicy
 
@@ -18,7 +18,7 @@ LOOK_S: Final = 2.0
 AT_ONCE_MAX: Final = 4
 """A webhook that does not answer holds up no others, and no more threads than these."""
 
-log = logging.getLogger(__name__)
+log = logger_of("service")
 
 
 class Notifier(ClosesOnExit):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import secrets
 import signal
@@ -24,6 +23,7 @@ from pathlib import Path
 import psutil
 
 from dsort.errors import StorageError, WorkerLostError
+from dsort.log_lines import logger_of
 from dsort.runtime.machine import Machine
 from dsort.runtime.ray.cluster import check_loopback, listeners, listening_words
 from dsort.runtime.ray.directory import (
@@ -40,7 +40,7 @@ from dsort.service.hosting.process import Host
 
 __all__ = ["RayHead", "RayHeadProcess"]
 
-log = logging.getLogger(__name__)
+log = logger_of("service")
 
 STATE_FILE = "ray.json"
 LOG_FILE = "ray.log"

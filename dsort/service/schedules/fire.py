@@ -13,7 +13,6 @@ process for granted, and note only after the fact that a time was due.)"""
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ from sqlalchemy import Connection, func, insert, select, update
 from dsort.closing import ClosesOnExit
 from dsort.errors import ConflictError, DsortError, NotFoundError
 from dsort.job.hooks import TEXT_CHARS_MAX
+from dsort.log_lines import logger_of
 from dsort.service.database.tables import jobs, schedule_runs, schedules
 from dsort.service.jobs.notices import add_notices
 from dsort.service.jobs.rows import NewJob
@@ -58,6 +58,8 @@ LATE_S_MAX: Final = 60.0
 WAITING_MAX: Final = 100
 REASON_MAX: Final = 2000
 _TRIES_MAX = 10
+
+log = logger_of("service")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,8 @@ class Firing:
             noted = turn.due_s is not None and _is_noted(connection, row, turn.due_s)
             if turn.due_s is not None and made is not None and not noted:
                 _, stop = self._settle(connection, row, turn.due_s, made, now_s, by_hand=False)
+        outcome = turn.passed or "no job is due" if turn.due_s is None else "a job is made"
+        log.debug("schedule %s is looked at: %s", row.name, outcome)
         self._stop(stop, row)
         return turn.next_due_at is not None and turn.next_due_at <= now_s
 
@@ -407,8 +411,6 @@ def _add_run(
 
 LOOK_S: Final = 3.0
 _STEPS_MAX: Final = 1000
-
-log = logging.getLogger(__name__)
 
 
 class ScheduleKeeper(ClosesOnExit):

@@ -6,7 +6,6 @@ query; a client may put a token there by mistake."""
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
+from dsort.log_lines import redact
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import audit
 
@@ -85,15 +85,6 @@ def _fitting(text: str, characters_max: int) -> str:
     that is not there."""
     clean = text.encode("utf-8", "replace").decode().replace("\0", "?")
     return clean if len(clean) <= characters_max else clean[: characters_max - 1] + "…"
-
-
-_TOKEN = re.compile(r"(dsort_[0-9a-f]{12}_)[0-9a-f]+")
-_TICKET = re.compile(r"(?i)(\bticket=)[^&\s\"']+")
-
-
-def redact(text: str) -> str:
-    """``text`` with the secrets of all tokens, and all tickets, left out."""
-    return _TICKET.sub(r"\1...", _TOKEN.sub(r"\1...", text))
 
 
 class TokenFilter(logging.Filter):
