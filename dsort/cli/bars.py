@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
@@ -40,6 +41,7 @@ class Bars:
         self._phases: dict[str, Progress | PhaseDone] = {}
         self._stream = stream
         self._writes = self._is_broken_off = False
+        self._lock = threading.RLock()  # lines of the log come from other threads, too
         self._due = b""  # what a signal had to say while something was being written
         self._console = Console(file=stream, highlight=False, markup=False, emoji=False)
         self._live = Live(
@@ -92,13 +94,14 @@ class Bars:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         """What a signal handler has to say waits until this is written."""
-        self._writes = True
-        try:
-            yield
-        finally:
-            self._writes = False
-            due, self._due = self._due, b""
-            self._write_at_once(due)
+        with self._lock:
+            self._writes = True
+            try:
+                yield
+            finally:
+                self._writes = False
+                due, self._due = self._due, b""
+                self._write_at_once(due)
 
     def _write_at_once(self, text: bytes) -> None:
         with contextlib.suppress(OSError):  # nobody reads it

@@ -15,6 +15,7 @@ import typer.core
 
 from dsort.cli import exits, output
 from dsort.cli.flags import naming_flags
+from dsort.cli.log_level import with_log_level
 from dsort.cli.overseer import is_for_ray, run_overseen
 from dsort.cli.own_process import own_process, without_plugins
 from dsort.errors import DsortError, JobStoppedError, SpecError
@@ -202,7 +203,7 @@ def _group(name: str, load: _Loader) -> typer.Typer:
 def _add(group: typer.Typer, verbs: Sequence[_Verb], load: _Loader) -> None:
     for each in verbs:
         group.command(each.name, short_help=each.in_short, context_settings=CONTEXT_SETTINGS)(
-            load(each)
+            with_log_level(load(each))
         )
 
 

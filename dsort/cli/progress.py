@@ -50,6 +50,7 @@ class Reporter(ClosesOnExit):
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self.job_id = ""  # of the job that has begun
+        self.takes_lines = False  # of the log
         self._warnings: Counter[str] = Counter()
         self._reader_gone = False
 
@@ -80,6 +81,14 @@ class Reporter(ClosesOnExit):
         self._stream.write(text + "\n")
         self._stream.flush()
 
+    def log_line(self, text: str) -> None:
+        """Write a line of the log, which may come from any thread."""
+        if not self._reader_gone:
+            try:
+                self.line(text)
+            except OSError:
+                self._reader_gone = True
+
     def break_off(self, text: bytes) -> None:
         """Write a line of a signal handler to stderr at once, and draw nothing from now on."""
         # Not through sys.stderr: the signal may have interrupted a write to it.
@@ -88,6 +97,9 @@ class Reporter(ClosesOnExit):
 
     def close(self) -> None:
         """Print what is still due, and restore the terminal. May be called twice."""
+        if self.takes_lines:
+            self.takes_lines = False
+            _have_lines_written(None)
         for kind, seen in sorted(self._warnings.items()):
             if seen > WARNINGS_OF_A_KIND_MAX and not self._reader_gone:
                 more = output.count(seen - WARNINGS_OF_A_KIND_MAX, "more warning")
@@ -147,6 +159,9 @@ class JsonReporter(Reporter):
             self._phase, self._shown_at = event.phase, now
         self.line(json.dumps({"event": type(event).__name__, **dataclasses.asdict(event)}))
 
+    def log_line(self, text: str) -> None:
+        super().log_line(json.dumps({"event": "LogLine", "text": text}))
+
 
 class BarReporter(Reporter):
     """One bar a phase, drawn by rich."""
@@ -191,8 +206,16 @@ class BarReporter(Reporter):
 
 
 def make_reporter(style: ProgressStyle, stream: TextIO | None = None) -> Reporter:
-    """The reporter for ``style``; ``auto`` draws bars on a terminal that can move its cursor."""
-    stream = stream or sys.stderr
+    """The reporter for ``style``; ``auto`` draws bars on a terminal that can move its cursor. One
+    on stderr (``stream`` None) writes the lines of the log as well, until it is closed."""
+    reporter = _reporter(style, stream or sys.stderr)
+    if stream is None:
+        reporter.takes_lines = True
+        _have_lines_written(reporter.log_line)
+    return reporter
+
+
+def _reporter(style: ProgressStyle, stream: TextIO) -> Reporter:
     if style == "auto":
         able = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         style = "bar" if able else "plain"
@@ -201,3 +224,11 @@ def make_reporter(style: ProgressStyle, stream: TextIO | None = None) -> Reporte
     if style == "plain":
         return PlainReporter(stream)
     return JsonReporter(stream) if style == "json" else QuietReporter(stream)
+
+
+def _have_lines_written(write: Callable[[str], None] | None) -> None:
+    from dsort.log_lines import (
+        lines_through,
+    )  # loads logging, which a list of commands does without
+
+    lines_through(write)

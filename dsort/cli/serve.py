@@ -49,7 +49,7 @@ def serve(
     max_object_size: serve_options.MaxObjectSize = None,
     metrics_open: serve_options.MetricsOpen = False,
     url_file: serve_options.UrlFile = None,
-    access_log: serve_options.AccessLog = False,
+    log: serve_options.Log,
     debug: options.Debug = False,
 ) -> None:
     """Run the job service: REST, a queue, schedules, and a web page.
@@ -87,8 +87,9 @@ def serve(
         job_time_max_s=_job_time_max_s(max_job_time),
         requests_per_minute_max=requests_per_minute,
         object_bytes_max=_object_bytes_max(max_object_size, no_auth=no_auth),
+        log_level=log.log_level,
     )
-    run_service(config, say=output.inform, url_file=url_file, access_log=access_log)
+    run_service(config, say=output.inform, url_file=url_file, access_log=log.access_log)
 
 
 def _places(state_dir: Path | None, database: str | None) -> dict[str, Any]:

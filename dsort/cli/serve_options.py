@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 __all__ = [
-    "AccessLog",
     "Allow",
     "EkmAllowHost",
     "EkmAllowPrivate",
     "HandOver",
     "Host",
     "Insecure",
+    "Log",
     "MaxJobTime",
     "MaxObjectSize",
     "MaxQueuedPerOwner",
@@ -227,4 +228,24 @@ UrlFile = Annotated[
         help="Write the URL of the service to FILE when the service accepts requests.",
     ),
 ]
-AccessLog = Annotated[bool, typer.Option("--access-log", help="Log every request on stderr.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """What the service writes to stderr."""
+
+    access_log: Annotated[
+        bool, typer.Option("--access-log", help="Log every request on stderr.")
+    ] = False
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        typer.Option(
+            "--log-level",
+            metavar="LEVEL",
+            envvar="DSORT_LOG",
+            help="Write log lines of this level and above: those of the service to stderr, those "
+            "of a job to the log file of the job. A level is debug, info, warning or error.  "
+            "[default: info]",
+            show_default=False,
+        ),
+    ] = "info"

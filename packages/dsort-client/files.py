@@ -17,6 +17,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 STARTS = ("dsort", "dsort.__main__", "dsort.client")
 LOADED_LATER = (
     "dsort.builder",
+    "dsort.log_lines",
     "dsort.spec.load",
     "dsort.spec.schema",
     "dsort.spec.yaml_text",
