@@ -155,7 +155,7 @@ class ComparedBytes:
         whether they say what their keys are."""
         inputs, there = pipeline.reading.containers, form.container
         containers = [each.container for each in pipeline.outputs]
-        converts = any(each != there for each in inputs)
+        converts = form.is_late or any(each != there for each in inputs)
         converted, apart = converts or pipeline.makes_records, b""
         keyed = not there.numbers_records or (converts and there.keeps_keys)
         if there.is_columnar and pipeline.reads_rows:

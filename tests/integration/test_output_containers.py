@@ -174,6 +174,25 @@ def test_what_is_wrong_with_a_result_of_several_containers_is_found(root: Path) 
     assert any("changed_bytes" in each or "foreign_record" in each for each in found)
 
 
+@pytest.mark.parametrize("suffix", [".zip", ".tfrecord"])
+def test_a_result_is_right_whose_inputs_have_the_container_of_one_output(
+    suffix: str, root: Path
+) -> None:
+    own = {"input_extension": ".tar", "output_extension": suffix, "output_bck": "first"}
+    assert (
+        dsort.run(parse_spec(spec_of(**own)).spec, options=RunOptions(root=root, workers=1)).records
+        > 0
+    )
+    outputs = [
+        {"name": name, "fraction": 0.5, "output_extension": each, "output_format": f"{name}-%d"}
+        for name, each in (("same", suffix), ("tar", ".tar"))
+    ]
+    fields = {"input_bck": "first", "input_extension": suffix, "outputs": outputs}
+    report = dsort.run(parse_spec(spec_of(**fields)).spec, options=RunOptions(root=root, workers=1))
+    found = dsort.verify(report, options=RunOptions(root=root, workers=1))
+    assert (found.problems, found.records) == ((), report.records)
+
+
 def test_a_record_that_its_output_cannot_hold_is_named(root: Path) -> None:
     spec = apart(".tar", ".jsonl")
     with pytest.raises(ConversionError, match="has 3 members, and a line"):
