@@ -18,7 +18,13 @@ from dsort.spec.parts import SpecFields
 from dsort.storage.ref import BucketRef
 from dsort.storage.registry import store_of
 
-__all__ = ["INPUT_RULES", "input_names", "is_read_only", "suffix_problem", "with_own_extensions"]
+__all__ = [
+    "INPUT_RULES",
+    "is_read_only",
+    "named_extension",
+    "suffix_problem",
+    "with_own_extensions",
+]
 
 _BUCKET_HINT: Final = 'e.g. "images", "file:///data/images" or "s3://bucket/images"'
 
@@ -40,6 +46,13 @@ def input_names(spec: SpecFields) -> Iterator[tuple[str, str]]:
             yield f"{path}.objnames[{index}]", name
         if inputs.glob is not None:
             yield f"{path}.glob", inputs.glob
+
+
+def named_extension(spec: SpecFields) -> str | None:
+    """The container that all inputs say, else that of the first name or pattern that says one."""
+    said = {each.input_extension for each in spec.inputs}
+    suffixes = [archive_extension(name) for _, name in input_names(spec)]
+    return next(filter(None, [*(said if len(said) == 1 else ()), *suffixes]), None)
 
 
 def with_own_extensions(spec: SpecFields, extension: str) -> tuple[Input, ...]:

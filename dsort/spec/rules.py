@@ -28,8 +28,8 @@ from dsort.spec.carriers import carrier_extension
 from dsort.spec.equal_rules import EQUAL_RULES
 from dsort.spec.input_rules import (
     INPUT_RULES,
-    input_names,
     is_read_only,
+    named_extension,
     suffix_problem,
     with_own_extensions,
 )
@@ -501,8 +501,7 @@ def derived(spec: SpecFields) -> dict[str, object]:
         values["output_format"] = STREAM_FORMAT
     input_extension = spec.input_extension
     if "input_extension" not in given:
-        suffixes = (archive_extension(name) for _, name in input_names(spec))
-        input_extension = next(filter(None, suffixes), DEFAULT_EXTENSION)
+        input_extension = named_extension(spec) or DEFAULT_EXTENSION
         values["input_extension"] = input_extension
     if inputs := with_own_extensions(spec, input_extension):
         values["inputs"] = inputs

@@ -176,11 +176,6 @@ class Transform(Part):
         """The steps that run code, or open what they name: not for everybody's specs."""
         return tuple(sorted({step.kind for step in self.build() if not step.is_safe_from_network}))
 
-    @property
-    def makes_records(self) -> bool:
-        """Whether some step makes new records of their payload."""
-        return any(step.needs == "payload" for step in self.build())
-
     def canonical(self) -> dict[str, Any]:
         """The same as JSON-able values, defaults written out."""
         found: dict[str, Any] = {"steps": [{step.kind: step.options} for step in self.build()]}

@@ -178,3 +178,10 @@ def test_deduplicate_means_the_same_when_it_is_written_out() -> None:
     assert parse_spec(spec.canonical()).spec == spec
     assert compile_pipeline(spec).compared == ("jpg",)
     assert compile_pipeline(parse_spec(small(deduplicate={})).spec).compared is None
+
+
+def test_what_all_inputs_say_of_their_container_is_said_of_all() -> None:
+    named = [{**each, "input_extension": ".zip"} for each in TWO]
+    assert parse_spec(several(*named)).spec.input_extension == ".zip"
+    other = [named[0], {**TWO[1], "input_extension": ".jsonl"}]
+    assert parse_spec(several(*other)).spec.input_extension == ".tar"
