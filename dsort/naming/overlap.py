@@ -24,7 +24,7 @@ ANY_NAME: Final = "*"
 
 COMPARED_MAX: Final = 100_000
 """Pairs of templates with one prefix. What is left of two lists of claims counts as overlapping: it
-takes key maps with hundreds of templates that begin with a number."""
+takes two key maps with hundreds of templates of one prefix each."""
 
 _DIGITS: Final = frozenset("0123456789")
 _DIGITS_MAX: Final = 255  # no template counts further
@@ -224,19 +224,19 @@ def _conflicts(groups: Sequence[Sequence[Claim]]) -> Iterator[list[tuple[int, Cl
     claim is read once, and compared with those whose prefix its own prefix begins with."""
     claims = [(_absolute(each), (n, each)) for n, group in enumerate(groups) for each in group]
     claims.sort(key=lambda each: each[0].prefix)
-    begun: list[tuple[ShardTemplate, tuple[int, Claim]]] = []
+    # By group: a key map has thousands of templates, which are not compared with each other.
+    begun: list[list[tuple[ShardTemplate, tuple[int, Claim]]]] = [[] for _ in groups]
     compared = 0
     for template, numbered in claims:
-        while begun and not template.prefix.startswith(begun[-1][0].prefix):
-            begun.pop()
-        for other, earlier in begun:
-            if earlier[0] == numbered[0]:
-                continue
-            compared += 1
-            is_any = ANY_NAME in (numbered[1][1], earlier[1][1])
-            if is_any or compared > COMPARED_MAX or templates_overlap(template, other):
-                yield sorted((earlier, numbered), key=lambda each: each[0])
-        begun.append((template, numbered))
+        for number, stack in enumerate(begun):
+            while stack and not template.prefix.startswith(stack[-1][0].prefix):
+                stack.pop()
+            for other, earlier in stack if number != numbered[0] else ():
+                compared += 1
+                is_any = ANY_NAME in (numbered[1][1], earlier[1][1])
+                if is_any or compared > COMPARED_MAX or templates_overlap(template, other):
+                    yield sorted((earlier, numbered), key=lambda each: each[0])
+        begun[numbered[0]].append((template, numbered))
 
 
 def names_made(templates: Iterable[str], names: Iterable[str]) -> set[str]:
