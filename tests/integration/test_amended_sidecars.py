@@ -3,8 +3,10 @@ shards are afterwards, byte for byte as a reader of all shards would write them.
 
 from __future__ import annotations
 
+import io
 import json
 import sqlite3
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from dsort.errors import DsortError, InputError, StorageError
 from dsort.options import RunOptions
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.container_kinds import kind_named, some_records
-from tests.support.datasets import files_of, tree_of, write_shards
+from tests.support.datasets import Member, Shard, files_of, tree_of, write_shards
 from tests.support.engine import run_local, shard_of, spec_of
 from tests.support.internals import (
     JobReport,
@@ -124,6 +126,43 @@ def test_no_lineage_names_a_record_that_was_removed(tmp_path: Path) -> None:
             assert b'"key": "c"' not in (tmp_path / "out" / name).read_bytes()
     assert len([*tmp_path.glob("out/.dsort/*/lineage.jsonl")]) == 1
     assert len([*tmp_path.glob("out/*-index.json")]) == 1
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_row_of_a_record_that_stays_is_never_taken_for_a_removed_one(
+    kind: str, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    with tarfile.open(tmp_path / "in" / "in-0.tar", "w", errors="surrogateescape") as tar:
+        for key in (b"a\xff", b"a\\xff", b"b"):  # the first two read alike in a lineage
+            info = tarfile.TarInfo(f"{key.decode('utf-8', 'surrogateescape')}.txt")
+            info.size = 3
+            tar.addfile(info, io.BytesIO(b"abc"))
+    fields = {"input_format": {"template": "in-{0..0}"}, "output_shard_records": 4}
+    run_local(tmp_path, spec_of(lineage=kind, output_shard_size=None, **fields))
+    before = tree_of(tmp_path / "out")
+    (tmp_path / "keys.txt").write_bytes(b"a\xff\n")
+    with pytest.raises(StorageError, match="does not say what is in the shards"):
+        api.remove(newest(tmp_path), tmp_path / "keys.txt", place="out", options=options(tmp_path))
+    after = tree_of(tmp_path / "out")
+    assert {name: after[name] for name in before} == before
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_joined_records_keep_a_row_for_each_piece(kind: str, tmp_path: Path) -> None:
+    for name, suffix in (("left", "jpg"), ("right", "txt")):
+        members = tuple(Member(f"{key}.{suffix}", b"abc") for key in "abc")
+        write_shards(tmp_path / name, {"in-0.tar": Shard(members)})
+    inputs = [
+        {"name": name, "input_bck": name, "input_format": {"template": "in-{0..0}"}}
+        for name in ("left", "right")
+    ]
+    fields = {"output_shard_records": 4, "output_shard_size": None, "algorithm": {"kind": "none"}}
+    spec = spec_of(inputs=inputs, join={}, lineage=kind, **fields)
+    del spec["input_bck"]
+    run_local(tmp_path, spec)
+    remove(tmp_path, "b")
+    assert sorted(row["key"] for row in rows_of(tmp_path)) == ["a", "a", "c", "c"]
 
 
 def test_a_damaged_lineage_ends_a_removal(tmp_path: Path) -> None:
