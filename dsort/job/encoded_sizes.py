@@ -53,7 +53,10 @@ def encoded_sizes(job: Job, stored_bytes: int, measure: Callable[[], EncodedSize
         return {"stored": sizes.stored.tolist(), "encoded": sizes.encoded.tolist()}
 
     def of_rows(content: Any) -> EncodedSizes:
-        stored, encoded = (np.array(content[name], np.int64) for name in ("stored", "encoded"))
+        rows = [content[name] for name in ("stored", "encoded")]
+        if not all(type(each) is int for row in rows for each in row):
+            raise ValueError("it has a size that is none")
+        stored, encoded = (np.array(row, np.int64) for row in rows)
         if stored.ndim != 1 or stored.shape != encoded.shape or int(stored[-1]) != stored_bytes:
             raise ValueError("it is about other records")
         if stored[0] or encoded[0] or (np.diff(stored) < 0).any() or (np.diff(encoded) < 0).any():

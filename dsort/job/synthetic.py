@@ -6,35 +6,29 @@ from __future__ import annotations
 import json
 import random
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import groupby, takewhile
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from dsort.containers.base import Container
+import numpy as np
+
+from dsort.containers.base import Container, ContainerOptions
 from dsort.containers.registry import DEFAULT_EXTENSION, codec_of, container_of
 from dsort.containers.tar.container import Tar, TarFormat
+from dsort.data.columns import BytesColumn, Int64s, UInt32s
 from dsort.data.entries import PlacedEntries, PlacedEntry
+from dsort.data.members import MemberKind, MemberTable
+from dsort.data.records import form_records
 from dsort.errors import NamesTakenError
 from dsort.job.events import Event, PhaseDone, Progress
 from dsort.job.layout import generated_prefix
+from dsort.naming.names import archive_extension
 from dsort.workers.encoded import encoded_pieces
 
 if TYPE_CHECKING:
     from dsort.storage.bucket import Bucket
-
-
-from collections.abc import Iterable
-from itertools import groupby
-
-import numpy as np
-
-from dsort.containers.base import ContainerOptions
-from dsort.data.columns import BytesColumn, Int64s, UInt32s
-from dsort.data.members import MemberKind, MemberTable
-from dsort.data.records import form_records
-from dsort.naming.names import archive_extension
 
 WRITE_BYTES_MAX = 4 << 20
 MODIFIED_AT_S = 1_700_000_000

@@ -106,7 +106,8 @@ class Pipeline:
 
     @cached_property
     def makes_records(self) -> bool:
-        """Whether some step makes new records, and so does with headers what a conversion does."""
+        """Whether some step makes new records: members with headers of their own, as a conversion
+        makes them."""
         return any(step.needs == "payload" for step in self.steps)
 
     @property
