@@ -43,7 +43,12 @@ def test_the_newest_python_that_runs_is_the_one(
         (commands / name).write_text(PYTHON.format(found=code))
         (commands / name).chmod(0o755)
     path = f"{commands}{os.pathsep}{os.environ['PATH']}"
-    env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    # What `make PYTHON=... test` has set is for that run alone.
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("MAKE") and name not in ("MFLAGS", "PYTHON")
+    }
     ended = subprocess.run(
         command, cwd=tmp_path, env={**env, "PATH": path}, capture_output=True, text=True
     )
