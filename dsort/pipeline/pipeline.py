@@ -58,7 +58,7 @@ class Reading:
 
     def container_of(self, shard: str) -> Container:
         """The container of an input shard, by its name in the job."""
-        if len({*self.containers}) == 1:
+        if len(self.containers) == 1:
             return self.containers[0]
         return self.containers[self.names.index(input_of(shard, self.names))]
 
