@@ -41,7 +41,7 @@ HOST: Final = f"{TOP}.service"
 """The room whose lines need no name in the log of a job: all others are of the job itself."""
 TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%S"
 
-logging.getLogger(TOP).addHandler(logging.NullHandler())  # else Python prints what nobody wants
+logging.getLogger(TOP).addHandler(logging.NullHandler())  # else Python prints warnings itself
 
 
 def logger_of(room: str) -> logging.Logger:
@@ -161,7 +161,7 @@ class LineHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record's line."""
-        with suppress(OSError, ValueError):  # nobody reads it; or the stream is closed
+        with suppress(OSError, ValueError):  # the reader is gone, or the stream is closed
             self._write(self.format(record))
 
 

@@ -99,8 +99,8 @@ _WARNED = Sparing(WARNED_EACH_S, time.monotonic)
 def _tell_again(
     what: str, tries_max: int | None, last: TransientStorageError, delay_s: float, tries: int
 ) -> None:
-    """Log that the store is asked again: so that nobody waits without a word, and a store that
-    fails a thousand requests does not write a thousand warnings."""
+    """Log that the store is asked again. A store that fails a thousand requests causes a warning
+    every ``WARNED_EACH_S``, and not a thousand warnings."""
     most = "" if tries_max is None else f" of {tries_max}"
     log.log(
         logging.WARNING if _WARNED.is_due() else logging.DEBUG,
