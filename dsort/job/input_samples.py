@@ -19,7 +19,6 @@ from dsort.job.job import Job
 from dsort.naming.names import archive_extension
 from dsort.sizes import format_bytes
 from dsort.storage.bucket import ReadObject
-from dsort.storage.several import input_of
 from dsort.workers.source import InputShard
 
 SAMPLES = 3
@@ -153,10 +152,7 @@ def largest_table(job: Job, memory_bytes: int) -> ShardTable:
 
 
 def _is_of_lines(job: Job, shard: InputShard) -> bool:
-    containers = job.pipeline.reading.containers
-    names = [place.name for place in job.input_places]
-    at = names.index(input_of(shard.name, names)) if len(containers) > 1 else 0
-    return containers[at].has_short_records
+    return job.pipeline.reading.container_of(shard.name).has_short_records
 
 
 def _plain_sample(source: ReadObject) -> tuple[int, int]:

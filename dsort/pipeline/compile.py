@@ -78,12 +78,11 @@ def steps_of(spec: JobSpec) -> tuple[Step, ...]:
 
 def _reading(spec: JobSpec) -> Reading:
     options, config = container_options(spec), spec.config
+    containers = tuple(container_of(each.extension).with_options(options) for each in spec.sources)
     return Reading(
         names=tuple(each.name for each in spec.sources),
         container=container_of(spec.input_extension).with_options(options),
-        containers=tuple(
-            container_of(each.extension).with_options(options) for each in spec.sources
-        ),
+        containers=containers if len({*containers}) > 1 else containers[:1],
         decoding=DecodingRules(spec.max_expansion, codec_of(spec.input_extension)),
         policies=Policies(
             duplicated_records=config.duplicated_records,

@@ -40,9 +40,9 @@ class StepFailures:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How input shards are read. ``names``: of the inputs; ``containers``: of each of them;
-    ``container``: of shards of a job that has one input. ``makes_shards``: the inputs are loose
-    files, of which shards are made as they are read."""
+    """How input shards are read. ``names``: of the inputs; ``containers``: of each of them, or the
+    only one where all have the same; ``container``: of shards of a job that has one input.
+    ``makes_shards``: the inputs are loose files, of which shards are made as they are read."""
 
     names: tuple[str, ...]
     container: Container
@@ -65,9 +65,9 @@ class Reading:
     def with_schema(self, schema: str) -> Reading:
         """The same, where all shards have the schema of the first one."""
         container = self.container.with_schema(schema)
-        if len({*self.containers}) > 1:
+        if len(self.containers) > 1:
             return replace(self, container=container)
-        return replace(self, container=container, containers=(container,) * len(self.names))
+        return replace(self, container=container, containers=(container,))
 
 
 @dataclass(frozen=True, slots=True)
