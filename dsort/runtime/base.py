@@ -8,8 +8,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from dsort.errors import (
@@ -23,29 +22,10 @@ from dsort.log_lines import logger_of
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Request
 from dsort.storage.process_limits import PROCESSES_HINT, is_no_thread
-from dsort.workers.tasks import (
-    CreateTask,
-    CutTask,
-    DuplicatesTask,
-    ExtractRunTask,
-    ExtractTask,
-    KnownKeysTask,
-    MeasureTask,
-    OrderRunTask,
-    OrderTask,
-    PublishTask,
-    ScratchLost,
-    SealTask,
-    Task,
-    TaskDone,
-    WorkerSetup,
-)
+from dsort.workers.tasks import ScratchLost, Task, TaskDone, WorkerSetup
 from dsort.workers.worker import Worker
 
 log = logger_of("runtime")
-
-TASK_TRIES_MAX = 3
-"""A task that has taken so many workers with it fails the job."""
 
 
 class Runtime(Protocol):
@@ -105,92 +85,20 @@ class Runtime(Protocol):
         ``keep_scratch``. May be called twice."""
 
 
-class FirstFailure:
-    """The error that ends a run: that of the first task that fails, by their order and not by when
-    they end. So the shard that an error names is the same for any number of workers."""
-
-    def __init__(self) -> None:
-        self.error: DsortError | None = None
-        self._order = 0
-
-    def note(self, order: int, error: DsortError) -> None:
-        """The task number ``order`` has failed."""
-        if self.awaits(order):
-            self.error, self._order = error, order
-
-    def awaits(self, order: int) -> bool:
-        """Whether it matters what becomes of the task number ``order``."""
-        return self.error is None or order < self._order
-
-
-def describe(task: Task) -> str:
-    """A task in a user's words, for messages."""
-    match task:
-        case ExtractTask():
-            return f"extracting shard {task.name}"
-        case ExtractRunTask():
-            return f"extracting shard {task.shards[0].name} or one of those after it"
-        case DuplicatesTask():
-            return "looking for duplicate keys"
-        case KnownKeysTask():
-            return f"reading the keys of {task.shards[0][0]} and other shards of the result"
-        case OrderTask() | CutTask():
-            return f"planning partition {task.partition}"
-        case OrderRunTask():
-            return f"planning partition {task.partitions[0].partition} or one of those after it"
-        case MeasureTask():
-            return "measuring what records come to once they are compressed"
-        case CreateTask():
-            ordinals = sorted({piece.ordinal for piece in task.pieces})
-            span = f"{ordinals[0]} to {ordinals[-1]}" if len(ordinals) > 1 else str(ordinals[0])
-            return f"writing output shards number {span}"
-        case SealTask():
-            return f"sealing output shards from number {task.shards[0].ordinal} on"
-        case PublishTask():
-            return f"publishing {task.objects[0].name} and others"
-
-
-LOOKAHEAD_MAX = 64
-"""So many waiting tasks are looked at for one whose files are where the free worker is."""
-
-
-def next_for(node: str, waiting: Iterable[Task]) -> int:
-    """Which of the ``waiting`` tasks a free worker of ``node`` should do next, counted from 0: one
-    whose files are there, if it is among the first ``LOOKAHEAD_MAX``, or else the first."""
-    for at, task in enumerate(islice(waiting, LOOKAHEAD_MAX)):
-        if getattr(task, "node", "") == node:
-            return at
-    return 0
-
-
-def next_in_turn(
-    own: int, fetches: Sequence[int], waiting: Iterable[Task], waiting_count: int
-) -> int:
-    """Which of the ``waiting`` tasks a free worker should do next, counted from 0, where input
-    shards are fetched ahead: that of the shard that it fetches itself (``own``, -1: none), else the
-    first whose shard nobody fetches, else the last one, which is fetched last. ``fetches``: of all
-    workers."""
-    some = [getattr(each, "shard", -1) for each in islice(waiting, 2 * len(fetches))]
-    if own >= 0 and own in some:
-        return some.index(own)
-    free = (at for at, shard in enumerate(some) if shard < 0 or shard not in fetches)
-    return next(free, waiting_count - 1)
-
-
 def answer(worker: Worker, task: Task) -> tuple[TaskDone | None, DsortError | None]:
     """Have ``worker`` do ``task``: what it answered, or the error that the job ends with."""
     if not log.isEnabledFor(logging.DEBUG):
         return _answer(worker, task)
-    words, began_s = describe(task), time.monotonic()
-    log.debug("the worker begins: %s", words)
+    log.debug("the worker begins: %s", task)
+    began_s = time.monotonic()
     done, error = _answer(worker, task)
     seconds = time.monotonic() - began_s
     if error is not None:
-        log.debug("the worker failed after %.3f s: %s: %s", seconds, words, error)
+        log.debug("the worker failed after %.3f s: %s: %s", seconds, task, error)
     elif isinstance(done, ScratchLost):
-        log.debug("the worker found scratch %s lost after %.3f s: %s", done.node, seconds, words)
+        log.debug("the worker found scratch %s lost after %.3f s: %s", done.node, seconds, task)
     else:
-        log.debug("the worker is done in %.3f s: %s", seconds, words)
+        log.debug("the worker is done in %.3f s: %s", seconds, task)
     return done, error
 
 

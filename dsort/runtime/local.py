@@ -15,18 +15,16 @@ import selectors
 import socket
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from dsort.errors import DsortError, ScratchLostError, WorkerLostError
 from dsort.log_lines import LogLine, logger_of, pass_on
-from dsort.runtime.base import TASK_TRIES_MAX, FirstFailure, describe, next_in_turn
 from dsort.runtime.forked import ForkedProcess, can_fork
+from dsort.runtime.task_queue import TaskQueue
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Request, make_scratch, open_scratch, scratch_owner
 from dsort.stop_flag import StopFlag
@@ -43,33 +41,21 @@ BOOTSTRAP = (
 AHEAD_A_WORKER = 4
 """Tasks that are made before a worker is free for them: more would take memory, and keep workers
 waiting until all are made."""
-WORKERS_LOST_MAX = 16
-"""Workers that may be lost in one job before it is given up."""
+LOST_HINT = "look at that shard, and at the memory that workers have: --max-memory, --workers"
 
 log = logger_of("runtime")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Host:
-    """One worker process. ``task``: what it is doing, or None. ``fetches``: the input shard that it
-    reads meanwhile, or -1."""
+    """One worker process."""
 
     process: subprocess.Popen[bytes] | ForkedProcess
     link: Connection
     number: int
-    task: _Ticket | None = None
-    fetches: int = -1
 
-
-@dataclass(frozen=True, slots=True)
-class _Ticket:
-    """One attempt at a task. A late answer to an older attempt has another number. ``order``: that
-    of the first attempt, which the others keep."""
-
-    number: int
-    task: Task
-    tries: int
-    order: int
+    def __str__(self) -> str:
+        return f"worker {self.number}"
 
 
 class LocalRuntime:
@@ -86,10 +72,7 @@ class LocalRuntime:
         self._node = ""
         self._hosts: list[_Host] = []
         self._started = 0
-        self._lost = 0
-        self._tickets = 0
-        self._before = 0  # tickets of earlier runs: their answers are dropped
-        self._failure = FirstFailure()
+        self._queue: TaskQueue[_Host] = TaskQueue()
         for _ in range(workers):
             try:
                 self._hosts.append(self._launch())
@@ -157,30 +140,24 @@ class LocalRuntime:
         self, tasks: Iterable[Task], *, workers_max: int | None = None
     ) -> Iterator[tuple[Task, TaskDone]]:
         """See :class:`~dsort.runtime.base.Runtime`."""
-        rest, waiting = iter(tasks), deque[_Ticket]()
-        most, self._failure = AHEAD_A_WORKER * len(self._hosts), FirstFailure()
-        self._before = self._tickets
+        queue = self._queue
+        queue.begin(tasks, ahead=AHEAD_A_WORKER * len(self._hosts))
         with selectors.DefaultSelector() as selector:
             selector.register(self._stop, selectors.EVENT_READ)
             for at, host in enumerate(self._hosts):
                 selector.register(host.link, selectors.EVENT_READ, at)
-            while True:
-                self._fill(waiting, rest, most)
-                busy = (each.task for each in self._hosts if each.task is not None)
-                if not waiting and not any(self._awaits(each) for each in busy):
-                    if self._failure.error is not None:
-                        raise self._failure.error
-                    return
+            while queue.is_open():
                 for at, host in enumerate(self._hosts[:workers_max]):
-                    if host.task is None and waiting:
-                        self._give(selector, at, waiting)
+                    if queue.doing(host) is None:
+                        self._give(selector, at)
                 # Now, while all are busy: tasks of thousands of small shards take a while to make.
-                self._fill(waiting, rest, most)
+                queue.fill()
                 for key, _ in selector.select():
                     self._stop.raise_if_requested()
-                    answer = self._hear(selector, key.data, waiting)
+                    answer = self._receive(selector, key.data)
                     if answer is not None:
                         yield answer
+        queue.raise_failure()
 
     def warnings(self) -> list[str]:
         """See :class:`~dsort.runtime.base.Runtime`."""
@@ -202,24 +179,6 @@ class LocalRuntime:
     def _scratch(self) -> IndexStore:
         assert self._store is not None, "the job has started"
         return self._store
-
-    def _awaits(self, ticket: _Ticket) -> bool:
-        """Whether the answer to ``ticket`` may still decide how the run ends."""
-        return ticket.order > self._before and self._failure.awaits(ticket.order)
-
-    def _ticket(self, task: Task, tries: int, order: int = 0) -> _Ticket:
-        self._tickets += 1
-        return _Ticket(self._tickets, task, tries, order or self._tickets)
-
-    def _fill(self, waiting: deque[_Ticket], rest: Iterator[Task], most: int) -> None:
-        """Have ``most`` tasks wait, if there are as many; once one has failed, those before it."""
-        if self._failure.error is None:
-            more = islice(rest, max(most - len(waiting), 0))
-            waiting.extend(self._ticket(task, 1) for task in more)
-            return
-        left = [each for each in waiting if self._failure.awaits(each.order)]
-        waiting.clear()
-        waiting.extend(left)
 
     def _launch(self) -> _Host:
         ours, theirs = socket.socketpair()
@@ -243,7 +202,7 @@ class LocalRuntime:
         try:
             host.link.send((self._setup, host.number, self._node))
         except OSError:
-            self._replace(at, "start")
+            self._replace(at)
 
     def _await_ready(self, at: int) -> None:
         """Wait until a worker has loaded; one that dies on the way is replaced."""
@@ -257,97 +216,61 @@ class LocalRuntime:
             try:
                 error = host.link.recv()
             except (EOFError, ConnectionError):
-                self._replace(at, "starting")
+                self._replace(at)
                 continue
             if isinstance(error, LogLine):
                 pass_on(error)
                 continue
             if error is not None:
                 raise error
-            log.debug("worker %d is ready", host.number)
+            log.debug("%s is ready", host)
             return
 
-    def _give(self, selector: selectors.BaseSelector, at: int, waiting: deque[_Ticket]) -> None:
+    def _give(self, selector: selectors.BaseSelector, at: int) -> None:
         """Send the next task to a free worker, or to the one that takes its place."""
-        host, ticket = self._hosts[at], self._next(self._hosts[at], waiting)
+        host = self._hosts[at]
+        task = self._queue.take(host)
+        if task is None:
+            return
         try:
-            host.link.send((ticket.number, ticket.task))
-        except OSError:  # it died while idle: the task was not its fault
-            waiting.appendleft(ticket)
-            selector.unregister(host.link)
-            self._replace(at, describe(ticket.task))
-            self._await_ready(at)
-            selector.register(self._hosts[at].link, selectors.EVENT_READ, at)
-            self._give(selector, at, waiting)
+            host.link.send(task)
+        except OSError:
+            self._queue.put_back(host)
+            self._replace_in(selector, at)
+            self._give(selector, at)
             return
         if log.isEnabledFor(logging.DEBUG):
-            log.debug("worker %d gets a task: %s", host.number, describe(ticket.task))
-        host.task = ticket
-        host.fetches = getattr(ticket.task, "next_shard", -1)
+            log.debug("%s gets a task: %s", host, task)
 
-    def _next(self, host: _Host, waiting: deque[_Ticket]) -> _Ticket:
-        fetches = [each.fetches for each in self._hosts]
-        if max(fetches) < 0:
-            return waiting.popleft()
-        tasks = (each.task for each in waiting)
-        at = next_in_turn(host.fetches, fetches, tasks, len(waiting))
-        ticket = waiting[at]
-        del waiting[at]
-        return ticket
-
-    def _hear(
-        self, selector: selectors.BaseSelector, at: int, waiting: deque[_Ticket]
-    ) -> tuple[Task, TaskDone] | None:
-        """Take one worker's answer; None if its task failed, or if it died and its task waits
-        again."""
+    def _receive(self, selector: selectors.BaseSelector, at: int) -> tuple[Task, TaskDone] | None:
+        """Receive one worker's answer; None if its task failed, or if the worker died and its task
+        waits again."""
         host = self._hosts[at]
-        ticket = host.task
         try:
             message = host.link.recv()
         except (EOFError, ConnectionError):
-            selector.unregister(host.link)
-            doing = describe(ticket.task) if ticket else "waiting"
-            self._replace(at, doing)
-            self._await_ready(at)
-            selector.register(self._hosts[at].link, selectors.EVENT_READ, at)
-            if ticket is None or ticket.order <= self._before:
-                return None
-            if ticket.tries >= TASK_TRIES_MAX:
-                raise WorkerLostError(
-                    f"{doing} ended its worker {ticket.tries} times; the last one died of "
-                    f"{_cause(host)}",
-                    hint="look at that shard, and at the memory that workers have",
-                ) from None
-            waiting.append(self._ticket(ticket.task, ticket.tries + 1, ticket.order))
+            self._replace_in(selector, at)
             return None
         if isinstance(message, LogLine):
             pass_on(message)
             return None
-        number, done, error = message
-        assert ticket is not None, "only busy workers answer"
-        assert number == ticket.number, "one task at a time"
-        host.task = None
-        if ticket.order <= self._before:
-            return None
-        if error is not None:
-            self._failure.note(ticket.order, error)
-            return None
-        return ticket.task, done
+        return self._queue.answer(host, *message)
 
-    def _replace(self, at: int, doing: str) -> None:
+    def _replace_in(self, selector: selectors.BaseSelector, at: int) -> None:
+        """A new worker in the place of one that died, once it has loaded."""
+        selector.unregister(self._hosts[at].link)
+        self._replace(at)
+        self._await_ready(at)
+        selector.register(self._hosts[at].link, selectors.EVENT_READ, at)
+
+    def _replace(self, at: int) -> None:
         """A new process in the place of one that died."""
         host = self._hosts[at]
         _end([host])
-        self._lost += 1
-        log.debug("worker %d was lost while %s: %s", host.number, doing, _cause(host))
-        if self._lost > WORKERS_LOST_MAX:
-            raise WorkerLostError(
-                f"{self._lost} workers were lost, the last one while {doing}; it died of "
-                f"{_cause(host)}",
-                hint="look at the memory that workers have: --max-memory, --workers",
-            )
+        log.debug("%s was lost: %s", host, _cause(host))
+        self._queue.lose(host, _cause(host), LOST_HINT)
         self._hosts[at] = self._launch()
-        log.debug("worker %d takes the place of worker %d", self._hosts[at].number, host.number)
+        log.debug("%s takes the place of %s", self._hosts[at], host)
         self._greet(at, self._hosts[at])
 
 
@@ -376,4 +299,4 @@ def _end(hosts: Sequence[_Host]) -> None:
 
 def _cause(host: _Host) -> str:
     code = host.process.returncode or 0
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
+    return f"it died of signal {-code}" if code < 0 else f"it ended with exit code {code}"

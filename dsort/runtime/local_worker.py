@@ -57,8 +57,7 @@ def serve(descriptor: int, parent: int) -> None:
         send(None)
         while True:
             log.debug("worker %d waits for a task", number)
-            ticket, task = link.recv()
-            send((ticket, *answer(worker, task)))
+            send(answer(worker, link.recv()))
     except (EOFError, ConnectionError):
         return  # the coordinator is done with us, or gone
     finally:

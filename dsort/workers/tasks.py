@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from dsort.containers.base import Container
 from dsort.data.copies import CopyRule
@@ -105,8 +105,16 @@ class Stage:
         return any(named)
 
 
+class Doable:
+    """What a worker is asked to do; ``str``: in a user's words. ``phase``: what the worker keeps
+    memory for meanwhile: extract, plan, create or seal."""
+
+    __slots__ = ()
+    phase: ClassVar[str] = "plan"
+
+
 @dataclass(frozen=True, slots=True)
-class ExtractTask:
+class ExtractTask(Doable):
     """Read one input shard, as its stage says.
 
     ``copies``: None: each record comes out once. ``firsts``, ``counts``: for each step that asks
@@ -115,6 +123,7 @@ class ExtractTask:
     manifest; "" if it is not to be checked.
     """
 
+    phase = "extract"
     shard: int  # ordinal of the input
     name: str
     size_bytes: int
@@ -128,13 +137,20 @@ class ExtractTask:
     next_shard: int = -1  # input shard that the worker is to fetch meanwhile
     ahead: tuple[int, ...] = ()  # input shards whose headers the worker is to read meanwhile
 
+    def __str__(self) -> str:
+        return f"extracting shard {self.name}"
+
 
 @dataclass(frozen=True, slots=True)
-class ExtractRunTask:
+class ExtractRunTask(Doable):
     """Read a run of small input shards, one after the other in input order, in one go. ``shards``
     differ in no more than what they say of their shard."""
 
+    phase = "extract"
     shards: tuple[ExtractTask, ...]
+
+    def __str__(self) -> str:
+        return f"extracting shard {self.shards[0].name} or one of those after it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +187,7 @@ class RunExtracted:
 
 
 @dataclass(frozen=True, slots=True)
-class DuplicatesTask:
+class DuplicatesTask(Doable):
     """Find duplicate keys among the hashes ``low <= hash < high`` (high 0: no upper end).
 
     ``locations``: the shared file that says which node has each shard's index. ``want_rows``: write
@@ -196,9 +212,12 @@ class DuplicatesTask:
     drop: str = ""
     known: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
+    def __str__(self) -> str:
+        return "looking for duplicate keys"
+
 
 @dataclass(frozen=True, slots=True)
-class KnownKeysTask:
+class KnownKeysTask(Doable):
     """Read the keys of some output shards of earlier jobs, and store them in the scratch of the
     node, as ``known-<number>.col``. ``shards``: the name of each, and its number in
     ``containers``."""
@@ -206,6 +225,9 @@ class KnownKeysTask:
     number: int
     shards: tuple[tuple[str, int], ...]
     containers: tuple[Container, ...]
+
+    def __str__(self) -> str:
+        return f"reading the keys of {self.shards[0][0]} and other shards of the result"
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +250,7 @@ class DuplicatesDone:
 
 
 @dataclass(frozen=True, slots=True)
-class OrderTask:
+class OrderTask(Doable):
     """Put one partition's records in output order. ``locations``: as for duplicates. ``drop``: the
     column file of positions to leave out, or "". At the stage ``join`` nothing is stored but what a
     join leaves out."""
@@ -238,13 +260,19 @@ class OrderTask:
     drop: str = ""
     stage: str = "index"
 
+    def __str__(self) -> str:
+        return f"planning partition {self.partition}"
+
 
 @dataclass(frozen=True, slots=True)
-class OrderRunTask:
+class OrderRunTask(Doable):
     """Put some partitions in output order, all of them on one node: other nodes are asked once.
     ``partitions`` differ in no more than which one each is of."""
 
     partitions: tuple[OrderTask, ...]
+
+    def __str__(self) -> str:
+        return f"planning partition {self.partitions[0].partition} or one of those after it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +320,7 @@ class RunOrdered:
 
 
 @dataclass(frozen=True, slots=True)
-class CutTask:
+class CutTask(Doable):
     """Cut one ordered partition; ``state`` is where the partition before it ended. ``node``: where
     it is; ``mixing``: how to count where its records come from and go to. ``encoded``,
     ``stored_before``: see ``cut_partition``."""
@@ -304,6 +332,9 @@ class CutTask:
     mixing: MixingGrid
     encoded: EncodedSizes | None = None
     stored_before: int = 0
+
+    def __str__(self) -> str:
+        return f"planning partition {self.partition}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,16 +348,20 @@ class CutDone:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasureTask:
+class MeasureTask(Doable):
     """Encode runs of records as they would be in an output shard, and say only how long they get.
 
     ``pieces``: of each run (``ordinal``), as of output shards. The rest is as for ``CreateTask``.
     """
 
+    phase = "create"
     pieces: tuple[OutputPiece, ...]
     locations: str
     nodes: tuple[tuple[int, str], ...]
     node: str
+
+    def __str__(self) -> str:
+        return "measuring what records come to once they are compressed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +392,7 @@ class OutputPiece(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTask:
+class CreateTask(Doable):
     """Write output shards: their pieces, shard by shard and in their final order.
 
     ``nodes``: (partition, node that has it in order). ``node``: the one that has most of it: a
@@ -367,6 +402,7 @@ class CreateTask:
     ``late_schemas``: by output, of records that are converted as they are written; "" of others.
     """
 
+    phase = "create"
     pieces: tuple[OutputPiece, ...]
     locations: str
     nodes: tuple[tuple[int, str], ...]
@@ -377,6 +413,11 @@ class CreateTask:
     sidecars: tuple[str, ...] = ()
     sidecars_prefix: str = ""
     late_schemas: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        ordinals = sorted({piece.ordinal for piece in self.pieces})
+        span = f"{ordinals[0]} to {ordinals[-1]}" if len(ordinals) > 1 else str(ordinals[0])
+        return f"writing output shards number {span}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,13 +447,17 @@ class StagedShard(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SealTask:
+class SealTask(Doable):
     """Check staged output shards, and make them durable: together, for a file system writes many
     syncs to its journal at once."""
 
+    phase = "seal"
     shards: tuple[StagedShard, ...]
     nodes: tuple[tuple[int, str], ...] = ()
     want_md5: bool = False
+
+    def __str__(self) -> str:
+        return f"sealing output shards from number {self.shards[0].ordinal} on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,10 +468,13 @@ class SealDone:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishTask:
+class PublishTask(Doable):
     """Give staged objects of an object store their names."""
 
     objects: tuple[Staged, ...]
+
+    def __str__(self) -> str:
+        return f"publishing {self.objects[0].name} and others"
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,15 +37,6 @@ from dsort.workers.tasks import (
 if TYPE_CHECKING:
     from dsort.workers.table_creator import TableCreator
 
-_PHASES = {
-    ExtractTask: "extract",
-    ExtractRunTask: "extract",
-    CreateTask: "create",
-    MeasureTask: "create",
-    SealTask: "seal",
-}
-
-
 INPUTS_OPEN_MAX = 16384
 PLENTY_BYTES = 256 << 20
 PURGE_DELAY_MS = "10000"
@@ -105,7 +96,7 @@ class Worker:
     def do(self, task: Task) -> TaskDone:
         """Do ``task``; its errors are ``DsortError`` and its children."""
         if self._heap is not None:
-            self._heap.enter(_PHASES.get(type(task), "plan"))
+            self._heap.enter(task.phase)
         if not isinstance(task, (ExtractTask, ExtractRunTask)):
             self._extractor.rest()
         match task:

@@ -18,8 +18,9 @@ from tests.contract.runtime_suite import OneRuntimeSuite, RuntimeSuite
 from tests.support.commands import SPEC, CommandLine
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import run_local
+from tests.support.given_shards import note_given_shards
 from tests.support.inline_runtime import run_inline
-from tests.support.internals import TASK_TRIES_MAX, ExtractTask, Runtime
+from tests.support.internals import TASK_TRIES_MAX, Runtime
 from tests.support.ray_here import ray_here
 from tests.support.runtime_work import Work, done_shards, lasting_runtime, release
 from tests.support.web_server import web_server
@@ -167,29 +168,17 @@ class TestOneRayRuntime(OneRuntimeSuite):
 def test_workers_fetch_ahead_from_a_store_and_are_given_what_they_fetched(
     ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.support.internals import RayWorkers
-
     write_shards(tmp_path / "in", small_dataset(1, shards=7))
     spec = {**SPEC, "input_bck": "in", "output_bck": "out"}
     run_inline(spec, tmp_path)
-    given: list[tuple[int, int, int]] = []
-    choose = RayWorkers._next
-
-    def noted(self: RayWorkers, host: Any, waiting: Any) -> int:
-        at = choose(self, host, waiting)
-        task = waiting[at].task
-        if isinstance(task, ExtractTask):
-            given.append((host.fetches, task.shard, task.next_shard))
-        return at
-
-    monkeypatch.setattr(RayWorkers, "_next", noted)
+    given = note_given_shards(monkeypatch)
     with web_server(tmp_path) as server:
         far = {"input_bck": f"http://{server.host}/in", "input_format": {"template": "in-{0..6}"}}
         run_local(tmp_path, {**spec, **far, "output_bck": "far"}, runtime="ray", workers=2)
         asked = [each for each in server.requests if each.startswith("GET")]
     assert files_of(tmp_path / "far", "*") == files_of(tmp_path / "out", "*")
-    assert sorted(shard for _, shard, _ in given) == list(range(7))
-    assert {follows for _, _, follows in given} - {-1}, "something is fetched ahead"
-    in_turn = [shard for fetched, shard, _ in given if fetched == shard]
+    assert sorted(each.shard for each in given) == list(range(7))
+    assert {each.follows for each in given} - {-1}, "something is fetched ahead"
+    in_turn = [each for each in given if each.fetched == each.shard]
     assert in_turn, "what is fetched ahead is what the worker gets"
     assert len(asked) <= 10, "few shards are fetched twice: of seven, five follow another"

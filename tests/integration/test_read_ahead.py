@@ -15,16 +15,14 @@ from dsort.errors import ChangedInputError
 from dsort.storage.bucket import ReadObject
 from tests.support.datasets import Member, Shard, files_of, write_shards
 from tests.support.engine import run_local, spec_of
+from tests.support.given_shards import note_given_shards
 from tests.support.hooked_bucket import HookedBucket, HookedReadObject
 from tests.support.internals import (
     ExtractTask,
     InputShard,
-    LocalRuntime,
     PayloadBuffer,
-    PublishTask,
     ReadAhead,
     Stage,
-    next_in_turn,
 )
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.runtime_work import make_work
@@ -132,23 +130,6 @@ def test_without_room_for_two_nothing_is_read_ahead(
     assert bucket.opened_names == Counter({"0.tar": 1})
 
 
-def test_a_worker_is_given_the_shard_that_it_fetches() -> None:
-    def extract(shard: int) -> ExtractTask:
-        return ExtractTask(shard, f"{shard}.tar", 1, "", Stage("index", spill=True))
-
-    waiting = [*map(extract, range(2, 9))]
-    for own, fetches, wanted in (
-        (3, [2, 3], 3),  # its own, though it is not the first
-        (-1, [2, -1], 3),  # another one fetches the first
-        (1, [2, 1], 3),  # what it fetched was given to another worker
-        (-1, [-1, -1], 2),
-    ):
-        assert waiting[next_in_turn(own, fetches, waiting, len(waiting))].shard == wanted
-    assert next_in_turn(-1, [2, 3, -1], waiting[:2], 2) == 1, "the last one is fetched last"
-    others = [PublishTask(()), PublishTask(())]
-    assert next_in_turn(5, [5, -1], others, 2) == 0
-
-
 def test_a_job_asks_a_store_for_each_shard_once(
     s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,22 +145,12 @@ def test_a_job_asks_a_store_for_each_shard_once(
         client.put_object(Bucket=bucket, Key=f"in/{path.name}", Body=path.read_bytes())
     spec = spec_of(algorithm={"kind": "shuffle", "seed": 4}, output_shard_records=10)
     run_local(tmp_path, spec)
-    given: list[tuple[int, int, int]] = []
-    give = LocalRuntime._give
-
-    def noted(self: LocalRuntime, selector: Any, at: int, waiting: Any) -> None:
-        before = self._hosts[at].fetches
-        give(self, selector, at, waiting)
-        ticket = self._hosts[at].task
-        if ticket is not None and isinstance(ticket.task, ExtractTask):
-            given.append((before, ticket.task.shard, ticket.task.next_shard))
-
-    monkeypatch.setattr(LocalRuntime, "_give", noted)
+    given = note_given_shards(monkeypatch)
     run_local(tmp_path, {**spec, "input_bck": f"s3://{bucket}/in", "output_bck": "far"})
     assert files_of(tmp_path / "far", "*") == files_of(tmp_path / "out", "*")
-    assert sorted(shard for _, shard, _ in given) == list(range(7))
-    assert {follows for _, _, follows in given} - {-1}, "something is fetched ahead"
-    in_turn = [shard for fetched, shard, _ in given if fetched == shard]
+    assert sorted(each.shard for each in given) == list(range(7))
+    assert {each.follows for each in given} - {-1}, "something is fetched ahead"
+    in_turn = [each for each in given if each.fetched == each.shard]
     assert len(in_turn) >= 4, "most of what is fetched ahead is what the worker gets"
 
 

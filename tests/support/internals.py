@@ -140,7 +140,7 @@ MODULES = {
     "dsort.reading.record_index": "RecordIndex",
     "dsort.reading.shard_reader": "ShardReader",
     "dsort.runtime": "forked local local_worker",
-    "dsort.runtime.base": "Runtime TASK_TRIES_MAX answer next_in_turn",
+    "dsort.runtime.base": "Runtime answer",
     "dsort.runtime.forked": "ForkedProcess",
     "dsort.runtime.local": "AHEAD_A_WORKER LocalRuntime",
     "dsort.runtime.machine": "Holder Machine",
@@ -166,6 +166,7 @@ MODULES = {
     ),
     "dsort.runtime.ray.watchdog": "begin_watchdog end_holders end_watchdog holders",
     "dsort.runtime.ray.workers": "RayWorkers",
+    "dsort.runtime.task_queue": "LOOKAHEAD_MAX TASK_TRIES_MAX TaskQueue WORKERS_LOST_MAX",
     "dsort.scratch": "columns index moved_blocks narrowing spill_writer",
     "dsort.scratch.class_table": "check_class_table class_table_bytes",
     "dsort.scratch.columns": (
@@ -224,8 +225,8 @@ MODULES = {
     ),
     "dsort.workers.spilled": "SpilledPayload SplitSpill runs_that_fit",
     "dsort.workers.tasks": (
-        "CreateTask CutTask DuplicatesTask ExtractRunTask ExtractTask OrderTask PublishTask "
-        "RunExtracted ScratchLost ShardExtracted Stage Task TaskDone WorkerSetup"
+        "CreateTask CutTask DuplicatesTask ExtractRunTask ExtractTask OrderTask PublishDone "
+        "PublishTask RunExtracted ScratchLost ShardExtracted Stage Task TaskDone WorkerSetup"
     ),
     "dsort.workers.worker": "Worker",
 }

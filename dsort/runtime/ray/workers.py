@@ -9,24 +9,18 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dsort.errors import DsortError, WorkerLostError
 from dsort.log_lines import LogLine, about_worker, lines_to_coordinator, logger_of, pass_on
-from dsort.runtime.base import (
-    TASK_TRIES_MAX,
-    FirstFailure,
-    answer,
-    describe,
-    next_for,
-    next_in_turn,
-)
+from dsort.runtime.base import answer
 from dsort.runtime.ray.exchange import RayExchange
 from dsort.runtime.ray.library import LOST_ERRORS, RayError, RayTaskError, ray
 from dsort.runtime.ray.messages import bug, cause, located, node_words
 from dsort.runtime.ray.scratch_nodes import RayScratchNodes, node_slot_of, token_of
+from dsort.runtime.task_queue import WORKERS_LOST_MAX, TaskQueue
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import ScratchNodes, open_scratch
 from dsort.stop_flag import StopFlag
@@ -46,36 +40,17 @@ NODE_ID_SHOWN = 8
 
 log = logger_of("runtime")
 
-WORKERS_LOST_MAX = 16
-"""Workers that may be lost in one job before it is given up, besides all of those it has at a time:
-a node may go with many."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Attempt:
-    """One try at a task. Its answer has the reference that the task was sent with, so that no
-    answer to an older attempt is taken for it. ``order``: the number of the task; ``failure``:
-    that of its run, which may have ended before the answer comes."""
-
-    task: Task
-    tries: int
-    order: int
-    failure: FirstFailure
-
 
 @dataclass(slots=True, eq=False)
 class _Host:
     """One actor. ``location``: None, and ``scratch_node``: "", until they are known; ``is_ready``:
-    it has said so, and no other was lost since; ``attempt``: what it is doing; ``fetches``: the
-    input shard that it reads meanwhile, or -1."""
+    it has said so, and no other was lost since."""
 
     actor: Any
     number: int
     location: WorkerLocation | None = None
     scratch_node: str = ""
     is_ready: bool = False
-    attempt: _Attempt | None = None
-    fetches: int = -1
 
     def __str__(self) -> str:
         return f"worker {self.number}" + (f" on node {self.location.node}" if self.location else "")
@@ -100,9 +75,8 @@ class RayWorkers:
         self._stop = stop
         self._no_room = no_room
         self._number = number
-        self._lost = 0
         self._hosts: list[_Host] = []
-        self._failure = FirstFailure()
+        self._queue: TaskQueue[_Host] = TaskQueue()
         self._asked: dict[Any, _Host] = {}  # by the reference to an answer, at most one a host
         self._chosen: list[_Host] = []  # those that do what not all may do
         self._warnings: dict[str, str] = {}  # reason, by the node that is not reached
@@ -123,7 +97,7 @@ class RayWorkers:
         while not any(host.is_ready for host in self._hosts):
             reference, host = self._answered()
             if host is not None:
-                self._hear(reference, host, None, deque())
+                self._receive(reference, host)
             elif time.monotonic() > end_s:
                 raise self._no_room(START_SECONDS_MAX)
 
@@ -131,52 +105,25 @@ class RayWorkers:
         self, tasks: Iterable[Task], workers_max: int | None
     ) -> Iterator[tuple[Task, TaskDone]]:
         """See :class:`~dsort.runtime.base.Runtime`."""
-        self._failure = failure = FirstFailure()
-        waiting = deque(_Attempt(task, 1, order, failure) for order, task in enumerate(tasks))
-        for host in self._hosts:
-            host.fetches = -1
-        while waiting or self._awaited():
-            if not any(host.attempt for host in self._hosts):
+        queue = self._queue
+        # All of them now: to make a task may need a node, which may be lost once workers work.
+        queue.begin(tasks)
+        while queue.is_open():
+            if queue.is_idle():
                 self.wait()
             for host in self._hosts:
-                if not waiting:
-                    break
-                if host.is_ready and not host.attempt and self._may_do(host, workers_max):
-                    at = self._next(host, waiting)
-                    host.attempt = waiting[at]
-                    del waiting[at]
-                    host.fetches = getattr(host.attempt.task, "next_shard", -1)
-                    self._asked[host.actor.do.remote(host.attempt.task)] = host
+                if host.is_ready and queue.doing(host) is None and self._may_do(host, workers_max):
+                    task = queue.take(host, host.scratch_node)
+                    if task is None:
+                        break
+                    self._asked[host.actor.do.remote(task)] = host
                     if log.isEnabledFor(logging.DEBUG):
-                        log.debug("%s gets a task: %s", host, describe(host.attempt.task))
+                        log.debug("%s gets a task: %s", host, task)
             reference, heard = self._answered()
-            if heard is None:
-                continue
-            attempt, heard.attempt = heard.attempt, None
-            done = self._hear(reference, heard, attempt, waiting)
-            if isinstance(done, ScratchLost):
-                self._scratch_nodes.lose(done.node)
-            if attempt is not None and attempt.failure is failure and done is not None:
-                yield attempt.task, done
-            if self._failure.error is not None:
-                waiting = deque(each for each in waiting if self._failure.awaits(each.order))
-        if self._failure.error is not None:
-            raise self._failure.error
-
-    def _awaited(self) -> bool:
-        """Whether a worker does what may still decide how the run ends."""
-        attempts = (host.attempt for host in self._hosts)
-        return any(
-            each is not None and each.failure is self._failure and self._failure.awaits(each.order)
-            for each in attempts
-        )
-
-    def _next(self, host: _Host, waiting: deque[_Attempt]) -> int:
-        """Which task it is to do: of shards that are fetched ahead, or else of its node."""
-        fetches, tasks = [each.fetches for each in self._hosts], (each.task for each in waiting)
-        if max(fetches) < 0:
-            return next_for(host.scratch_node, tasks)
-        return next_in_turn(host.fetches, fetches, tasks, len(waiting))
+            answered = None if heard is None else self._receive(reference, heard)
+            if answered is not None:
+                yield answered
+        queue.raise_failure()
 
     def _may_do(self, host: _Host, workers_max: int | None) -> bool:
         """Whether it is one of the ``workers_max`` that do a kind of task. They stay the same ones:
@@ -226,34 +173,29 @@ class RayWorkers:
         done, _ = ray.wait(list(self._asked), timeout=TICK_S)
         return (done[0], self._asked.pop(done[0])) if done else (None, None)
 
-    def _hear(
-        self, reference: Any, host: _Host, attempt: _Attempt | None, waiting: deque[_Attempt]
-    ) -> TaskDone | None:
-        """Take an answer. None: the worker goes on starting, or it died, and its task waits
-        again."""
+    def _receive(self, reference: Any, host: _Host) -> tuple[Task, TaskDone] | None:
+        """Take an answer. None: the worker is still starting, its task failed, or it died and its
+        task waits again."""
         try:
             done, error = ray.get(reference)
         except RayError as died:
             raised = isinstance(died, RayTaskError) and not isinstance(died, LOST_ERRORS)
             if raised or getattr(died, "actor_init_failed", False):
                 raise bug(died, str(host)) from died
-            self._replace(host, attempt, died)
-            if attempt is not None and attempt.failure is self._failure:
-                waiting.append(replace(attempt, tries=attempt.tries + 1))
+            self._replace(host, died)
             return None
+        if error is not None and len(self._scratch_nodes) > 1:
+            error = located(error, str(host))
         if isinstance(done, Done):
             for line in done.lines:
                 pass_on(line)
-        if error is not None:
-            error = located(error, str(host)) if len(self._scratch_nodes) > 1 else error
-            if attempt is None:
-                raise error
-            attempt.failure.note(attempt.order, error)
-            return None
-        if isinstance(done, Done):
             for scratch_node, reason in done.unreachable:
                 self._warnings.setdefault(node_slot_of(scratch_node), reason)
-            return done.done
+            if isinstance(done.done, ScratchLost):
+                self._scratch_nodes.lose(done.done.node)
+            return self._queue.answer(host, done.done, error)
+        if error is not None:
+            raise error
         if isinstance(done, WorkerLocation):
             host.location = done
             scratch_ref = self._scratch_nodes.scratch_ref(done.node_id)
@@ -263,22 +205,15 @@ class RayWorkers:
             log.debug("%s is ready", host)
         return None
 
-    def _replace(self, host: _Host, attempt: _Attempt | None, died: Exception) -> None:
-        """A new actor in the place of one that died, unless there were too many."""
-        doing = describe(attempt.task) if attempt else "starting"
+    def _replace(self, host: _Host, died: Exception) -> None:
+        """A new actor in the place of one that died, unless there were too many: a node may go with
+        all workers that the job has at a time."""
         reason, hint = cause(died)
-        log.debug("%s was lost while %s: %s", host, doing, reason)
-        if attempt is not None and attempt.tries >= TASK_TRIES_MAX:
-            raise WorkerLostError(
-                f"{doing} ended its worker {attempt.tries} times; the last one, {host}: {reason}",
-                hint=hint,
-            ) from died
-        self._lost += 1
-        if self._lost > WORKERS_LOST_MAX + len(self._hosts):
-            raise WorkerLostError(
-                f"{self._lost} workers were lost, the last one, {host}, while {doing}: {reason}",
-                hint=hint,
-            ) from died
+        log.debug("%s was lost: %s", host, reason)
+        try:
+            self._queue.lose(host, reason, hint, WORKERS_LOST_MAX + len(self._hosts))
+        except WorkerLostError as lost:
+            raise lost from died
         self._hosts.remove(host)
         ray.kill(host.actor)  # it may be that only we cannot reach it
         self._doubt(self._hosts)
@@ -288,7 +223,7 @@ class RayWorkers:
         """Ask idle workers whether they are there. One that died with another, on a node that was
         lost, would else take a task, and the task would pay for it with one of its tries."""
         for host in hosts:
-            if host.is_ready and host.attempt is None:
+            if host.is_ready and self._queue.doing(host) is None:
                 self._ask_whether_ready(host)
 
     def _kill_on(self, node_id: str) -> None:

@@ -1,0 +1,170 @@
+"""``TaskQueue``: which task a free worker gets next, what becomes of the task of a lost worker, and
+when a run of tasks is over. The queue does no I/O: a runtime sends its tasks and reads answers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final, Generic, TypeVar
+
+from dsort.errors import DsortError, WorkerLostError
+from dsort.workers.tasks import Task, TaskDone
+
+TASK_TRIES_MAX: Final = 3
+"""A task that has taken so many workers with it fails the job."""
+WORKERS_LOST_MAX: Final = 16
+"""Workers that may be lost in one job before the job is given up."""
+LOOKAHEAD_MAX: Final = 64
+"""So many waiting tasks are searched for one whose files are where the free worker is."""
+
+W = TypeVar("W", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """One try at a task. ``order``: of the task in its run; ``run``: an answer to a task of an
+    earlier run is dropped."""
+
+    task: Task
+    order: int
+    run: int
+    tries: int = 1
+
+
+class TaskQueue(Generic[W]):
+    """Tasks of one run after the other, for workers ``W`` whose ``str`` names them to a user.
+
+    The error that ends a run is that of the first task that fails, by the order of tasks and not of
+    time: the shard that an error names is the same for any number of workers.
+    """
+
+    def __init__(self) -> None:
+        self._lost = 0
+        self._run = self._taken = 0
+        self._tasks: Iterator[Task] = iter(())
+        self._ahead: int | None = None
+        self._waiting: deque[_Attempt] = deque()
+        self._doing: dict[W, _Attempt] = {}
+        self._fetches: dict[W, int] = {}
+        self._error: DsortError | None = None
+        self._failed = 0
+
+    def begin(self, tasks: Iterable[Task], ahead: int | None = None) -> None:
+        """Begin a run. ``ahead``: so many tasks are made before a worker is free for them; None:
+        all of them."""
+        self._run += 1
+        self._taken = 0
+        self._tasks, self._ahead, self._error = iter(tasks), ahead, None
+        self._waiting.clear()
+        self._fetches.clear()
+
+    def is_open(self) -> bool:
+        """Whether a task waits, or an answer may still decide how the run ends."""
+        self.fill()
+        return bool(self._waiting) or any(map(self._matters, self._doing.values()))
+
+    def raise_failure(self) -> None:
+        """Raise the error that ended the run, if one did."""
+        if self._error is not None:
+            raise self._error
+
+    def fill(self) -> None:
+        """Make tasks ahead."""
+        if self._error is None:
+            wanted = None if self._ahead is None else max(self._ahead - len(self._waiting), 0)
+            for task in islice(self._tasks, wanted):
+                self._waiting.append(_Attempt(task, self._taken, self._run))
+                self._taken += 1
+
+    def doing(self, worker: W) -> Task | None:
+        """The task whose answer is expected of a worker; None: the worker is free."""
+        attempt = self._doing.get(worker)
+        return None if attempt is None else attempt.task
+
+    def is_idle(self) -> bool:
+        """Whether all workers are free."""
+        return not self._doing
+
+    def take(self, worker: W, node: str = "") -> Task | None:
+        """The task that a free worker does next; None: no task waits. ``node``: where the worker
+        is, if other workers are elsewhere."""
+        if not self._waiting:
+            return None
+        at = self._next(worker, node)
+        attempt = self._waiting[at]
+        del self._waiting[at]
+        self._doing[worker] = attempt
+        self._fetches[worker] = getattr(attempt.task, "next_shard", -1)
+        return attempt.task
+
+    def put_back(self, worker: W) -> None:
+        """A task could not be sent: the worker was lost before, which is not the task's fault."""
+        self._waiting.appendleft(self._doing.pop(worker))
+
+    def answer(
+        self, worker: W, done: TaskDone | None, error: DsortError | None
+    ) -> tuple[Task, TaskDone] | None:
+        """The answer of a worker, with its task; None if the task failed, or is of an earlier
+        run."""
+        attempt = self._doing.pop(worker)
+        if attempt.run != self._run:
+            return None
+        if error is not None:
+            if self._matters(attempt):
+                self._error, self._failed = error, attempt.order
+                self._waiting = deque(each for each in self._waiting if self._matters(each))
+            return None
+        assert done is not None, "a worker answers with a value or an error"
+        return attempt.task, done
+
+    def lose(self, worker: W, cause: str, hint: str, lost_max: int = WORKERS_LOST_MAX) -> None:
+        """A worker was lost: its task waits again.
+
+        ``WorkerLostError`` if the task has ended several workers, or the job has lost more than
+        ``lost_max``.
+        """
+        attempt = self._doing.pop(worker, None)
+        self._fetches.pop(worker, None)
+        doing = str(attempt.task) if attempt is not None else "it had no task"
+        self._lost += 1
+        if attempt is not None and attempt.tries >= TASK_TRIES_MAX:
+            raise WorkerLostError(
+                f"{doing} ended its worker {attempt.tries} times; the last one, {worker}: {cause}",
+                hint=hint,
+            )
+        if self._lost > lost_max:
+            raise WorkerLostError(
+                f"{self._lost} workers were lost, the last one, {worker}, while {doing}: {cause}",
+                hint=hint,
+            )
+        if attempt is not None and self._matters(attempt):
+            self._waiting.append(replace(attempt, tries=attempt.tries + 1))
+
+    def _matters(self, attempt: _Attempt) -> bool:
+        """Whether the answer to an attempt may decide how the run ends."""
+        return attempt.run == self._run and (self._error is None or attempt.order < self._failed)
+
+    def _next(self, worker: W, node: str) -> int:
+        """Which of the waiting tasks a worker should do next, counted from 0.
+
+        Where input shards are fetched ahead: that of the shard that the worker fetches itself, else
+        the first whose shard no worker fetches, else the last one, which is fetched last. Elsewhere
+        one whose files are on the worker's node, else the first.
+        """
+        if any(shard >= 0 for shard in self._fetches.values()):
+            own, fetched = self._fetches.get(worker, -1), {*self._fetches.values()}
+            some = [
+                getattr(each.task, "shard", -1)
+                for each in islice(self._waiting, 2 * len(self._fetches) + 2)
+            ]
+            if own >= 0 and own in some:
+                return some.index(own)
+            free = (at for at, shard in enumerate(some) if shard < 0 or shard not in fetched)
+            return next(free, len(self._waiting) - 1)
+        if node:
+            for at, attempt in enumerate(islice(self._waiting, LOOKAHEAD_MAX)):
+                if getattr(attempt.task, "node", "") == node:
+                    return at
+        return 0
