@@ -405,6 +405,6 @@ def _manifest(
         ],
         timeline=job.timeline.samples(),
         codec=codec.description(codec.level_or_default(level)) if codec is not None else None,
-        mixing=None if job.mixing is None else asdict(job.mixing),
+        mixing=None if job.mixing is None else job.mixing.document(),
     )
     return file

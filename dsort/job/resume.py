@@ -155,7 +155,7 @@ def note_plan(job: Job, plan: Plan, created: Created) -> None:
     facts = {
         "tally": tally_rows(job.state.tally),
         "records": job.input_records,
-        "mixing": None if job.mixing is None else asdict(job.mixing),
+        "mixing": None if job.mixing is None else job.mixing.document(),
         "flow": None if job.flow is None else asdict(job.flow),
         "reactions_file": job.reactions_file,
         "rejects_file": job.rejects_file,

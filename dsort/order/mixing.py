@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 P_MIN: Final = 0.001
@@ -38,6 +38,10 @@ class Mixing:
     degrees_of_freedom: int
     p_value: float
     verdict: str
+
+    def document(self) -> dict[str, object]:
+        """As manifests and journals have it. ``asdict`` would copy the table count by count."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def __repr__(self) -> str:
         return f"<Mixing {self.verdict}: {self.input_bins} x {self.output_bins} bins>"

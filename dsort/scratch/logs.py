@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from json.encoder import encode_basestring_ascii
 
@@ -148,7 +148,8 @@ class CreatedLog:
 
     def append(self, shard: ShardCreated) -> None:
         """Put down a shard that is staged, now or with the next ones."""
-        line = json.dumps(astuple(shard)).encode() + b"\n"
+        row = shard.ordinal, shard.xxh3, shard.receipt, shard.md5, shard.file_bytes
+        line = json.dumps(row).encode() + b"\n"
         with self._lock:
             self._lines.append(line)
             self._bytes += shard.file_bytes
