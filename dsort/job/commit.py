@@ -25,7 +25,7 @@ from dsort.job.amend import amended, refuse_lost_claim, release_base
 from dsort.job.commits import Commit, commit_of, commits, later_than, manifests_in
 from dsort.job.create import Created, keep_sealed
 from dsort.job.directory_files import containers_named, directory_file_names, directory_files
-from dsort.job.extract import answers
+from dsort.job.extraction import answers
 from dsort.job.files import classes_of
 from dsort.job.inputs import refuse_changed_inputs
 from dsort.job.job import Job

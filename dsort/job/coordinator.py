@@ -21,6 +21,7 @@ from dsort.job.create import Created, create, seal
 from dsort.job.directory_files import containers_named, directory_file_names, refuse_beside_inputs
 from dsort.job.elsewhere import forget_elsewhere, tell_result
 from dsort.job.events import JobReport, PlannedShard, PlanReport
+from dsort.job.extraction import extract
 from dsort.job.free_space import check_output_space
 from dsort.job.inputs import refuse_changed_inputs
 from dsort.job.job import Job
@@ -28,11 +29,12 @@ from dsort.job.journal import discard_run
 from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import Lease
 from dsort.job.ordering import Ordering
-from dsort.job.plan import Plan, extract, make_plan
+from dsort.job.plan import Plan, make_plan
 from dsort.job.resolve import resolve
 from dsort.job.resume import finished_plan, known_shards, learn_created, note_plan, report_bytes
 from dsort.job.sidecars import refuse_alike
 from dsort.job.stale_outputs import look_for_stale, remove_stale
+from dsort.job.surveys.all_surveys import run_surveys
 from dsort.job.taken_names import refuse_taken
 from dsort.job.traces import forget_removed
 from dsort.job.transaction import PutBack
@@ -119,7 +121,7 @@ def _stage_all(job: Job) -> tuple[Plan, Created, Ordering | None]:
         look_for_stale(job, plan)
         return plan, created, None
     with job.phase("extract"):
-        extraction = extract(job, known=known_shards(job))
+        extraction = extract(job, run_surveys(job), before=known_shards(job))
     with job.phase("plan"):
         plan, ordering = make_plan(job, extraction)
         shards = len(plan.shards)
@@ -140,7 +142,7 @@ def plan_job(job: Job, tally: Tally) -> PlanReport:
     try:
         resolve(job, tally, dry=True)
         with job.phase("extract"):
-            extraction = extract(job, dry=True)
+            extraction = extract(job, run_surveys(job), dry=True)
         with job.phase("plan"):
             plan, _ = make_plan(job, extraction)
             _refuse_outputs(job, plan, overwrite=True)

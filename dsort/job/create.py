@@ -12,7 +12,7 @@ import numpy as np
 
 from dsort.data.columns import Int64s
 from dsort.data.packed_texts import TextsByNumber
-from dsort.job.extract import answers, retry_after_lost_scratch
+from dsort.job.extraction import answers, retry_after_lost_scratch
 from dsort.job.job import Job
 from dsort.job.layout import sidecars_prefix, staged_prefix
 from dsort.job.ordering import Ordering

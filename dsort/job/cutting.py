@@ -9,7 +9,7 @@ import numpy as np
 
 from dsort.data.columns import Int64s
 from dsort.errors import InputError
-from dsort.job.extract import answers, retry_after_lost_scratch
+from dsort.job.extraction import answers, retry_after_lost_scratch
 from dsort.job.job import Job
 from dsort.job.ordering import Ordering
 from dsort.order.cut import CutRule, EncodedSizes, OpenShard

@@ -12,7 +12,7 @@ from dsort.data.index import KEYS
 from dsort.data.table import Table
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import DuplicateError
-from dsort.job.extract import Extraction, answers
+from dsort.job.extraction import Extraction, answers
 from dsort.job.job import Job
 from dsort.job.known_keys import known_keys
 from dsort.naming.names import position_key, readable

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dsort.errors import InvariantError
-from dsort.job.extract import answers
+from dsort.job.extraction import answers
 from dsort.job.facts import json_fact
 from dsort.job.job import Job
 from dsort.order.cut import CutRule, EncodedSizes, OutputShard

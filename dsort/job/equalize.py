@@ -13,7 +13,7 @@ import numpy as np
 
 from dsort.data.index import ORDINAL, SHARD
 from dsort.data.tally import SAMPLES_MAX, Tally
-from dsort.job.extract import Extraction
+from dsort.job.extraction import Extraction
 from dsort.job.job import Job
 from dsort.naming.names import readable
 from dsort.order.cut import CutRule, Piece

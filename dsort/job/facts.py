@@ -1,19 +1,37 @@
-"""What a pass over the inputs finds, and later attempts of the job have to use as it is: their
-scratch has what fits no other."""
+"""What passes over the inputs find, for the passes after them. A later attempt of the job uses the
+files that were kept as they are: its scratch fits no others."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from dsort.data.copies import CopyRule
 from dsort.errors import damaged
 from dsort.job.job import Job
 from dsort.storage.small_objects import parse_json
+from dsort.transforms.positions import InputPositions
 
 Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the surveys of a job have found. ``copies``: the rule of each input shard; None: each
+    record comes out once. ``positions``: None where no step asks for them. The others name files
+    that workers read (see ``Stage``), "" where nothing had to be found."""
+
+    positions: InputPositions | None = None
+    copies: Sequence[CopyRule] | None = None
+    left_out: str = ""
+    places: str = ""
+    borders: str = ""
+    splitters: str = ""
+    renames: str = ""
+    classes: str = ""
 
 
 @dataclass(frozen=True, slots=True)

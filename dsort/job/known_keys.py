@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dsort.job.extract import answers
+from dsort.job.extraction import answers
 from dsort.job.job import Job
 from dsort.job.manifest import ManifestOutput
 from dsort.workers.tasks import KnownKeysDone, KnownKeysTask

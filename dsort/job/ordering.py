@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from dsort.errors import InvariantError
-from dsort.job.extract import Extraction, answers
+from dsort.job.extraction import Extraction, answers
 from dsort.job.job import Job
 from dsort.scratch.spill import RemoveSpill
 from dsort.workers.tasks import OrderDone, OrderRunTask, OrderTask, RunOrdered, Task
@@ -62,7 +62,7 @@ class Ordering:
                 self._take(facts)
 
     def lose(self, node: str) -> None:
-        """See :class:`~dsort.job.extract.Restaged`."""
+        """See :class:`~dsort.job.extraction.Restaged`."""
         self.extraction.lose(node)
         for partition, its_node in list(self._scratch_nodes.items()):
             if its_node == node:

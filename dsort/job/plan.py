@@ -6,39 +6,29 @@ earlier record has are found by ranges of the key hash.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import xxhash
 
 from dsort.data.packed_texts import PackedTexts
-from dsort.data.tally import Tally, parse_tally, tally_rows
 from dsort.errors import DsortError, InvariantError, SpecError, SpecProblem, StorageError
-from dsort.job.borders import choose_borders, readings_for_borders
-from dsort.job.classes import CLASSES_FILE, count_job_classes
 from dsort.job.cutting import cut_partitions, cut_rule
-from dsort.job.duplicates import RENAME_FILE, Dropped, Renamed, rename_duplicates, settle_duplicates
+from dsort.job.duplicates import Dropped, settle_duplicates
 from dsort.job.encoded_sizes import encoded_sizes, measured_sizes, run_rule
 from dsort.job.equalize import equal_pieces
 from dsort.job.events import OutputCount
-from dsort.job.extract import (
-    SPLITTERS_FILE,
+from dsort.job.extraction import (
     Extraction,
-    pick_partition_splitters,
     retry_after_lost_scratch,
-    shard_splitters,
 )
-from dsort.job.facts import refuse_damage_in
 from dsort.job.job import Job
-from dsort.job.joins import choose_left_out, readings_for_join, settle_join
-from dsort.job.mix import choose_copies
 from dsort.job.ordering import Ordering
 from dsort.job.output_names import TemplateExhaustedError
-from dsort.job.positions import count_positions, readings_left
 from dsort.job.reactions import append_reactions, store_reactions
 from dsort.job.schemas import agreed_schema, late_schemas, with_ends
 from dsort.job.shard_readers import ReaderCounts, reader_counts
+from dsort.job.surveys.joins import settle_join
 from dsort.naming.names import first_few
 from dsort.order.cut import (
     CutRule,
@@ -46,15 +36,9 @@ from dsort.order.cut import (
 )
 from dsort.order.mixing_counts import judge_mixing
 from dsort.order.output_shards import OutputShards, Pieces, merge_pieces
-from dsort.scratch.class_table import check_class_table
-from dsort.scratch.index import check_splitters
-from dsort.scratch.positions import check_renames
 from dsort.sizes import format_bytes
-from dsort.storage.small_objects import parse_json
 from dsort.workers.tasks import (
     OrderDone,
-    ShardExtracted,
-    Stage,
 )
 
 OVERHEAD_WARNED_FROM = 1.5
@@ -113,160 +97,6 @@ class Plan:
         for name, records, stored_bytes in zip(self.names, *columns, strict=True):
             state.update(f"{name}\0{records}\0{stored_bytes}\0".encode())
         return state.hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class _Surveyed:
-    """Shared files that a survey made, "" where there is nothing to part, rename or number: of
-    splitters, of new keys, of classes."""
-
-    splitters: str = ""
-    renames: str = ""
-    classes: str = ""
-
-
-_SURVEY_FILES = (SPLITTERS_FILE, RENAME_FILE, CLASSES_FILE)
-
-
-def extract(job: Job, *, dry: bool = False, known: Iterable[ShardExtracted] = ()) -> Extraction:
-    """Extract all input shards: index, and spill where payload has to move. If ``dry``, only where
-    it has to be measured for the plan.
-
-    Sort keys that are no hashes, and new names for duplicate keys, have to be known before payload
-    is dealt out to partitions: then a survey (index only) goes first. ``known``: what an earlier
-    attempt extracted, to be used as far as it is still there.
-    """
-    spill = job.movement.kind == "spill"
-    hashed = job.pipeline.algorithm.is_spread_evenly and job.pipeline.keymap is None
-    even = hashed or job.movement.partitions == 1
-    found = _Surveyed()
-    kept = spill and not even and job.spec.keep_shards  # needs no look at the records
-    placed = job.spec.algorithm.build().placement is not None
-    renames = job.spec.config.duplicate_keys == "rename"
-    surveyed = renames or placed or (spill and not even and not kept)
-    readings = readings_left(job) + readings_for_borders(job) + readings_for_join(job)
-    _expect(job, passes=1 + readings + surveyed)
-    positions = count_positions(job)
-    left_out, places = choose_left_out(job, positions)
-    copies = choose_copies(job, positions)
-    borders = choose_borders(job, copies, positions)
-    _expect(job, passes=1 + surveyed)
-    if surveyed:
-        stage = Stage(
-            "survey",
-            left_out=left_out if places else "",
-            places=places,
-            borders=borders,
-        )
-        survey = Extraction(job, stage, copies=copies, positions=positions)
-        found = _survey(job, survey, even=even or kept)
-    if kept:
-        found = replace(found, splitters=shard_splitters(job))
-    stage = Stage(
-        "index",
-        partitions=job.movement.partitions if even or found.splitters else 1,
-        spill=spill and (not dry or job.pipeline.measures_encoded),
-        splitters=found.splitters,
-        renames=found.renames,
-        classes=found.classes,
-        left_out=left_out,
-        places=places,
-        borders=borders,
-    )
-    extraction = Extraction(job, stage, copies=copies, positions=positions)
-    extraction.keep(known)
-    retry_after_lost_scratch(extraction, lambda: None)
-    for shard, facts in extraction.done.items():
-        job.input_records[shard] = facts.records
-    job.flow = extraction.flow()
-    job.note(extraction.tally())
-    return extraction
-
-
-def _survey(job: Job, survey: Extraction, *, even: bool) -> _Surveyed:
-    """What has to be known before payload is dealt out.
-
-    A later attempt goes on with what was found here, for its spill is parted by that.
-    """
-    marker = f"survey-{job.movement.partitions}.json"
-    kept = job.retained(marker)
-    if kept is not None:
-        known, tally, digests = _parse_survey(kept, f"{marker} of job {job.job_id}")
-        shared = {name: job.retained(name) for name in filter(None, astuple(known))}
-        if None not in shared.values():
-            _check_unchanged(job, shared, digests)
-            _check_shared(job, shared)
-            for name, data in shared.items():
-                job.runtime.share(name, data or b"")
-            _expect(job, passes=1)
-            job.note(tally)
-            return known
-    renamed, splitters, classes = Renamed(), "", ""
-    if job.spec.config.duplicate_keys == "rename":
-        renamed = retry_after_lost_scratch(survey, lambda: rename_duplicates(job, survey))
-    if not even:
-        splitters = retry_after_lost_scratch(survey, lambda: pick_partition_splitters(job, survey))
-    if job.spec.algorithm.build().placement is not None:
-        classes = retry_after_lost_scratch(survey, lambda: count_job_classes(job, survey))
-    job.note(renamed.tally)
-    found = _Surveyed(splitters, renamed.file, classes)
-    content = {
-        "files": [*astuple(found)],
-        "digests": [job.digests.get(name, "") for name in astuple(found)],
-        "tally": tally_rows(renamed.tally),
-    }
-    job.retain(marker, json.dumps(content).encode())
-    return found
-
-
-def _check_unchanged(
-    job: Job, shared: Mapping[str, bytes | None], digests: Mapping[str, object]
-) -> None:
-    """``StorageError`` for a file that is another one than the survey made: what was extracted by
-    that one would not fit what is extracted by this one."""
-    for name, data in shared.items():
-        if digests[name] != xxhash.xxh3_128_hexdigest(data or b""):
-            raise StorageError(
-                f"{name} of job {job.job_id} was changed since the job wrote it",
-                hint="the job cannot be resumed; start it again",
-            )
-
-
-def _check_shared(job: Job, shared: Mapping[str, bytes | None]) -> None:
-    """``StorageError`` for files that workers could make nothing of."""
-    shards, decreasing = len(job.inputs), job.spec.algorithm.decreasing
-    for name, data in shared.items():
-        what = f"{name} of job {job.job_id}"
-        if name == SPLITTERS_FILE:
-            check_splitters(data or b"", what, shards=shards, decreasing=decreasing)
-        elif name == CLASSES_FILE:
-            check_class_table(data or b"", what, shards=shards)
-        else:
-            check_renames(data or b"", what, shards=shards)
-
-
-def _parse_survey(data: bytes, what: str) -> tuple[_Surveyed, Tally, dict[str, object]]:
-    """(what was found, what was counted, the XXH3-128 of each file). Others may have written it:
-    they do not choose under which names files come to nodes."""
-    survey = parse_json(data, what)
-    with refuse_damage_in(what):
-        found = _Surveyed(*survey["files"])
-        tally = parse_tally(survey["tally"])
-        if any(
-            name not in ("", made) for name, made in zip(astuple(found), _SURVEY_FILES, strict=True)
-        ):
-            raise ValueError("it names other files than a survey makes")
-        digests = dict(zip(survey["files"], survey["digests"], strict=True))
-    return found, tally, digests
-
-
-def _expect(job: Job, *, passes: int) -> None:
-    """So many passes are to come, besides what was read already."""
-    total = sum(shard.size_bytes for shard in job.inputs)
-    before = job.state.phases["extract"]
-    job.expect(
-        shards=before.shards + passes * len(job.inputs), bytes_total=before.bytes + passes * total
-    )
 
 
 def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
-from dsort.job.extract import Extraction
+from dsort.job.extraction import Extraction
 from dsort.job.job import Job
 from dsort.job.layout import reactions_name, rejects_name, staged_prefix
 from dsort.scratch.logs import lines_file, reaction_line

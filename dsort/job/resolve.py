@@ -28,10 +28,10 @@ from dsort.job.job import Job
 from dsort.job.journal_entries import InputRow, InputsResolved, JobAccepted, MovementChosen
 from dsort.job.known_outputs import KnownOutput, checksums, compare_sizes, known_outputs
 from dsort.job.layout import report_name
-from dsort.job.mix import bytes_to_move
 from dsort.job.programs import opened_programs
 from dsort.job.resume import RESOLVED_FILE, note_names, resolved_before
 from dsort.job.setup import output_names
+from dsort.job.surveys.copies import bytes_to_move
 from dsort.job.taken_names import refuse_taken_early
 from dsort.job.worker_setup import check_directories, movement_for, start_workers
 from dsort.log_lines import logger_of

@@ -8,7 +8,7 @@ import numpy as np
 
 from dsort.containers.base import Container
 from dsort.errors import ObjectNotFoundError, SchemaError, SpecError, SpecProblem
-from dsort.job.extract import Extraction
+from dsort.job.extraction import Extraction
 from dsort.job.job import Job
 from dsort.order.output_shards import OutputShards
 from dsort.storage.bucket import Bucket

@@ -22,9 +22,9 @@ from dsort.job.memory import (
     choose_movement,
     least_memory_bytes,
 )
-from dsort.job.mix import bytes_to_move
 from dsort.job.resources import store_limits, with_part_sizes
 from dsort.job.schemas import input_schema
+from dsort.job.surveys.copies import bytes_to_move
 from dsort.log_lines import level_in_force, logger_of
 from dsort.loose_files.bucket import FilesBucket
 from dsort.pipeline.movement import Movement

@@ -9,7 +9,7 @@ import numpy as np
 
 from dsort.data.columns import Int64s, UInt64s
 from dsort.data.copies import lots_of
-from dsort.job.mix import counts_records, mix_seed, wanted_records
+from dsort.job.surveys.copies import counts_records, mix_seed, wanted_records
 from dsort.spec.model import JobSpec
 from dsort.storage.several import parted
 

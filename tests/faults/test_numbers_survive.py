@@ -15,7 +15,7 @@ from dsort.transforms.sample import Sample
 from tests.support.coordinators import Coordinators
 from tests.support.datasets import small_dataset
 from tests.support.engine import spec_of
-from tests.support.internals import count_positions
+from tests.support.internals import Facts, positions
 from tests.support.surviving import assert_resumed_alike
 
 SPEC = spec_of(
@@ -51,4 +51,4 @@ def test_counts_that_somebody_damaged_are_refused(data: bytes) -> None:
         retained=lambda name: data,
     )
     with pytest.raises(StorageError, match=r"positions\.json of job some-job"):
-        count_positions(job)
+        positions.find(job, Facts())

@@ -98,7 +98,7 @@ def result(
     with monkeypatch.context() as patched:
         patched.setattr(RunExtractor, "extract", noted)
         if alone:
-            patched.setattr("dsort.job.extract.can_run", lambda job: False)
+            patched.setattr("dsort.job.extraction.can_run", lambda job: False)
         run_local(root, spec_of(**spec), move=move, workers=1)
     return facts_of(root / "out"), Counter(f.run_shards for run in found for f in run.shards)
 

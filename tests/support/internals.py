@@ -40,7 +40,7 @@ MODULES = {
     "dsort.data.text_rows": "rows_equal_earlier",
     "dsort.data.total_json": "encodable from_json is_encodable to_json",
     "dsort.job": (
-        "borders commands commit journal known_keys memory programs range_probe resolve setup "
+        "commands commit journal known_keys memory programs range_probe resolve setup "
         "streams worker_setup"
     ),
     "dsort.job.coordinator": "plan_job run_job",
@@ -50,13 +50,14 @@ MODULES = {
         "Progress ReactionCount RecordFlow TIMELINE_SAMPLES_MAX Timeline VerifyProblem "
         "VerifyReport"
     ),
-    "dsort.job.extract": "Extraction RUN_BYTES SMALL_BYTES runs_of",
+    "dsort.job.extraction": "Extraction RUN_BYTES SMALL_BYTES runs_of",
     "dsort.job.gc": "Garbage OWNER_FILE find_garbage remove_garbage",
     "dsort.job.hooks": "call_command call_webhook",
     "dsort.job.inputs": "refuse_unreadable resolve_inputs",
     "dsort.job.job": "Advanced Job JobState Noted PHASES PhaseBegan PhaseEnded WARNING_TEXTS",
     "dsort.job.job_ids": "moment_of_id new_job_id",
     "dsort.job.journal": "Journal discard_run list_job_directories read_journal",
+    "dsort.job.facts": "Facts",
     "dsort.job.journal_entries": (
         "Committing InputRow InputsResolved JOURNAL_VERSION JobAccepted JournalEvent "
         "JournalState MovementChosen Planned PlannedRow decode_segment encode_segment"
@@ -82,11 +83,11 @@ MODULES = {
     ),
     "dsort.job.output_names": "OutputNames TemplateExhaustedError",
     "dsort.job.plan": "OVERHEAD_TEXT",
-    "dsort.job.positions": "count_positions",
     "dsort.job.range_probe": "_answers_quickly",
     "dsort.job.resources": "job_memory with_part_sizes",
     "dsort.job.setup": "load_keymap load_steps output_names with_seed",
     "dsort.job.suspend": "gc_command resume_command",
+    "dsort.job.surveys": "borders positions",
     "dsort.job.synthetic": "ShardRecipe generate_shards shard_pieces",
     "dsort.job.transaction": "Transaction read_kept",
     "dsort.keymap": "match",

@@ -1,8 +1,10 @@
-"""What the orderers found as they joined records: counted, or refused."""
+"""Finds what a join leaves out, where that has to be known before records are extracted, and counts
+or refuses what the orderers found as they joined records."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,7 +12,8 @@ from dsort.data.index import KEYS, ORDINAL
 from dsort.data.table import Table
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import DuplicateError, JoinError
-from dsort.job.extract import Extraction, answers, retry_after_lost_scratch
+from dsort.job.extraction import Extraction, answers, retry_after_lost_scratch
+from dsort.job.facts import Facts
 from dsort.job.job import Job
 from dsort.job.reactions import store_reactions
 from dsort.order.joined_places import spread_places
@@ -26,28 +29,25 @@ from dsort.scratch.positions import (
     check_places,
 )
 from dsort.scratch.requests import PositionsOf
-from dsort.transforms.positions import InputPositions
 from dsort.workers.tasks import JoinFinding, OrderDone, OrderTask, Stage
 
 LEFT_OUT_FILE = "left-out.col"
 PLACES_FILE = "places.col"
 
 
-def readings_for_join(job: Job) -> int:
-    """How often all inputs are read to find out what a join leaves out, as far as no earlier
-    attempt has done it."""
+def readings(job: Job) -> int:
+    """How often all inputs are read for it, as far as no earlier attempt has done it."""
     rule = job.pipeline.join
     needed = rule is not None and rule.is_settled_first
     return int(needed and job.retained(LEFT_OUT_FILE) is None)
 
 
-def choose_left_out(job: Job, positions: InputPositions | None) -> tuple[str, str]:
-    """(the shared file of what a join leaves out where inputs have members of one extension; that
-    of the places of the pieces that stay, where these are found first); "" for other jobs. It takes
-    a pass over the inputs first (``Extraction`` of the stage ``join``)."""
+def find(job: Job, facts: Facts) -> Facts:
+    """``facts`` with the shared file of what a join leaves out where inputs have members of one
+    extension, and that of the places of the pieces that stay where these are found first."""
     rule = job.pipeline.join
     if rule is None or not rule.is_settled_first:
-        return "", ""
+        return facts
     wanted = [LEFT_OUT_FILE, *[PLACES_FILE] * rule.is_ordered_first]
     kept = {name: job.retained(name) for name in wanted}
     if None not in kept.values():
@@ -55,13 +55,12 @@ def choose_left_out(job: Job, positions: InputPositions | None) -> tuple[str, st
             check = check_left_out if name == LEFT_OUT_FILE else check_places
             check(data or b"", f"{name} of job {job.job_id}", shards=len(job.inputs))
             job.runtime.share(name, data or b"")
-        return LEFT_OUT_FILE, PLACES_FILE * rule.is_ordered_first
-    partitions = job.movement.partitions
-    survey = Extraction(job, Stage("join", partitions), positions=positions)
-    found = retry_after_lost_scratch(survey, lambda: _search(job, survey))
-    for name in wanted:
-        job.retain_on_nodes(name, found[name])
-    return LEFT_OUT_FILE, PLACES_FILE * rule.is_ordered_first
+    else:
+        survey = Extraction(job, Stage("join", job.movement.partitions), facts)
+        found = retry_after_lost_scratch(survey, lambda: _search(job, survey))
+        for name in wanted:
+            job.retain_on_nodes(name, found[name])
+    return replace(facts, left_out=LEFT_OUT_FILE, places=PLACES_FILE * rule.is_ordered_first)
 
 
 def _search(job: Job, survey: Extraction) -> dict[str, bytes]:

@@ -10,20 +10,17 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from dsort.containers.registry import codec_of
-from dsort.data.copies import CopyRule
-from dsort.data.index import SortKeys
 from dsort.data.tally import FITS, FLOW, FLOW_ADDED, FLOW_DROPPED, FLOW_READ, Tally
 from dsort.errors import InvariantError, ScratchLostError, TransformError, WorkerLostError
 from dsort.job.events import RecordFlow
+from dsort.job.facts import Facts
 from dsort.job.job import Job
 from dsort.log_lines import logger_of
 from dsort.naming.names import archive_extension, first_few
-from dsort.order.partitions import Splitters, pick_splitters
-from dsort.scratch.index import RUN_SHARDS_MAX, splitters_bytes
+from dsort.scratch.index import RUN_SHARDS_MAX
 from dsort.scratch.nodes import ShardLocations
-from dsort.scratch.requests import Indexed, Sample, Sampled
+from dsort.scratch.requests import Indexed
 from dsort.storage.several import input_of
-from dsort.transforms.positions import InputPositions
 from dsort.workers.header_reader import SHARDS_AHEAD
 from dsort.workers.same_content import DEDUPLICATE
 from dsort.workers.tasks import (
@@ -39,8 +36,6 @@ from dsort.workers.tasks import (
 
 HOMES_LOST_MAX = 16
 """Scratch nodes that may be lost in one attempt before it is given up."""
-SURVEY_ROWS_MAX = 2_000_000
-SPLITTERS_FILE = "splitters.col"
 
 log = logger_of("job")
 
@@ -88,15 +83,14 @@ def answers(
 class Extraction:
     """One pass over the inputs.
 
-    ``done``: what is known of each shard that is extracted; ``locations``: the shared file
-    that says which node has it, "" as long as not all are; ``resumed``: some of it is what an
-    earlier attempt noted in its journal.
+    ``known``: what earlier passes have found. ``done``: what is known of each extracted shard;
+    ``locations``: the shared file that says which node has it, "" as long as not all are;
+    ``resumed``: some of it is what an earlier attempt noted in its journal.
     """
 
     job: Job
     stage: Stage
-    copies: Sequence[CopyRule] | None = None
-    positions: InputPositions | None = None
+    known: Facts = field(default_factory=Facts)
     done: dict[int, ShardExtracted] = field(default_factory=dict)
     locations: str = ""
     resumed: bool = False
@@ -174,7 +168,8 @@ class Extraction:
 
     def _tasks(self, missing: Sequence[int]) -> Iterator[Task]:
         runs: Iterable[Sequence[int]] = ([ordinal] for ordinal in missing)
-        plain = not self.stage.changes_records and self.copies is None and self.positions is None
+        known = self.known
+        plain = not self.stage.changes_records and known.copies is None and known.positions is None
         if self.stage.name == "index" and plain and can_run(self.job):
             sizes = [shard.size_bytes for shard in self.job.inputs]
             movement = self.job.movement
@@ -190,7 +185,7 @@ class Extraction:
         for none."""
         shard = self.job.inputs[ordinal]
         xxh3, written_by = self.job.input_checksums.get(ordinal, ("", ""))
-        positions = self.positions
+        positions, copies = self.known.positions, self.known.copies
         return ExtractTask(
             shard=ordinal,
             name=shard.name,
@@ -199,7 +194,7 @@ class Extraction:
             stage=self.stage,
             xxh3=xxh3 if self.stage.name == "index" else "",
             written_by=written_by,
-            copies=self.copies[ordinal] if self.copies is not None else None,
+            copies=None if copies is None else copies[ordinal],
             firsts=() if positions is None else positions.firsts(ordinal),
             counts=() if positions is None else positions.counts(ordinal),
             next_shard=self._fetched(following),
@@ -316,6 +311,41 @@ class Extraction:
         return total
 
 
+def is_even(job: Job) -> bool:
+    """Whether partitions need no splitters: hashes of keys spread records evenly, or there is one
+    partition."""
+    hashed = job.pipeline.algorithm.is_spread_evenly and job.pipeline.keymap is None
+    return hashed or job.movement.partitions == 1
+
+
+def extract(
+    job: Job, known: Facts, *, dry: bool = False, before: Iterable[ShardExtracted] = ()
+) -> Extraction:
+    """The last pass over all inputs: the record index, and spill where payload has to move. If
+    ``dry``, only where payload has to be measured for the plan. ``before``: what an earlier attempt
+    extracted, which is used as far as it is still there."""
+    spill = job.movement.kind == "spill"
+    stage = Stage(
+        "index",
+        partitions=job.movement.partitions if is_even(job) or known.splitters else 1,
+        spill=spill and (not dry or job.pipeline.measures_encoded),
+        splitters=known.splitters,
+        renames=known.renames,
+        classes=known.classes,
+        left_out=known.left_out,
+        places=known.places,
+        borders=known.borders,
+    )
+    extraction = Extraction(job, stage, known)
+    extraction.keep(before)
+    retry_after_lost_scratch(extraction, lambda: None)
+    for shard, facts in extraction.done.items():
+        job.input_records[shard] = facts.records
+    job.flow = extraction.flow()
+    job.note(extraction.tally())
+    return extraction
+
+
 def _warn_of_what_fits_nothing(job: Job, fits: Collection[str]) -> None:
     """Extensions and lists of keys that a spec names for nothing are most likely misspelt. Columns
     of tables that are not there are refused."""
@@ -327,47 +357,6 @@ def _warn_of_what_fits_nothing(job: Job, fits: Collection[str]) -> None:
     nothing = [each for each in dict.fromkeys(listed) if each not in fits]
     if nothing:
         job.warn("fits_nothing", f"the spec lists what no record has: {first_few(nothing)}")
-
-
-def shard_splitters(job: Job) -> str:
-    """Where partitions begin if records stay in their shards: at the beginnings of shards, by the
-    sizes of these. "" where there is nothing to part."""
-    ends = np.cumsum([shard.size_bytes for shard in job.inputs])
-    count = min(job.movement.partitions, len(ends))
-    if count < 2:
-        return ""
-    targets = np.array([int(ends[-1]) * part // count for part in range(1, count)], np.int64)
-    begins = np.unique(np.searchsorted(ends, targets, side="left")) + 1
-    begins = begins[begins < len(ends)].astype(np.int64)
-    splitters = Splitters(SortKeys(len(begins)), begins, np.zeros(len(begins), np.int64))
-    log.debug("%d partitions begin at the beginnings of shards", len(begins) + 1)
-    job.retain_on_nodes(SPLITTERS_FILE, splitters_bytes(splitters))
-    return SPLITTERS_FILE
-
-
-def pick_partition_splitters(job: Job, survey: Extraction) -> str:
-    """Where partitions begin, from a sample of the survey; "" where there is nothing to part."""
-    rows_max = max(SURVEY_ROWS_MAX // max(len(job.inputs), 1), 16)
-    samples: list[Sampled] = []
-    for node, shards in survey.shard_locations().by_node():
-        samples += job.runtime.ask(node, Sample(survey.stage.name, shards, rows_max))
-    if not samples:
-        return ""
-    samples.sort(key=lambda sample: sample.shard)
-    splitters = pick_splitters(
-        SortKeys.concat([sample.sort for sample in samples]),
-        np.concatenate([np.full(s.sort.count, s.shard, np.int64) for s in samples]),
-        np.concatenate([sample.ordinal for sample in samples]),
-        np.concatenate([sample.weight_bytes for sample in samples]),
-        job.movement.partitions,
-        decreasing=job.spec.algorithm.decreasing,
-        between_keys=job.pipeline.join is not None,
-    )
-    log.debug(
-        "%d partitions are chosen by samples of %d files", job.movement.partitions, len(samples)
-    )
-    job.retain_on_nodes(SPLITTERS_FILE, splitters_bytes(splitters))
-    return SPLITTERS_FILE
 
 
 def refuse_too_many_errors(job: Job, extracted: Iterable[ShardExtracted], tally: Tally) -> None:

@@ -7,56 +7,51 @@ record at which the next output begins is selected by its lot (``job.selection``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 
 from dsort.data.columns import Int64s, UInt64s
-from dsort.data.copies import CopyRule
 from dsort.data.shares import shares_in_classes
 from dsort.errors import TransformError
 from dsort.job.duplicates import settle_quietly
-from dsort.job.extract import Extraction, retry_after_lost_scratch
-from dsort.job.facts import Fact
+from dsort.job.extraction import Extraction, retry_after_lost_scratch
+from dsort.job.facts import Fact, Facts
 from dsort.job.job import Job
-from dsort.job.selection import Selection
+from dsort.job.surveys.selection import Selection
 from dsort.scratch.columns import ColumnFile
 from dsort.scratch.lots import DrawnClasses, IndexDraws, borders_bytes, borders_of
 from dsort.transforms.borders import BORDERS_MAX, LOT_BITS, Borders
 from dsort.transforms.outputs import Division
-from dsort.transforms.positions import InputPositions
 from dsort.workers.tasks import Stage
 
 BORDERS_FILE = "borders.col"
 
 
-def readings_for_borders(job: Job) -> int:
-    """How often all inputs are read to deal out exact numbers, as far as no earlier attempt has
-    done it."""
+def readings(job: Job) -> int:
+    """How often all inputs are read for it, as far as no earlier attempt has done it."""
     division = job.pipeline.division
     needed = division is not None and division.is_counted
     return int(needed and job.retained(BORDERS_FILE) is None)
 
 
-def choose_borders(
-    job: Job, copies: Sequence[CopyRule] | None, positions: InputPositions | None
-) -> str:
-    """The shared file that says where each output begins; "" where that needs no counting."""
+def find(job: Job, facts: Facts) -> Facts:
+    """``facts`` with the shared file that says where each output begins, if that takes counting."""
     division = job.pipeline.division
     if division is None or not division.is_counted:
-        return ""
+        return facts
     outputs = len(division.names)
 
     def parse(data: bytes, what: str) -> Borders:
         return borders_of(ColumnFile(data, what), what, outputs)
 
-    def find() -> Borders:
-        survey = Extraction(job, Stage("drawn"), copies=copies, positions=positions)
+    def found() -> Borders:
+        survey = Extraction(job, Stage("drawn"), facts)
         return retry_after_lost_scratch(survey, lambda: _found(job, division, survey))
 
-    Fact(BORDERS_FILE, borders_bytes, parse, is_shared=True).settle(job, find)
-    return BORDERS_FILE
+    Fact(BORDERS_FILE, borders_bytes, parse, is_shared=True).settle(job, found)
+    return replace(facts, borders=BORDERS_FILE)
 
 
 def _found(job: Job, division: Division, survey: Extraction) -> Borders:

@@ -1,16 +1,16 @@
-"""Counting what comes to the steps that ask for numbers of records in input order.
+"""Counts the records that come to the steps that ask for numbers of records in input order.
 
-Each shard is read for that before any is extracted, as only what the shards before it hold says
-which number its first record has. Several steps need several readings only where what comes to the
-second depends on what the first one left, record by record.
+The first record of a shard has the number that the shards before it come to. Several steps need
+several readings only where the records that come to the second depend on those that the first left.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from dsort.job.extract import Extraction, retry_after_lost_scratch
-from dsort.job.facts import Fact, json_fact
+from dsort.job.extraction import Extraction, retry_after_lost_scratch
+from dsort.job.facts import Fact, Facts, json_fact
 from dsort.job.job import Job
 from dsort.transforms.positions import InputPositions, readings_needed
 from dsort.workers.tasks import Stage
@@ -18,23 +18,23 @@ from dsort.workers.tasks import Stage
 POSITIONS_FILE = "positions.json"
 
 
-def readings_left(job: Job) -> int:
-    """How often all inputs are read to count, as far as no earlier attempt has done it."""
+def readings(job: Job) -> int:
+    """How often all inputs are read for it, as far as no earlier attempt has done it."""
     needed = readings_needed(job.pipeline.steps)
     return needed if needed and job.retained(POSITIONS_FILE) is None else 0
 
 
-def count_positions(job: Job) -> InputPositions | None:
-    """What comes to each step that asks for positions; None if none does."""
+def find(job: Job, facts: Facts) -> Facts:
+    """``facts`` with the positions of the records that come to each step that asks for them."""
     if not readings_needed(job.pipeline.steps):
-        return None
-    return _fact(job).settle(job, lambda: _counted(job))
+        return facts
+    return replace(facts, positions=_fact(job).settle(job, lambda: _counted(job)))
 
 
 def _counted(job: Job) -> InputPositions:
     positions = InputPositions(job.pipeline.steps)
     while not positions.is_complete:
-        count = Extraction(job, Stage("count"), positions=positions)
+        count = Extraction(job, Stage("count"), Facts(positions=positions))
         retry_after_lost_scratch(count, lambda: None)
         positions.add([count.done[shard].records for shard in range(len(job.inputs))])
     return positions

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsort.data.columns import Int64s, UInt64s
-from dsort.job.extract import Extraction
+from dsort.job.extraction import Extraction
 from dsort.job.job import Job
 from dsort.scratch.lots import Draws, LotSteps
 from dsort.transforms.borders import POSITION_BITS, Borders

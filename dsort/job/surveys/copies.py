@@ -7,7 +7,7 @@ then how many records each has, and which lot the last one draws that comes out 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from math import ceil
 from typing import Any
@@ -17,16 +17,15 @@ import numpy as np
 from dsort.data.copies import CopyRule
 from dsort.data.shares import shares_of_stop, shares_of_total
 from dsort.errors import MixError
-from dsort.job.extract import Extraction, retry_after_lost_scratch
-from dsort.job.facts import Fact, json_fact
+from dsort.job.extraction import Extraction, retry_after_lost_scratch
+from dsort.job.facts import Fact, Facts, json_fact
 from dsort.job.job import Job
-from dsort.job.selection import Selection
+from dsort.job.surveys.selection import Selection
 from dsort.scratch.lots import KeyDraws
 from dsort.spec.inputs import Source
 from dsort.spec.model import JobSpec
 from dsort.storage.several import parted
 from dsort.transforms.borders import ORDINAL_BITS
-from dsort.transforms.positions import InputPositions
 from dsort.workers.tasks import Stage
 
 MIX_FILE = "mix.json"
@@ -100,17 +99,23 @@ def bytes_to_move(job: Job, total_bytes: int) -> int:
     return int(total_bytes * weighed / there)
 
 
-def choose_copies(job: Job, positions: InputPositions | None) -> list[CopyRule] | None:
-    """The rule for each input shard; None where all records come out once."""
+def readings(job: Job) -> int:
+    """How often all inputs are read for it, as far as no earlier attempt has done it."""
+    return int(counts_records(job.spec) and job.retained(MIX_FILE) is None)
+
+
+def find(job: Job, facts: Facts) -> Facts:
+    """``facts`` with the rule for each input shard, where inputs have weights or numbers."""
     if not job.spec.weighs_inputs:
-        return None
+        return facts
     if counts_records(job.spec):
-        copies = _fact(job).settle(job, lambda: _counted(job, positions))
+        copies = _fact(job).settle(job, lambda: _counted(job, facts))
     else:
         copies = {source.name: _of_weight(source) for source in job.spec.sources}
     seed = mix_seed(job.spec)
     inputs = [_input_of(shard.name) for shard in job.inputs]
-    return [copies[name].rule(at, name, seed) for at, name in enumerate(inputs)]
+    rules = [copies[name].rule(at, name, seed) for at, name in enumerate(inputs)]
+    return replace(facts, copies=rules)
 
 
 def mix_seed(spec: JobSpec) -> str:
@@ -127,9 +132,9 @@ def _of_weight(source: Source) -> Copies:
     return Copies(least, ceil((source.weight - least) * _LOTS))
 
 
-def _counted(job: Job, positions: InputPositions | None) -> dict[str, Copies]:
+def _counted(job: Job, known: Facts) -> dict[str, Copies]:
     """Look through the inputs, and choose."""
-    survey = Extraction(job, Stage("lots"), positions=positions)
+    survey = Extraction(job, Stage("lots"), known)
 
     def choose() -> dict[str, Copies]:
         sources = job.spec.sources

@@ -1,0 +1,45 @@
+"""All surveys of a job, in their order."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from dsort.job.facts import Facts
+from dsort.job.job import Job
+from dsort.job.surveys import borders, copies, joins, positions, spread
+
+
+class Survey(Protocol):
+    """A module that finds something about all records, if a job has to know it."""
+
+    def readings(self, job: Job) -> int:
+        """How often all inputs are read for it, as far as no earlier attempt has done it."""
+
+    def find(self, job: Job, facts: Facts) -> Facts:
+        """``facts`` with what the survey finds, or an earlier attempt has found."""
+
+
+SURVEYS: Final[tuple[Survey, ...]] = (positions, joins, copies, borders, spread)
+"""Each reads the records as the facts before it leave them: numbers count all that come to a step,
+a join drops records before inputs are weighed, borders count the copies, and partitions are chosen
+for the records that come out."""
+
+
+def run_surveys(job: Job) -> Facts:
+    """What the surveys of a job find, or an earlier attempt has found."""
+    left = [survey.readings(job) for survey in SURVEYS]
+    facts = Facts()
+    for at, survey in enumerate(SURVEYS):
+        _expect(job, passes=1 + sum(left[at:]))
+        facts = survey.find(job, facts)
+    _expect(job, passes=1)
+    return facts
+
+
+def _expect(job: Job, *, passes: int) -> None:
+    """So many passes are to come, besides what was read already."""
+    total = sum(shard.size_bytes for shard in job.inputs)
+    before = job.state.phases["extract"]
+    job.expect(
+        shards=before.shards + passes * len(job.inputs), bytes_total=before.bytes + passes * total
+    )

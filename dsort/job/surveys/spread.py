@@ -1,0 +1,225 @@
+"""Finds what has to be known before records are dealt out to partitions, in one pass: where
+partitions begin, new keys of duplicates, and the classes that decide the order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import xxhash
+
+from dsort.data.index import SortKeys
+from dsort.data.tally import Tally, parse_tally, tally_rows
+from dsort.errors import ContentKeyError, StorageError
+from dsort.job.duplicates import RENAME_FILE, Renamed, rename_duplicates
+from dsort.job.extraction import Extraction, is_even, retry_after_lost_scratch
+from dsort.job.facts import Facts, refuse_damage_in
+from dsort.job.job import Job
+from dsort.log_lines import logger_of
+from dsort.order.class_numbers import CLASSES_MAX, classes_of_all
+from dsort.order.partitions import Splitters, pick_splitters
+from dsort.scratch.class_table import check_class_table, class_table_bytes
+from dsort.scratch.index import check_splitters, splitters_bytes
+from dsort.scratch.positions import check_renames
+from dsort.scratch.requests import ClassCountsOf, Sample, Sampled
+from dsort.storage.small_objects import parse_json
+from dsort.workers.tasks import Stage
+
+CLASSES_FILE = "classes.col"
+SPLITTERS_FILE = "splitters.col"
+ROWS_MAX = 2_000_000
+"""Rows of the sample that splitters are picked from."""
+
+log = logger_of("job")
+
+
+class _Wanted(NamedTuple):
+    splitters: bool
+    renames: bool
+    classes: bool
+
+
+class _Files(NamedTuple):
+    """Shared files that the pass made; "" where there is nothing to part, rename or number."""
+
+    splitters: str = ""
+    renames: str = ""
+    classes: str = ""
+
+
+_FILES = _Files(SPLITTERS_FILE, RENAME_FILE, CLASSES_FILE)
+
+
+def readings(job: Job) -> int:
+    """How often all inputs are read for it, as far as no earlier attempt has done it."""
+    return int(any(_wanted(job)) and job.retained(_marker(job)) is None)
+
+
+def find(job: Job, facts: Facts) -> Facts:
+    """``facts`` with the shared files of splitters, renames and classes, as far as needed."""
+    if any(wanted := _wanted(job)):
+        files = _kept(job) or _survey(job, facts, wanted)
+        facts = replace(facts, **files._asdict())
+    if _parts_by_shards(job):
+        facts = replace(facts, splitters=_splitters_of_shards(job))
+    return facts
+
+
+def _wanted(job: Job) -> _Wanted:
+    renames = job.spec.config.duplicate_keys == "rename"
+    classes = job.spec.algorithm.build().placement is not None
+    uneven = not is_even(job) and not _parts_by_shards(job)
+    return _Wanted(
+        uneven and (job.movement.kind == "spill" or renames or classes), renames, classes
+    )
+
+
+def _parts_by_shards(job: Job) -> bool:
+    """Whether records stay in their shards: where partitions begin takes no look at records."""
+    return job.movement.kind == "spill" and not is_even(job) and job.spec.keep_shards
+
+
+def _marker(job: Job) -> str:
+    return f"survey-{job.movement.partitions}.json"
+
+
+def _survey(job: Job, known: Facts, wanted: _Wanted) -> _Files:
+    """The pass. A later attempt uses what it finds, for the spill is parted by that."""
+    left_out = known.left_out if known.places else ""
+    stage = Stage("survey", left_out=left_out, places=known.places, borders=known.borders)
+    survey = Extraction(job, stage, known)
+    renamed, splitters, classes = Renamed(), "", ""
+    if wanted.renames:
+        renamed = retry_after_lost_scratch(survey, lambda: rename_duplicates(job, survey))
+    if wanted.splitters:
+        splitters = retry_after_lost_scratch(survey, lambda: _sampled_splitters(job, survey))
+    if wanted.classes:
+        classes = retry_after_lost_scratch(survey, lambda: _count_classes(job, survey))
+    job.note(renamed.tally)
+    found = _Files(splitters, renamed.file, classes)
+    content = {
+        "files": [*found],
+        "digests": [job.digests.get(name, "") for name in found],
+        "tally": tally_rows(renamed.tally),
+    }
+    job.retain(_marker(job), json.dumps(content).encode())
+    return found
+
+
+def _kept(job: Job) -> _Files | None:
+    """What an earlier attempt found; None if some of it is missing."""
+    kept = job.retained(_marker(job))
+    if kept is None:
+        return None
+    found, tally, digests = _parse(kept, f"{_marker(job)} of job {job.job_id}")
+    shared = {name: job.retained(name) for name in filter(None, found)}
+    if None in shared.values():
+        return None
+    _check_unchanged(job, shared, digests)
+    _check_shared(job, shared)
+    for name, data in shared.items():
+        job.runtime.share(name, data or b"")
+    job.note(tally)
+    return found
+
+
+def _check_unchanged(
+    job: Job, shared: Mapping[str, bytes | None], digests: Mapping[str, object]
+) -> None:
+    """``StorageError`` for a file that is another one than the survey made: what was extracted by
+    that one would not fit what is extracted by this one."""
+    for name, data in shared.items():
+        if digests[name] != xxhash.xxh3_128_hexdigest(data or b""):
+            raise StorageError(
+                f"{name} of job {job.job_id} was changed since the job wrote it",
+                hint="the job cannot be resumed; start it again",
+            )
+
+
+def _check_shared(job: Job, shared: Mapping[str, bytes | None]) -> None:
+    """``StorageError`` for files that workers could make nothing of."""
+    shards, decreasing = len(job.inputs), job.spec.algorithm.decreasing
+    for name, data in shared.items():
+        what = f"{name} of job {job.job_id}"
+        if name == SPLITTERS_FILE:
+            check_splitters(data or b"", what, shards=shards, decreasing=decreasing)
+        elif name == CLASSES_FILE:
+            check_class_table(data or b"", what, shards=shards)
+        else:
+            check_renames(data or b"", what, shards=shards)
+
+
+def _parse(data: bytes, what: str) -> tuple[_Files, Tally, dict[str, object]]:
+    """(what was found, what was counted, the XXH3-128 of each file). Others may have written it:
+    they do not choose under which names files come to nodes."""
+    survey = parse_json(data, what)
+    with refuse_damage_in(what):
+        found = _Files(*survey["files"])
+        tally = parse_tally(survey["tally"])
+        if any(name not in ("", made) for name, made in zip(found, _FILES, strict=True)):
+            raise ValueError("it names other files than a survey makes")
+        digests = dict(zip(survey["files"], survey["digests"], strict=True))
+    return found, tally, digests
+
+
+def _splitters_of_shards(job: Job) -> str:
+    """Where partitions begin if records stay in their shards: at the beginnings of shards, by the
+    sizes of these. "" where there is nothing to part."""
+    ends = np.cumsum([shard.size_bytes for shard in job.inputs])
+    count = min(job.movement.partitions, len(ends))
+    if count < 2:
+        return ""
+    targets = np.array([int(ends[-1]) * part // count for part in range(1, count)], np.int64)
+    begins = np.unique(np.searchsorted(ends, targets, side="left")) + 1
+    begins = begins[begins < len(ends)].astype(np.int64)
+    splitters = Splitters(SortKeys(len(begins)), begins, np.zeros(len(begins), np.int64))
+    log.debug("%d partitions begin at the beginnings of shards", len(begins) + 1)
+    job.retain_on_nodes(SPLITTERS_FILE, splitters_bytes(splitters))
+    return SPLITTERS_FILE
+
+
+def _sampled_splitters(job: Job, survey: Extraction) -> str:
+    """Where partitions begin, from a sample of the survey; "" where there is nothing to part."""
+    rows_max = max(ROWS_MAX // max(len(job.inputs), 1), 16)
+    samples: list[Sampled] = []
+    for node, shards in survey.shard_locations().by_node():
+        samples += job.runtime.ask(node, Sample(survey.stage.name, shards, rows_max))
+    if not samples:
+        return ""
+    samples.sort(key=lambda sample: sample.shard)
+    splitters = pick_splitters(
+        SortKeys.concat([sample.sort for sample in samples]),
+        np.concatenate([np.full(s.sort.count, s.shard, np.int64) for s in samples]),
+        np.concatenate([sample.ordinal for sample in samples]),
+        np.concatenate([sample.weight_bytes for sample in samples]),
+        job.movement.partitions,
+        decreasing=job.spec.algorithm.decreasing,
+        between_keys=job.pipeline.join is not None,
+    )
+    log.debug(
+        "%d partitions are chosen by samples of %d files", job.movement.partitions, len(samples)
+    )
+    job.retain_on_nodes(SPLITTERS_FILE, splitters_bytes(splitters))
+    return SPLITTERS_FILE
+
+
+def _count_classes(job: Job, survey: Extraction) -> str:
+    """The shared file of the classes of all shards. ``ContentKeyError`` if these are too many to be
+    classes."""
+    counts: list[list[tuple[tuple[int, bytes], int]]] = [[] for _ in job.inputs]
+    classes: set[tuple[int, bytes]] = set()
+    for node, shards in survey.shard_locations().by_node():
+        found = job.runtime.ask(node, ClassCountsOf(survey.stage.name, shards))
+        for shard, own in zip(shards.tolist(), found, strict=True):
+            counts[shard] = own
+            classes.update(key for key, _ in own)
+            if len(classes) > CLASSES_MAX:
+                raise ContentKeyError(
+                    f"there are more than {CLASSES_MAX:,} classes to interleave",
+                    hint="interleave.by names what many records have in common, as a label",
+                )
+    job.retain_on_nodes(CLASSES_FILE, class_table_bytes(*classes_of_all(counts)))
+    return CLASSES_FILE
