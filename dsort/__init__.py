@@ -65,7 +65,7 @@ if TYPE_CHECKING:
         VerifyError,
         WorkerLostError,
     )
-    from dsort.job.events import JobReport, PlanReport, VerifyReport
+    from dsort.job.report import JobReport
     from dsort.options import RunOptions
     from dsort.progress_display import show_progress
     from dsort.reading.dataset import Dataset
@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from dsort.reading.shard import open_shard as open
     from dsort.spec.model import JobSpec
     from dsort.staged_samples import ingest
+    from dsort.verification.findings import VerifyReport
 
 __all__ = [
     "AsyncClient",
@@ -102,7 +103,6 @@ __all__ = [
     "NotFoundError",
     "NotSupportedError",
     "ObjectNotFoundError",
-    "PlanReport",
     "Record",
     "RunOptions",
     "SchemaError",
@@ -146,15 +146,14 @@ _SOURCES = {
     "AsyncClient": ("dsort.client", "AsyncClient"),
     "Client": ("dsort.client", "DsortClient"),
     "Dataset": ("dsort.reading.dataset", "Dataset"),
-    "JobReport": ("dsort.job.events", "JobReport"),
+    "JobReport": ("dsort.job.report", "JobReport"),
     "JobSpec": ("dsort.spec.model", "JobSpec"),
-    "PlanReport": ("dsort.job.events", "PlanReport"),
     "Record": ("dsort.reading.shard", "Record"),
     "RunOptions": ("dsort.options", "RunOptions"),
     "Shard": ("dsort.reading.shard", "Shard"),
     "ShardRecord": ("dsort.reading.in_order", "ShardRecord"),
     "SpecBuilder": ("dsort.builder", "SpecBuilder"),
-    "VerifyReport": ("dsort.job.events", "VerifyReport"),
+    "VerifyReport": ("dsort.verification.findings", "VerifyReport"),
     "ingest": ("dsort.staged_samples", "ingest"),
     "load_spec": ("dsort.api", "load_spec"),
     "open": ("dsort.reading.shard", "open_shard"),

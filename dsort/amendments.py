@@ -13,8 +13,8 @@ from dsort.data.columns import Bools
 from dsort.data.key_set import KeySet, lines_of
 from dsort.data.records import form_records
 from dsort.errors import InputError, SpecError
-from dsort.job.events import JobReport
 from dsort.job.manifest import StoredManifest
+from dsort.job.report import JobReport
 from dsort.naming.names import readable
 from dsort.naming.templates import ShardTemplate, parse_template
 from dsort.pipeline.compile import container_options, written_container
@@ -66,7 +66,8 @@ class Removal:
 
     def to_dict(self) -> dict[str, object]:
         """The same in JSON types."""
-        return asdict(self)
+        job = None if self.job is None else self.job.to_dict()
+        return {"found": asdict(self.found), "job": job}
 
 
 # --- appending -----------------------------------------------------------------------------------

@@ -22,9 +22,9 @@ from dsort.errors import (
     JobStoppedError,
     SpecError,
 )
-from dsort.job.coordinator import plan_job, planned, run_job
+from dsort.job.coordinator import plan_job, run_job
 from dsort.job.elsewhere import refuse_unnoted
-from dsort.job.events import Event, JobReport, JobWarning, PlanReport, Progress, VerifyReport
+from dsort.job.events import Event, JobWarning, Progress
 from dsort.job.job import Job
 from dsort.job.job_ids import later_job_id, new_job_id
 from dsort.job.journal import discard_run
@@ -33,6 +33,7 @@ from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import Lease, last_attempt
 from dsort.job.manifest import parse_manifest
 from dsort.job.memory import JobMemory, workers_that_fit
+from dsort.job.report import JobReport
 from dsort.job.resources import cores, job_memory, store_limits, workers_here
 from dsort.job.resume import state_of
 from dsort.job.setup import load_formats, load_keymap, load_steps, output_names, with_seed
@@ -60,6 +61,7 @@ from dsort.workers.devices import CodeRoom, GpuNeeds, cpus_of
 if TYPE_CHECKING:
     from dsort.amendments import Removal
     from dsort.job.streams import Streams
+    from dsort.verification.findings import VerifyReport
 
 __all__ = ["append", "load_spec", "plan", "remove", "resume", "resume_on_shard", "run", "verify"]
 
@@ -123,7 +125,8 @@ def run(
     try:
         with _job(spec, options, listener, stop, job_id=job_id) as (job, tally):
             if spec.dry_run:
-                return planned(plan_job(job, tally), job.outputs_bucket.uri)
+                planned = plan_job(job, tally)
+                return replace(planned, output_uri=job.outputs_bucket.uri, plan=None)
             report = run_job(job, tally)
             if job.streams is not None and job.streams.output is not None:
                 report = _delivered(job, job.streams, report)
@@ -173,15 +176,8 @@ def _tell(
         return
     from dsort.job.hooks import call_hook, job_notice  # loads what speaks with the web
 
-    report, error = (end, None) if isinstance(end, JobReport) else (None, end)
-    notice = job_notice(spec, job_id, report=report, error=error)
-    call = partial(
-        call_hook,
-        hook.called,
-        notice,
-        commands=dict(options.settings.commands),
-        policy=options.fetch,
-    )
+    notice, commands = job_notice(spec, job_id, end), dict(options.settings.commands)
+    call = partial(call_hook, hook.called, notice, commands=commands, policy=options.fetch)
     try:
         failures = call() if stop is None else stop.wait_for(call)
     except JobStoppedError:
@@ -406,7 +402,7 @@ def plan(
     options: RunOptions | None = None,
     on_event: Listener | None = None,
     stop: StopFlag | None = None,
-) -> PlanReport:
+) -> JobReport:
     """Say what a job would do; writes nothing to any bucket. ``spec`` is as in :func:`run`."""
     options = options or default_options()
     spec = _spec(spec, options)

@@ -47,7 +47,8 @@ from dsort.user_code.tar_headers import tar_header, tar_padding
 if TYPE_CHECKING:
     from multiprocessing.context import ForkProcess
 
-    from dsort.job.events import Event, JobReport
+    from dsort.job.events import Event
+    from dsort.job.report import JobReport
     from dsort.stop_flag import StopFlag
 
 __all__ = ["ingest"]

@@ -17,7 +17,7 @@ from dsort.sidecars.kinds import SidecarKind
 from dsort.spec.model import JobSpec
 
 if TYPE_CHECKING:
-    from dsort.job.events import JobReport, PlanReport
+    from dsort.job.report import JobReport
 
 __all__ = ["SpecBuilder", "read"]
 
@@ -162,7 +162,7 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
         text: str = yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
         return text
 
-    def plan(self, **how: Any) -> PlanReport:
+    def plan(self, **how: Any) -> JobReport:
         """What the job would do, as :func:`dsort.plan`, which takes the same arguments."""
         from dsort import api
 

@@ -17,7 +17,8 @@ from dsort.cli import output, summary
 from dsort.cli.progress import JsonReporter, ProgressStyle, Reporter, make_reporter
 from dsort.errors import SpecError, SpecProblem
 from dsort.installation import is_part, missing_part, need_extra
-from dsort.job.events import Event, JobReport, PlanReport
+from dsort.job.events import Event
+from dsort.job.report import JobReport
 
 if TYPE_CHECKING:
     from dsort.client import DsortClient, Job, JobEvent
@@ -256,7 +257,7 @@ def write_result(job: Job, *, as_json: bool, show_all: bool = False) -> None:
 
 
 def write_report(
-    report: JobReport | PlanReport,
+    report: JobReport,
     *,
     as_json: bool,
     show_all: bool = False,
@@ -264,12 +265,12 @@ def write_report(
 ) -> None:
     """Put on stdout what a job did, here or at a service, or what it would do. ``beside_shard``:
     on stderr, for stdout has the shard."""
-    if beside_shard and isinstance(report, JobReport):
+    if beside_shard and report.plan is None:
         text = json.dumps(report.to_dict()) if as_json else summary.job(report)
         output.inform(text)
     elif as_json:
         output.write_json(report.to_dict())
-    elif isinstance(report, PlanReport):
+    elif report.plan is not None:
         output.write(summary.plan(report, show_all=show_all))
     else:
         output.write(summary.job(report))

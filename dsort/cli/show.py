@@ -21,7 +21,8 @@ from dsort.cli.summary import bytes_line, mixing, output_lines, reaction_lines, 
 from dsort.cli.unfinished import look_at
 from dsort.durations import format_moment
 from dsort.errors import InputError, NotFoundError, SpecError, StorageError
-from dsort.job.events import JobReport, OutputCount, PlanReport, Progress, ReactionCount
+from dsort.job.events import Progress
+from dsort.job.report import OutputCount, ReactionCount
 
 if TYPE_CHECKING:
     from dsort.client import DsortClient, Job, JobProgress
@@ -348,7 +349,7 @@ def _lines(context: typer.Context, job: Job) -> list[tuple[str, str]]:
         ("on", output.printable(where)),
         ("now", _now(job)),
         ("took", _took(job.took_s, phases)),
-        *_figures(job.result),
+        *(summary.figures(job.result) if job.result else ()),
         ("mixing", _mixing(job.document)),
         ("next", _next(context, job)),
     ]
@@ -365,14 +366,6 @@ def _error_lines(job: Job) -> list[tuple[str, str]]:
         ),
         ("hint", output.printable(job.error.hint)),
     ]
-
-
-def _figures(report: JobReport | PlanReport | None) -> list[tuple[str, str]]:
-    if report is None:
-        return []
-    return (
-        summary.plan_lines(report) if isinstance(report, PlanReport) else summary.job_lines(report)
-    )
 
 
 def _mixing(view: Mapping[str, Any]) -> str:
@@ -415,7 +408,7 @@ def _moment(at: datetime | None) -> str:
 
 
 def _shards(client: DsortClient, job: Job, show_all: bool) -> str:
-    if isinstance(job.result, PlanReport):
+    if job.result is not None and job.result.plan is not None:
         return summary.planned_shards(job.result, show_all)
     if job.state != "finished":
         return ""

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dsort.cli import output
-from dsort.job.events import (
-    JobReport,
-    OutputCount,
-    PlanEstimate,
-    PlanReport,
-    ReactionCount,
-    RecordFlow,
-    VerifyReport,
-)
-from dsort.job.shard_readers import ReaderCounts
 from dsort.order.algorithms import is_random
 from dsort.order.mixing import mixing_line
+
+if TYPE_CHECKING:
+    from dsort.job.report import (
+        JobReport,
+        OutputCount,
+        PlanEstimate,
+        ReactionCount,
+        ReaderCounts,
+        RecordFlow,
+    )
+    from dsort.verification.findings import VerifyReport
 
 __all__ = [
     "bytes_line",
     "estimate_lines",
+    "figures",
     "flow_lines",
     "job",
-    "job_lines",
     "mixing",
     "output_lines",
     "plan",
-    "plan_lines",
     "planned_shards",
     "reaction_lines",
     "reader_lines",
@@ -53,29 +53,43 @@ SKIPPED: Final[Mapping[str, str]] = {
 
 def job(report: JobReport) -> str:
     """What a job did and where its result is."""
-    took_s = sum(report.phase_seconds.values())
+    took_s = sum(report.run.phase_seconds.values())
     return output.fields(
         [
             ("job", f"{report.job_id} {report.state} in {output.duration(took_s)}"),
             ("result", output.printable(output.place(report.output_uri))),
-            *job_lines(report),
+            *figures(report),
         ]
     )
 
 
-def job_lines(report: JobReport) -> list[tuple[str, str]]:
-    """The figures of a job."""
+def figures(report: JobReport) -> list[tuple[str, str]]:
+    """The figures of a job or of a plan."""
+    totals, run, order, plan = report.totals, report.run, report.order, report.plan
+    if plan is None:
+        rate = output.rate(totals.file_bytes, sum(run.phase_seconds.values()))
+        moved = [("movement", f"{run.move}, {output.count(run.workers, 'worker')}")]
+    else:
+        rate = ""
+        moved = [
+            ("movement", f"{run.move}: {plan.move_reason}"),
+            ("workers", output.number(run.workers)),
+            ("memory", output.size(plan.memory_bytes)),
+            ("scratch", output.size(plan.scratch_bytes)),
+            *estimate_lines(plan.estimate),
+        ]
     return [
         ("manifest", output.printable(report.manifest_name or "")),
-        ("shards", f"{report.input_shards:,} in, {report.output_shards:,} out"),
-        ("records", records_line(report.records, report.members)),
-        *flow_lines(report.flow),
-        ("bytes", bytes_line(report.payload_bytes, report.file_bytes)),
+        ("shards", f"{totals.input_shards:,} in, {totals.output_shards:,} out"),
+        ("records", records_line(totals.records, totals.members)),
+        *flow_lines(order.flow),
+        ("bytes", bytes_line(totals.payload_bytes, totals.file_bytes)),
         *output_lines(report.outputs),
-        ("rate", output.rate(report.file_bytes, sum(report.phase_seconds.values()))),
-        ("algorithm", output.printable(report.algorithm)),
-        ("movement", f"{report.move}, {output.count(report.workers, 'worker')}"),
-        ("seed", report.seed or ""),
+        *reader_lines(() if plan is None else plan.readers),
+        ("rate", rate),
+        ("algorithm", output.printable(order.algorithm)),
+        *moved,
+        ("seed", order.seed or ""),
         ("skipped", skipped(report.reactions)),
         *reaction_lines(report.reactions),
         ("warnings", _warnings(report.warnings)),
@@ -108,31 +122,10 @@ def mixing(spec: Mapping[str, Any], counts: Mapping[str, Any] | None) -> str:
     return mixing_line(counts) if counts and is_random(spec["algorithm"]["kind"]) else ""
 
 
-def plan(report: PlanReport, *, show_all: bool) -> str:
+def plan(report: JobReport, *, show_all: bool) -> str:
     """What a job would do."""
-    head = output.fields([("plan", "nothing was written"), *plan_lines(report)])
+    head = output.fields([("plan", "nothing was written"), *figures(report)])
     return "\n\n".join(part for part in (head, planned_shards(report, show_all)) if part)
-
-
-def plan_lines(report: PlanReport) -> list[tuple[str, str]]:
-    """The figures of a plan."""
-    return [
-        ("shards", f"{report.input_shards:,} in, {len(report.shards):,} out"),
-        ("records", records_line(report.records, report.members)),
-        ("bytes", bytes_line(report.payload_bytes, report.file_bytes)),
-        *output_lines(report.outputs),
-        *reader_lines(report.readers),
-        ("algorithm", output.printable(report.algorithm)),
-        ("movement", f"{report.move}: {report.move_reason}"),
-        ("workers", output.number(report.workers)),
-        ("memory", output.size(report.memory_bytes)),
-        ("scratch", output.size(report.scratch_bytes)),
-        *estimate_lines(report.estimate),
-        ("seed", report.seed or ""),
-        ("skipped", skipped(report.reactions)),
-        *reaction_lines(report.reactions),
-        ("warnings", _warnings(report.warnings)),
-    ]
 
 
 def estimate_lines(estimate: PlanEstimate | None) -> list[tuple[str, str]]:
@@ -242,7 +235,7 @@ def _warnings(warnings: Sequence[str]) -> str:
     return f"{len(warnings):,}, shown above" if warnings else ""
 
 
-def planned_shards(report: PlanReport, show_all: bool) -> str:
+def planned_shards(report: JobReport, show_all: bool) -> str:
     """The shards that a job would write, or the first of them; "" for no shards."""
     shards = report.shards
     shown = shards if show_all else shards[:SHARDS_SHOWN]

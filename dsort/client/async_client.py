@@ -25,7 +25,7 @@ from dsort.client.client import (
 from dsort.client.events import JobEvent, await_events
 from dsort.client.transport import Patience, Query
 from dsort.client.values import Identity, Job, Schedule, ScheduleRun, Validation
-from dsort.job.events import JobReport, PlanReport
+from dsort.job.report import JobReport
 
 if TYPE_CHECKING:
     import httpx
@@ -208,7 +208,7 @@ class AsyncClient:
         """The manifest of a finished job."""
         return await self._transport.replay(lambda client: client.manifest(job_id))
 
-    async def report(self, job_id: str) -> JobReport | PlanReport:
+    async def report(self, job_id: str) -> JobReport:
         """What a job did; of a plan, what it would do."""
         return await self._transport.replay(lambda client: client.report(job_id))
 

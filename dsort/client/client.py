@@ -21,7 +21,7 @@ from dsort.client.transport import Patience, Query, Transport
 from dsort.client.values import Identity, Job, Schedule, ScheduleRun, Validation, report_of
 from dsort.closing import ClosesOnExit
 from dsort.errors import NotFoundError, ServiceError, SpecError
-from dsort.job.events import JobReport, PlanReport
+from dsort.job.report import JobReport
 
 if TYPE_CHECKING:
     import httpx
@@ -258,7 +258,7 @@ class DsortClient(ClosesOnExit):
         found: Mapping[str, Any] = self._read(f"{_path(job_id)}/manifest")
         return found
 
-    def report(self, job_id: str) -> JobReport | PlanReport:
+    def report(self, job_id: str) -> JobReport:
         """What a job did; of a plan, what it would do."""
         return report_of(self._read(f"{_path(job_id)}/report"))
 

@@ -22,16 +22,19 @@ from pydantic import (
 
 from dsort.client.problems import SIGNALS_FROM, error_of
 from dsort.errors import DsortError, JobStoppedError, ServiceError
-from dsort.job.events import (
+from dsort.job.report import (
+    Forecast,
     JobReport,
+    Order,
     OutputCount,
     PlanEstimate,
     PlannedShard,
-    PlanReport,
     ReactionCount,
+    ReaderCounts,
     RecordFlow,
+    Run,
+    Totals,
 )
-from dsort.job.shard_readers import ReaderCounts
 from dsort.model.access import Me, ValidationView
 from dsort.model.base import Model
 from dsort.model.job import ProgressView, WholeJobView
@@ -130,7 +133,7 @@ def _result(document: Any) -> Any:
     return report_of(document) if isinstance(document, Mapping) and document else None
 
 
-_Result = Annotated[JobReport | PlanReport | None, SkipValidation, BeforeValidator(_result)]
+_Result = Annotated[JobReport | None, SkipValidation, BeforeValidator(_result)]
 
 
 class Job(WholeJobView, _Value):
@@ -221,31 +224,45 @@ PhaseTotals = PhaseView
 """A phase that is over."""
 
 
-def report_of(document: Json) -> JobReport | PlanReport:
+def report_of(document: Json) -> JobReport:
     """The report of a job, or of a plan."""
-    reactions = tuple(
-        known(ReactionCount, each, samples=tuple(_list(each, "samples")))
-        for each in _list(document, "reactions")
-    )
-    more = {
-        "reactions": reactions,
-        "warnings": tuple(_list(document, "warnings")),
-        "outputs": tuple(known(OutputCount, each) for each in _list(document, "outputs")),
-    }
+    plan = None
     if "move_reason" in document:
-        shards = tuple(known(PlannedShard, each) for each in _list(document, "shards"))
-        estimate = document.get("estimate")
-        if estimate is not None:
-            requests = {str(kind): int(count) for kind, count in estimate["requests"].items()}
-            estimate = known(PlanEstimate, estimate, requests=requests)
-        more["readers"] = tuple(
+        plan = _plan_of(document)
+        shards = len(plan.shards)
+        document = {"state": "planned", "output_uri": "", "output_shards": shards, **document}
+    flow = document.get("flow")
+    return known(
+        JobReport,
+        document,
+        totals=known(Totals, document),
+        run=known(Run, document),
+        order=known(Order, document, flow=None if flow is None else known(RecordFlow, flow)),
+        reactions=tuple(
+            known(ReactionCount, each, samples=tuple(_list(each, "samples")))
+            for each in _list(document, "reactions")
+        ),
+        warnings=tuple(_list(document, "warnings")),
+        outputs=tuple(known(OutputCount, each) for each in _list(document, "outputs")),
+        plan=plan,
+    )
+
+
+def _plan_of(document: Json) -> Forecast:
+    estimate = document.get("estimate")
+    if estimate is not None:
+        requests = {str(kind): int(count) for kind, count in estimate["requests"].items()}
+        estimate = known(PlanEstimate, estimate, requests=requests)
+    return known(
+        Forecast,
+        document,
+        shards=tuple(known(PlannedShard, each) for each in _list(document, "shards")),
+        readers=tuple(
             known(ReaderCounts, each, workers=tuple(_list(each, "workers")))
             for each in _list(document, "readers")
-        )
-        return known(PlanReport, document, shards=shards, estimate=estimate, **more)
-    flow = document.get("flow")
-    flow = None if flow is None else known(RecordFlow, flow)
-    return known(JobReport, document, flow=flow, **more)
+        ),
+        estimate=estimate,
+    )
 
 
 def _list(document: Any, name: str) -> list[Any]:

@@ -23,7 +23,6 @@ from dsort.errors import (
     ObjectNotFoundError,
     StorageError,
 )
-from dsort.job.events import ReactionCount
 from dsort.job.job import Job
 from dsort.job.journal import list_job_directories
 from dsort.job.layout import (
@@ -40,6 +39,7 @@ from dsort.job.manifest import (
     StoredManifest,
     parse_manifest,
 )
+from dsort.job.report import ReactionCount
 from dsort.job.whole_result import refuse_other_sidecars, result_shards, result_sidecars
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket

@@ -20,7 +20,6 @@ from dsort.job.commit import commit, names_stored, outputs_of, rollback
 from dsort.job.create import Created, create, seal
 from dsort.job.directory_files import containers_named, directory_file_names, refuse_beside_inputs
 from dsort.job.elsewhere import forget_elsewhere, tell_result
-from dsort.job.events import JobReport, PlannedShard, PlanReport
 from dsort.job.extraction import extract
 from dsort.job.free_space import check_output_space
 from dsort.job.inputs import refuse_changed_inputs
@@ -30,6 +29,7 @@ from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import Lease
 from dsort.job.ordering import Ordering
 from dsort.job.plan import Plan, make_plan
+from dsort.job.report import Forecast, JobReport, Order, PlannedShard, Run, Totals
 from dsort.job.resolve import resolve
 from dsort.job.resume import finished_plan, known_shards, learn_created, note_plan, report_bytes
 from dsort.job.sidecars import refuse_alike
@@ -135,7 +135,7 @@ def _stage_all(job: Job) -> tuple[Plan, Created, Ordering | None]:
     return plan, created, ordering
 
 
-def plan_job(job: Job, tally: Tally) -> PlanReport:
+def plan_job(job: Job, tally: Tally) -> JobReport:
     """Resolve, extract and plan; write nothing to either bucket."""
     from dsort.job.estimate import estimate_of  # jobs that run ask for none
 
@@ -150,56 +150,22 @@ def plan_job(job: Job, tally: Tally) -> PlanReport:
     finally:
         job.runtime.close()
     movement = job.movement
-    return PlanReport(
-        job_id=job.job_id,
-        input_shards=len(job.inputs),
-        records=plan.records,
-        members=plan.members,
-        payload_bytes=plan.payload_bytes,
-        file_bytes=int(plan.shards.file_bytes.sum()),
-        shards=tuple(
-            PlannedShard(name, shard.records, shard.payload_bytes, shard.file_bytes)
-            for shard, name in zip(plan.shards, plan.names, strict=True)
+    report = _report(job, plan, state="planned", manifest=None)
+    return replace(
+        report,
+        output_uri="",
+        run=Run(movement.kind, movement.workers),
+        plan=Forecast(
+            shards=tuple(
+                PlannedShard(name, shard.records, shard.payload_bytes, shard.file_bytes)
+                for shard, name in zip(plan.shards, plan.names, strict=True)
+            ),
+            move_reason=movement.reason,
+            memory_bytes=movement.sizes.needed_bytes,
+            scratch_bytes=movement.sizes.scratch_bytes,
+            readers=plan.readers(job.spec.output_names),
+            estimate=estimate,
         ),
-        move=movement.kind,
-        move_reason=movement.reason,
-        workers=movement.workers,
-        memory_bytes=movement.sizes.needed_bytes,
-        scratch_bytes=movement.sizes.scratch_bytes,
-        seed=job.spec.algorithm.seed,
-        reactions=job.reactions(),
-        warnings=tuple(job.warnings),
-        mixing=job.mixing,
-        algorithm=job.spec.algorithm.in_words,
-        outputs=plan.by_output(job.spec.output_names),
-        readers=plan.readers(job.spec.output_names),
-        estimate=estimate,
-    )
-
-
-def planned(plan: PlanReport, output_uri: str) -> JobReport:
-    """The report of a dry run."""
-    return JobReport(
-        job_id=plan.job_id,
-        state="planned",
-        output_uri=output_uri,
-        manifest_name=None,
-        move=plan.move,
-        workers=plan.workers,
-        input_shards=plan.input_shards,
-        output_shards=len(plan.shards),
-        records=plan.records,
-        members=plan.members,
-        payload_bytes=plan.payload_bytes,
-        file_bytes=plan.file_bytes,
-        seed=plan.seed,
-        phase_seconds={},
-        reactions=plan.reactions,
-        warnings=plan.warnings,
-        error=None,
-        mixing=plan.mixing,
-        outputs=plan.outputs,
-        algorithm=plan.algorithm,
     )
 
 
@@ -312,27 +278,26 @@ def _clean_after_others(job: Job) -> None:
 
 
 def _report(job: Job, plan: Plan | None, *, state: str, manifest: str | None) -> JobReport:
+    movement, algorithm = job.movement_chosen, job.spec.algorithm
     return JobReport(
         job_id=job.job_id,
         state=state,
         output_uri=job.outputs_bucket.uri,
         manifest_name=manifest,
-        move=job.movement_chosen.kind if job.movement_chosen else "",
-        workers=job.movement_chosen.workers if job.movement_chosen else 0,
-        input_shards=len(job.inputs),
-        output_shards=len(plan.shards) if plan is not None else 0,
-        records=plan.records if plan else 0,
-        members=plan.members if plan else 0,
-        payload_bytes=plan.payload_bytes if plan else 0,
-        file_bytes=int(plan.shards.file_bytes.sum()) if plan is not None else 0,
-        seed=job.spec.algorithm.seed,
-        phase_seconds=job.state.seconds(),
+        totals=plan.totals(len(job.inputs)) if plan else Totals(len(job.inputs), 0, 0, 0, 0, 0),
+        run=Run(
+            move=movement.kind if movement else "",
+            workers=movement.workers if movement else 0,
+            phase_seconds=job.state.seconds(),
+            timeline=job.timeline.samples(),
+        ),
+        order=Order(
+            seed=algorithm.seed,
+            algorithm=algorithm.in_words,
+            mixing=job.mixing,
+            flow=job.flow if state == "finished" else None,
+        ),
         reactions=job.reactions(),
         warnings=tuple(job.warnings),
-        error=None,
-        mixing=job.mixing,
-        timeline=job.timeline.samples(),
-        algorithm=job.spec.algorithm.in_words,
-        outputs=plan.by_output(job.spec.output_names) if plan is not None else (),
-        flow=job.flow if plan is not None else None,
+        outputs=plan.by_output(job.spec.output_names) if plan else (),
     )

@@ -10,9 +10,9 @@ import numpy as np
 
 from dsort.data.columns import Int64s
 from dsort.job.create import RUNS_A_WORKER
-from dsort.job.events import PlanEstimate
 from dsort.job.job import Job
 from dsort.job.plan import Plan
+from dsort.job.report import PlanEstimate
 from dsort.job.worker_setup import output_limits
 from dsort.scratch.narrowing import RECORD_BYTES_MIN as READ_ALONE_BYTES_MIN
 from dsort.storage.bucket import Bucket

@@ -12,9 +12,9 @@ import numpy as np
 from dsort.containers.registry import codec_of
 from dsort.data.tally import FITS, FLOW, FLOW_ADDED, FLOW_DROPPED, FLOW_READ, Tally
 from dsort.errors import InvariantError, ScratchLostError, TransformError, WorkerLostError
-from dsort.job.events import RecordFlow
 from dsort.job.facts import Facts
 from dsort.job.job import Job
+from dsort.job.report import RecordFlow
 from dsort.log_lines import logger_of
 from dsort.naming.names import archive_extension, first_few
 from dsort.scratch.index import RUN_SHARDS_MAX

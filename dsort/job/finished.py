@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from dsort.errors import InputError
-from dsort.job.events import JobReport, OutputCount, ReactionCount, Sample
 from dsort.job.layout import manifest_name
+from dsort.job.report import JobReport, Order, OutputCount, ReactionCount, Run, Totals
+from dsort.job.timeline import Sample
 from dsort.order.mixing_counts import mixing_of
 
 
@@ -20,24 +22,21 @@ def report_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> JobRepor
             state="finished",
             output_uri=output_uri,
             manifest_name=manifest_name(manifest["job_id"]),
-            move=move["way"],
-            workers=move["workers"],
-            input_shards=totals["input_shards"],
-            output_shards=totals["output_shards"],
-            records=totals["records"],
-            members=totals["members"],
-            payload_bytes=totals["payload_bytes"],
-            file_bytes=totals["file_bytes"],
-            seed=manifest["spec"]["algorithm"].get("seed"),
-            phase_seconds=dict(manifest["phase_seconds"]),
+            totals=Totals(**{each.name: totals[each.name] for each in fields(Totals)}),
+            run=Run(
+                move=move["way"],
+                workers=move["workers"],
+                phase_seconds=dict(manifest["phase_seconds"]),
+                timeline=tuple(Sample(*row) for row in manifest.get("timeline", ())),
+            ),
+            order=Order(
+                seed=manifest["spec"]["algorithm"].get("seed"),
+                mixing=None if mixing is None else mixing_of(mixing),
+            ),
             reactions=tuple(
                 ReactionCount(each["kind"], each["count"], tuple(each["samples"]))
                 for each in manifest["reactions"]
             ),
-            warnings=(),
-            error=None,
-            mixing=None if mixing is None else mixing_of(mixing),
-            timeline=tuple(Sample(*row) for row in manifest.get("timeline", ())),
             outputs=_outputs(manifest),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

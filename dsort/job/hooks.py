@@ -21,7 +21,7 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from dsort.errors import DsortError, SpecProblem
-from dsort.job.events import JobReport
+from dsort.job.report import JobReport
 from dsort.naming.names import closest
 from dsort.spec.model import JobSpec
 from dsort.spec.parts import Hook
@@ -59,14 +59,8 @@ def unknown_commands(spec: JobSpec, commands: Mapping[str, Sequence[str]]) -> li
     return problems
 
 
-def job_notice(
-    spec: JobSpec,
-    job_id: str,
-    *,
-    report: JobReport | None = None,
-    error: DsortError | None = None,
-) -> dict[str, Any]:
-    """What a hook is told of a job that has finished (``report``) or failed (``error``).
+def job_notice(spec: JobSpec, job_id: str, end: JobReport | DsortError) -> dict[str, Any]:
+    """What a hook receives of a job that has finished with a report or failed with an error.
     ``text`` is one sentence, and what chat servers show of it."""
     notice: dict[str, Any] = {
         "job_id": job_id,
@@ -74,13 +68,12 @@ def job_notice(
         "input": spec.input_uri,
         "output": spec.output_bck.uri,
     }
-    if report is not None:
-        done = {"records": report.records, "shards": report.output_shards}
-        text = f"dsort job {job_id} finished: {report.records} records to {report.output_uri}"
+    if isinstance(end, JobReport):
+        done = {"records": end.records, "shards": end.output_shards}
+        text = f"dsort job {job_id} finished: {end.records} records to {end.output_uri}"
         return {**notice, **done, "event": "job.finished", "state": "finished", "text": text}
-    said = "" if error is None else str(error)
-    failed = {"detail": said, "hint": "" if error is None else error.hint}
-    text = f"dsort job {job_id} failed: {said}"[:TEXT_CHARS_MAX]
+    failed = {"detail": str(end), "hint": end.hint}
+    text = f"dsort job {job_id} failed: {end}"[:TEXT_CHARS_MAX]
     return {**notice, "event": "job.failed", "state": "failed", "text": text, "error": failed}
 
 

@@ -25,9 +25,6 @@ from dsort.job.events import (
     JobWarning,
     PhaseDone,
     Progress,
-    ReactionCount,
-    RecordFlow,
-    Timeline,
 )
 from dsort.job.journal import Journal
 from dsort.job.journal_entries import JournalEvent, JournalState
@@ -35,6 +32,8 @@ from dsort.job.layout import shared_name
 from dsort.job.lease import Lease
 from dsort.job.memory import JobMemory
 from dsort.job.output_names import OutputNames
+from dsort.job.report import ReactionCount, RecordFlow
+from dsort.job.timeline import Timeline
 from dsort.log_lines import about_attempt, logger_of
 from dsort.loose_files.bucket import FILES_REF, FilesBucket
 from dsort.options import RunOptions

@@ -67,7 +67,7 @@ from dsort.data.json_rows import Rows, json_bytes, write_json
 from dsort.errors import InputError, SpecError
 from dsort.html_tables import fields_html, rows_html
 from dsort.job.layout import job_of
-from dsort.job.shard_readers import ReaderCounts, reader_counts
+from dsort.job.report import ReaderCounts, reader_counts
 from dsort.sizes import format_bytes
 from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec

@@ -17,7 +17,6 @@ from dsort.job.cutting import cut_partitions, cut_rule
 from dsort.job.duplicates import Dropped, settle_duplicates
 from dsort.job.encoded_sizes import encoded_sizes, measured_sizes, run_rule
 from dsort.job.equalize import equal_pieces
-from dsort.job.events import OutputCount
 from dsort.job.extraction import (
     Extraction,
     retry_after_lost_scratch,
@@ -26,8 +25,8 @@ from dsort.job.job import Job
 from dsort.job.ordering import Ordering
 from dsort.job.output_names import TemplateExhaustedError
 from dsort.job.reactions import append_reactions, store_reactions
+from dsort.job.report import OutputCount, ReaderCounts, Totals, reader_counts
 from dsort.job.schemas import agreed_schema, late_schemas, with_ends
-from dsort.job.shard_readers import ReaderCounts, reader_counts
 from dsort.job.surveys.joins import settle_join
 from dsort.naming.names import first_few
 from dsort.order.cut import (
@@ -64,6 +63,11 @@ class Plan:
     stored_bytes: int
     schema: str = ""  # of all records, where their container has such a thing
     late_schemas: tuple[str, ...] = ()  # by output, of those that are converted as they are written
+
+    def totals(self, input_shards: int) -> Totals:
+        """What a report says of it, if it is made of ``input_shards``."""
+        sizes = (self.records, self.members, self.payload_bytes)
+        return Totals(input_shards, len(self.shards), *sizes, int(self.shards.file_bytes.sum()))
 
     def by_output(self, names: Sequence[str]) -> tuple[OutputCount, ...]:
         """What each of several outputs gets; empty for one. ``names``: of all."""

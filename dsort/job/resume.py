@@ -15,7 +15,6 @@ from dsort.data.json_rows import Rows, json_bytes
 from dsort.data.tally import parse_names, parse_tally, tally_rows
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError
 from dsort.job.create import Created
-from dsort.job.events import JobReport, RecordFlow
 from dsort.job.facts import refuse_damage_in
 from dsort.job.job import Job
 from dsort.job.journal import NoJournalError, read_journal
@@ -30,6 +29,7 @@ from dsort.job.journal_entries import (
 )
 from dsort.job.layout import reactions_name, rejects_name, report_name, staged_prefix
 from dsort.job.plan import Plan
+from dsort.job.report import JobReport, RecordFlow
 from dsort.job.schemas import with_ends
 from dsort.job.sidecars import noted_sidecars
 from dsort.log_lines import logger_of

@@ -17,7 +17,7 @@ from dsort.data.members import MemberTable
 from dsort.data.segments import Segments
 from dsort.errors import ChangedInputError, ShardEndError
 from dsort.html_tables import members_html
-from dsort.job.events import JobReport
+from dsort.job.report import JobReport
 from dsort.options import RunOptions, default_options
 from dsort.reading.places import ShardPlace, find_shards
 from dsort.reading.shard_reader import ShardReader

@@ -12,9 +12,9 @@ from typing import Final
 
 from dsort.containers.registry import DEFAULT_EXTENSION, check_supported, is_supported
 from dsort.errors import MissingShardError, ObjectNotFoundError, SpecError, StorageError
-from dsort.job.events import JobReport
 from dsort.job.job_ids import moment_of_id
 from dsort.job.manifest import StoredManifest, parse_manifest
+from dsort.job.report import JobReport
 from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import archive_extension, first_few, is_internal
 from dsort.options import RunOptions, open_result, open_with_settings

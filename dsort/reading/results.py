@@ -19,7 +19,7 @@ from dsort.naming.names import INTERNAL_PART, place
 from dsort.settings import Settings
 
 if TYPE_CHECKING:
-    from dsort.job.events import JobReport
+    from dsort.job.report import JobReport
     from dsort.options import RunOptions
     from dsort.storage.bucket import Bucket
 

@@ -1,16 +1,72 @@
-"""What a verification has found so far, and telling how far it is."""
+"""What a verification has found so far, its report, and telling how far it is."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 
-from dsort.job.events import Event, JobWarning, PhaseDone, Progress, VerifyProblem
+from dsort.html_tables import fields_html, rows_html
+from dsort.job.events import Event, JobWarning, PhaseDone, Progress
+from dsort.sizes import format_count
 
 PROBLEMS_MAX = 100
 """So many problems are named; all are counted."""
 
 PHASE = "verify"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyProblem:
+    """One difference between a result and what its manifest or its inputs say."""
+
+    kind: str  # missing_record | doubled_record | changed_bytes | checksum | order | ...
+    shard: str
+    record: str  # "" where it is about the shard as a whole
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What ``dsort verify`` found. ``problem_count`` counts all, ``problems`` holds the first."""
+
+    job_id: str
+    output_uri: str
+    input_shards: int
+    output_shards: int
+    records: int
+    members: int
+    bytes_read: int
+    elapsed_s: float
+    problem_count: int
+    problems: tuple[VerifyProblem, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether the result is what it should be."""
+        return self.problem_count == 0
+
+    def __repr__(self) -> str:
+        verdict = "ok" if self.ok else format_count(self.problem_count, "difference")
+        records = format_count(self.records, "record")
+        return f"<VerifyReport {self.job_id} {verdict}: {records} in {self.output_uri}>"
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        verdict = "ok" if self.ok else format_count(self.problem_count, "difference")
+        head = fields_html(
+            f"verify {self.job_id}: {verdict}",
+            [("result", self.output_uri), ("records", f"{self.records:,}")],
+        )
+        if self.ok:
+            return head
+        rows = ((each.kind, each.shard, each.record, each.text) for each in self.problems)
+        return head + rows_html(("what", "shard", "record", "details"), rows, self.problem_count)
+
+    def to_dict(self) -> dict[str, object]:
+        """The report in JSON types."""
+        return {"ok": self.ok, **asdict(self)}
 
 
 class Findings:

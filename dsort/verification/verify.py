@@ -49,7 +49,7 @@ from dsort.data.tally import Tally
 from dsort.errors import CorruptShardError, InputError, ObjectNotFoundError
 from dsort.job.amend import read_removed
 from dsort.job.code_again import CodeAgain
-from dsort.job.events import Event, VerifyProblem, VerifyReport
+from dsort.job.events import Event
 from dsort.job.files import files_of
 from dsort.job.inputs import resolve_inputs
 from dsort.job.manifest import ManifestOutput, StoredManifest, parse_manifest
@@ -76,7 +76,7 @@ from dsort.verification.compare import (
     check_unique_keys,
 )
 from dsort.verification.cuts import Place, check_cuts
-from dsort.verification.findings import Findings, ProgressTeller
+from dsort.verification.findings import Findings, ProgressTeller, VerifyProblem, VerifyReport
 from dsort.verification.inputs import InputReader
 from dsort.verification.order import OrderWatch
 from dsort.verification.outputs import (

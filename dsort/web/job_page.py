@@ -8,7 +8,7 @@ from what a service knows of a job that has none of these yet:
 ``job``         the job as the service shows it (JobView, with spec and result); what nobody but a
                 service knows is null
 ``phases``      phase, seconds, shards, records, bytes of each; null where it is not known
-``timeline``    rows of seconds, phase, bytes done, bytes a second (``job.events``)
+``timeline``    rows of seconds, phase, bytes done, bytes a second (``job.timeline``)
 ``inputs``      total (shards) and bytes
 ``shards``      total; rows of name, records, file_bytes of the first 2000 output shards; and how
                 their sizes and numbers of records are spread, of all that are known
@@ -34,8 +34,8 @@ import numpy as np
 
 from dsort.data.columns import Int64s
 from dsort.errors import InputError, InvariantError
-from dsort.job.events import Timeline
 from dsort.job.layout import manifest_name
+from dsort.job.timeline import Timeline
 from dsort.order.mixing_counts import BINS_MAX, counts_in_input_order, judged_table
 from dsort.storage.registry import scheme_of
 
@@ -92,8 +92,8 @@ def page_of_report(
     output_uri: str = "",
     warnings: Sequence[Mapping[str, Any]] | None = None,
 ) -> Page:
-    """The page of a job by its report: of one that was aborted (``report.json``, or a ``JobReport``
-    in JSON types), or of a plan (a ``PlanReport``). ``InputError`` if it is something else."""
+    """The page of a job by its report in JSON types: of one that was aborted (``report.json``), or
+    of a plan. ``InputError`` if it is something else."""
     with _refusing_strangers("report"):
         view = job_view or _view_of_report(report, output_uri)
         inputs = report.get("resume", {}).get("inputs")

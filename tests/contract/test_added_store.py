@@ -98,7 +98,7 @@ def test_a_job_reads_and_writes_them(tmp_path: Path, shelves: Path) -> None:
     )
     written = members_of(shelves / "shuffled/today")
     assert written == members_of(shelves / "pictures")
-    assert len(written) == report.members > 0
+    assert len(written) == report.totals.members > 0
     assert report.output_uri == "shelf://shuffled/today"
 
 

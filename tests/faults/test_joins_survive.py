@@ -56,7 +56,7 @@ def test_a_resumed_job_joins_what_the_first_attempt_would_have(
             parts = {"s-0.tar": Shard(tuple(members[:16])), "s-1.tar": Shard(tuple(members[16:]))}
             write_shards(root / name, parts)
     report = run_local(there, spec, move="map")
-    assert (report.records, report.members) == (16, 48)
+    assert (report.records, report.totals.members) == (16, 48)
     points = arm(here / "points", PointFault(point, 3, "kill parent"))
     arguments = ["start", "-f", json.dumps(spec), "--workers", "1", "--move", "spill"]
     ended = begun.run(here, *arguments, points=points, flush_s=0.0)

@@ -85,7 +85,7 @@ def test_a_signal_keeps_what_is_done(
     assert extracted
     resumed = resume_here(tmp_path, monkeypatch)
     assert resumed.report is not None
-    assert resumed.report.move == CASES[case].move
+    assert resumed.report.run.move == CASES[case].move
     assert not resumed.created & created
     assert not resumed.extracted & extracted
     assert_whole(tmp_path / "out", undisturbed(case, base))
@@ -327,5 +327,5 @@ def test_a_resumed_job_moves_payload_as_was_asked(
             run_case(tmp_path, "by range", on_event=listen, stop=stop)
     resumed = resume_here(tmp_path, monkeypatch)
     assert resumed.report is not None
-    assert resumed.report.move == "range"
+    assert resumed.report.run.move == "range"
     assert_whole(tmp_path / "out", undisturbed("by range", base))

@@ -68,8 +68,8 @@ def test_its_order_is_that_of_the_outputs(
     report = run_local(tmp_path, spec, move=move)
     found = [key for _, data in sorted(files_of(tmp_path / "out").items()) for key in keys_in(data)]
     assert "".join(name[0] for name in found) == order
-    assert planned.algorithm == report.algorithm
-    assert report.algorithm.startswith("size: sorted by size")
+    assert planned.order.algorithm == report.order.algorithm
+    assert report.order.algorithm.startswith("size: sorted by size")
     manifest = tmp_path / "out" / manifest_name(report.job_id)
     assert verified(manifest, tmp_path).problems == ()
 

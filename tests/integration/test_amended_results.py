@@ -98,6 +98,8 @@ def test_only_the_records_of_the_keys_are_gone(suffix: str, tmp_path: Path) -> N
     gone = [records[0][3].key, records[1][7].key]
     done = remove(tmp_path, *gone)
     assert (done.found.records, done.found.missing) == (2, ())
+    assert done.job is not None
+    assert done.to_dict()["job"] == done.job.to_dict()
     after = files_of(tmp_path / "out", f"*{suffix}")
     assert after.keys() == before.keys()
     assert kind.key_of is not None

@@ -43,7 +43,7 @@ def test_a_job_by_range_writes_what_a_mapped_one_writes(large_records: Path) -> 
     wanted = files_of(large_records / "out")
     ranged = run_local(large_records, spec_for(), move="range", overwrite=True)
     assert files_of(large_records / "out") == wanted
-    assert (mapped.move, ranged.move) == ("map", "range")
+    assert (mapped.run.move, ranged.run.move) == ("map", "range")
     manifest = (large_records / "out" / f".dsort/{ranged.job_id}/manifest.json").read_bytes()
     assert api.verify(manifest, options=RunOptions(root=large_records)).problems == ()
 
@@ -117,5 +117,5 @@ def test_what_does_not_fit_goes_by_range_if_records_are_large_and_the_disk_seeks
 
     monkeypatch.setattr("dsort.job.range_probe._answers_quickly", answers)
     report = run_local(tmp_path, spec_for(), memory_max_bytes=92 << 20, workers=1)
-    assert report.move == move
+    assert report.run.move == move
     assert asked == ([payload_bytes + 512] if payload_bytes > 32 * KIB else [])

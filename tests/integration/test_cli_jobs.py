@@ -21,13 +21,16 @@ from dsort.stop_flag import StopFlag
 from tests.support.commands import SPEC, CommandLine, answering
 from tests.support.datasets import small_dataset, write_shards
 from tests.support.internals import (
+    Forecast,
     Job,
     JobReport,
     JobWarning,
+    Order,
     PlannedShard,
-    PlanReport,
     Progress,
     ReactionCount,
+    Run,
+    Totals,
     resolve,
 )
 
@@ -38,36 +41,25 @@ REPORT = JobReport(
     state="finished",
     output_uri="file:///data/out%20put",
     manifest_name=".dsort/job-1/manifest.json",
-    move="map",
-    workers=2,
-    input_shards=3,
-    output_shards=4,
-    records=1500,
-    members=3000,
-    payload_bytes=5 << 20,
-    file_bytes=6 << 20,
-    seed="7",
-    phase_seconds={"extract": 1.0, "create": 2.0},
+    totals=Totals(3, 4, 1500, 3000, 5 << 20, 6 << 20),
+    run=Run("map", 2, phase_seconds={"extract": 1.0, "create": 2.0}),
+    order=Order("7"),
     reactions=(ReactionCount("missing_shards", 5, ("a.tar", "b.tar", "c.tar", "d.tar")),),
     warnings=("5 input shards are missing: a.tar, ...",),
-    error=None,
 )
-PLAN = PlanReport(
+PLAN = JobReport(
     job_id="job-1",
-    input_shards=3,
-    records=100,
-    members=200,
-    payload_bytes=1 << 20,
-    file_bytes=2 << 20,
-    shards=tuple(PlannedShard(f"s-{n}.tar", 5, 1000, 2000) for n in range(20)),
-    move="map",
-    move_reason="it fits",
-    workers=2,
-    memory_bytes=1 << 30,
-    scratch_bytes=0,
-    seed="7",
-    reactions=(),
-    warnings=(),
+    state="planned",
+    output_uri="",
+    totals=Totals(3, 20, 100, 200, 1 << 20, 2 << 20),
+    run=Run("map", 2),
+    order=Order("7"),
+    plan=Forecast(
+        shards=tuple(PlannedShard(f"s-{n}.tar", 5, 1000, 2000) for n in range(20)),
+        move_reason="it fits",
+        memory_bytes=1 << 30,
+        scratch_bytes=0,
+    ),
 )
 
 

@@ -131,7 +131,7 @@ def test_a_cluster_gives_the_bytes_that_one_process_gives(
 ) -> None:
     move, spec = JOBS[name]
     report = run(root, f"{name}-there", move, spec)
-    assert (report.move, report.workers) == (move, NODES)
+    assert (report.run.move, report.run.workers) == (move, NODES)
     files = files_of(root / f"{name}-there")
     assert files == expected(root, f"{name}-here", spec)
     assert len(files) > 10

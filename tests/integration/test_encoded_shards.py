@@ -96,7 +96,7 @@ def test_each_codec_is_read_and_written(tmp_path: Path, suffix: str, to: str) ->
     assert members_of(tars, tmp_path) == members_of([*plain.values()], tmp_path)
     listed = manifest(tmp_path)
     assert [each["file_bytes"] for each in listed["outputs"]] == [len(file) for file in files]
-    assert report.file_bytes == sum(map(len, files))
+    assert report.totals.file_bytes == sum(map(len, files))
     if to:
         assert [each["decoded_bytes"] for each in listed["outputs"]] == [len(tar) for tar in tars]
         assert listed["codec"]["level"] == 1
@@ -140,7 +140,7 @@ def test_stores_that_take_bytes_in_order_get_the_same(
         )
         monkeypatch.setattr("dsort.storage.open.LocalBucket", kind)
         report = run_inline(spec, root, Moved("spill", buffer_bytes=4096))
-        found.append((outputs(root, OUT[suffix]), report.file_bytes))
+        found.append((outputs(root, OUT[suffix]), report.totals.file_bytes))
         monkeypatch.undo()
     assert found[0] == found[1]
 
@@ -280,8 +280,8 @@ def test_what_is_read_and_written_with_codecs_is_seen_by_the_other_commands(tmp_
 def test_encoded_inputs_are_decoded_once_and_cannot_be_mapped(tmp_path: Path) -> None:
     names = stored(tmp_path, {f"{s}.tgz": encoded(".gz", d) for s, d in dataset().items()})
     plan = plan_local(tmp_path, spec_of(input_format={"objnames": names}))
-    assert plan.move == "spill"
-    assert "the inputs are compressed: they are decoded once, to about" in plan.move_reason
+    assert plan.run.move == "spill"
+    assert "the inputs are compressed: they are decoded once, to about" in plan.plan.move_reason
     with pytest.raises(SpecError, match="cannot be mapped: they are compressed"):
         plan_local(tmp_path, spec_of(input_format={"objnames": names}), move="map")
 

@@ -56,7 +56,7 @@ def test_compressed_files_are_as_large_as_asked_for(tmp_path: Path, order: dict[
     assert len(sizes) >= 4
     assert sizes[:-1] == pytest.approx([3 << 20] * (len(sizes) - 1), rel=0.01)
     assert [shard.file_bytes for shard in planned.shards] == pytest.approx(sizes, rel=0.01)
-    assert report.file_bytes == sum(sizes)
+    assert report.totals.file_bytes == sum(sizes)
     assert report.warnings == ()
     check(tmp_path)
 

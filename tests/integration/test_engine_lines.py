@@ -204,7 +204,7 @@ def test_a_line_feed_at_the_end_of_a_payload_is_left_out_if_asked_for(
     assert files_of(tmp_path / "out", "*.txt")["out-0.txt"] == b"one\ntwo\n\tthree\r\n"
     assert count_of(report, "final_newlines_stripped")[0] == 2
     assert "does not come back" in report.warnings[0]
-    assert report.payload_bytes == len(b"onetwo\tthree\r")
+    assert report.totals.payload_bytes == len(b"onetwo\tthree\r")
     manifest = (tmp_path / "out" / str(report.manifest_name)).read_bytes()
     assert api.verify(manifest, options=RunOptions(root=tmp_path)).problems == ()
 

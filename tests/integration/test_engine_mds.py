@@ -68,7 +68,7 @@ def test_samples_are_shuffled_as_they_are_whatever_the_movement_and_the_workers(
         assert by_label(found) == everything
         assert found != everything
         files = files_of(tmp_path / bucket / "train", "*")
-        assert report.file_bytes == sum(len(files[n]) for n in files if n.endswith(".mds"))
+        assert report.totals.file_bytes == sum(len(files[n]) for n in files if n.endswith(".mds"))
         assert sorted(files) == ["index.json", *(f"shard.{n:05d}.mds" for n in range(3))]
         outputs.append(files)
     assert outputs[0] == outputs[1]

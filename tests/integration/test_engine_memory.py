@@ -120,7 +120,7 @@ def test_less_memory_than_any_job_takes_means_the_least_and_through_the_disk(
     events: list[Event] = []
     spec = spec_of(max_mem_usage=asked)
     report = run_local(tmp_path, spec, workers=4, on_event=events.append)
-    assert (report.move, report.workers, report.records) == ("spill", 1, 3)
+    assert (report.run.move, report.run.workers, report.records) == ("spill", 1, 3)
     (warning,) = [event.text for event in events if isinstance(event, JobWarning)]
     assert warning == report.warnings[0]
     least_mib = -(-least_memory_bytes() >> 20)
@@ -142,5 +142,5 @@ def test_less_than_that_in_fact_is_refused_and_no_other_movement_is_advised(
 def test_a_plan_says_what_the_job_needs_and_not_what_it_may_have(tmp_path: Path) -> None:
     write_shards(tmp_path / "in", {"a.tar": shard_of("1", "2")})
     planned = plan_local(tmp_path, spec_of(), memory_max_bytes=8 << 30)
-    assert planned.memory_bytes < 100 << 20
-    assert planned.memory_bytes == plan_local(tmp_path, spec_of()).memory_bytes
+    assert planned.plan.memory_bytes < 100 << 20
+    assert planned.plan.memory_bytes == plan_local(tmp_path, spec_of()).plan.memory_bytes

@@ -51,7 +51,7 @@ def test_the_same_bytes_whatever_the_workers_and_the_movement(tmp_path: Path) ->
     for move, workers in (("map", 1), ("map", 3), ("spill", 1), ("spill", 3)):
         spec = spec_of(algorithm=SHUFFLE, output_shard_records=7)
         report = run_local(tmp_path, spec, move=move, workers=workers, overwrite=True)
-        assert (report.move, report.workers, report.records) == (move, workers, 36)
+        assert (report.run.move, report.run.workers, report.records) == (move, workers, 36)
         results.append(files_of(tmp_path / "out"))
     assert len(results[0]) == 6
     assert all(result == results[0] for result in results)
@@ -61,12 +61,12 @@ def test_a_job_without_a_seed_can_be_repeated_from_its_manifest(tmp_path: Path) 
     write_shards(tmp_path / "in", DATASET)
     first = run_local(tmp_path, spec_of(algorithm={"kind": "shuffle"}))
     manifest = json.loads((tmp_path / "out" / str(first.manifest_name)).read_text())
-    assert manifest["spec"]["algorithm"]["seed"] == first.seed
+    assert manifest["spec"]["algorithm"]["seed"] == first.order.seed
     again = run_local(tmp_path, manifest["spec"] | {"output_bck": "again"})
     assert again.warnings == ()
     assert files_of(tmp_path / "again") == files_of(tmp_path / "out")
     other = run_local(tmp_path, spec_of(algorithm={"kind": "shuffle"}, output_bck="other"))
-    assert other.seed != first.seed
+    assert other.order.seed != first.order.seed
     assert files_of(tmp_path / "other") != files_of(tmp_path / "out")
 
 
@@ -86,7 +86,7 @@ def test_the_manifest_says_what_is_there(tmp_path: Path) -> None:
         assert shard["xxh3"] == xxhash.xxh3_64_hexdigest(data)
         assert shard["members"] == len(keys_in(data))
     assert [shard["records"] for shard in manifest["outputs"]] == [20, 16]
-    assert manifest["totals"]["payload_bytes"] == report.payload_bytes
+    assert manifest["totals"]["payload_bytes"] == report.totals.payload_bytes
     wids = json.loads((out / index).read_text())
     assert [(s["url"], s["nsamples"], s["md5sum"]) for s in wids["shardlist"]] == [
         (name, records, hashlib.md5(found[name]).hexdigest())

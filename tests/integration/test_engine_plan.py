@@ -42,16 +42,16 @@ def test_a_plan_foretells_the_job_and_writes_nothing(
     before = tree_of(tmp_path)
     plan = plan_local(tmp_path, spec, move=move, workers=2)
     assert tree_of(tmp_path) == before
-    assert plan.move == move
+    assert plan.run.move == move
     report = run_local(tmp_path, spec, move=move)
     found = files_of(tmp_path / "out")
     assert {shard.name: shard.file_bytes for shard in plan.shards} == {
         name: len(data) for name, data in found.items()
     }
-    assert (plan.records, plan.members, plan.payload_bytes) == (
+    assert (plan.records, plan.totals.members, plan.totals.payload_bytes) == (
         report.records,
-        report.members,
-        report.payload_bytes,
+        report.totals.members,
+        report.totals.payload_bytes,
     )
     assert sum(shard.records for shard in plan.shards) == plan.records
 
@@ -110,7 +110,7 @@ def test_members_of_more_than_8_gb_are_planned_without_reading_them(
         options=RunOptions(root=tmp_path, move=move, workers=1, memory_max_bytes=200 << 20),
         on_event=look,
     )
-    assert plan.payload_bytes == HUGE_BYTES + 5
+    assert plan.totals.payload_bytes == HUGE_BYTES + 5
     assert sorted(s.file_bytes for s in plan.shards) == [2048, HUGE_BYTES + len(headers) + 1024]
     assert 0 < sum(read) < HUGE_BYTES // 16
     assert list(temporary.iterdir()) == []

@@ -106,7 +106,7 @@ def test_an_empty_job_is_done_if_missing_shards_are_no_matter(tmp_path: Path) ->
     (tmp_path / "in").mkdir()
     spec = spec_of(input_format={"template": "x-{0..9}"}, Config={"missing_shards": "ignore"})
     report = run_local(tmp_path, spec)
-    assert (report.input_shards, report.output_shards, report.records) == (0, 0, 0)
+    assert (report.totals.input_shards, report.output_shards, report.records) == (0, 0, 0)
     assert left_in(tmp_path / "out") == [".dsort/JOB/manifest.json", ".dsort/JOB/reactions.jsonl"]
 
 
@@ -178,7 +178,7 @@ def test_what_a_job_of_defaults_wrote_is_an_input_again(
         order = {"kind": kind, **({"seed": 3} if kind == "shuffle" else {})}
         more = {"output_extension": extension, "algorithm": order, "input_format": {"prefix": ""}}
         report = run_local(tmp_path, spec_of(**fields, **more, verify="content"))
-        assert (report.records, report.members) == (9, 12), target
+        assert (report.records, report.totals.members) == (9, 12), target
     if kind == "alphanumeric" and extension == ".tar":
         assert files_of(tmp_path / "second") == files_of(tmp_path / "third")
 

@@ -132,7 +132,7 @@ def test_worker_processes_make_the_same_shards_as_this_process(tmp_path: Path) -
     some_tables(tmp_path / "in", ".parquet")
     run_inline(tables_spec(".parquet", output_bck="inline"), tmp_path, WAYS[0])
     report = run_local(tmp_path, tables_spec(".parquet"), workers=2)
-    assert report.move == "spill"
+    assert report.run.move == "spill"
     made = [path.read_bytes() for path in outputs(tmp_path)]
     assert made == [path.read_bytes() for path in sorted((tmp_path / "inline").glob("*.parquet"))]
     manifest = next((tmp_path / "out" / ".dsort").rglob("manifest.json")).read_text()

@@ -101,7 +101,7 @@ def test_an_example_spec_runs_in_an_object_store(buckets: Path, s3: S3Server, pa
     for name, data in shards.items():
         source.write(name, data)
     report = dsort.run(spec, options=options)
-    assert (report.state, report.input_shards) == ("finished", len(shards))
+    assert (report.state, report.totals.input_shards) == ("finished", len(shards))
     assert report.manifest_name is not None
     manifest = target.read(report.manifest_name)
     verified = api.verify(manifest, options=options)

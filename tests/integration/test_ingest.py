@@ -48,7 +48,7 @@ def test_an_image_folder_becomes_records_with_the_number_of_their_class(tmp_path
     write_tree(tmp_path / "in", PETS)
     spec = ingest_spec(ingest={"layout": "folders"}, algorithm=SHUFFLE)
     report = run_local(tmp_path, spec)
-    assert (report.records, report.members, report.input_shards) == (21, 42, 1)
+    assert (report.records, report.totals.members, report.totals.input_shards) == (21, 42, 1)
     manifest = json.loads((tmp_path / "out" / manifest_name(report.job_id)).read_bytes())
     assert "loose files" in manifest["move"]["reason"]
     assert contents_out(tmp_path) == {**PETS, **WITH_CLASS}
@@ -70,7 +70,7 @@ def test_the_bytes_are_the_same_however_records_move(
         ]
     ):
         report = run_inline({**spec, "output_bck": f"out{number}"}, tmp_path, moved)
-        assert report.input_shards > 3
+        assert report.totals.input_shards > 3
         outputs.append(files_of(tmp_path / f"out{number}"))
     assert outputs[1:] == outputs[:1] * 2
 
@@ -194,7 +194,7 @@ def test_inputs_say_which_files_go_in(tmp_path: Path) -> None:
     for chosen, count in (
         ({"prefix": "cat/"}, 7), ({"glob": "*/0[0-4].jpg"}, 15), ({"objnames": ["cat/01.jpg"]}, 1)
     ):  # fmt: skip
-        assert plan_local(tmp_path, ingest_spec(input_format=chosen)).members == count
+        assert plan_local(tmp_path, ingest_spec(input_format=chosen)).totals.members == count
     for chosen, words in (
         ({"prefix": "dog/"}, "no file was found"), ({"objnames": ["dog/1.jpg"]}, "dog/1.jpg")
     ):  # fmt: skip

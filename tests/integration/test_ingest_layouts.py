@@ -154,7 +154,7 @@ def test_a_recipe_names_each_member_and_what_is_in_it(tmp_path: Path) -> None:
     assert (report.records, verified(tmp_path, report.job_id)) == (2, [])
     write_tree(tmp_path, {"recipe.txt": f"1.png {where}/m.png\n".encode()})
     spec = ingest_spec(ingest=recipe, input_bck=where, overwrite=True)
-    assert run_local(tmp_path, spec).members == 1
+    assert run_local(tmp_path, spec).totals.members == 1
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def test_other_samples_are_not_mixed_with_those_of_a_call_whose_first_chunk_is_n
 def test_a_path_is_a_tree_of_files(tmp_path: Path) -> None:
     write_tree(tmp_path / "pets", {"cat/1.jpg": b"cat", "ant/1.jpg": b"ant"})
     report = ingested(tmp_path, tmp_path / "pets", spec={**FIELDS, "ingest": {"layout": "folders"}})
-    assert (report.records, report.seed) == (2, "4")
+    assert (report.records, report.order.seed) == (2, "4")
     found = {}
     for sample in webdataset.WebDataset(
         sorted(map(str, (tmp_path / "out").glob("*.tar"))), shardshuffle=False

@@ -47,7 +47,7 @@ def test_a_join_is_a_job_like_any_other(root: Path) -> None:
     results = []
     for number, move in enumerate(("map", "spill")):
         report = run_local(root, {**spec, "output_bck": f"out{number}"}, move=move)
-        assert (report.records, report.members, report.warnings) == (12, 24, ())
+        assert (report.records, report.totals.members, report.warnings) == (12, 24, ())
         assert problems(root, report.job_id, f"out{number}") == []
         results.append(files_of(root / f"out{number}"))
     assert results[0] == results[1]
@@ -108,7 +108,7 @@ def test_two_records_of_one_shard_with_one_key_are_no_two_records(
     with pytest.raises(DuplicateError, match="12 records have the key of an earlier record"):
         run_local(root, spec)
     report = run_local(root, {**spec, "duplicate_keys": "drop"})
-    assert (report.records, report.members) == (12, 36)
+    assert (report.records, report.totals.members) == (12, 36)
     assert count_of(report, "duplicate_keys_dropped")[0] == 12
     assert problems(root, report.job_id) == []
 
@@ -198,7 +198,7 @@ def test_zips_are_joined_with_their_directories(root: Path) -> None:
     for extension in (".zip", ".tar"):
         spec |= {"input_extension": ".zip", "output_extension": extension, "overwrite": True}
         report = run_local(root, {**spec, "output_bck": f"out{extension[1:]}"}, move="spill")
-        assert (report.records, report.members) == (12, 24)
+        assert (report.records, report.totals.members) == (12, 24)
         assert problems(root, report.job_id, f"out{extension[1:]}") == []
 
 
@@ -230,7 +230,7 @@ def test_inputs_of_several_containers_are_joined(extension: str, root: Path) -> 
     results = []
     for number, moved in enumerate(WAYS[:3]):
         report = run_inline({**spec, "output_bck": f"out{number}"}, root, moved)
-        assert (report.records, report.members) == (12, 36)
+        assert (report.records, report.totals.members) == (12, 36)
         assert problems(root, report.job_id, f"out{number}") == []
         results.append(files_of(root / f"out{number}"))
     assert results[1:] == results[:1] * 2

@@ -349,7 +349,7 @@ def test_what_each_output_got_is_told(data: Path) -> None:
         ("val", len(val)),
     ]
     assert sum(each.shards for each in report.outputs) == report.output_shards
-    assert sum(each.file_bytes for each in report.outputs) == report.file_bytes
+    assert sum(each.file_bytes for each in report.outputs) == report.totals.file_bytes
     manifest = json.loads((data / "out" / manifest_name(report.job_id)).read_bytes())
     assert all(row["name"].startswith(row["output"]) for row in manifest["outputs"])
     assert "→ train" in summary.job(report)

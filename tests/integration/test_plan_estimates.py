@@ -78,7 +78,7 @@ def forget_pages(directory: Path) -> None:
 
 
 def estimate(spec: dict[str, Any], root: Path, moved: Moved) -> PlanEstimate:
-    found = plan_inline(spec, root, moved).estimate
+    found = plan_inline(spec, root, moved).plan.estimate
     assert found is not None
     return found
 
@@ -193,7 +193,7 @@ def test_requests_to_stores_are_those_that_a_job_then_makes(
     planned = estimate(between_buckets, tmp_path, moved)
     asked.clear()
     report = run_inline(between_buckets, tmp_path, moved)
-    assert planned.store_written_bytes == report.file_bytes
+    assert planned.store_written_bytes == report.totals.file_bytes
     assert planned.disk_read_bytes == 0
     for kind in ("get", "create", "part", "complete"):
         assert planned.requests[kind] == asked[kind]

@@ -38,7 +38,7 @@ def test_workers_publish_what_is_staged(
     assert asked.count("PublishTask") == -(-report.output_shards // 3)
     found = client.list_objects_v2(Bucket=bucket, Prefix="out/out-")["Contents"]
     assert len(found) == report.output_shards
-    assert sum(each["Size"] for each in found) == report.file_bytes
+    assert sum(each["Size"] for each in found) == report.totals.file_bytes
     assert s3.unfinished_uploads(bucket) == []
 
 

@@ -115,7 +115,7 @@ def test_ranges_fit_in_small_buffers(shards: Shards) -> None:
 
 
 def test_a_plan_says_how_many_requests_that_takes(shards: Shards, asked: Counter[str]) -> None:
-    planned = plan_inline(shards.spec(), shards.root, HOPS).estimate
+    planned = plan_inline(shards.spec(), shards.root, HOPS).plan.estimate
     assert planned is not None
     headers = asked.total()
     assert RECORDS <= headers <= 2 * RECORDS + 3
@@ -197,7 +197,7 @@ def test_a_reply_that_is_cut_short_is_asked_for_again(
 def test_a_whole_command_reads_by_range(shards: Shards) -> None:
     wanted = shards.wanted()
     report = run_local(shards.root, shards.spec(), move="range")
-    assert report.move == "range"
+    assert report.run.move == "range"
     assert files_of(shards.root / "far", "*") == wanted
     mixed = {"name": "b", "input_bck": "in", "input_format": {"template": "in-{0..2}"}}
     stored = {

@@ -99,8 +99,8 @@ def job_of(case: str) -> dict[str, Any]:
 def test_no_record_is_unaccounted_for(case: str, tmp_path: Path) -> None:
     buckets(tmp_path)
     report = run_local(tmp_path, job_of(case))
-    assert report.flow == CASES[case][1]
-    assert report.flow.out == report.records
+    assert report.order.flow == CASES[case][1]
+    assert report.order.flow.out == report.records
 
 
 def test_tables_account_for_their_rows(tmp_path: Path, cli: CommandLine) -> None:
@@ -109,7 +109,7 @@ def test_tables_account_for_their_rows(tmp_path: Path, cli: CommandLine) -> None
     assert made.code == 0, made.err
     spec = job_of("filters") | {"input_bck": "rows", "input_extension": ".parquet"}
     report = run_local(tmp_path, {**spec, "output_extension": ".parquet"})
-    assert report.flow == CASES["filters"][1]
+    assert report.order.flow == CASES["filters"][1]
     assert report.records == 10
 
 
@@ -136,4 +136,4 @@ def test_a_resumed_job_accounts_for_all_records(phase: str, tmp_path: Path) -> N
         run_local(tmp_path, job_of("filters"), on_event=listen)
     (job,) = (tmp_path / "out" / ".dsort").iterdir()
     report = dsort.resume(job.name, "out", options=RunOptions(root=tmp_path, workers=1))
-    assert report.flow == CASES["filters"][1]
+    assert report.order.flow == CASES["filters"][1]

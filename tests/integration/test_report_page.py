@@ -59,17 +59,17 @@ def test_a_job_knows_where_its_records_went(root: Path, move: str, kind: str) ->
         del spec["algorithm"]["seed"]
     plan = plan_local(root, spec, move=move)
     report = run_local(root, spec, move=move, workers=2)
-    mixing = report.mixing
+    mixing = report.order.mixing
     assert mixing is not None
     assert [list(row) for row in mixing.counts] == counted(root)
     assert mixing.verdict == ("even" if kind == "shuffle" else "uneven")
-    assert plan.mixing == mixing
+    assert plan.order.mixing == mixing
     stored = manifest_in(root)
     assert stored["mixing"] == json.loads(json.dumps(asdict(mixing)))
     assert stored["manifest"] == 1
     phases = [row[1] for row in stored["timeline"]]
     assert list(dict.fromkeys(phases)) == ["resolve", "extract", "plan", "create", "commit"]
-    assert [each.phase for each in report.timeline][: len(phases)] == phases
+    assert [each.phase for each in report.run.timeline][: len(phases)] == phases
     json.dumps(report.to_dict())
 
 
@@ -86,10 +86,10 @@ def test_with_a_key_map_each_shard_is_counted_in_the_order_of_the_result(root: P
         config={"ekm_missing_key": "ignore"},
     )
     report = run_local(root, spec)
-    assert report.mixing is not None
+    assert report.order.mixing is not None
     names = [each["name"] for each in manifest_in(root)["outputs"]]
     assert names == ["a-0.tar", "b-0.tar", "b-1.tar"]
-    columns = [list(column) for column in zip(*report.mixing.counts, strict=True)]
+    columns = [list(column) for column in zip(*report.order.mixing.counts, strict=True)]
     assert columns == [[1, 1, 0, 0, 0, 0], [2, 0, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0]]
 
 

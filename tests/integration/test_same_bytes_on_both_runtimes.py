@@ -137,7 +137,7 @@ def test_ray_gives_the_bytes_that_processes_give(root: Path, ray: Any, name: str
     here, there = f"{name}-local", f"{name}-ray"
     local = run(root, here, "local", move, spec)
     on_ray = run(root, there, "ray", move, spec)
-    assert local.move == on_ray.move == move
+    assert local.run.move == on_ray.run.move == move
     assert len(files_of(root / here)) > 2
     assert files_of(root / there) == files_of(root / here)
     assert outputs(root, there, on_ray) == outputs(root, here, local)
@@ -238,7 +238,7 @@ def test_loose_files_are_read_on_ray_as_in_processes(root: Path, ray: Any) -> No
     }
     reports = {each: run(root, f"files-{each}", each, "auto", spec) for each in ("local", "ray")}
     assert files_of(root / "files-ray") == files_of(root / "files-local")
-    assert {(each.records, each.members) for each in reports.values()} == {(80, 160)}
+    assert {(each.records, each.totals.members) for each in reports.values()} == {(80, 160)}
 
 
 TABLES: dict[str, Mapping[str, Any]] = {

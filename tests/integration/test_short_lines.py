@@ -156,11 +156,11 @@ def test_where_tables_of_lines_take_much_there_are_fewer_workers(tmp_path: Path)
         lines_in(root / "in", "s-0.txt", (line + b"\n") * (800_000 // (len(line) + 1)))
         spec = spec_of(input_extension=".txt", output_shard_records=100_000)
         planned = plan_local(root, spec, workers=2, memory_max_bytes=200 << 20)
-        assert planned.workers == workers
-        assert planned.memory_bytes <= 200 << 20
+        assert planned.run.workers == workers
+        assert planned.plan.memory_bytes <= 200 << 20
 
 
 def test_more_memory_lets_as_many_workers_hold_tables_of_lines(tmp_path: Path) -> None:
     lines_in(tmp_path / "in", "s-0.txt", b"1\n" * 400_000)
     spec = spec_of(input_extension=".txt", output_shard_records=100_000)
-    assert plan_local(tmp_path, spec, workers=2, memory_max_bytes=400 << 20).workers == 2
+    assert plan_local(tmp_path, spec, workers=2, memory_max_bytes=400 << 20).run.workers == 2

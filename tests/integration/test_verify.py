@@ -80,7 +80,7 @@ def test_a_right_result_has_no_problem(tmp_path: Path, spec: dict[str, Any]) -> 
     report = job.verify()
     assert (report.problems, report.warnings) == ((), ())
     assert report.ok
-    assert (report.records, report.members) == (job.report.records, job.report.members)
+    assert (report.records, report.members) == (job.report.records, job.report.totals.members)
     assert (report.input_shards, report.output_shards) == (3, len(job.names))
     inputs = sum(shard["bytes"] for shard in job.manifest["inputs"])
     assert report.bytes_read == inputs + job.manifest["totals"]["file_bytes"]

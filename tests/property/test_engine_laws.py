@@ -126,11 +126,16 @@ def test_a_plan_writes_nothing_and_foretells_the_job(
     assert [shard.payload_bytes for shard in plan.shards] == [
         sum(record.payload_bytes for record in records) for records in wanted.shards.values()
     ]
-    assert (plan.records, plan.members, plan.payload_bytes, plan.file_bytes) == (
+    assert (
+        plan.records,
+        plan.totals.members,
+        plan.totals.payload_bytes,
+        plan.totals.file_bytes,
+    ) == (
         report.records,
-        report.members,
-        report.payload_bytes,
-        report.file_bytes,
+        report.totals.members,
+        report.totals.payload_bytes,
+        report.totals.file_bytes,
     )
     assert plan.reactions == report.reactions
     assert of_the_data(plan.warnings) == of_the_data(report.warnings)

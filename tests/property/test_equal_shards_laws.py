@@ -137,9 +137,9 @@ def test_plan_and_manifest_say_how_many_can_read_the_result(tmp_path: Path) -> N
     assert job.manifest["readers"] == [{**wanted, "workers": [1, 2, 3, 4, 6, 12]}]
     unequal = {"output_bck": "other", "output_shard_count": 5}
     plan = plan_inline(spec_of(**unequal, output_shard_records=None), job.root)
-    (readers,) = plan.readers
+    (readers,) = plan.plan.readers
     assert (readers.records_min, readers.records_max, readers.workers) == (7, 8, (1, 5))
-    (line,) = reader_lines(plan.readers)
+    (line,) = reader_lines(plan.plan.readers)
     assert line == ("readers", "world size x workers of 1, 5; 7 to 8 records a shard")
 
 

@@ -125,7 +125,7 @@ def test_records_of_one_key_become_one_record(
     if kind == "alphanumeric":
         assert found == [expected[key] for key in sorted(expected)]
     assert report.records == len(expected)
-    assert report.members == sum(map(len, expected.values()))
+    assert report.totals.members == sum(map(len, expected.values()))
     left_out = count_of(report, "left_out_by_join")[0]
     everything = joined(inputs, dict.fromkeys(inputs, "none"), str)
     if by == "key":

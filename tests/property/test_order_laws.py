@@ -246,8 +246,8 @@ def test_only_keys_with_a_shuffle_draw_a_seed(tmp_path: Path, rng: random.Random
     drawn(tmp_path, rng)
     plain = run_inline(spec_of({"keys": [BY_KEY]}), tmp_path, MOVED[0])
     shuffled = run_inline(spec_of({"keys": [CLASS, SHUFFLE]}, overwrite=True), tmp_path, MOVED[0])
-    assert plain.seed is None
-    assert shuffled.seed is not None
+    assert plain.order.seed is None
+    assert shuffled.order.seed is not None
 
 
 def test_a_spec_with_keys_is_sent_and_written_whole() -> None:

@@ -253,13 +253,13 @@ def test_classes_that_are_shards_are_found_evenly_mixed(tmp_path: Path, rng: ran
     write_shards(tmp_path / "in", files)
     spec = spec_of(INTERLEAVED, output_shard_records=100)
     report = run_inline(spec, tmp_path, MOVED[0])
-    assert report.mixing is not None
-    assert report.mixing.verdict == "even"
+    assert report.order.mixing is not None
+    assert report.order.mixing.verdict == "even"
     batches = {"records": 20, "similar": "cls", "window": 800}
     spec = spec_of({"kind": "shuffle", "seed": 1, "batches": batches}, output_shard_records=100)
     report = run_inline({**spec, "output_bck": "similar"}, tmp_path, MOVED[0])
-    assert report.mixing is not None
-    assert report.mixing.verdict == "uneven"
+    assert report.order.mixing is not None
+    assert report.order.mixing.verdict == "uneven"
 
 
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [

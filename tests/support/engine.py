@@ -15,7 +15,7 @@ from dsort.errors import DsortError
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, files_of, read_shard, tree_of
-from tests.support.internals import JobReport, PlanReport
+from tests.support.internals import JobReport
 
 __all__ = [
     "count_of",
@@ -54,7 +54,7 @@ def run_local(root: Path, spec: dict[str, Any], **options: Any) -> JobReport:
     return dsort.run(parse_spec(spec).spec, options=run_options, on_event=on_event, stop=stop)
 
 
-def plan_local(root: Path, spec: dict[str, Any], **options: Any) -> PlanReport:
+def plan_local(root: Path, spec: dict[str, Any], **options: Any) -> JobReport:
     """Plan a job in worker processes."""
     options = {"workers": 1, **options}
     return dsort.plan(parse_spec(spec).spec, options=RunOptions(root=root, **options))
@@ -89,7 +89,7 @@ def left_in(bucket: Path) -> list[str]:
     return names
 
 
-def count_of(report: JobReport | PlanReport, kind: str) -> tuple[int, tuple[str, ...]]:
+def count_of(report: JobReport, kind: str) -> tuple[int, tuple[str, ...]]:
     """How often ``kind`` was counted, and the names it was about."""
     return next(((r.count, r.samples) for r in report.reactions if r.kind == kind), (0, ()))
 

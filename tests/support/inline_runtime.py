@@ -28,7 +28,6 @@ from tests.support.internals import (
     Job,
     JobReport,
     Movement,
-    PlanReport,
     Request,
     ScratchLost,
     ScratchNodes,
@@ -249,7 +248,7 @@ def run_inline(
         return run_job(job, tally)
 
 
-def plan_inline(spec: dict[str, Any], root: Path, moved: Moved | None = None) -> PlanReport:
+def plan_inline(spec: dict[str, Any], root: Path, moved: Moved | None = None) -> JobReport:
     """Plan ``spec`` in this process."""
     with StopFlag() as stop:
         job, tally = _job(spec, RunOptions(root=root), moved or Moved(), stop, None)

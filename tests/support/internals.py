@@ -45,11 +45,7 @@ MODULES = {
     ),
     "dsort.job.coordinator": "plan_job run_job",
     "dsort.job.create": "CreatedShards runs_of_small",
-    "dsort.job.events": (
-        "Event JobReport JobStarted JobWarning PhaseDone PlanEstimate PlanReport PlannedShard "
-        "Progress ReactionCount RecordFlow TIMELINE_SAMPLES_MAX Timeline VerifyProblem "
-        "VerifyReport"
-    ),
+    "dsort.job.events": "Event JobStarted JobWarning PhaseDone Progress",
     "dsort.job.extraction": "Extraction RUN_BYTES SMALL_BYTES runs_of",
     "dsort.job.gc": "Garbage OWNER_FILE find_garbage remove_garbage",
     "dsort.job.hooks": "call_command call_webhook",
@@ -84,11 +80,15 @@ MODULES = {
     "dsort.job.output_names": "OutputNames TemplateExhaustedError",
     "dsort.job.plan": "OVERHEAD_TEXT",
     "dsort.job.range_probe": "_answers_quickly",
+    "dsort.job.report": (
+        "Forecast JobReport Order PlanEstimate PlannedShard ReactionCount RecordFlow Run Totals"
+    ),
     "dsort.job.resources": "job_memory with_part_sizes",
     "dsort.job.setup": "load_keymap load_steps output_names with_seed",
     "dsort.job.suspend": "gc_command resume_command",
     "dsort.job.surveys": "borders positions",
     "dsort.job.synthetic": "ShardRecipe generate_shards shard_pieces",
+    "dsort.job.timeline": "TIMELINE_SAMPLES_MAX Timeline",
     "dsort.job.transaction": "Transaction read_kept",
     "dsort.keymap": "match",
     "dsort.keymap.fetch": "read_text",
@@ -97,6 +97,7 @@ MODULES = {
     "dsort.loader": "direct_file forward_tar loader shard_source",
     "dsort.loader.order": "EpochOrder OrderKind",
     "dsort.loader.position": "Position Remainder Steps",
+    "dsort.model.report": "PlanReportView RunReportView",
     "dsort.naming": "names overlap",
     "dsort.naming.inputs": "NAMES_MAX expand_inputs parse_input_template",
     "dsort.naming.locations": "FileLocation",
@@ -189,7 +190,7 @@ MODULES = {
     "dsort.scratch.spill_writer": "DIRECT_BYTES_MIN FLUSH_BYTES SpillWriter",
     "dsort.verification.compare": "match_records occurrences sort_out",
     "dsort.verification.cuts": "FirstRecord Place ShardFacts check_cuts",
-    "dsort.verification.findings": "Findings PROBLEMS_MAX",
+    "dsort.verification.findings": "Findings PROBLEMS_MAX VerifyProblem VerifyReport",
     "dsort.verification.inputs": "InputTable later_duplicates",
     "dsort.verification.outputs": "check_totals find_strangers place_outputs",
     "dsort.verification.read": (

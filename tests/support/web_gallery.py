@@ -201,7 +201,7 @@ class _Jobs:
             description=description,
             labels=tuple(labels),
         )
-        self.now_s += sum(report.phase_seconds.values())
+        self.now_s += sum(report.run.phase_seconds.values())
         update = ProgressUpdate(
             events=[
                 (self.now_s, "warning", {"kind": kind, "text": text}) for kind, text in warnings
@@ -289,16 +289,16 @@ def _phase(phase: str, seconds: float, shards: int, records: int, size: int) -> 
 
 
 def _phases_of(report: JobReport) -> list[dict[str, Any]]:
-    shards = {"extract": report.input_shards, "create": report.output_shards}
+    shards = {"extract": report.totals.input_shards, "create": report.output_shards}
     return [
         _phase(
             phase,
             seconds,
             shards.get(phase, 0),
             0 if phase == "resolve" else report.records,
-            report.file_bytes,
+            report.totals.file_bytes,
         )
-        for phase, seconds in report.phase_seconds.items()
+        for phase, seconds in report.run.phase_seconds.items()
     ]
 
 

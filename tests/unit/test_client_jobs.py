@@ -38,12 +38,17 @@ from dsort.service.problems import problem_of
 from dsort.spec.load import parse_spec
 from tests.support.commands import SPEC
 from tests.support.internals import (
+    Forecast,
     JobReport,
     JobStarted,
     JobWarning,
+    Order,
     PhaseDone,
-    PlanReport,
+    PlanReportView,
     Progress,
+    Run,
+    RunReportView,
+    Totals,
 )
 
 URL = "http://service.test"
@@ -52,22 +57,21 @@ REPORT = JobReport(
     JOB,
     "finished",
     "file:///out",
-    "m.json",
-    "map",
-    2,
-    3,
-    4,
-    5,
-    6,
-    7,
-    8,
-    "9",
-    {"plan": 1.0},
-    (),
-    (),
-    None,
+    Totals(3, 4, 5, 6, 7, 8),
+    Run("map", 2, {"plan": 1.0}),
+    Order("9"),
+    manifest_name="m.json",
 )
-PLAN = PlanReport(JOB, 1, 2, 3, 4, 5, (), "map", "they fit", 2, 6, 7, None, (), ("odd",))
+PLAN = JobReport(
+    JOB,
+    "planned",
+    "",
+    Totals(1, 0, 2, 3, 4, 5),
+    Run("map", 2),
+    Order(None),
+    warnings=("odd",),
+    plan=Forecast((), "they fit", 6, 7),
+)
 
 
 @dataclass
@@ -115,6 +119,12 @@ def test_a_job_is_a_frozen_value_of_its_fields() -> None:
     assert not job.ended
     with pytest.raises(FrozenInstanceError):
         job.state = "finished"  # type: ignore[misc]
+
+
+def test_reports_have_the_fields_that_routes_describe_in_their_order() -> None:
+    run, plan = list(RunReportView.model_fields), list(PlanReportView.model_fields)
+    assert [*REPORT.to_dict(), "flow"] == run  # left out where it is not known
+    assert list(PLAN.to_dict()) == [name for name in plan if name != "shards_total"]
 
 
 def test_a_newer_service_may_say_more_and_an_older_one_less() -> None:

@@ -9,11 +9,14 @@ import pytest
 from dsort.client import DsortClient, Job, Schedule, Validation
 from dsort.spec import parse_spec
 from tests.support.internals import (
+    Forecast,
     JobReport,
     Mixing,
+    Order,
     PlannedShard,
-    PlanReport,
+    Run,
     ShardRecord,
+    Totals,
     VerifyProblem,
     VerifyReport,
 )
@@ -29,38 +32,19 @@ REPORT = JobReport(
     job_id="20260131-020000-4f2a9c",
     state="finished",
     output_uri="s3://data/out",
-    manifest_name="m",
-    move="map",
-    workers=2,
-    input_shards=9,
-    output_shards=1200,
-    records=1,
-    members=2,
-    payload_bytes=1,
-    file_bytes=3 << 20,
-    seed="7",
-    phase_seconds={"create": 1.0},
-    reactions=(),
+    totals=Totals(9, 1200, 1, 2, 1, 3 << 20),
+    run=Run("map", 2, {"create": 1.0}),
+    order=Order("7", mixing=MIXING),
     warnings=("w" * 100,) * 100,
-    error=None,
-    mixing=MIXING,
 )
-PLAN = PlanReport(
+PLAN = JobReport(
     job_id="j",
-    input_shards=1,
-    records=40,
-    members=40,
-    payload_bytes=1,
-    file_bytes=2048,
-    shards=(PlannedShard("s-0.tar", 40, 1, 2048),) * 2,
-    move="spill",
-    move_reason="",
-    workers=1,
-    memory_bytes=1,
-    scratch_bytes=1,
-    seed=None,
-    reactions=(),
-    warnings=(),
+    state="planned",
+    output_uri="",
+    totals=Totals(1, 2, 40, 40, 1, 2048),
+    run=Run("spill", 1),
+    order=Order(None),
+    plan=Forecast((PlannedShard("s-0.tar", 40, 1, 2048),) * 2, "", 1, 1),
 )
 VERIFIED = VerifyReport("j", "s3://data/out", 1, 1, 40, 40, 1, 1.0, 0, (), ())
 PROBLEM = VerifyProblem("order", "s-0.tar", "a", "text")
@@ -71,7 +55,7 @@ ID = "20260131-020000-4f2a9c"
     ("value", "words"),
     [
         (REPORT, f"<JobReport {ID} finished: 9 → 1,200 shards, 1 record, 3 MiB in s3://data/out>"),
-        (PLAN, "<PlanReport j: 1 → 2 shards, 40 records, 2 KiB, by spill>"),
+        (PLAN, "<JobReport j planned: 1 → 2 shards, 40 records, 2 KiB, by spill>"),
         (VERIFIED, "<VerifyReport j ok: 40 records in s3://data/out>"),
         (
             replace(VERIFIED, problem_count=2, problems=(PROBLEM,)),

@@ -121,7 +121,7 @@ jobs = Table(
     Column("pid_started", Double),
     Column("heartbeat_at", Double),
     # -- how it ended --
-    Column("result", _Json),  # JobReport or PlanReport
+    Column("result", _Json),  # JobReport
     Column("error", _Json),  # problem document
     Column("exit_code", Integer),
     Column("begun_at", Double),  # since when it runs: it was taken from the queue then

@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 from dsort import api
 from dsort.data.tally import Tally
 from dsort.errors import JobConflictError, ObjectNotFoundError, SpecError
-from dsort.job.events import Event, JobReport, PlanReport
+from dsort.job.events import Event
 from dsort.job.finished import report_of_manifest
 from dsort.job.journal import discard_run
 from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import JobHold, last_attempt, read_hold, stop_job
 from dsort.job.manifest import StoredManifest, parse_manifest
+from dsort.job.report import JobReport
 from dsort.job.resources import store_limits
 from dsort.job.resume import state_of
 from dsort.job.setup import load_keymap, output_names
@@ -73,7 +74,7 @@ class JobAttempt:
         options = replace(options, runs_code=bool(allowed - {""}))
         return cls(row, spec, options, on_event, stop)
 
-    def plan(self) -> PlanReport:
+    def plan(self) -> JobReport:
         """Plan the job, and write nothing."""
         report = api.plan(self.spec, options=self.options, on_event=self.on_event, stop=self.stop)
         return replace(report, job_id=self.row.job_id)

@@ -1,0 +1,270 @@
+"""What came out of a job, or would come out of it: one report, in parts.
+
+Reports are frozen, picklable and made of JSON types once passed through ``to_dict``, which gives
+the flat form of ``--json``, ``report.json`` and REST.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Final
+
+from dsort.html_tables import fields_html, rows_html
+from dsort.job.timeline import Sample
+from dsort.order.mixing import Mixing
+from dsort.sizes import format_bytes, format_count
+
+WORKERS_MAX: Final = 65_536
+RUN_FORM: Final = (
+    *("job_id", "state", "output_uri", "manifest_name", "move", "workers", "input_shards"),
+    *("output_shards", "records", "members", "payload_bytes", "file_bytes", "seed"),
+    *("phase_seconds", "reactions", "warnings", "error", "mixing", "timeline", "algorithm"),
+    *("outputs", "flow"),
+)
+"""The keys of the flat form of a job that ran, in order."""
+PLAN_FORM: Final = (
+    *("job_id", "input_shards", "records", "members", "payload_bytes", "file_bytes", "shards"),
+    *("move", "move_reason", "workers", "memory_bytes", "scratch_bytes", "seed", "reactions"),
+    *("warnings", "mixing", "algorithm", "outputs", "readers", "estimate"),
+)
+"""The same of a plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over all shards."""
+
+    input_shards: int
+    output_shards: int
+    records: int
+    members: int
+    payload_bytes: int  # of all members, without headers and padding
+    file_bytes: int  # of all output shards
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How a job ran. ``move``: map, range or spill; "" where the job did not come so far."""
+
+    move: str
+    workers: int
+    phase_seconds: dict[str, float] = field(default_factory=dict)
+    timeline: tuple[Sample, ...] = ()  # of this attempt
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFlow:
+    """Where all records of a job came from and went: those ``read`` by input ("": the only one),
+    less those ``dropped`` and with those ``added``, by what did so, are those that came out."""
+
+    read: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)
+    added: dict[str, int] = field(default_factory=dict)
+
+    def drop(self, what: str, count: int) -> None:
+        """``what`` dropped ``count`` more."""
+        if count:
+            self.dropped[what] = self.dropped.get(what, 0) + count
+
+    def add(self, what: str, count: int) -> None:
+        """``what`` added ``count`` more."""
+        if count:
+            self.added[what] = self.added.get(what, 0) + count
+
+    @property
+    def out(self) -> int:
+        """How many records come out."""
+        return sum(self.read.values()) - sum(self.dropped.values()) + sum(self.added.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How records were put in order. ``algorithm``: in words; ``mixing``: None where there was no
+    plan, or no records; ``flow``: None where there was no plan, in plans and of a manifest."""
+
+    seed: str | None
+    algorithm: str = ""
+    mixing: Mixing | None = None
+    flow: RecordFlow | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReactionCount:
+    """How often a reaction was needed, with a few of the names it was about."""
+
+    kind: str
+    count: int
+    samples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCount:
+    """What one of several outputs got."""
+
+    name: str
+    shards: int
+    records: int
+    payload_bytes: int
+    file_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedShard:
+    """One output shard as it would be written."""
+
+    name: str
+    records: int
+    payload_bytes: int
+    file_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderCounts:
+    """How many workers can read one output (``output``: "" of the only one) so that each has as
+    many shards: its shards, the fewest and the most records of them, and ``workers``: the numbers
+    of readers (world size x workers of each) up to 65,536 that divide the shards, ascending."""
+
+    output: str
+    shards: int
+    records_min: int
+    records_max: int
+    workers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEstimate:
+    """What a job would move. ``disk_*``: files, those of scratch
+    included, whether or not the page cache has them; ``store_*``: of object stores, over the
+    network; ``exchanged_bytes``: between nodes.
+
+    ``requests``: to object stores, by kind (see ``storage.request_counts``).
+    """
+
+    disk_read_bytes: int
+    disk_written_bytes: int
+    store_read_bytes: int
+    store_written_bytes: int
+    exchanged_bytes: int
+    requests: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What is known of a job that was only planned."""
+
+    shards: tuple[PlannedShard, ...]  # all of them, in order
+    move_reason: str
+    memory_bytes: int  # what the job takes on a node, the page cache that `map` lives by included
+    scratch_bytes: int
+    readers: tuple[ReaderCounts, ...] = ()  # of each output
+    estimate: PlanEstimate | None = None  # None in plans of older versions
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """What a job did, or, with a ``plan``, what it would do: nothing was written then."""
+
+    job_id: str
+    state: str  # finished | aborted | planned
+    output_uri: str
+    totals: Totals
+    run: Run
+    order: Order
+    reactions: tuple[ReactionCount, ...] = ()
+    warnings: tuple[str, ...] = ()
+    error: str | None = None
+    manifest_name: str | None = None  # in the output bucket; None where nothing was committed
+    outputs: tuple[OutputCount, ...] = ()  # empty where there is only one
+    plan: Forecast | None = None
+
+    @property
+    def records(self) -> int:
+        """How many records came out."""
+        return self.totals.records
+
+    @property
+    def output_shards(self) -> int:
+        """How many shards came out."""
+        return self.totals.output_shards
+
+    @property
+    def shards(self) -> tuple[PlannedShard, ...]:
+        """The shards of a plan, all of them, in order."""
+        return () if self.plan is None else self.plan.shards
+
+    def __repr__(self) -> str:
+        totals = self.totals
+        shards = f"{totals.input_shards:,} → {format_count(totals.output_shards, 'shard')}"
+        records = format_count(totals.records, "record")
+        figures = f"{shards}, {records}, {format_bytes(totals.file_bytes)}"
+        where = f" in {self.output_uri}" if self.plan is None else f", by {self.run.move}"
+        return f"<JobReport {self.job_id} {self.state}: {figures}{where}>"
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        totals, run, plan = self.totals, self.run, self.plan
+        title, how = f"job {self.job_id} {self.state}", []
+        if plan is None:
+            how.append(("took", f"{sum(run.phase_seconds.values()):.1f} s, by {run.move}"))
+        else:
+            title = "plan: nothing was written"
+            how.append(("move", f"{run.move}: {plan.move_reason}"))
+            how.append(("scratch", format_bytes(plan.scratch_bytes)))
+            for each in plan.readers:
+                numbers = ", ".join(map(str, each.workers))
+                how.append((f"readers {each.output}".strip(), f"world size x workers of {numbers}"))
+        head = fields_html(
+            title,
+            [
+                ("result", self.output_uri),
+                ("manifest", self.manifest_name),
+                ("shards", f"{totals.input_shards:,} → {totals.output_shards:,}"),
+                ("records", f"{totals.records:,}"),
+                ("size", format_bytes(totals.file_bytes)),
+                *(
+                    (f"→ {each.name}", f"{each.records:,} records in {each.shards:,} shards")
+                    for each in self.outputs
+                ),
+                ("algorithm", self.order.algorithm),
+                *how,
+                ("seed", self.order.seed),
+                *((each.kind, f"{each.count:,}") for each in self.reactions),
+                *(("warning", text) for text in self.warnings),
+                ("error", self.error),
+            ],
+        )
+        if plan is None:
+            return head
+        rows = (
+            (each.name, f"{each.records:,}", format_bytes(each.file_bytes)) for each in plan.shards
+        )
+        return head + rows_html(("shard", "records", "size"), rows, len(plan.shards))
+
+    def to_dict(self) -> dict[str, object]:
+        """The report in JSON types and in its documented form, which is flat."""
+        flat = asdict(self)
+        for part in ("totals", "run", "order", "plan"):
+            flat.update(flat[part] or {})
+        if self.plan is not None:
+            return {name: flat[name] for name in PLAN_FORM}
+        return {name: flat[name] for name in RUN_FORM if name != "flow" or self.order.flow}
+
+
+def reader_counts(shards: Iterable[tuple[str, int]]) -> tuple[ReaderCounts, ...]:
+    """``shards``: (output, records) of each. Outputs in the order in which they come."""
+    found: dict[str, tuple[int, int, int]] = {}
+    for output, records in shards:
+        count, least, most = found.get(output, (0, records, records))
+        found[output] = (count + 1, min(least, records), max(most, records))
+    return tuple(
+        ReaderCounts(output, count, least, most, _divisors(count))
+        for output, (count, least, most) in found.items()
+    )
+
+
+def _divisors(number: int) -> tuple[int, ...]:
+    small = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
+    whole = {*small, *(number // each for each in small)}
+    return tuple(sorted(each for each in whole if each <= WORKERS_MAX))
