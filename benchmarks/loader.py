@@ -239,7 +239,7 @@ def measure_resume(directory: Path, records: int = 10_000_000) -> dict[str, Any]
 
 def write_manifest(where: Path, rows: list[Any] | None = None) -> None:
     """The manifest that a job would have written of the tars in ``where``."""
-    from dsort.job.manifest import ManifestOutput
+    from dsort.job.manifest import Making, Manifest, ManifestOutput
     from dsort.job.manifest import write_manifest as write
     from dsort.spec.load import parse_spec
 
@@ -255,19 +255,9 @@ def write_manifest(where: Path, rows: list[Any] | None = None) -> None:
     spec = {"input_bck": "in", "output_bck": where.resolve().as_uri(), "output_format": "s-%04d"}
     (where / MANIFEST).parent.mkdir(parents=True, exist_ok=True)
     with (where / MANIFEST).open("wb") as file:
-        write(
-            file,
-            job_id="bench",
-            created="2026-01-01T00:00:00Z",
-            versions={},
-            spec=parse_spec({**spec, "output_shard_count": 1}).spec.canonical(),
-            inputs=(),
-            outputs=rows,
-            move={},
-            phase_seconds={},
-            reactions=(),
-            index=None,
-        )
+        parsed = parse_spec({**spec, "output_shard_count": 1}).spec
+        manifest = Manifest("bench", "2026-01-01T00:00:00Z", parsed, (), rows)
+        write(file, manifest, Making({}, {}))
 
 
 def _manifest_rows(where: Path) -> Any:

@@ -13,7 +13,7 @@ from dsort.data.columns import Bools
 from dsort.data.key_set import KeySet, lines_of
 from dsort.data.records import form_records
 from dsort.errors import InputError, SpecError
-from dsort.job.manifest import StoredManifest
+from dsort.job.manifest import Manifest
 from dsort.job.report import JobReport
 from dsort.naming.names import readable
 from dsort.naming.templates import ShardTemplate, parse_template
@@ -74,7 +74,7 @@ class Removal:
 
 
 def append_fields(
-    base: StoredManifest,
+    base: Manifest,
     place: object,
     source: object,
     *,
@@ -120,7 +120,7 @@ def append_fields(
     return fields
 
 
-def _sources(base: StoredManifest, source: object, template: str | None) -> dict[str, Any]:
+def _sources(base: Manifest, source: object, template: str | None) -> dict[str, Any]:
     """The fields that say what the new shards are."""
     if base.spec.join is None:
         if isinstance(source, Mapping):
@@ -143,7 +143,7 @@ def _sources(base: StoredManifest, source: object, template: str | None) -> dict
     return {"inputs": inputs}
 
 
-def _continued_map(base: StoredManifest) -> dict[str, Any]:
+def _continued_map(base: Manifest) -> dict[str, Any]:
     """The fields of a key map that gives records the same templates, whose names go on."""
     spec = base.spec
     if spec.ekm is None:  # what a bucket says is in a file of ours is not copied into the bucket
@@ -160,7 +160,7 @@ def _continued_map(base: StoredManifest) -> dict[str, Any]:
     return fields
 
 
-def _continued(base: StoredManifest, text: str, place: str = "") -> str:
+def _continued(base: Manifest, text: str, place: str = "") -> str:
     """The template whose first name is the one behind the last shard of ``text``. ``place``: see
     ``storage.output_buckets``."""
     template = parse_template(text)
@@ -211,7 +211,7 @@ def read_keys(path: Path) -> KeySet:
 
 
 def find_keys(
-    base: StoredManifest,
+    base: Manifest,
     bucket: Bucket,
     keys: KeySet,
     *,
@@ -246,7 +246,7 @@ def find_keys(
     return FoundKeys(tuple(shards), records, tuple(map(readable, dict.fromkeys(missing))))
 
 
-def _refuse_apart(base: StoredManifest) -> None:
+def _refuse_apart(base: Manifest) -> None:
     """``InputError`` for results whose outputs have buckets or codecs of their own."""
     targets = base.spec.targets
     has_buckets = any(target.bucket is not None for target in targets)
@@ -260,7 +260,7 @@ def _refuse_apart(base: StoredManifest) -> None:
 
 
 def remove_fields(
-    base: StoredManifest, place: object, shards: Sequence[str], keys: Path
+    base: Manifest, place: object, shards: Sequence[str], keys: Path
 ) -> dict[str, Any]:
     """The fields of the spec that writes ``shards`` of a result, which is in the bucket ``place``,
     again without the records whose keys are in the file ``keys``."""

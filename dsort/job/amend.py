@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -31,17 +31,8 @@ from dsort.job.layout import (
     reactions_name,
     removed_name,
 )
-from dsort.job.manifest import (
-    ManifestInput,
-    ManifestOutput,
-    ManifestPart,
-    ManifestSidecar,
-    StoredManifest,
-    parse_manifest,
-)
-from dsort.job.report import ReactionCount
+from dsort.job.manifest import History, Manifest, ManifestPart, parse_manifest
 from dsort.job.whole_result import refuse_other_sidecars, result_shards, result_sidecars
-from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_small
 from dsort.transforms.key_lists import DropKeys
@@ -49,19 +40,6 @@ from dsort.transforms.key_lists import DropKeys
 MANIFEST_BYTES_MAX: Final = 4 << 30
 REMOVED_BYTES_MAX: Final = 4 << 30
 CLAIM_BYTES_MAX: Final = 1 << 12
-
-
-class Amended(NamedTuple):
-    """What a manifest lists of an amended result, and what stands beside it: see ``manifest``."""
-
-    amends: str | None
-    spec: JobSpec
-    inputs: Sequence[ManifestInput]
-    outputs: Sequence[ManifestOutput]
-    reactions: Sequence[ReactionCount]
-    sidecars: Sequence[ManifestSidecar] = ()
-    removed: Sequence[str] = ()
-    earlier: Sequence[ManifestPart] = ()
 
 
 def load_base(job: Job) -> None:
@@ -127,47 +105,42 @@ def refuse_lost_claim(job: Job) -> None:
         )
 
 
-def amended(
-    job: Job,
-    inputs: Sequence[ManifestInput],
-    outputs: Sequence[ManifestOutput],
-    sidecars: Sequence[ManifestSidecar],
-) -> Amended:
-    """What the manifest of the job lists: its own ``inputs`` and ``outputs``, or those of a result
-    that it amends by them. What that takes besides is written."""
+def amended(job: Job, made: Manifest) -> Manifest:
+    """The manifest of the job: it lists what the job itself has ``made``, or all of the result that
+    the job amends by that. What that takes besides is written."""
     base = job.base
     if base is None:
-        return Amended(None, job.spec, inputs, outputs, job.reactions(), sidecars)
-    shards = result_shards(job, outputs)
-    beside = result_sidecars(job, shards, sidecars)
+        return made
+    shards = result_shards(job, made.outputs)
+    beside = result_sidecars(job, shards, made.sidecars)
+    earlier = base.history.earlier
     if not job.replaces_inputs:
-        own = len(base.outputs) - sum(part.outputs for part in base.earlier)
-        last = ManifestPart(base.job_id, base.spec, base.inputs, own, base.removed, base.lineage)
-        earlier = [*base.earlier, last]
-        return Amended(
-            base.job_id, job.spec, inputs, shards, job.reactions(), beside, earlier=earlier
-        )
+        own = len(base.outputs) - sum(part.outputs for part in earlier)
+        removed = base.history.removed
+        last = ManifestPart(base.job_id, base.spec, base.inputs, own, removed, base.lineage)
+        history = History(base.job_id, earlier=(*earlier, last))
+        return replace(made, outputs=shards, sidecars=beside, history=history)
     name = removed_name(job.job_id)
     job.outputs_bucket.write(name, _removed_bytes(job))
     job.outputs_bucket.delete(reactions_name(job.job_id))  # it would name the keys
     job.reactions_file = None
-    return Amended(
-        base.job_id,
-        base.spec,
-        base.inputs,
-        shards,
-        [replace(each, samples=()) for each in job.reactions()],
-        beside,
-        removed=[*base.removed, name],
-        earlier=[
-            replace(part, removed=(*part.removed, name), lineage=None) for part in base.earlier
-        ],
+    return replace(
+        made,
+        spec=base.spec,
+        inputs=base.inputs,
+        outputs=shards,
+        sidecars=beside,
+        history=History(
+            base.job_id,
+            (*base.history.removed, name),
+            tuple(replace(part, removed=(*part.removed, name), lineage=None) for part in earlier),
+        ),
     )
 
 
-def is_removal(manifest: StoredManifest) -> bool:
+def is_removal(manifest: Manifest) -> bool:
     """Whether the job of a manifest removed records from a result."""
-    return removed_name(manifest.job_id) in manifest.removed
+    return removed_name(manifest.job_id) in manifest.history.removed
 
 
 def read_removed(bucket: Bucket, names: Sequence[str]) -> UInt64s:

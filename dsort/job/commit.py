@@ -7,11 +7,10 @@ seen. The manifest is written after all of them; it is the commit.
 from __future__ import annotations
 
 import json
-import platform
 import tempfile
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import IO, Any, cast, overload
@@ -41,6 +40,8 @@ from dsort.job.layout import (
 )
 from dsort.job.lineage import stage_lineage
 from dsort.job.manifest import (
+    Making,
+    Manifest,
     ManifestInput,
     ManifestOutput,
     ManifestSidecar,
@@ -54,7 +55,6 @@ from dsort.job.whole_result import known_md5, replaceable_names, result_shards, 
 from dsort.order.output_shards import rows_of
 from dsort.storage.staging import Staged, stage, stage_file
 from dsort.transforms.payload import PayloadStep
-from dsort.version import dsort_version
 from dsort.workers.tasks import PublishTask
 
 PUBLISHED_BY_WORKERS_MIN = 1000
@@ -369,16 +369,29 @@ def _manifest(
         )
         for ordinal, shard in enumerate(job.inputs)
     ]
-    whole = amended(job, inputs, outputs, sidecars)
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
-    write_manifest(
-        file,
-        job_id=job.job_id,
-        created=created,
-        versions={"dsort": dsort_version(), "python": platform.python_version()},
-        spec=whole.spec.canonical(),
-        inputs=whole.inputs,
-        outputs=whole.outputs,
+    whole = amended(
+        job,
+        Manifest(
+            job_id=job.job_id,
+            created=created,
+            spec=job.spec,
+            inputs=inputs,
+            outputs=outputs,
+            index=index,
+            sidecars=sidecars,
+            lineage=lineage,
+            code=[
+                {"step": number, "kind": step.kind, **json.loads(step.known)}
+                for number, step in enumerate(job.pipeline.steps)
+                if isinstance(step, PayloadStep) and step.known
+            ],
+            classes=classes_of(job),
+        ),
+    )
+    reactions = job.reactions()
+    if job.replaces_inputs:  # they would name keys that are gone
+        reactions = tuple(replace(each, samples=()) for each in reactions)
+    making = Making(
         move={
             "way": movement.kind,
             "reason": movement.reason,
@@ -388,23 +401,13 @@ def _manifest(
             "memory_bytes": movement.sizes.memory_bytes,
         },
         phase_seconds=job.state.seconds(),
-        reactions=[asdict(reaction) for reaction in whole.reactions],
-        index=index,
-        sidecars=whole.sidecars,
-        lineage=lineage,
-        amends=whole.amends,
-        removed=whole.removed,
-        earlier=whole.earlier,
-        classes=classes_of(job),
+        reactions=reactions,
         reactions_file=job.reactions_file,
         rejects_file=job.rejects_file,
-        code=[
-            {"step": number, "kind": step.kind, **json.loads(step.known)}
-            for number, step in enumerate(job.pipeline.steps)
-            if isinstance(step, PayloadStep) and step.known
-        ],
-        timeline=job.timeline.samples(),
         codec=codec.description(codec.level_or_default(level)) if codec is not None else None,
-        mixing=None if job.mixing is None else job.mixing.document(),
+        mixing=job.mixing,
+        timeline=job.timeline.samples(),
     )
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    write_manifest(file, whole, making)
     return file

@@ -132,7 +132,7 @@ def _known_classes(job: Job) -> Mapping[bytes, int] | None:
     if job.base is None:
         return None
     if not job.base.classes:
-        own = [job.base.spec, *(part.spec for part in job.base.earlier)]
+        own = [job.base.spec, *(part.spec for part in job.base.history.earlier)]
         rules = [each.ingest for each in own if each.ingest is not None]
         if any(each.layout == "folders" and each.class_map is None for each in rules):
             raise InputError(

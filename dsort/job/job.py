@@ -54,7 +54,7 @@ from dsort.workers.source import InputShard
 
 if TYPE_CHECKING:
     from dsort.job.known_keys import KnownKeys
-    from dsort.job.manifest import StoredManifest
+    from dsort.job.manifest import Manifest
     from dsort.job.streams import Streams  # few jobs have any
 
 PHASES = ("resolve", "extract", "plan", "create", "commit")
@@ -259,7 +259,7 @@ class Job:
     journal: Journal | None = None
     before: JournalState | None = None
     streams: Streams | None = None
-    base: StoredManifest | None = None
+    base: Manifest | None = None
     known_keys: KnownKeys | None = None
     resolved: dict[str, Any] = field(default_factory=dict)
     planned_names: Sequence[str] = field(default_factory=list)

@@ -58,6 +58,7 @@ file by mistake. It is checked field by field.
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from operator import attrgetter
@@ -67,11 +68,14 @@ from dsort.data.json_rows import Rows, json_bytes, write_json
 from dsort.errors import InputError, SpecError
 from dsort.html_tables import fields_html, rows_html
 from dsort.job.layout import job_of
-from dsort.job.report import ReaderCounts, reader_counts
+from dsort.job.report import ReactionCount, ReaderCounts, reader_counts
+from dsort.job.timeline import Sample
+from dsort.order.mixing import Mixing
 from dsort.sizes import format_bytes
 from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
 from dsort.storage.staging import Staged
+from dsort.version import dsort_version
 
 MANIFEST_VERSION = 1
 
@@ -140,67 +144,145 @@ class ManifestPart:
 
     job_id: str
     spec: JobSpec
-    inputs: tuple[ManifestInput, ...]
+    inputs: Sequence[ManifestInput]
     outputs: int
     removed: tuple[str, ...] = ()
     lineage: ManifestSidecar | None = None
 
 
-def write_manifest(
-    file: IO[bytes],
-    *,
-    job_id: str,
-    created: str,
-    versions: Mapping[str, str],
-    spec: Mapping[str, Any],
-    inputs: Sequence[ManifestInput],
-    outputs: Sequence[ManifestOutput],
-    move: Mapping[str, Any],
-    phase_seconds: Mapping[str, float],
-    reactions: Sequence[Mapping[str, Any]],
-    index: str | None,
-    reactions_file: str | None = None,
-    rejects_file: str | None = None,
-    code: Sequence[Mapping[str, Any]] = (),
-    timeline: Sequence[Sequence[object]] = (),
-    mixing: Mapping[str, object] | None = None,
-    codec: Mapping[str, object] | None = None,
-    sidecars: Sequence[ManifestSidecar] = (),
-    lineage: ManifestSidecar | None = None,
-    amends: str | None = None,
-    removed: Sequence[str] = (),
-    earlier: Sequence[ManifestPart] = (),
-    classes: Mapping[str, int] | None = None,
-) -> None:
-    """Write the manifest as it is stored. ``outputs`` are gone through twice: those of a million
+@dataclass(frozen=True, slots=True)
+class History:
+    """Of a result that several jobs have made. ``amends``: the job whose result this one amends;
+    ``removed``: as of a part; ``earlier``: its parts, without what this job has made."""
+
+    amends: str | None = None
+    removed: tuple[str, ...] = ()
+    earlier: tuple[ManifestPart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a manifest lists. ``totals``: as one that was read says, which may be wrong; those that
+    are written are the sums of ``outputs``."""
+
+    job_id: str
+    created: str
+    spec: JobSpec
+    inputs: Sequence[ManifestInput]
+    outputs: Sequence[ManifestOutput]
+    index: str | None = None
+    sidecars: Sequence[ManifestSidecar] = ()
+    lineage: ManifestSidecar | None = None
+    history: History = History()
+    code: Sequence[Mapping[str, Any]] = ()
+    classes: Mapping[str, int] = field(default_factory=dict)
+    totals: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        shards = f"{len(self.inputs):,} → {len(self.outputs):,} shards"
+        return f"<Manifest {self.job_id}: {shards}>"
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        head = fields_html(
+            f"result of job {self.job_id}",
+            [
+                ("inputs", f"{len(self.inputs):,} of {self.spec.input_uri}"),
+                ("outputs", f"{len(self.outputs):,} in {self.spec.output_bck.uri}"),
+                ("records", f"{sum(shard.records for shard in self.outputs):,}"),
+                ("algorithm", self.spec.algorithm.in_words),
+            ],
+        )
+        rows = (
+            (each.name, f"{each.records:,}", format_bytes(each.file_bytes), each.xxh3)
+            for each in self.outputs
+        )
+        return head + rows_html(("shard", "records", "size", "xxh3"), rows, len(self.outputs))
+
+    def parts(self) -> list[Manifest]:
+        """What each job has made of the result, as if it was all; this one's itself if it is."""
+        found, first = [], 0
+        for part in self.history.earlier:
+            found.append(
+                replace(
+                    self,
+                    job_id=part.job_id,
+                    spec=part.spec,
+                    inputs=part.inputs,
+                    outputs=self.outputs[first : first + part.outputs],
+                    lineage=part.lineage,
+                    history=History(self.history.amends, part.removed),
+                    code=(),
+                )
+            )
+            first += part.outputs
+        last = History(self.history.amends, self.history.removed)
+        return [*found, replace(self, outputs=self.outputs[first:], history=last)]
+
+    @property
+    def has_removed(self) -> bool:
+        """Whether records were removed from the result."""
+        return any((self.history.removed, *(part.removed for part in self.history.earlier)))
+
+    @property
+    def lineages(self) -> list[ManifestSidecar]:
+        """The files whose rows, one behind the other, are the lineage of the result."""
+        earlier = (part.lineage for part in self.history.earlier)
+        return [each for each in (*earlier, self.lineage) if each]
+
+    @property
+    def stored_names(self) -> list[str]:
+        """All objects of the result: output shards, then what is beside them."""
+        index = [] if self.index is None else [self.index]
+        beside = [*index, *(each.name for each in self.sidecars)]
+        return [*(each.name for each in self.outputs), *beside]
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """How a job made what its manifest lists: for people, so nothing reads it back in parts."""
+
+    move: Mapping[str, Any]
+    phase_seconds: Mapping[str, float]
+    reactions: Sequence[ReactionCount] = ()
+    reactions_file: str | None = None
+    rejects_file: str | None = None
+    codec: Mapping[str, object] | None = None
+    mixing: Mixing | None = None
+    timeline: Sequence[Sample] = ()
+
+
+def write_manifest(file: IO[bytes], manifest: Manifest, making: Making) -> None:
+    """Write the manifest as it is stored. Its outputs are gone through twice: those of a million
     are made as they are looked at."""
-    totals, readers = _summed(outputs)
+    totals, readers = _summed(manifest.outputs)
+    lineage, history, mixing = manifest.lineage, manifest.history, making.mixing
     content = {
         "manifest": MANIFEST_VERSION,
-        "job_id": job_id,
-        "created": created,
-        "dsort": dict(versions),
-        "spec": spec,
-        "totals": {"input_shards": len(inputs), **totals},
+        "job_id": manifest.job_id,
+        "created": manifest.created,
+        "dsort": {"dsort": dsort_version(), "python": platform.python_version()},
+        "spec": manifest.spec.canonical(),
+        "totals": {"input_shards": len(manifest.inputs), **totals},
         "readers": Rows(asdict(each) for each in readers),
-        "codec": codec if codec is None else dict(codec),
-        "move": dict(move),
-        "phase_seconds": dict(phase_seconds),
-        "reactions": list(reactions),
-        "reactions_file": reactions_file,
-        "rejects_file": rejects_file,
-        "code": list(code),
-        "index": index,
-        "sidecars": _rows(ManifestSidecar, sidecars),
+        "codec": making.codec,
+        "move": making.move,
+        "phase_seconds": making.phase_seconds,
+        "reactions": [asdict(each) for each in making.reactions],
+        "reactions_file": making.reactions_file,
+        "rejects_file": making.rejects_file,
+        "code": manifest.code,
+        "index": manifest.index,
+        "sidecars": _rows(ManifestSidecar, manifest.sidecars),
         "lineage": lineage if lineage is None else asdict(lineage),
-        "amends": amends,
-        "removed": list(removed),
-        "earlier": {part.job_id: _part(part) for part in earlier},
-        "classes": dict(classes) if classes else None,
-        "mixing": mixing if mixing is None else _mixing(mixing),
-        "timeline": Rows(timeline),
-        "inputs": _rows(ManifestInput, inputs),
-        "outputs": _rows(ManifestOutput, outputs),
+        "amends": history.amends,
+        "removed": history.removed,
+        "earlier": {part.job_id: _part(part) for part in history.earlier},
+        "classes": manifest.classes or None,
+        "mixing": mixing if mixing is None else _mixing(asdict(mixing)),
+        "timeline": Rows(making.timeline),
+        "inputs": _rows(ManifestInput, manifest.inputs),
+        "outputs": _rows(ManifestOutput, manifest.outputs),
     }
     write_json(file, content)
 
@@ -304,107 +386,11 @@ def _summed(
     return {"output_shards": len(outputs), **sums}, readers
 
 
-def _totals(outputs: Sequence[ManifestOutput]) -> dict[str, int]:
-    names = ("records", "members", "payload_bytes", "file_bytes")
-    sums = {name: sum(getattr(shard, name) for shard in outputs) for name in names}
-    return {"output_shards": len(outputs), **sums}
-
-
-def _less(value: object, part: int) -> object:
-    return value - part if isinstance(value, int) else value
-
-
 _Row = TypeVar("_Row", ManifestInput, ManifestOutput, ManifestSidecar)
 _TYPES: Mapping[str, type] = {"int": int, "str": str, "int | None": int, "str | None": str}
 
 
-@dataclass(frozen=True, slots=True)
-class StoredManifest:
-    """What a manifest says, checked for type."""
-
-    job_id: str
-    spec: JobSpec
-    inputs: tuple[ManifestInput, ...]
-    outputs: tuple[ManifestOutput, ...]
-    totals: Mapping[str, Any]
-    index: str | None
-    sidecars: tuple[ManifestSidecar, ...] = ()
-    lineage: ManifestSidecar | None = None
-    amends: str | None = None
-    removed: tuple[str, ...] = ()
-    earlier: tuple[ManifestPart, ...] = ()
-    code: tuple[Mapping[str, Any], ...] = ()
-    classes: Mapping[str, int] = field(default_factory=dict)
-    created: str = ""
-
-    def __repr__(self) -> str:
-        shards = f"{len(self.inputs):,} → {len(self.outputs):,} shards"
-        return f"<StoredManifest {self.job_id}: {shards}>"
-
-    def _repr_html_(self) -> str:
-        """For a notebook."""
-        head = fields_html(
-            f"result of job {self.job_id}",
-            [
-                ("inputs", f"{len(self.inputs):,} of {self.spec.input_uri}"),
-                ("outputs", f"{len(self.outputs):,} in {self.spec.output_bck.uri}"),
-                ("records", f"{sum(shard.records for shard in self.outputs):,}"),
-                ("algorithm", self.spec.algorithm.in_words),
-            ],
-        )
-        rows = (
-            (each.name, f"{each.records:,}", format_bytes(each.file_bytes), each.xxh3)
-            for each in self.outputs
-        )
-        return head + rows_html(("shard", "records", "size", "xxh3"), rows, len(self.outputs))
-
-    def parts(self) -> list[StoredManifest]:
-        """What each job has made of the result, as if it was all; this one's itself if it is."""
-        if not self.earlier:
-            return [self]
-        found, first = [], 0
-        for part in self.earlier:
-            own = self.outputs[first : first + part.outputs]
-            first += part.outputs
-            totals = {**_totals(own), "input_shards": len(part.inputs)}
-            found.append(
-                replace(
-                    self,
-                    job_id=part.job_id,
-                    spec=part.spec,
-                    inputs=part.inputs,
-                    outputs=own,
-                    totals=totals,
-                    removed=part.removed,
-                    lineage=part.lineage,
-                    earlier=(),
-                    code=(),
-                )
-            )
-        before = _totals(self.outputs[:first])
-        rest = {name: _less(value, before.get(name, 0)) for name, value in self.totals.items()}
-        last = replace(self, outputs=self.outputs[first:], totals=rest, earlier=())
-        return [*found, last]
-
-    @property
-    def has_removed(self) -> bool:
-        """Whether records were removed from the result."""
-        return bool(self.removed) or any(part.removed for part in self.earlier)
-
-    @property
-    def lineages(self) -> list[ManifestSidecar]:
-        """The files whose rows, one behind the other, are the lineage of the result."""
-        return [each for each in (*(p.lineage for p in self.earlier), self.lineage) if each]
-
-    @property
-    def stored_names(self) -> list[str]:
-        """All objects of the result: output shards, then what is beside them."""
-        index = [] if self.index is None else [self.index]
-        beside = [*index, *(each.name for each in self.sidecars)]
-        return [*(each.name for each in self.outputs), *beside]
-
-
-def parse_manifest(data: bytes) -> StoredManifest:
+def parse_manifest(data: bytes) -> Manifest:
     """The manifest in ``data``; ``InputError`` if it is none, or one of another version."""
     content = _json_object(data)
     version = content["manifest"]
@@ -418,24 +404,23 @@ def parse_manifest(data: bytes) -> StoredManifest:
         spec = parse_spec(_spec_fields(content, created)).spec
     except SpecError as error:
         raise _no_manifest(f"its spec is none: {error}") from None
-    index = content.get("index")
-    return StoredManifest(
+    return Manifest(
         job_id=_field(content, "job_id", str),
+        created=created,
         spec=spec,
         inputs=_stored_rows(content, "inputs", ManifestInput),
         outputs=_stored_rows(content, "outputs", ManifestOutput),
-        totals=_field(content, "totals", dict),
-        index=None if index is None else _field(content, "index", str),
+        index=_text_or_none(content, "index"),
         sidecars=_stored_rows(content, "sidecars", ManifestSidecar)
         if "sidecars" in content
         else (),
         lineage=_lineage(content),
-        amends=None if content.get("amends") is None else _field(content, "amends", str),
-        removed=_names(content, "removed"),
-        earlier=_earlier(content),
+        history=History(
+            _text_or_none(content, "amends"), _names(content, "removed"), _earlier(content)
+        ),
         code=_code(content),
         classes=_classes(content),
-        created=created,
+        totals=_field(content, "totals", dict),
     )
 
 
@@ -456,6 +441,10 @@ def _json_object(data: bytes) -> dict[str, Any]:
     if not isinstance(content, dict) or "manifest" not in content:
         raise _no_manifest("it has no field manifest")
     return content
+
+
+def _text_or_none(content: Mapping[str, Any], name: str) -> str | None:
+    return None if content.get(name) is None else str(_field(content, name, str))
 
 
 def _names(content: Mapping[str, Any], where: str) -> tuple[str, ...]:

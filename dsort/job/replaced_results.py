@@ -9,7 +9,7 @@ from dsort.errors import ObjectNotFoundError
 from dsort.job.commits import commit_of, commits, manifests_in
 from dsort.job.known_outputs import listed_outputs
 from dsort.job.layout import manifest_name
-from dsort.job.manifest import StoredManifest
+from dsort.job.manifest import Manifest
 from dsort.storage.bucket import Bucket
 from dsort.storage.output_buckets import place_of
 from dsort.storage.small_objects import read_small
@@ -42,7 +42,7 @@ def later_results(bucket: Bucket, created: str, job_id: str) -> list[str]:
     return [each.job_id for each in commits(bucket, others) if each > own]
 
 
-def replacements(bucket: Bucket, manifest: StoredManifest) -> list[Replacement]:
+def replacements(bucket: Bucket, manifest: Manifest) -> list[Replacement]:
     """The jobs that replaced shards of the result of ``manifest``, which is in ``bucket``; those
     that committed last come first. Only shards in the bucket of the manifest are looked at, and no
     more than the newest manifests."""

@@ -15,7 +15,7 @@ from dsort.job.commits import newest_first
 from dsort.job.job import Job
 from dsort.job.known_outputs import listed_outputs
 from dsort.job.layout import job_of, manifest_name
-from dsort.job.manifest import StoredManifest, parse_manifest
+from dsort.job.manifest import Manifest, parse_manifest
 from dsort.job.plan import Plan
 from dsort.job.setup import output_names
 from dsort.job.taken_names import existing_names
@@ -77,7 +77,7 @@ def look_for_stale(job: Job, plan: Plan | None) -> None:
     _warn(job, stale)
 
 
-def left_of_replaced(bucket: Bucket, manifest: StoredManifest) -> list[str]:
+def left_of_replaced(bucket: Bucket, manifest: Manifest) -> list[str]:
     """What a finished job with ``remove_stale`` has left of the results that it replaced, as one
     does that died before it removed them. For those who look at it later. Sorted."""
     spec = manifest.spec

@@ -26,7 +26,7 @@ from dsort.job.layout import (
     rejects_name,
     report_name,
 )
-from dsort.job.manifest import StoredManifest, parse_manifest, without_names
+from dsort.job.manifest import Manifest, parse_manifest, without_names
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket
 from dsort.storage.small_objects import read_json, read_small
 
@@ -39,24 +39,25 @@ _LEFT_OUT_WITH: Final = "left out with "
 def forget_removed(bucket: Bucket, job_id: str) -> None:
     """Once the job has removed records from a result: remove what still names them."""
     now = parse_manifest(read_small(bucket, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX))
-    if now.amends is None or not is_removal(now):
+    history = now.history
+    if history.amends is None or not is_removal(now):
         return
-    jobs = {now.amends, *(part.job_id for part in now.earlier)} - {job_id}
-    base = _base(bucket, now.amends)
+    jobs = {history.amends, *(part.job_id for part in history.earlier)} - {job_id}
+    base = _base(bucket, history.amends)
     ours = {name for job in jobs for name in (index_name(job), *lineage_names(job))}
     for name in () if base is None else (*(each.name for each in base.lineages), base.index):
         if name in ours:
             bucket.delete(name)
     for name in _reports(bucket, jobs):
         bucket.delete(name)
-    removed = read_removed(bucket, now.removed)
+    removed = read_removed(bucket, history.removed)
     for job in sorted(jobs):
         bucket.delete(reactions_name(job))
         _forget_in_manifest(bucket, job)
         _forget_in_rejects(bucket, job, removed)
 
 
-def _base(bucket: Bucket, job_id: str) -> StoredManifest | None:
+def _base(bucket: Bucket, job_id: str) -> Manifest | None:
     try:
         data = read_small(bucket, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX)
     except ObjectNotFoundError:

@@ -12,7 +12,7 @@ import xxhash
 from dsort.errors import InputError, InvariantError, ObjectNotFoundError, StorageError
 from dsort.job.directory_files import containers_named, directory_file_names, directory_files
 from dsort.job.job import Job
-from dsort.job.manifest import ManifestOutput, ManifestSidecar, StoredManifest
+from dsort.job.manifest import Manifest, ManifestOutput, ManifestSidecar
 from dsort.sidecars.kinds import SidecarName, sidecar_names
 from dsort.spec.model import JobSpec
 from dsort.storage.small_objects import parse_json, read_small
@@ -109,7 +109,7 @@ def replaceable_names(job: Job) -> frozenset[str]:
     )
 
 
-def _of_the_whole(base: StoredManifest) -> list[ManifestSidecar]:
+def _of_the_whole(base: Manifest) -> list[ManifestSidecar]:
     shards = [shard.name for shard in base.outputs]
     wanted = sidecar_names(base.spec.index, shards)
     names = {each.name for each in wanted if each.ordinal < 0} - {LASTING}

@@ -13,7 +13,7 @@ from typing import Final
 from dsort.containers.registry import DEFAULT_EXTENSION, check_supported, is_supported
 from dsort.errors import MissingShardError, ObjectNotFoundError, SpecError, StorageError
 from dsort.job.job_ids import moment_of_id
-from dsort.job.manifest import StoredManifest, parse_manifest
+from dsort.job.manifest import Manifest, parse_manifest
 from dsort.job.report import JobReport
 from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import archive_extension, first_few, is_internal
@@ -109,7 +109,7 @@ def _of_result(found: FoundJob, options: RunOptions) -> Iterator[ShardPlace]:
     return _of_manifest(manifest, open_result(manifest.spec, bucket, options))
 
 
-def _of_manifest(manifest: StoredManifest, bucket: Bucket) -> Iterator[ShardPlace]:
+def _of_manifest(manifest: Manifest, bucket: Bucket) -> Iterator[ShardPlace]:
     return (
         ShardPlace(bucket, shard.name, shard.file_bytes, shard.records, shard.xxh3)
         for shard in manifest.outputs

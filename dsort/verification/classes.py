@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsort.job.manifest import StoredManifest
+from dsort.job.manifest import Manifest
 from dsort.loose_files.bucket import FilesBucket
 from dsort.naming.names import first_few, readable
 from dsort.spec.model import JobSpec
@@ -12,7 +12,7 @@ from dsort.verification.findings import Findings
 _NAMES = ("utf-8", "surrogateescape")
 
 
-def classes_to_go_on(manifest: StoredManifest) -> dict[bytes, int] | None:
+def classes_to_go_on(manifest: Manifest) -> dict[bytes, int] | None:
     """The number of each class, where the files of a part were numbered by the result that it was
     added to; None where they number themselves."""
     if not (_goes_on(manifest.spec) and manifest.classes):
@@ -20,7 +20,7 @@ def classes_to_go_on(manifest: StoredManifest) -> dict[bytes, int] | None:
     return {name.encode(*_NAMES): number for name, number in manifest.classes.items()}
 
 
-def check_classes(manifest: StoredManifest, inputs: Bucket, findings: Findings) -> None:
+def check_classes(manifest: Manifest, inputs: Bucket, findings: Findings) -> None:
     """The manifest gives each class the number that its files have."""
     if not manifest.classes or not isinstance(inputs, FilesBucket) or _goes_on(manifest.spec):
         return  # of the latter each record is compared, with the number that the manifest says

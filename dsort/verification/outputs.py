@@ -18,7 +18,7 @@ from dsort.containers.registry import container_of
 from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
 from dsort.data.members import MemberTable
 from dsort.errors import CorruptShardError, ObjectNotFoundError
-from dsort.job.manifest import ManifestOutput, StoredManifest, wids_index_bytes
+from dsort.job.manifest import Manifest, ManifestOutput, wids_index_bytes
 from dsort.job.output_names import OutputNames
 from dsort.naming.names import readable, shortened
 from dsort.naming.patterns import LinearRegex
@@ -105,7 +105,7 @@ def find_strangers(
     return sorted(strangers)
 
 
-def check_totals(manifest: StoredManifest, findings: Findings) -> None:
+def check_totals(manifest: Manifest, findings: Findings) -> None:
     """The totals are the sums of what is listed."""
     outputs = manifest.outputs
     sums = {

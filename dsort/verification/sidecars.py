@@ -14,7 +14,7 @@ import xxhash
 from dsort.data.members import MemberTable
 from dsort.errors import InputError, ObjectNotFoundError, StorageError
 from dsort.job.directory_files import containers_named, directory_file_names, directory_files
-from dsort.job.manifest import ManifestOutput, ManifestSidecar, StoredManifest, splits_of
+from dsort.job.manifest import Manifest, ManifestOutput, ManifestSidecar, splits_of
 from dsort.sidecars.dataset import dataset_sidecar
 from dsort.sidecars.kinds import SidecarName, sidecar_names
 from dsort.sidecars.shard_index import energon_samples, shard_sidecar
@@ -32,7 +32,7 @@ class SidecarCheck:
     of it whose shards are looked at; ``whole``: of all of it."""
 
     def __init__(
-        self, manifest: StoredManifest, whole: StoredManifest, bucket: Bucket, findings: Findings
+        self, manifest: Manifest, whole: Manifest, bucket: Bucket, findings: Findings
     ) -> None:
         self._manifest = whole
         self._part = manifest

@@ -52,7 +52,7 @@ from dsort.job.code_again import CodeAgain
 from dsort.job.events import Event
 from dsort.job.files import files_of
 from dsort.job.inputs import resolve_inputs
-from dsort.job.manifest import ManifestOutput, StoredManifest, parse_manifest
+from dsort.job.manifest import Manifest, ManifestOutput, parse_manifest
 from dsort.job.replaced_results import Replacement, replacements
 from dsort.job.setup import load_keymap, load_steps, output_names
 from dsort.job.user_code import described_steps
@@ -137,7 +137,7 @@ def verify_result(
 
 
 def _report_of_replaced(
-    manifest: StoredManifest, outputs: Bucket, replaced: Sequence[Replacement]
+    manifest: Manifest, outputs: Bucket, replaced: Sequence[Replacement]
 ) -> VerifyReport:
     """The report about a result that is gone: its shards are not compared, for they are others."""
     problems = (VerifyProblem("replaced", each.names[0], "", each.words) for each in replaced)
@@ -173,7 +173,7 @@ def _ignore(event: Event) -> None:
     """Nobody listens."""
 
 
-def _files_there(manifest: StoredManifest, bucket: Bucket, options: RunOptions) -> FilesBucket:
+def _files_there(manifest: Manifest, bucket: Bucket, options: RunOptions) -> FilesBucket:
     """The files that a spec names, as far as they are still there."""
     known = classes_to_go_on(manifest)
     found = files_of(manifest.spec, bucket, options, Tally(), known_classes=known)
@@ -190,7 +190,7 @@ class _Shared:
     ``md5``: of each shard that was read; ``key_hashes``: of the records of each part that was
     read."""
 
-    whole: StoredManifest
+    whole: Manifest
     md5: dict[str, str] = field(default_factory=dict)
     key_hashes: list[UInt64s] = field(default_factory=list)
 
@@ -200,7 +200,7 @@ class _Verification:
 
     def __init__(
         self,
-        manifest: StoredManifest,
+        manifest: Manifest,
         shared: _Shared,
         outputs_bucket: Bucket,
         max_expansion: float | None,
@@ -211,7 +211,7 @@ class _Verification:
         self._manifest = manifest
         self._shared, self._whole = shared, shared.whole
         self._all_names = frozenset(shard.name for shard in self._whole.outputs)
-        self._removed = read_removed(outputs_bucket, manifest.removed)
+        self._removed = read_removed(outputs_bucket, manifest.history.removed)
         self._outputs_bucket = outputs_bucket
         self._max_expansion = max_expansion
         self._inputs_bucket = self._open_inputs(options)
@@ -267,7 +267,8 @@ class _Verification:
     def run(self) -> VerifyReport:
         """Do all of it."""
         manifest, findings, progress = self._manifest, self._findings, self._progress
-        check_totals(manifest, findings)
+        if manifest.job_id == self._whole.job_id:
+            check_totals(self._whole, findings)
         self._check_input_names()
         places = place_outputs(manifest.outputs, self._names, findings)
         check_output_names(manifest.outputs, places, manifest.spec.output_names, findings)

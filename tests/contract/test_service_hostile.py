@@ -229,15 +229,9 @@ def test_a_manifest_of_another_spec_is_no_result(here: ServiceHere) -> None:
     assert spec is not None
     content = manifest_bytes(
         job_id=job_id,
-        created="2026-11-20T02:00:00+00:00",
-        versions={},
         spec=spec.spec,
         inputs=[],
         outputs=[],
-        move={"way": "map", "workers": 1},
-        phase_seconds={},
-        reactions=[],
-        index=None,
     )
     place(here, manifest_name(job_id)).write_bytes(content)
     options = RunOptions(root=here.service.config.run.root)

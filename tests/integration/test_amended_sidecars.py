@@ -24,7 +24,7 @@ from tests.support.datasets import Member, Shard, files_of, tree_of, write_shard
 from tests.support.engine import run_local, shard_of, spec_of
 from tests.support.internals import (
     JobReport,
-    StoredManifest,
+    Manifest,
     VerifyReport,
     find_in_lineage,
     parse_manifest,
@@ -41,7 +41,7 @@ def newest(root: Path) -> bytes:
     return max(root.glob("out/.dsort/*/manifest.json")).read_bytes()
 
 
-def manifest(root: Path) -> StoredManifest:
+def manifest(root: Path) -> Manifest:
     return parse_manifest(newest(root))
 
 

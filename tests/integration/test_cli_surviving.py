@@ -160,15 +160,9 @@ def test_resume_hands_the_job_to_the_library(
 def test_resume_and_stop_of_a_finished_job_say_so(cli: CommandLine, out: LocalBucket) -> None:
     manifest = manifest_bytes(
         job_id=JOB,
-        created="2026-02-01T00:00:00+00:00",
-        versions={"dsort": "0.1.0"},
         spec={**SPEC, "algorithm": {"kind": "shuffle", "seed": "7", "decreasing": False}},
         inputs=[],
         outputs=[ManifestOutput("shuffled-00.tar", 4, 4, 10, 10240, "00ff")],
-        move={"way": "map"},
-        phase_seconds={"extract": 1.0},
-        reactions=[],
-        index=None,
     )
     out.write(manifest_name(JOB), manifest)
     resumed = cli("resume", JOB)

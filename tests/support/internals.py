@@ -69,7 +69,7 @@ MODULES = {
     ),
     "dsort.job.lineage": "find_in_lineage",
     "dsort.job.manifest": (
-        "ManifestInput ManifestOutput StoredManifest parse_manifest wids_index_bytes "
+        "Making Manifest ManifestInput ManifestOutput parse_manifest wids_index_bytes "
         "without_names write_manifest"
     ),
     "dsort.job.memory": (

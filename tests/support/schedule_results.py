@@ -78,17 +78,12 @@ def publish(
         bucket.write(index, b"{}")
     content = manifest_bytes(
         job_id=result.job_id,
-        created="2026-11-20T02:00:00+00:00",
-        versions={},
         spec=result.spec,
         inputs=[ManifestInput(name, 1, 0, "", 1) for name in inputs],
         outputs=[
             ManifestOutput(name, 1, 1, len(data), len(data), "0" * 16)
             for name, data in outputs.items()
         ],
-        move={"way": "map", "workers": 1},
-        phase_seconds={},
-        reactions=[],
         index=index,
     )
     bucket.write(manifest_name(result.job_id), content)

@@ -61,15 +61,9 @@ def _outputs() -> list[ManifestOutput]:
 def test_every_output_shard_is_a_line_of_the_manifest() -> None:
     text = manifest_bytes(
         job_id="20260101-000000-000000",
-        created="2026-01-01T00:00:00+00:00",
-        versions={"dsort": "1"},
         spec={"input_bck": {"name": "a"}},
         inputs=[],
         outputs=_outputs(),
-        move={"way": "map"},
-        phase_seconds={"resolve": 0.5},
-        reactions=[],
-        index=None,
     ).decode()
     assert [line.strip().rstrip(",") for line in text.splitlines() if "xxh3" in line] == [
         '{"name": "out-10.tar", "records": 3, "members": 6, "payload_bytes": 30, '

@@ -14,10 +14,10 @@ import pytest
 
 from dsort.errors import InputError
 from dsort.web.job_page import SHARDS_SHOWN, html, page_of_job, page_of_manifest, page_of_report
-from tests.support.internals import ManifestInput, ManifestOutput
+from tests.support.internals import ManifestInput, ManifestOutput, Mixing, ReactionCount
 from tests.support.manifests import manifest_bytes
 
-MIXING = {
+MIXING: dict[str, Any] = {
     "input_shards": 2,
     "output_shards": 2,
     "input_bins": 2,
@@ -42,19 +42,18 @@ def manifest(*, outputs: int = 2, **fields: Any) -> dict[str, Any]:
     """A manifest as it is read from a bucket."""
     data = manifest_bytes(
         job_id="job-1",
-        created="2026-01-31T12:00:05+00:00",
-        versions={},
         spec=SPEC,
         inputs=[ManifestInput(f"in-{n}.tar", 100, 0, "e", 3) for n in range(2)],
         outputs=[ManifestOutput(f"o-{n}.tar", 3, 3, 30, 90, "00") for n in range(outputs)],
-        move={"way": "map", "reason": "it fits", "workers": 2},
-        phase_seconds={"resolve": 1.0, "extract": 4.0},
-        reactions=[{"kind": "missing_shards", "count": 5, "samples": ["a.tar"]}],
-        index=None,
-        timeline=[(0.0, "extract", 0, 0.0), (4.0, "extract", 200, 50.0)],
-        mixing=MIXING,
+        making={
+            "move": {"way": "map", "reason": "it fits", "workers": 2},
+            "phase_seconds": {"resolve": 1.0, "extract": 4.0},
+            "reactions": [ReactionCount("missing_shards", 5, ("a.tar",))],
+            "timeline": [(0.0, "extract", 0, 0.0), (4.0, "extract", 200, 50.0)],
+            "mixing": Mixing(**MIXING),
+        },
     )
-    return {**json.loads(data), **fields}
+    return {**json.loads(data), "created": "2026-01-31T12:00:05+00:00", **fields}
 
 
 # --- the document

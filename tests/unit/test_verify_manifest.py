@@ -27,15 +27,9 @@ OUTPUTS = [ManifestOutput("o-0.tar", 3, 6, 100, 5000, "0" * 16)]
 def good() -> dict[str, Any]:
     data = manifest_bytes(
         job_id="j",
-        created="2026-01-01T00:00:00+00:00",
-        versions={},
         spec=SPEC.canonical(),
         inputs=INPUTS,
         outputs=OUTPUTS,
-        move={},
-        phase_seconds={},
-        reactions=[],
-        index=None,
     )
     loaded: dict[str, Any] = json.loads(data.decode("utf-8", "surrogateescape"))
     return loaded

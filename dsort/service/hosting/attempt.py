@@ -20,7 +20,7 @@ from dsort.job.finished import report_of_manifest
 from dsort.job.journal import discard_run
 from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import JobHold, last_attempt, read_hold, stop_job
-from dsort.job.manifest import StoredManifest, parse_manifest
+from dsort.job.manifest import Manifest, parse_manifest
 from dsort.job.report import JobReport
 from dsort.job.resources import store_limits
 from dsort.job.resume import state_of
@@ -164,12 +164,12 @@ class JobAttempt:
             )
         return report_of_manifest(manifest, bucket.uri)
 
-    def _is_of_the_job(self, stored: StoredManifest) -> bool:
+    def _is_of_the_job(self, stored: Manifest) -> bool:
         """Whether a manifest is what the job would have written."""
         amend = self.spec.amend
         if amend is None or amend.by == "append":
             return stored.spec == self.spec
-        return stored.amends == amend.job  # it says how the result was made
+        return stored.history.amends == amend.job  # it says how the result was made
 
     def _wait_for_others(self, bucket: Bucket) -> None:
         """Wait until nobody has the job: whoever had it is dead and its lease has not lapsed, or

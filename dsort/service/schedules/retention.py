@@ -51,7 +51,7 @@ from sqlalchemy import ColumnElement, select, update
 from dsort.errors import DsortError, JobConflictError, ObjectNotFoundError
 from dsort.job.events import JobWarning
 from dsort.job.layout import index_name, job_directory, manifest_name
-from dsort.job.manifest import StoredManifest, parse_manifest
+from dsort.job.manifest import Manifest, parse_manifest
 from dsort.naming.overlap import names_made
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import jobs, schedule_runs
@@ -206,7 +206,7 @@ class _Stored:
 
     result: Result
     bucket: Bucket
-    manifest: StoredManifest
+    manifest: Manifest
     info: ObjectInfo
     inputs: frozenset[str]
     outputs: frozenset[str]
@@ -329,7 +329,7 @@ def _load(result: Result, open_bucket: Opener) -> _Stored | None:
     )
 
 
-def _input_places(result: Result, manifest: StoredManifest, open_bucket: Opener) -> frozenset[str]:
+def _input_places(result: Result, manifest: Manifest, open_bucket: Opener) -> frozenset[str]:
     places = frozenset[str]()
     for name, ref in result.sources.items():
         start = f"{name}/" if name else ""
@@ -339,7 +339,7 @@ def _input_places(result: Result, manifest: StoredManifest, open_bucket: Opener)
     return places
 
 
-def _output_names(manifest: StoredManifest) -> list[str]:
+def _output_names(manifest: Manifest) -> list[str]:
     return manifest.stored_names
 
 
