@@ -22,7 +22,7 @@ from dsort.cli.unfinished import look_at
 from dsort.durations import format_moment
 from dsort.errors import InputError, NotFoundError, SpecError, StorageError
 from dsort.job.events import Progress
-from dsort.job.report import OutputCount, ReactionCount
+from dsort.job.report import output_counts, reaction_counts
 
 if TYPE_CHECKING:
     from dsort.client import DsortClient, Job, JobProgress
@@ -217,7 +217,7 @@ def _finished(found: FoundJob, manifest: Mapping[str, Any], replaced: str) -> st
             ("shards", shards),
             ("records", records_line(totals["records"], totals["members"])),
             ("bytes", bytes_line(totals["payload_bytes"], totals["file_bytes"])),
-            *output_lines(_outputs(manifest)),
+            *output_lines(output_counts(manifest)),
             ("movement", str(move.get("way", ""))),
             ("took", _took(sum(phases.values()), phases)),
             ("index", manifest.get("index") or ""),
@@ -225,7 +225,7 @@ def _finished(found: FoundJob, manifest: Mapping[str, Any], replaced: str) -> st
             ("classes", _classes(manifest)),
             ("names of reactions", manifest.get("reactions_file") or ""),
             ("mixing", mixing(spec, manifest.get("mixing"))),
-            *reaction_lines(_reactions(manifest["reactions"])),
+            *reaction_lines(reaction_counts(manifest["reactions"])),
         ]
     )
 
@@ -234,19 +234,6 @@ def _took(total_s: float | None, phases: Mapping[str, float]) -> str:
     """How long a job took, and each phase of it."""
     each = ", ".join(f"{name} {output.duration(seconds)}" for name, seconds in phases.items())
     return ": ".join(filter(None, ["" if total_s is None else output.duration(total_s), each]))
-
-
-def _outputs(manifest: Mapping[str, Any]) -> list[OutputCount]:
-    """What each of several outputs got."""
-    found = []
-    for name in (each["name"] for each in manifest["spec"].get("outputs") or ()):
-        own = [shard for shard in manifest["outputs"] if shard.get("output") == name]
-        sums = (
-            sum(shard[field] for shard in own)
-            for field in ("records", "payload_bytes", "file_bytes")
-        )
-        found.append(OutputCount(name, len(own), *sums))
-    return found
 
 
 def _in_words(algorithm: Mapping[str, Any]) -> str:
@@ -286,13 +273,9 @@ def _aborted(found: FoundJob, report: Mapping[str, Any]) -> str:
             ("why", report.get("error") or ""),
             ("to", output.printable(output.place(found.bucket.uri))),
             ("shards", f"{report['input_shards']:,} in, no result"),
-            *reaction_lines(_reactions(report["reactions"])),
+            *reaction_lines(reaction_counts(report["reactions"])),
         ]
     )
-
-
-def _reactions(entries: Sequence[Mapping[str, Any]]) -> list[ReactionCount]:
-    return [ReactionCount(each["kind"], each["count"], tuple(each["samples"])) for each in entries]
 
 
 def shards_text(outputs: Sequence[Mapping[str, Any]], show_all: bool) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dsort.errors import InputError
 from dsort.job.layout import manifest_name
-from dsort.job.report import JobReport, Order, OutputCount, ReactionCount, Run, Totals
+from dsort.job.report import JobReport, Order, Run, Totals, output_counts, reaction_counts
 from dsort.job.timeline import Sample
 from dsort.order.mixing_counts import mixing_of
 
@@ -17,6 +17,7 @@ def report_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> JobRepor
     """What a job did, by the manifest that it wrote. ``InputError`` if that is none of ours."""
     try:
         totals, move, mixing = manifest["totals"], manifest["move"], manifest.get("mixing")
+        outputs = output_counts(manifest)
         return JobReport(
             job_id=manifest["job_id"],
             state="finished",
@@ -33,24 +34,11 @@ def report_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> JobRepor
                 seed=manifest["spec"]["algorithm"].get("seed"),
                 mixing=None if mixing is None else mixing_of(mixing),
             ),
-            reactions=tuple(
-                ReactionCount(each["kind"], each["count"], tuple(each["samples"]))
-                for each in manifest["reactions"]
-            ),
-            outputs=_outputs(manifest),
+            reactions=reaction_counts(manifest["reactions"]),
+            outputs=outputs if len(outputs) > 1 else (),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
             f"the manifest of the job in {output_uri} is damaged: {error}",
             hint="somebody may have edited it; `dsort verify` tells more",
         ) from error
-
-
-def _outputs(manifest: Mapping[str, Any]) -> tuple[OutputCount, ...]:
-    """What each of several outputs got."""
-    sums = {each["name"]: [0, 0, 0, 0] for each in manifest["spec"].get("outputs", ())}
-    for row in manifest["outputs"] if len(sums) > 1 else ():
-        own = sums[row["output"]]
-        sizes = (1, row["records"], row["payload_bytes"], row["file_bytes"])
-        own[:] = [total + size for total, size in zip(own, sizes, strict=True)]
-    return tuple(OutputCount(name, *own) for name, own in sums.items() if len(sums) > 1)

@@ -7,9 +7,9 @@ the flat form of ``--json``, ``report.json`` and REST.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from dsort.html_tables import fields_html, rows_html
 from dsort.job.timeline import Sample
@@ -250,6 +250,23 @@ class JobReport:
         if self.plan is not None:
             return {name: flat[name] for name in PLAN_FORM}
         return {name: flat[name] for name in RUN_FORM if name != "flow" or self.order.flow}
+
+
+def reaction_counts(listed: Iterable[Mapping[str, Any]]) -> tuple[ReactionCount, ...]:
+    """Reactions as a manifest or a report lists them."""
+    return tuple(
+        ReactionCount(each["kind"], each["count"], tuple(each["samples"])) for each in listed
+    )
+
+
+def output_counts(manifest: Mapping[str, Any]) -> tuple[OutputCount, ...]:
+    """What each output that the spec of a manifest names got."""
+    sums = {each["name"]: [0, 0, 0, 0] for each in manifest["spec"].get("outputs") or ()}
+    for row in manifest["outputs"] if sums else ():
+        own = sums[row["output"]]
+        sizes = (1, row["records"], row["payload_bytes"], row["file_bytes"])
+        own[:] = [total + size for total, size in zip(own, sizes, strict=True)]
+    return tuple(OutputCount(name, *own) for name, own in sums.items())
 
 
 def reader_counts(shards: Iterable[tuple[str, int]]) -> tuple[ReaderCounts, ...]:
