@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, PlainSerializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    create_model,
+)
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, to_jsonable_python
 
 JobState = Literal["queued", "running", "finished", "failed", "stopped"]
 
@@ -46,6 +64,30 @@ class Model(BaseModel):
             for name in required:
                 schema["properties"][name].pop("default", None)
         return document
+
+
+View = TypeVar("View", bound=Model)
+
+
+def view_of(example: object, **words: str) -> Callable[[type[View]], type[View]]:
+    """Gives a model the fields of a dataclass; their examples are the values of ``example``, one of
+    that class. ``words``: descriptions of fields."""
+    types, values = get_type_hints(type(example)), to_jsonable_python(example)
+    described: Any = {
+        name: (types[name], Field(description=words.get(name), examples=[value]))
+        for name, value in values.items()
+    }
+
+    def with_fields(model: type[View]) -> type[View]:
+        return create_model(
+            model.__name__,
+            __base__=model,
+            __doc__=model.__doc__,
+            __module__=model.__module__,
+            **described,
+        )
+
+    return with_fields
 
 
 def example_of(model: type[BaseModel], **changed: Any) -> dict[str, Any]:

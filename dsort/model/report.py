@@ -6,7 +6,16 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from dsort.model.base import Model, example_of
+from dsort.job.report import (
+    OutputCount,
+    PlanEstimate,
+    PlannedShard,
+    ReactionCount,
+    ReaderCounts,
+    RecordFlow,
+    Totals,
+)
+from dsort.model.base import Model, example_of, view_of
 
 TIMELINE: Final = (
     "Rows of seconds since the attempt began, phase, bytes of it done, bytes a second."
@@ -76,14 +85,12 @@ class PhaseView(Model):
     )
 
 
+@view_of(
+    ReactionCount("missing_shards", 1, ("samples-07.tar",)),
+    samples="Some of the names that it was about.",
+)
 class ReactionView(Model):
     """Something that was dropped, kept, renamed or odd."""
-
-    kind: str = Field(examples=["missing_shards", "duplicate_keys_dropped"])
-    count: int = Field(examples=[1])
-    samples: list[str] = Field(
-        description="Some of the names that it was about.", examples=[["samples-07.tar"]]
-    )
 
 
 class MixingCellsView(Model):
@@ -137,13 +144,9 @@ class InputShardView(Model):
     records: int = Field(examples=[1000])
 
 
+@view_of(PlannedShard("shuffled-0000.tar", 9930, 979803095, 1000154112))
 class PlannedShardView(Model):
     """An output shard as it would be written."""
-
-    name: str = Field(examples=["shuffled-0000.tar"])
-    records: int = Field(examples=[9930])
-    payload_bytes: int = Field(examples=[979803095])
-    file_bytes: int = Field(examples=[1000154112])
 
 
 class OutputShardView(Model):
@@ -165,27 +168,20 @@ class OutputShardView(Model):
     )
 
 
+@view_of(OutputCount("train", 2, 18620, 1835959910, 1874093670))
 class OutputCountView(Model):
     """What one of several outputs got."""
 
-    name: str = Field(examples=["train"])
-    shards: int = Field(examples=[2])
-    records: int = Field(examples=[18620])
-    payload_bytes: int = Field(examples=[1835959910])
-    file_bytes: int = Field(examples=[1874093670])
 
-
+@view_of(
+    ReaderCounts("", 2, 9070, 9550, (1, 2)),
+    output='"" of the only one.',
+    records_min="Of the smallest shard.",
+    records_max="Of the largest shard.",
+    workers="World size times workers of each: the numbers that divide the shards.",
+)
 class ReaderCountsView(Model):
     """How many workers can read one output so that each has as many shards."""
-
-    output: str = Field(description='"" of the only one.', examples=[""])
-    shards: int = Field(examples=[2])
-    records_min: int = Field(description="Of the smallest shard.", examples=[9070])
-    records_max: int = Field(description="Of the largest shard.", examples=[9550])
-    workers: list[int] = Field(
-        description="World size times workers of each: the numbers that divide the shards.",
-        examples=[[1, 2]],
-    )
 
 
 _SECOND_SHARD: Final = {
@@ -207,15 +203,9 @@ class SidecarView(Model):
     xxh3: str = Field(examples=["5c1f2b06a9e0d377"])
 
 
+@view_of(Totals(19, 2, 19000, 38000, 1873428480, 1912340480))
 class TotalsView(Model):
     """Sums over all shards."""
-
-    input_shards: int = Field(examples=[19])
-    output_shards: int = Field(examples=[2])
-    records: int = Field(examples=[19000])
-    members: int = Field(examples=[38000])
-    payload_bytes: int = Field(examples=[1873428480])
-    file_bytes: int = Field(examples=[1912340480])
 
 
 _MOVE: Final = {
@@ -257,16 +247,14 @@ class ManifestView(Model):
     outputs: list[OutputShardView] = Field(examples=[[example_of(OutputShardView), _SECOND_SHARD]])
 
 
+@view_of(
+    RecordFlow({"": 19100}, {"step 1 filter": 100}),
+    read='Records by input; "" is the only one.',
+    dropped="Records by what dropped them.",
+    added="Records by what added them.",
+)
 class RecordFlowView(Model):
     """Where all records came from and went: read - dropped + added is what came out."""
-
-    read: dict[str, int] = Field(
-        description='Records by input; "" is the only one.', examples=[{"": 19100}]
-    )
-    dropped: dict[str, int] = Field(
-        description="Records by what dropped them.", examples=[{"step 1 filter": 100}]
-    )
-    added: dict[str, int] = Field(description="Records by what added them.", examples=[{}])
 
 
 class RunReportView(Model):
@@ -302,22 +290,15 @@ class RunReportView(Model):
     flow: RecordFlowView | None = Field(default=None, examples=[example_of(RecordFlowView)])
 
 
+@view_of(
+    PlanEstimate(1912340480, 1912340480, 0, 0, 0, {}),
+    disk_read_bytes="Of files, those of scratch included, in the page cache or not.",
+    store_read_bytes="Of object stores.",
+    exchanged_bytes="Between nodes.",
+    requests="To object stores, by kind: get, head, list, put, create, part, complete, delete.",
+)
 class PlanEstimateView(Model):
     """What a job would move."""
-
-    disk_read_bytes: int = Field(
-        description="Of files, those of scratch included, in the page cache or not.",
-        examples=[1912340480],
-    )
-    disk_written_bytes: int = Field(examples=[1912340480])
-    store_read_bytes: int = Field(description="Of object stores.", examples=[0])
-    store_written_bytes: int = Field(examples=[0])
-    exchanged_bytes: int = Field(description="Between nodes.", examples=[0])
-    requests: dict[str, int] = Field(
-        description="To object stores, by kind: get, head, list, put, create, part, complete, "
-        "delete.",
-        examples=[{}],
-    )
 
 
 class PlanReportView(Model):
