@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from dsort.cli import options, output, summary
+from dsort.cli import options
 from dsort.cli.progress import Reporter, make_reporter
-from dsort.cli.remote import Submission, is_remote, submit
+from dsort.cli.remote import Submission, is_remote, submit, write_report
 from dsort.cli.run import read_fields, read_spec, run_options, show_spec
 from dsort.cli.stopping import stoppable
 from dsort.options import RunOptions
@@ -70,7 +70,4 @@ def show_plan(
 
     with reporter, stoppable(reporter) as stop:
         report = api.plan(job, options=run, on_event=reporter, stop=stop)
-    if as_json:
-        output.write_json(report.to_dict())
-    else:
-        output.write(summary.plan(report, show_all=show_all))
+    write_report(report, as_json=as_json, show_all=show_all)

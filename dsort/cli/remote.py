@@ -266,11 +266,8 @@ def write_report(
     """Put on stdout what a job did, here or at a service, or what it would do. ``beside_shard``:
     on stderr, for stdout has the shard."""
     if beside_shard and report.plan is None:
-        text = json.dumps(report.to_dict()) if as_json else summary.job(report)
-        output.inform(text)
+        output.inform(json.dumps(report.to_dict()) if as_json else summary.job(report))
     elif as_json:
         output.write_json(report.to_dict())
-    elif report.plan is not None:
-        output.write(summary.plan(report, show_all=show_all))
     else:
-        output.write(summary.job(report))
+        output.write(summary.job(report, show_all=show_all))

@@ -28,7 +28,6 @@ __all__ = [
     "job",
     "mixing",
     "output_lines",
-    "plan",
     "planned_shards",
     "reaction_lines",
     "reader_lines",
@@ -51,8 +50,11 @@ SKIPPED: Final[Mapping[str, str]] = {
 """Why a loose file goes into no shard, by the kind that counts it."""
 
 
-def job(report: JobReport) -> str:
-    """What a job did and where its result is."""
+def job(report: JobReport, *, show_all: bool = False) -> str:
+    """What a job did and where its result is, or what it would do."""
+    if report.plan is not None:
+        head = output.fields([("plan", "nothing was written"), *figures(report)])
+        return "\n\n".join(part for part in (head, planned_shards(report, show_all)) if part)
     took_s = sum(report.run.phase_seconds.values())
     return output.fields(
         [
@@ -120,12 +122,6 @@ def skipped(reactions: Iterable[ReactionCount]) -> str:
 def mixing(spec: Mapping[str, Any], counts: Mapping[str, Any] | None) -> str:
     """Whether the records were mixed evenly. Only a shuffle is expected to be even."""
     return mixing_line(counts) if counts and is_random(spec["algorithm"]["kind"]) else ""
-
-
-def plan(report: JobReport, *, show_all: bool) -> str:
-    """What a job would do."""
-    head = output.fields([("plan", "nothing was written"), *figures(report)])
-    return "\n\n".join(part for part in (head, planned_shards(report, show_all)) if part)
 
 
 def estimate_lines(estimate: PlanEstimate | None) -> list[tuple[str, str]]:

@@ -410,13 +410,13 @@ def parse_manifest(data: bytes) -> Manifest:
         spec=spec,
         inputs=_stored_rows(content, "inputs", ManifestInput),
         outputs=_stored_rows(content, "outputs", ManifestOutput),
-        index=_text_or_none(content, "index"),
+        index=_optional(content, "index", str, None),
         sidecars=_stored_rows(content, "sidecars", ManifestSidecar)
         if "sidecars" in content
         else (),
         lineage=_lineage(content),
         history=History(
-            _text_or_none(content, "amends"), _names(content, "removed"), _earlier(content)
+            _optional(content, "amends", str, None), _names(content, "removed"), _earlier(content)
         ),
         code=_code(content),
         classes=_classes(content),
@@ -443,19 +443,15 @@ def _json_object(data: bytes) -> dict[str, Any]:
     return content
 
 
-def _text_or_none(content: Mapping[str, Any], name: str) -> str | None:
-    return None if content.get(name) is None else str(_field(content, name, str))
-
-
 def _names(content: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    names = _field(content, "removed", list, where) if "removed" in content else []
+    names = _optional(content, "removed", list, [], where)
     if not all(isinstance(each, str) and job_of(each) for each in names):
         raise _no_manifest(f"{where} names what is no file of a job")
     return tuple(names)
 
 
 def _earlier(content: Mapping[str, Any]) -> tuple[ManifestPart, ...]:
-    rows: Mapping[str, Any] = _field(content, "earlier", dict) if "earlier" in content else {}
+    rows: Mapping[str, Any] = _optional(content, "earlier", dict, {})
     parts = []
     for job_id, row in rows.items():
         where = f"earlier.{job_id}"
@@ -477,16 +473,14 @@ def _earlier(content: Mapping[str, Any]) -> tuple[ManifestPart, ...]:
 
 
 def _code(content: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    rows: Sequence[Any] = _field(content, "code", list) if "code" in content else ()
+    rows: Sequence[Any] = _optional(content, "code", list, [])
     if not all(isinstance(row, dict) for row in rows):
         raise _no_manifest("code has what is no object")
     return tuple(rows)
 
 
 def _classes(content: Mapping[str, Any]) -> Mapping[str, int]:
-    if content.get("classes") is None:
-        return {}
-    classes: Mapping[str, Any] = _field(content, "classes", dict)
+    classes: Mapping[str, Any] = _optional(content, "classes", dict, {})
     if not all(type(number) is int for number in classes.values()):
         raise _no_manifest("classes has what is no number")
     return classes
@@ -520,6 +514,12 @@ def _field(content: Mapping[str, Any], name: str, kind: type, where: str = "") -
         path = f"{where}.{name}" if where else name
         raise _no_manifest(f"{path} is missing or of another type")
     return value
+
+
+def _optional(
+    content: Mapping[str, Any], name: str, kind: type, otherwise: Any, where: str = ""
+) -> Any:
+    return otherwise if content.get(name) is None else _field(content, name, kind, where)
 
 
 def _no_manifest(reason: str) -> InputError:

@@ -73,17 +73,13 @@ class Plan:
         """What each of several outputs gets; empty for one. ``names``: of all."""
         if len(names) < 2:
             return ()
-        sums = {name: [0, 0, 0, 0] for name in names}
-        groups, file_bytes = self.shards.column("group"), self.shards.file_bytes
-        for group, name in enumerate(names):
-            chosen = groups == group
-            sums[name] = [
-                int(chosen.sum()),
-                int(self.shards.column("records")[chosen].sum()),
-                int(self.shards.column("payload_bytes")[chosen].sum()),
-                int(file_bytes[chosen].sum()),
-            ]
-        return tuple(OutputCount(name, *own) for name, own in sums.items())
+        counted = [self.shards.column(name) for name in ("records", "payload_bytes")]
+        counted.append(self.shards.file_bytes)
+        chosen = [self.shards.column("group") == group for group in range(len(names))]
+        return tuple(
+            OutputCount(name, int(rows.sum()), *(int(column[rows].sum()) for column in counted))
+            for name, rows in zip(names, chosen, strict=True)
+        )
 
     def readers(self, names: Sequence[str]) -> tuple[ReaderCounts, ...]:
         """How many workers can read each output. ``names``: of several outputs."""
