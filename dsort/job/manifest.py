@@ -279,7 +279,7 @@ def write_manifest(file: IO[bytes], manifest: Manifest, making: Making) -> None:
         "removed": history.removed,
         "earlier": {part.job_id: _part(part) for part in history.earlier},
         "classes": manifest.classes or None,
-        "mixing": mixing if mixing is None else _mixing(asdict(mixing)),
+        "mixing": mixing if mixing is None else _mixing(mixing.document()),
         "timeline": Rows(making.timeline),
         "inputs": _rows(ManifestInput, manifest.inputs),
         "outputs": _rows(ManifestOutput, manifest.outputs),
