@@ -36,6 +36,9 @@ from dsort.workers.hopped import HOP_BYTES, HoppedShard
 from dsort.workers.payload_files import Chain, PayloadBuffer, Spool, Tail
 from dsort.workers.range_queue import RangeQueue, RangeRead
 
+SLICES_AT_ONCE_MAX = 2048
+"""Slices are made for so many records at a time: small records are then still in the processor's
+cache when their checksum is taken, and a slice object takes 200 bytes."""
 WINDOW_ROWS_MAX = 65536
 PAGE_BYTES = 4096
 DIRECT_BYTES = 1 << 20

@@ -8,37 +8,99 @@ once more if its records are small; else several turns are taken over it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
 
 from dsort.data.columns import Int32s, Int64s
-from dsort.data.index import BLOCK_SHARD, BLOCK_WORKER, RANGES, SHARD, STORED_BYTES
+from dsort.data.index import BLOCK_LENGTH, BLOCK_SHARD, BLOCK_WORKER, RANGES, SHARD, STORED_BYTES
 from dsort.data.segments import Segments
 from dsort.data.table import Table
 from dsort.errors import InvariantError
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import RUN_SHARDS_MAX
+from dsort.scratch.moved_blocks import ordered_rows
+from dsort.scratch.narrowing import narrowed
+from dsort.scratch.nodes import ShardLocations
 from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.spill import SpillReader
 from dsort.scratch.spill_extents import SpillExtents, SpillFile
 from dsort.storage.directory.files import LocalStagedObject
 from dsort.storage.directory.os_errors import StorageErrors
 from dsort.workers.gathering import Gatherer, are_short, gathered, rows_at_once, small_argsort
-from dsort.workers.payload_files import PayloadBuffer
+from dsort.workers.payload import RowRun, WorkerParts, spans
+from dsort.workers.payload_files import PAGE_BYTES, PayloadBuffer
 from dsort.workers.range_buffer import RangeBuffer
 from dsort.workers.range_queue import RangeBatch, RangeQueue, RangeRead
-from dsort.workers.shard_writer import ContentCheck
-from dsort.workers.source import slices_in, slices_of
-from dsort.workers.tasks import OutputPiece
+from dsort.workers.source import SLICES_AT_ONCE_MAX, slices_in, slices_of
 
-ROWS_AT_ONCE_MAX = 2048
-"""Slices are made for so many records at a time: small records are then still in the processor's
-cache when their checksum is taken, and a slice object takes 200 bytes."""
 READ_BYTES_MAX = 2 << 20
 """Read at a time by one thread."""
 SHARDS_TOLD_MAX = 1 << 16
+READS_AT_ONCE = 2
+"""Of one partition in sequence: the disk is busy writing, too."""
+
+
+class SpillMove:
+    """Payload was spilled by partition, and a partition is read into the worker's buffer."""
+
+    skips_cache = False
+
+    def __init__(self, parts: WorkerParts) -> None:
+        self._nodes = parts.nodes
+        self._buffer = parts.buffer
+        self._movement = parts.movement
+        self._queue = RangeQueue(READS_AT_ONCE)
+        self._room: RangeBuffer | None = None
+
+    def payloads(
+        self, runs: Sequence[RowRun], nodes: Mapping[int, str], locations: str
+    ) -> Generator[SpilledPayload, None, None]:
+        """See :class:`~dsort.workers.payload.Move`. While one partition is written, the first
+        blocks of the next one come from other nodes."""
+        wanted, where = spans(runs), self._nodes.locations(locations)
+        ahead: SpilledPayload | None = None
+        try:
+            for number, span in enumerate(wanted):
+                payload = ahead or self._payload(span, nodes[span.partition], where)
+                ahead = None
+                with closing(payload):
+                    payload.load()
+                    if number + 1 < len(wanted):
+                        following = wanted[number + 1]
+                        ahead = self._payload(following, nodes[following.partition], where)
+                        ahead.ask_ahead()
+                    yield payload
+        finally:
+            if ahead is not None:
+                ahead.close()
+
+    def close(self) -> None:
+        """See :class:`~dsort.workers.payload.Move`."""
+        self._queue.close()
+
+    def _payload(self, span: RowRun, node: str, where: ShardLocations) -> SpilledPayload:
+        ordered = ordered_rows(self._nodes, node, span.partition, where)
+        # What is mapped is not read where nobody looks.
+        is_read = self._movement.to_disk or not self._nodes.alone
+        if is_read and int(ordered.blocks[BLOCK_LENGTH].sum()) <= self._buffer.size_bytes:
+            ordered = narrowed(ordered, *ordered.rows_of(span.start, span.stop))
+        if self._room is None:
+            self._room = RangeBuffer(self._buffer, PAGE_BYTES)
+        return SpilledPayload(
+            span.partition,
+            ordered,
+            (span.start, span.stop),
+            SpillReader(self._nodes, where, span.partition, ordered.blocks),
+            self._buffer,
+            self._room,
+            self._queue,
+            self._nodes.store.scratch,
+            forgets=self._movement.to_disk,
+            direct=self._movement.past_cache,
+        )
 
 
 class SpilledPayload:
@@ -122,10 +184,6 @@ class SpilledPayload:
         if self._split is not None:
             self._split.close()
 
-    def check(self, piece: OutputPiece) -> ContentCheck:
-        """What the content of a piece's rows is checked with."""
-        return ContentCheck(self.ordered(piece.row_start, piece.row_stop).rows, piece.ordinal)
-
     def ordered(self, start: int, stop: int) -> OrderedRows:
         """Records ``start:stop``."""
         return self._ordered.run(start, stop)
@@ -137,7 +195,7 @@ class SpilledPayload:
             raise InvariantError(f"rows of partition {self.partition} are wanted that were not")
         if self._views:
             all_of_it = self._ranges.run(start, stop)
-            step = rows_at_once(all_of_it) if are_short(all_of_it) else ROWS_AT_ONCE_MAX
+            step = rows_at_once(all_of_it) if are_short(all_of_it) else SLICES_AT_ONCE_MAX
             gatherer = self._gatherer
             for at in range(start, stop, step):
                 rows = slice(at, min(at + step, stop))
@@ -156,7 +214,7 @@ class SpilledPayload:
         stored = self._rows[STORED_BYTES]
         row = start
         while row < stop:
-            span = np.cumsum(stored[row : min(row + ROWS_AT_ONCE_MAX, stop)])
+            span = np.cumsum(stored[row : min(row + SLICES_AT_ONCE_MAX, stop)])
             run = int(np.searchsorted(span, self._buffer.size_bytes, side="right"))
             if run == 0:
                 yield from self._streamed(row)

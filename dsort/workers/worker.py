@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dsort.scratch.nodes import ScratchNodes
 from dsort.storage.open import open_pair
@@ -34,9 +33,6 @@ from dsort.workers.tasks import (
     WorkerSetup,
 )
 
-if TYPE_CHECKING:
-    from dsort.workers.table_creator import TableCreator
-
 INPUTS_OPEN_MAX = 16384
 PLENTY_BYTES = 256 << 20
 PURGE_DELAY_MS = "10000"
@@ -62,20 +58,17 @@ class Worker:
         self._setup, self._outputs = setup, outputs
         buffer = self._buffer = PayloadBuffer(setup.movement.buffer_bytes)
         self._extractor: Extractor
-        self._creator: Creator | TableCreator
+        mapped = MappedInputs(inputs, nodes.store, open_max=INPUTS_OPEN_MAX)
         if setup.pipeline.carrier.is_columnar:
             # Loaded where rows are moved: other jobs need not wait for them.
             if setup.movement.buffer_bytes >= PLENTY_BYTES:
                 os.environ.setdefault("MIMALLOC_PURGE_DELAY", PURGE_DELAY_MS)
-            from dsort.workers.table_creator import TableCreator
             from dsort.workers.table_extractor import TableExtractor
 
             self._extractor = TableExtractor(setup, number, inputs, buffer, nodes)
-            self._creator = TableCreator(setup, number, inputs, outputs, nodes)
         else:
-            mapped = MappedInputs(inputs, nodes.store, open_max=INPUTS_OPEN_MAX)
             self._extractor = Extractor(setup, number, inputs, buffer, nodes, mapped)
-            self._creator = Creator(setup, number, inputs, outputs, buffer, nodes, mapped)
+        self._creator = Creator(setup, number, inputs, outputs, buffer, nodes, mapped)
         self._runs = RunExtractor(setup, number, inputs, buffer, nodes, self._extractor)
         self._orderer = Orderer(
             nodes,
@@ -115,7 +108,6 @@ class Worker:
             case CutTask():
                 return self._orderer.cut(task)
             case MeasureTask():
-                assert isinstance(self._creator, Creator), "no codec is around tables"
                 return self._creator.measure(task)
             case CreateTask():
                 return self._creator.create(task)

@@ -53,8 +53,6 @@ def test_a_pinned_job_that_is_resumed_gives_what_is_pinned(
     job, root = DIES[name][name], tmp_path / "job"
     root.mkdir()
     job.prepare(root)
-    if point == "create:end" and name.endswith(".parquet"):
-        point = "rows:end"
     action = "kill parent" if point in IN_WORKERS else "kill"
     points = arm(tmp_path / "points", PointFault(point, 1, action))
     given = ["-f", json.dumps(dict(job.spec)), "--workers", "2", "--progress", "none"]

@@ -43,7 +43,7 @@ POINTS = [
     ("create:write", 3, "", "shuffle"),
     ("create:finish", 3, "", "verified"),
     ("create:end", 4, "", "surveyed"),
-    ("rows:end", 1, "", "rows"),
+    ("create:end", 1, "", "rows"),
     ("seal:end", 1, "", "replacing"),
     ("journal:append", 2, "ShardExtracted", "shuffle"),
     ("journal:append", 1, "Planned", "key map"),

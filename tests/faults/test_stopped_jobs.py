@@ -64,7 +64,7 @@ STOPS = [
     ("by range", PointFault("create:end", 3, "interrupt parent")),
     ("renamed", PointFault("create:end", 2, "hang parent")),
     ("key map", PointFault("commit:start", 1, "interrupt")),
-    ("rows", PointFault("rows:end", 2, "terminate parent")),
+    ("rows", PointFault("create:end", 2, "terminate parent")),
 ]
 
 

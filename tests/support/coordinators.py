@@ -31,7 +31,7 @@ PARTITION_BYTES = 8 << 10
 """So that small jobs have many buckets, too."""
 LOADED = (
     *("dsort.api", "dsort.cli.start", "dsort.cli.resume", "dsort.cli.gc", "dsort.verification"),
-    *("dsort.job.tables", "dsort.workers.table_creator", "dsort.workers.table_extractor"),
+    *("dsort.job.tables", "dsort.workers.row_sink", "dsort.workers.table_extractor"),
     *("dsort.storage.limit", "dsort.storage.retry", "dsort.storage.s3.bucket"),
     *("numpy.ma", "pyarrow.compute", "pyarrow.parquet", "re2", "zstandard"),
 )

@@ -20,7 +20,7 @@ from tests.support.internals import forked, local
 __all__ = ["become_worker", "begins_workers", "forked_workers", "fresh_workers"]
 
 LOADED = (
-    *("tests.support.forked_workers", "dsort.workers.table_creator"),
+    *("tests.support.forked_workers", "dsort.workers.row_sink"),
     *("dsort.workers.table_extractor", "numpy.ma", "pyarrow.compute", "pyarrow.parquet"),
 )
 USUAL = local.BOOTSTRAP

@@ -197,7 +197,7 @@ MODULES = {
         "Checksums RecordSizes ShardRecords digest_of joined_digests member_digests output_records"
     ),
     "dsort.workers": (
-        "creator gathering header_reader member_watch payload_spill range_queue tasks"
+        "gathering header_reader member_watch payload_spill range_queue spilled tasks"
     ),
     "dsort.workers.lineage": "lineage_of",
     "dsort.workers.conversion": "packed_records",
@@ -220,7 +220,7 @@ MODULES = {
     "dsort.workers.read_ahead": "ReadAhead",
     "dsort.workers.renaming": "JOINED_BYTES_MAX renamed_slices",
     "dsort.workers.run_extractor": "RunExtractor",
-    "dsort.workers.shard_writer": "PIECE_BYTES StagedFile Writeback",
+    "dsort.workers.staged_file": "PIECE_BYTES StagedFile Writeback",
     "dsort.workers.sidecars": "_samples_bytes samples_of",
     "dsort.workers.source": (
         "INPUTS_FILE InputShard ShardBytes inputs_bytes open_input slices_of slices_of_sources"

@@ -270,11 +270,11 @@ class RowGroup:
 
     def __init__(self, schema: Any, columns: Sequence[PlainColumn] = ()) -> None:
         """``columns``: they become pages as they come; all blocks come without them."""
-        self._schema = schema
+        self.schema = schema
         self._leaves = leaves_of(schema)
         self.columns = tuple(columns)
-        self._away = tuple(column.leaf for column in columns)
-        self._away_mask = sum(1 << self._leaves.index(leaf) for leaf in self._away)
+        self.away = tuple(column.leaf for column in columns)
+        self._away_mask = sum(1 << self._leaves.index(leaf) for leaf in self.away)
         self._pages = tuple(ChunkPages(column) for column in columns)
         self._bytes = [np.empty(0, np.uint8) for _ in self._leaves]
         self._ends = [0] * len(self._leaves)
@@ -288,8 +288,8 @@ class RowGroup:
         light = blocks.light.take(array_of(rows))
         self._parts.append((blocks.mask, light))
         for at, leaf in enumerate(blocks.leaves):
-            if leaf in self._away:
-                self._keep(self._away.index(leaf), light, blocks, at, rows)
+            if leaf in self.away:
+                self._keep(self.away.index(leaf), light, blocks, at, rows)
             else:
                 self._append(self._leaves.index(leaf), blocks.slices(at, rows))
 
@@ -322,17 +322,17 @@ class RowGroup:
 
     def _batch(self) -> Any:
         """All rows but for the leaves that stay away."""
-        wanted = light_schema(self._schema, self._away)
+        wanted = light_schema(self.schema, self.away)
         masks = {mask for mask, _ in self._parts}
         if len(masks) > 1:  # long values came after short ones: rows that came first are whole
             first = self._parts[0][1]
             self._parts = self._parts[1:]
             return joined([first, self._batch()], wanted)
         leaves = chosen_leaves(self._leaves, masks.pop() if masks else self._away_mask)
-        light = joined([batch for _, batch in self._parts], light_schema(self._schema, leaves))
+        light = joined([batch for _, batch in self._parts], light_schema(self.schema, leaves))
         values = []
         for leaf in leaves:
-            if leaf not in self._away:
+            if leaf not in self.away:
                 at = self._leaves.index(leaf)
                 values.append((leaf, self._bytes[at][: self._ends[at]].data))
         self._ends = [0] * len(self._leaves)

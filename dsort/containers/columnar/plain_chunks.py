@@ -180,7 +180,7 @@ class ChunkPages:
         self._parts, self._levels = [], []
         self._rows = self._body_bytes = self._values = 0
 
-    def write(self, at: int, write: Callable[[Sequence[memoryview]], None]) -> PlainChunk:
+    def write(self, at: int, write: Callable[[Sequence[memoryview]], object]) -> PlainChunk:
         """Write all pages, whose first byte is byte ``at`` of the shard."""
         if self._rows:
             self._close()

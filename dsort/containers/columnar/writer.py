@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dsort.containers.base import ContainerOptions
-from dsort.containers.columnar.blocks import GroupRows
+from dsort.containers.columnar.blocks import GroupRows, RowGroup
 from dsort.containers.columnar.parquet_types import (
     has_types,
     refuse_types,
@@ -36,7 +36,7 @@ from dsort.data.columns import Int64s
 from dsort.errors import InputError
 from dsort.naming.names import shortened
 
-__all__ = ["GroupLimits", "TableWriter", "check_types", "open_writer"]
+__all__ = ["GroupLimits", "RowGroups", "TableWriter", "check_types", "open_writer"]
 
 MEDIA_ROWS = 100
 MEDIA_BYTES = 8 << 20
@@ -50,7 +50,8 @@ GATHERED_BYTES = 1 << 18
 """Headers of pages and small columns are gathered to pieces of so many bytes."""
 
 
-Write = Callable[[Sequence[memoryview]], None]
+Write = Callable[[Sequence[memoryview]], object]
+Watch = Callable[[GroupRows], None]
 
 
 class TableWriter(Protocol):
@@ -139,6 +140,48 @@ class GroupLimits:
         enough = int(np.searchsorted(running, before + self.bytes_enough, side="left"))
         enough = max(enough, row + self.rows_enough - rows)
         return min(row + self.rows_max - rows, max(by_bytes, row), enough, stop + 1)
+
+
+class RowGroups:
+    """Writes the rows of one shard, row group by row group: those of the group that is open wait
+    in ``group``."""
+
+    def __init__(
+        self, table: TableWriter, limits: GroupLimits, group: RowGroup, watch: Watch | None = None
+    ) -> None:
+        """``watch``: sees each group before it is written."""
+        self.group = group
+        self._table = table
+        self._limits = limits
+        self._watch = watch
+        self._rows = self._bytes = 0
+
+    def add(self, running: Int64s, gather: Callable[[int, int], None]) -> None:
+        """Write rows that have ``running`` bytes before each, and all of them at the end.
+        ``gather(first, stop)`` adds some of them to the group."""
+        row, count = 0, len(running) - 1
+        while row < count:
+            until = self._limits.end(running, row, count, self._rows, self._bytes)
+            closes, until = until <= count, min(until, count)
+            gather(row, until)
+            self._rows += until - row
+            self._bytes += int(running[until] - running[row])
+            row = until
+            if closes:
+                self._write()
+
+    def close(self) -> None:
+        """Write what waits, and what ends the shard."""
+        self._write()
+        self._table.close()
+
+    def _write(self) -> None:
+        if self._rows:
+            rows = self.group.taken()
+            if self._watch is not None:
+                self._watch(rows)
+            self._table.write(rows)
+            self._rows = self._bytes = 0
 
 
 class _Sink:

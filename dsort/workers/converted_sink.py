@@ -7,7 +7,6 @@ packed by the container of the output. How long the shard gets is known once it 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Protocol
@@ -27,9 +26,10 @@ from dsort.scratch.index import IndexStore
 from dsort.sizes import format_bytes
 from dsort.workers.conversion import ShardPayloads
 from dsort.workers.decoded import DecodedFile
-from dsort.workers.encoded import ShardEncoder
-from dsort.workers.shard_writer import ContentCheck, Slices, StagedFile
+from dsort.workers.payload import RecordPayload
+from dsort.workers.sinks import ContentCheck
 from dsort.workers.source import slices_of
+from dsort.workers.staged_file import StagedFile
 from dsort.workers.tasks import SCHEMA_FILE, OutputPiece, WorkerSetup
 
 BATCH_BYTES = 8 << 20
@@ -109,30 +109,22 @@ class _Body(Protocol):
         """The next records."""
 
     def finish(self) -> None:
-        """No more come: write what is left."""
+        """Write what is left once all records came."""
+
+    def close(self) -> None:
+        """Let go of files."""
 
 
-class LateWriter:
-    """Writes one output shard, piece by piece."""
-
-    watch = None
-    """No sidecar is made of such a shard."""
+class ConvertedSink:
+    """Converts the records of one output shard, some at a time, and writes them."""
 
     def __init__(
-        self,
-        file: StagedFile,
-        ordinal: int,
-        name: str,
-        form: LateFormat,
-        scratch: Scratch,
-        encoder: ShardEncoder | None,
+        self, file: StagedFile, name: str, form: LateFormat, scratch: Scratch, *, checks: bool
     ) -> None:
-        self.ordinal = ordinal
         self.file = file
         self._name = name
         self._format = form
-        self._encoder = encoder
-        self._is_abandoned = False
+        self._checks = checks
         self._offset = 0
         self._body: _Body = (
             _Rows(name, form, self._write)
@@ -140,12 +132,11 @@ class LateWriter:
             else _Records(name, form, self._write, scratch)
         )
 
-    def write_piece(
-        self, piece: OutputPiece, payload: Slices | None, check: ContentCheck | None
-    ) -> None:
-        """Write one piece, and what ends the shard after its last one."""
-        if payload is not None and piece.row_stop > piece.row_start:
+    def write_piece(self, piece: OutputPiece, payload: RecordPayload) -> None:
+        """See :class:`~dsort.workers.sinks.Sink`."""
+        if piece.row_stop > piece.row_start:
             ordered = payload.ordered(piece.row_start, piece.row_stop)
+            check = ContentCheck(ordered.rows, piece.ordinal) if self._checks else None
             sizes = ordered.by_record()[STORED_BYTES]
             reached, at = np.cumsum(sizes), 0
             while at < len(sizes):
@@ -157,9 +148,6 @@ class LateWriter:
                 at = stop
         if piece.last:
             self._body.finish()
-            if self._encoder is not None:
-                for encoded in self._encoder.finish():
-                    self.file.write([memoryview(encoded)])
 
     def _carried(
         self, slices: Iterator[Sequence[memoryview]], sizes: Int64s, check: ContentCheck | None
@@ -193,23 +181,13 @@ class LateWriter:
         bare = bare_table(replace(members, record_of=record_of, key_bytes=key_bytes))
         return _Carried(_Held(memoryview(data)), bare, form_records(bare, "keep"))
 
-    def finish(self) -> Future[str]:
-        """Nothing more comes: let the store take the rest; the receipt."""
-        return self.file.finish()
-
     def abandon(self) -> None:
-        """It will not be finished: let go of it."""
-        self._is_abandoned = True
-        if isinstance(self._body, _Records):
-            self._body.close()
-        if self._encoder is not None:
-            self._encoder.abandon()
+        """See :class:`~dsort.workers.sinks.Sink`."""
+        self._body.close()
         self.file.abandon()
 
     def _write(self, slices: Sequence[memoryview]) -> None:
-        if self._is_abandoned:  # pyarrow ends what it is let go of
-            return
-        self._offset += sum(map(len, slices))
+        self._offset += self.file.write(slices)
         limit = self._format.container.shard_bytes_max
         if 0 < limit < self._offset:
             raise ConversionError(
@@ -217,11 +195,6 @@ class LateWriter:
                 f"{self._format.container.suffixes[0]} shard may be, {limit:,} bytes",
                 hint="choose a smaller output_shard_size, or a larger output_shard_count",
             )
-        if self._encoder is None:
-            self.file.write(slices)
-            return
-        for encoded in self._encoder.feed(slices):
-            self.file.write([memoryview(encoded)])
 
 
 def _refuse_links(shard: str, members: MemberTable) -> None:
@@ -296,7 +269,7 @@ class _Records:
         self.close()
 
     def close(self) -> None:
-        """Remove what waits."""
+        """See :class:`_Body`."""
         if self._waiting is not None:
             self._waiting.close()
             self._waiting = None
@@ -310,50 +283,36 @@ class _Rows:
         from dsort.containers.columnar.blocks import RowGroup
         from dsort.containers.columnar.container import Columnar
         from dsort.containers.columnar.schema import plain_schema
-        from dsort.containers.columnar.writer import GroupLimits, open_writer
+        from dsort.containers.columnar.writer import GroupLimits, RowGroups, open_writer
 
         assert isinstance(form.container, Columnar)
         options = form.container.options
         self._name = name
         self._key_column = form.key_column
         self._schema = plain_schema("of the job", form.schema)
-        self._limits = GroupLimits.of(form.schema, options)
-        self._table = open_writer(form.container.suffixes[0], form.schema, options, write)
-        self._group = RowGroup(self._schema, self._table.columns)
-        self._rows = self._bytes = 0
+        table = open_writer(form.container.suffixes[0], form.schema, options, write)
+        group = RowGroup(self._schema, table.columns)
+        self._groups = RowGroups(table, GroupLimits.of(form.schema, options), group)
 
     def add(self, carried: _Carried) -> None:
         """See :class:`_Body`."""
         from dsort.containers.columnar.blocks import RowBlocks
         from dsort.containers.columnar.columns import batch_of_records, row_contents
 
-        records = carried.records
+        records, group = carried.records, self._groups.group
         keys = records.keys.tolist()
         contents = [
             row_contents(key, cells, self._key_column)
             for key, cells in zip(keys, carried.contents(), strict=True)
         ]
         made = batch_of_records(self._name, self._schema, keys, contents)
-        away = [column.leaf for column in self._table.columns]
-        blocks = RowBlocks.of_batch(made, self._schema, away)
+        blocks = RowBlocks.of_batch(made, self._schema, group.away)
         running = np.append(0, np.cumsum(records.payload_bytes))
-        row, count = 0, len(records)
-        while row < count:
-            until = self._limits.end(running, row, count, self._rows, self._bytes)
-            closes, until = until <= count, min(until, count)
-            self._group.add(blocks, np.arange(row, until))
-            self._rows += until - row
-            self._bytes += int(running[until] - running[row])
-            row = until
-            if closes:
-                self._write_group()
-
-    def _write_group(self) -> None:
-        if self._rows:
-            self._table.write(self._group.taken())
-            self._rows = self._bytes = 0
+        self._groups.add(running, lambda first, stop: group.add(blocks, np.arange(first, stop)))
 
     def finish(self) -> None:
         """See :class:`_Body`."""
-        self._write_group()
-        self._table.close()
+        self._groups.close()
+
+    def close(self) -> None:
+        """See :class:`_Body`: there are none."""

@@ -1,4 +1,4 @@
-"""Writes one output shard, and checks its length, checksum and content while it is written.
+"""The file of an output shard while it is written.
 
 A thread starts the disk on what was written while the worker gathers what comes next: handing
 dirty pages to the disk blocks the caller as soon as the disk's queue is full.
@@ -8,27 +8,19 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Protocol
 
 import xxhash
 
-from dsort.containers.base import Container
-from dsort.data.entries import PlacedEntries, placed_entries
-from dsort.data.index import CONTENT_HASH, ENTRIES, MEMBERS, ORDINAL, SHARD, STORED_BYTES
-from dsort.data.table import Table
-from dsort.errors import InvariantError, StorageError
 from dsort.scratch.logs import CreatedLog, ShardCreated
-from dsort.scratch.ordered import OrderedRows
 from dsort.storage.bucket import Buffer, StagedObject
 from dsort.storage.directory.direct_writes import DirectWrites, direct_writes
 from dsort.storage.process_limits import is_no_thread
 from dsort.workers.encoded import ShardEncoder
 from dsort.workers.member_watch import MemberWatch
-from dsort.workers.tasks import OutputPiece
 
 FLUSH_BYTES = 16 << 20
 """The disk is set to work each time so much has been written."""
@@ -42,57 +34,9 @@ JOINED_BYTES_MAX = 16 << 10
 """Shorter slices are joined before that: a slice costs the hash and the kernel 0.3 µs each."""
 
 
-_NO_ENTRIES = PlacedEntries.of(())
-
-
-class Slices(Protocol):
-    """Where the records of a bucket come from."""
-
-    def slices(self, start: int, stop: int) -> Iterator[Sequence[memoryview]]: ...
-
-    def ordered(self, start: int, stop: int) -> OrderedRows: ...
-
-
-class ContentCheck:
-    """Takes the XXH3 of record after record as they come by, and compares it with the one that was
-    taken when the record was extracted."""
-
-    def __init__(self, rows: Table, output_ordinal: int) -> None:
-        if CONTENT_HASH not in rows:
-            raise InvariantError("the index has no content hashes to verify against")
-        self._rows = rows
-        self._output = output_ordinal
-        self._sizes = rows[STORED_BYTES].tolist()
-        self._expected = rows[CONTENT_HASH].tolist()
-        self._row = self._at = 0
-        self._state = xxhash.xxh3_64()
-
-    def feed(self, piece: memoryview) -> None:
-        """The next bytes."""
-        while len(piece):
-            size = min(len(piece), self._sizes[self._row] - self._at)
-            self._state.update(piece[:size])
-            self._at += size
-            piece = piece[size:]
-            if self._at == self._sizes[self._row]:
-                self._end_record()
-
-    def _end_record(self) -> None:
-        row = self._row
-        if self._state.intdigest() != self._expected[row]:
-            raise StorageError(
-                f"record {int(self._rows[ORDINAL][row])} of input shard number "
-                f"{int(self._rows[SHARD][row])} does not read back as it was read, for output "
-                f"shard number {self._output}",
-                hint="check memory and disks; nothing was published",
-            )
-        self._row, self._at = row + 1, 0
-        self._state.reset()
-
-
 class StagedFile:
-    """The file of one output shard while it is written, from its first byte to its last: hashed,
-    and handed to the disk on the way."""
+    """The file of one output shard, written from its first byte to its last: on the way the bytes
+    are watched, encoded and hashed, and the file is handed to the disk. ``watch`` finds members."""
 
     def __init__(
         self,
@@ -102,9 +46,14 @@ class StagedFile:
         want_md5: bool,
         seals_on_finish: bool,
         past_cache: bool = False,
+        encoder: ShardEncoder | None = None,
+        watch: MemberWatch | None = None,
     ) -> None:
         """``past_cache``: nobody reads it soon, so it goes straight to the disk, if it can."""
         self.written_bytes = 0
+        self.watch = watch
+        self._encoder = encoder
+        self._is_abandoned = False
         self._direct = direct_writes(staged) if past_cache else None
         self._staged = staged
         self._writeback = writeback
@@ -124,7 +73,24 @@ class StagedFile:
         return self._md5.hexdigest() if self._md5 is not None else ""
 
     def write(self, slices: Sequence[memoryview]) -> int:
-        """Write on; how many bytes."""
+        """Write the next bytes of the shard; how many."""
+        if self._is_abandoned:  # pyarrow ends a file when it lets go of it
+            return 0
+        if self.watch is not None:
+            self.watch.feed(slices)
+        if self._encoder is None:
+            return self._write(slices)
+        for encoded in self._encoder.feed(slices):
+            self._write([memoryview(encoded)])
+        return sum(map(len, slices))
+
+    def end(self) -> None:
+        """Write what ends the file: no more bytes of the shard come."""
+        if self._encoder is not None:
+            for encoded in self._encoder.finish():
+                self._write([memoryview(encoded)])
+
+    def _write(self, slices: Sequence[memoryview]) -> int:
         size_bytes = sum(map(len, slices))
         if self._direct is not None:
             self._write_directly(self._direct, slices, size_bytes)
@@ -184,12 +150,15 @@ class StagedFile:
             self._flushed = self.written_bytes
 
     def finish(self) -> Future[str]:
-        """Nothing more comes: let the store take the rest; the receipt."""
+        """Let the store take the rest of an ended file; the receipt."""
         self._end_direct()
         return self._finish(self._staged, self._flushed, self.written_bytes - self._flushed)
 
     def abandon(self) -> None:
         """It will not be finished: let go of it."""
+        self._is_abandoned = True
+        if self._encoder is not None:
+            self._encoder.abandon()
         if self._direct is not None:
             self._direct.close()
         self._writeback.abandon(self._staged)
@@ -213,82 +182,6 @@ class FinishedShard:
         """What is known of it once its receipt is there."""
         file, receipt = self.file, self.receipt.result()
         return ShardCreated(self.ordinal, file.checksum, receipt, file.md5, file.written_bytes)
-
-
-class ShardWriter:
-    """Writes one output shard, piece by piece, and checks that each is as long as planned."""
-
-    def __init__(
-        self,
-        file: StagedFile,
-        ordinal: int,
-        container: Container,
-        *,
-        encoder: ShardEncoder | None = None,
-        watch: MemberWatch | None = None,
-    ) -> None:
-        self.ordinal = ordinal
-        self.file = file
-        self.watch = watch
-        self._container = container
-        self._encoder = encoder
-        self._offset = 0  # in the shard; the file is shorter, if it is encoded
-        self._entries: list[PlacedEntries] = []
-
-    def write_head(self, head: bytes) -> None:
-        """Write what stands before the first piece."""
-        self._write([memoryview(head)])
-
-    def write_piece(
-        self, piece: OutputPiece, payload: Slices | None, check: ContentCheck | None
-    ) -> None:
-        """Write one piece, and what ends the shard after its last one."""
-        if self._offset != piece.offset:
-            raise InvariantError(f"output shard {piece.ordinal} is written with a gap")
-        if payload is not None and piece.row_stop > piece.row_start:
-            if self._container.lists_members:
-                rows = payload.ordered(piece.row_start, piece.row_stop).rows
-                sizes = rows[STORED_BYTES]
-                placed = placed_entries(rows[ENTRIES], rows[MEMBERS], sizes, piece.offset)
-                self._entries.append(placed)
-            for slices in payload.slices(piece.row_start, piece.row_stop):
-                if check is not None:
-                    for part in slices:
-                        check.feed(part)
-                self._write(slices)
-        if self._offset != piece.offset + piece.stored_bytes:
-            raise InvariantError(
-                f"output shard {piece.ordinal} got {self._offset - piece.offset} bytes, "
-                f"{piece.stored_bytes} were planned"
-            )
-        if piece.last:
-            entries = PlacedEntries.concat(self._entries) if self._entries else _NO_ENTRIES
-            self._write([memoryview(self._container.end(entries, self._offset))])
-            if self._offset != piece.shard_bytes and piece.shard_bytes >= 0:
-                raise InvariantError(f"output shard {piece.ordinal} has {self._offset} bytes")
-            if self._encoder is not None:
-                for encoded in self._encoder.finish():
-                    self.file.write([memoryview(encoded)])
-
-    def finish(self) -> Future[str]:
-        """Nothing more comes: let the store take the rest; the receipt."""
-        return self.file.finish()
-
-    def abandon(self) -> None:
-        """It will not be finished: let go of it."""
-        if self._encoder is not None:
-            self._encoder.abandon()
-        self.file.abandon()
-
-    def _write(self, slices: Sequence[memoryview]) -> None:
-        if self.watch is not None:
-            self.watch.feed(slices)
-        if self._encoder is None:
-            self._offset += self.file.write(slices)
-            return
-        self._offset += sum(map(len, slices))
-        for encoded in self._encoder.feed(slices):
-            self.file.write([memoryview(encoded)])
 
 
 PENDING_MAX = 4
