@@ -8,11 +8,11 @@ from pathlib import Path
 
 from dsort.errors import SpecError, SpecProblem
 from dsort.job.output_names import OutputNames
+from dsort.moves.source import InputShard
 from dsort.storage.bucket import Bucket
 from dsort.storage.output_buckets import place_of, placed_at
 from dsort.storage.ref import BucketRef
 from dsort.storage.several import parted
-from dsort.workers.source import InputShard
 
 NAMES_CHECKED_EARLY_MAX = 10_000
 """So many names of an output template are compared with the inputs before anything is read; the

@@ -14,6 +14,8 @@ from dsort.job.job import Job
 from dsort.job.plan import Plan
 from dsort.job.report import PlanEstimate
 from dsort.job.worker_setup import output_limits
+from dsort.moves.hopped import HOP_BYTES
+from dsort.moves.ranged import FAR_READ_BYTES_MAX
 from dsort.scratch.narrowing import RECORD_BYTES_MIN as READ_ALONE_BYTES_MIN
 from dsort.storage.bucket import Bucket
 from dsort.storage.output_buckets import bucket_for, place_of, placed_at
@@ -24,8 +26,6 @@ from dsort.storage.request_counts import (
     requests_of_uploads,
 )
 from dsort.storage.several import BucketPlace, input_of
-from dsort.workers.hopped import HOP_BYTES
-from dsort.workers.ranged import FAR_READ_BYTES_MAX
 
 HEADER_READ_BYTES = 4096
 """What is read of a member to find its header, where headers are far apart."""

@@ -16,10 +16,10 @@ from dsort.containers.codecs.decoding import Decoding
 from dsort.containers.registry import codec_of
 from dsort.errors import CorruptShardError
 from dsort.job.job import Job
+from dsort.moves.source import InputShard
 from dsort.naming.names import archive_extension
 from dsort.sizes import format_bytes
 from dsort.storage.bucket import ReadObject
-from dsort.workers.source import InputShard
 
 SAMPLES = 3
 SAMPLE_BYTES = 256 << 10

@@ -19,6 +19,7 @@ from dsort.errors import (
 )
 from dsort.job.job import Job
 from dsort.loose_files.bucket import FilesBucket
+from dsort.moves.source import InputShard
 from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import (
     archive_extension,
@@ -33,7 +34,6 @@ from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.directory.files import list_broken_links
 from dsort.storage.several import SeveralBuckets, bucket_named
-from dsort.workers.source import InputShard
 
 NAMES_A_BATCH = 10_000
 """So many names are made of a template and looked for at once. A power of ten: the names of a batch

@@ -36,6 +36,7 @@ from dsort.job.report import ReactionCount, RecordFlow
 from dsort.job.timeline import Timeline
 from dsort.log_lines import about_attempt, logger_of
 from dsort.loose_files.bucket import FILES_REF, FilesBucket
+from dsort.moves.source import InputShard
 from dsort.options import RunOptions
 from dsort.order.mixing import Mixing
 from dsort.pipeline.movement import Movement
@@ -50,7 +51,6 @@ from dsort.storage.several import BucketPlace, bucket_named
 from dsort.storage.small_objects import read_small
 from dsort.transforms.payload import PayloadStep
 from dsort.workers.devices import CodeRoom
-from dsort.workers.source import InputShard
 
 if TYPE_CHECKING:
     from dsort.job.known_keys import KnownKeys

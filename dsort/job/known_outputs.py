@@ -15,8 +15,8 @@ from dsort.data.tally import Tally
 from dsort.errors import ShardEndError, StorageError
 from dsort.job.commits import newest_first
 from dsort.job.layout import job_of, manifest_name
+from dsort.moves.source import InputShard
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
-from dsort.workers.source import InputShard
 
 MANIFESTS_MAX = 16
 MANIFEST_BYTES_MAX = 16 << 20

@@ -16,15 +16,15 @@ from dsort.containers.base import Container
 from dsort.data.records import split_name
 from dsort.errors import DsortError
 from dsort.job.job import Job
+from dsort.moves.hopped import HOP_BYTES, HoppedShard
+from dsort.moves.payload_files import PayloadBuffer
+from dsort.moves.range_buffer import RangeBuffer
+from dsort.moves.range_queue import RangeQueue, RangeRead
+from dsort.moves.source import InputShard
 from dsort.sizes import format_bytes
 from dsort.storage.bucket import ObjectInfo, RandomReads, ReadObject
 from dsort.storage.process_limits import address_space_bytes, free_processes
 from dsort.workers.header_reader import header_hops
-from dsort.workers.hopped import HOP_BYTES, HoppedShard
-from dsort.workers.payload_files import PayloadBuffer
-from dsort.workers.range_buffer import RangeBuffer
-from dsort.workers.range_queue import RangeQueue, RangeRead
-from dsort.workers.source import InputShard
 
 RECORD_BYTES_MIN = 32 << 10
 """Smaller records, on average, are spilled: of 8 KB, direct reads gave 223 MB/s and took 2.8

@@ -35,12 +35,12 @@ from dsort.job.surveys.copies import bytes_to_move
 from dsort.job.taken_names import refuse_taken_early
 from dsort.job.worker_setup import check_directories, movement_for, start_workers
 from dsort.log_lines import logger_of
+from dsort.moves.source import INPUTS_FILE, InputShard, inputs_bytes
 from dsort.naming.names import is_hidden, shortened
 from dsort.spec.inputs import InputFormat
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.version import dsort_version
-from dsort.workers.source import INPUTS_FILE, InputShard, inputs_bytes
 from dsort.workers.tasks import LONG_COLUMNS_FILE, READ_SCHEMA_FILE, SCHEMA_FILE
 
 log = logger_of("job")

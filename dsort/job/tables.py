@@ -18,14 +18,14 @@ from dsort.data.records import LAST_IS_KEPT, FormedRecords, form_records
 from dsort.errors import CorruptShardError
 from dsort.job.code_again import CodeAgain
 from dsort.job.job import Job
+from dsort.moves.payload_files import PayloadBuffer
+from dsort.moves.source import InputShard, ShardBytes
 from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.several import input_of
 from dsort.transforms.base import Step
 from dsort.transforms.payload import PayloadStep
 from dsort.workers.conversion import bare_members
-from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.row_changes import columns_left
-from dsort.workers.source import InputShard, ShardBytes
 
 WINDOW_BYTES = 8 << 20
 LEARNT_RECORDS_MAX = 256

@@ -27,6 +27,7 @@ from dsort.data.columns import Int64s
 from dsort.data.members import MemberTable
 from dsort.errors import ChangedInputError, CorruptShardError, InputError, ShardEndError
 from dsort.html_tables import members_html
+from dsort.moves.source import ShardBytes
 from dsort.naming.names import readable
 from dsort.options import RunOptions, default_options
 from dsort.reading.keys import KeySequence, near_keys
@@ -36,7 +37,6 @@ from dsort.reading.shard_reader import ShardReader
 from dsort.reading.table_records import TableRecords
 from dsort.sizes import format_bytes
 from dsort.stop_flag import StopFlag
-from dsort.workers.source import ShardBytes
 
 __all__ = [
     "WHOLE_BYTES",

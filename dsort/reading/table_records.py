@@ -27,8 +27,8 @@ from dsort.containers.columnar.schema import decoded, plain_schema
 from dsort.containers.columnar.table_errors import arrow_errors
 from dsort.data.columns import BytesColumn
 from dsort.errors import ConversionError, CorruptShardError
+from dsort.moves.source import ShardBytes
 from dsort.reading.keys import KeySequence, PositionKeys
-from dsort.workers.source import ShardBytes
 
 __all__ = ["Rows", "TableRecords"]
 

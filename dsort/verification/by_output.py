@@ -10,8 +10,8 @@ import numpy as np
 from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
+from dsort.moves.source import ShardBytes
 from dsort.verification.read import ComparedBytes, ShardRecords
-from dsort.workers.source import ShardBytes
 
 
 def ways_of(compared: Sequence[ComparedBytes]) -> list[list[ComparedBytes]]:

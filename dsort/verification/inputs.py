@@ -24,6 +24,7 @@ from dsort.errors import CorruptShardError, ShardEndError, TransformError
 from dsort.job.code_again import CodeAgain
 from dsort.job.manifest import ManifestInput
 from dsort.keymap.match import KeyMap
+from dsort.moves.source import ShardBytes
 from dsort.order.base import Algorithm
 from dsort.order.duplicates import repeated_hashes
 from dsort.order.sort import stable_argsort
@@ -52,7 +53,6 @@ from dsort.verification.rows_again import RowsAgain
 from dsort.verification.shares import outputs_asked_for
 from dsort.workers.copies import copied
 from dsort.workers.headers import with_new_names
-from dsort.workers.source import ShardBytes
 from dsort.workers.unsafe_members import find_unsafe, with_safe_names
 
 Renames = dict[int, dict[int, bytes]]

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dsort.data.columns import Bools
+from dsort.moves.source import ShardBytes
 from dsort.order.base import Algorithm, Record, SortValue
 from dsort.verification.read import ShardRecords
-from dsort.workers.source import ShardBytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from dsort.data.hashes import hash_keys
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import STRAY_SALT, FormedRecords, split_names
 from dsort.data.segments import Segments
+from dsort.moves.source import ShardBytes, slices_of
 from dsort.order.duplicates import repeated_hashes
 from dsort.pipeline.pipeline import OutputForm, Pipeline
 from dsort.workers.conversion import (
@@ -33,7 +34,6 @@ from dsort.workers.conversion import (
     with_member_defaults,
     without_final_newlines,
 )
-from dsort.workers.source import ShardBytes, slices_of
 
 DIGEST_BYTES = 16
 _GAP_BYTES_MAX = 1 << 20

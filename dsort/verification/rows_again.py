@@ -15,9 +15,9 @@ from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords, form_records
 from dsort.job.code_again import CodeAgain
 from dsort.job.tables import made_schema, table_schema
+from dsort.moves.source import ShardBytes
 from dsort.storage.bucket import Bucket
 from dsort.transforms.base import Step
-from dsort.workers.source import ShardBytes
 
 
 @dataclass(frozen=True, slots=True)

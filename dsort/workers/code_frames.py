@@ -14,11 +14,11 @@ from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords, form_records
 from dsort.errors import InvariantError
+from dsort.moves.source import ShardBytes
 from dsort.order.table import RecordTable
 from dsort.user_code.frames import FRAME, HANDED_BACK, MAY_NAME, NEW, SAME
 from dsort.user_code.pool import Done
 from dsort.user_code.process import Memories
-from dsort.workers.source import ShardBytes
 
 GAPS_BYTES = 2048
 """What stands between payloads is copied with them, up to so much for each: one copy for all costs

@@ -18,9 +18,9 @@ from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import FormedRecords
 from dsort.errors import StrayMemberError
+from dsort.moves.source import ShardBytes
 from dsort.naming.names import readable
 from dsort.order.table import RecordTable
-from dsort.workers.source import ShardBytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,15 +20,15 @@ from dsort.data.index import STORED_BYTES
 from dsort.data.members import MemberKind, MemberTable, bare_table
 from dsort.data.records import FormedRecords, form_records, split_names
 from dsort.errors import ConversionError, InvariantError, StrayMemberError
+from dsort.moves.base import RecordPayload
+from dsort.moves.decoded import DecodedFile
+from dsort.moves.source import slices_of
 from dsort.naming.names import readable
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
 from dsort.sizes import format_bytes
 from dsort.workers.conversion import ShardPayloads
-from dsort.workers.decoded import DecodedFile
-from dsort.workers.payload import RecordPayload
 from dsort.workers.sinks import ContentCheck
-from dsort.workers.source import slices_of
 from dsort.workers.staged_file import StagedFile
 from dsort.workers.tasks import SCHEMA_FILE, OutputPiece, WorkerSetup
 

@@ -11,6 +11,10 @@ import numpy as np
 
 from dsort.containers.base import Container
 from dsort.data.columns import Int64s
+from dsort.moves.base import Payload, RowRun, WorkerParts
+from dsort.moves.choice import move_of
+from dsort.moves.map import MappedInputs
+from dsort.moves.payload_files import PayloadBuffer
 from dsort.scratch.logs import CreatedLog
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.requests import StoredBytesOf
@@ -20,11 +24,7 @@ from dsort.storage.output_buckets import bucket_for
 from dsort.workers.converted_sink import ConvertedSink, late_format
 from dsort.workers.encoded import ENCODING_BYTES, EncoderThreads, ShardEncoder
 from dsort.workers.lineage import LINEAGE, write_lineage
-from dsort.workers.mapped_inputs import MappedInputs
 from dsort.workers.member_watch import MemberWatch
-from dsort.workers.move_choice import move_of
-from dsort.workers.payload import Payload, RowRun, WorkerParts
-from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.sidecars import staged_sidecar, write_sidecars
 from dsort.workers.sinks import CountingSink, FileSink, RawSink, Sink
 from dsort.workers.staged_file import FinishedShard, StagedFile, Writeback

@@ -40,6 +40,11 @@ from dsort.errors import (
     ShardEndError,
     UnsafeNameError,
 )
+from dsort.moves.gathering import small_argsort
+from dsort.moves.map import MappedInputs
+from dsort.moves.payload_files import PayloadBuffer
+from dsort.moves.payload_spill import PayloadSpill
+from dsort.moves.source import ShardBytes, hash_records, slices_of
 from dsort.order.joined_places import JoinedPlaces
 from dsort.order.partitions import Partitioning
 from dsort.order.table import RecordTable
@@ -56,7 +61,6 @@ from dsort.workers.conversion import (
     without_final_newlines,
 )
 from dsort.workers.copies import copied
-from dsort.workers.gathering import small_argsort
 from dsort.workers.headers import with_names_written, with_new_names
 from dsort.workers.join_columns import (
     SEARCHED,
@@ -68,9 +72,6 @@ from dsort.workers.join_columns import (
 from dsort.workers.late_schemas import reported_extensions
 from dsort.workers.left_out import leave_out
 from dsort.workers.lineage import origins_of
-from dsort.workers.mapped_inputs import MappedInputs
-from dsort.workers.payload_files import PayloadBuffer
-from dsort.workers.payload_spill import PayloadSpill
 from dsort.workers.placing import Placed, Placer
 from dsort.workers.read_ahead import ReadAhead
 from dsort.workers.record_flow import count_copies, count_flow
@@ -78,7 +79,6 @@ from dsort.workers.record_reactions import react, shown_names
 from dsort.workers.renamed_keys import rename_records
 from dsort.workers.same_content import digests_of
 from dsort.workers.sort_keys import ShardSortKeys
-from dsort.workers.source import ShardBytes, hash_records, slices_of
 from dsort.workers.tasks import ExtractTask, ShardExtracted, WorkerSetup
 from dsort.workers.transformer import Transformed, Transformer
 from dsort.workers.unsafe_members import find_unsafe, shown_changes, with_safe_names
@@ -104,7 +104,7 @@ class Extractor:
         self.mapped = mapped
         self._node = nodes.node
         self._store = nodes.store
-        self.spill = PayloadSpill(setup, worker, nodes.store.scratch)
+        self.spill = PayloadSpill(setup.movement, worker, nodes.store.scratch)
         self._placer = Placer(setup, nodes.store)
         self._transformer = Transformer(setup.pipeline.failures, setup.code, nodes.store.scratch)
         self._ahead = ReadAhead(setup, inputs, nodes.store, buffer)

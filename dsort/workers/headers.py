@@ -8,17 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from dsort.containers.base import Container
-from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, equal_ranges
+from dsort.data.columns import Bools, BytesColumn, Int64s, equal_ranges
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords, stored_bytes_of
 from dsort.data.row_bytes import RowBytes, column_of, side_by_side, spread
 from dsort.data.segments import NewNames
+from dsort.moves.renaming import overwrite_names
+from dsort.moves.source import ShardBytes
 from dsort.workers.conversion import BARE
-from dsort.workers.gathering import table_of
-from dsort.workers.source import ShardBytes
-
-_BLOCKS_AT_ONCE = 2048
-"""So many stay in the processor's cache."""
 
 
 def headers_of(shard: ShardBytes, members: MemberTable, row: int) -> bytes:
@@ -165,17 +162,6 @@ def _overwritable(
         named.names.take(rows),
         lambda some: _headers(shard, members, rows[some]),
     )
-
-
-def overwrite_names(container: Container, data: UInt8s, at: Int64s, names: BytesColumn) -> None:
-    """Write ``names`` over those in the blocks that begin ``at`` these bytes of ``data``."""
-    size = container.name_block_bytes
-    everywhere = table_of(data, size)
-    for first in range(0, len(at), _BLOCKS_AT_ONCE):
-        some = at[first : first + _BLOCKS_AT_ONCE]
-        blocks = everywhere[some]
-        container.overwrite(blocks.view(np.uint8), names.run(first, first + len(some)))
-        everywhere[some] = blocks
 
 
 def _new_names(

@@ -15,6 +15,7 @@ from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.table import Table
 from dsort.data.tally import SAMPLES_MAX
+from dsort.moves.source import read_inputs
 from dsort.naming.names import readable
 from dsort.order.joined_places import JoinedPlaces
 from dsort.order.joining import Joined, JoinedKind, conflicts_in, join_order, join_rows, left_out_in
@@ -24,7 +25,6 @@ from dsort.scratch.nodes import ScratchNodes, ShardLocations
 from dsort.scratch.positions import by_position, positions_of_records
 from dsort.scratch.requests import KeysOf
 from dsort.storage.several import input_of
-from dsort.workers.source import read_inputs
 from dsort.workers.tasks import JoinDone, JoinFinding, OrderTask
 
 NUL = b"\0"

@@ -10,11 +10,11 @@ from dsort.data.columns import BytesColumn
 from dsort.data.index import KEY_HASH, KEYS
 from dsort.data.records import FormedRecords, form_records
 from dsort.data.table import Table
+from dsort.moves.payload_files import PayloadBuffer
+from dsort.moves.source import ShardBytes
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.requests import known_keys_file
 from dsort.storage.bucket import Bucket
-from dsort.workers.payload_files import PayloadBuffer
-from dsort.workers.source import ShardBytes
 from dsort.workers.tasks import KnownKeysDone, KnownKeysTask, WorkerSetup
 
 

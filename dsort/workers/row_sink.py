@@ -16,8 +16,8 @@ from dsort.containers.columnar.schema import plain_schema, schema_of
 from dsort.containers.columnar.writer import GroupLimits, RowGroups, open_writer
 from dsort.data.index import PAYLOAD_BYTES
 from dsort.errors import InvariantError
+from dsort.moves.rows import RowPayload
 from dsort.scratch.index import IndexStore
-from dsort.workers.row_payload import RowPayload
 from dsort.workers.staged_file import StagedFile
 from dsort.workers.table_check import RowCheck
 from dsort.workers.tasks import LONG_COLUMNS_FILE, SCHEMA_FILE, OutputPiece

@@ -34,6 +34,9 @@ from dsort.data.records import FormedRecords, form_run
 from dsort.data.segments import Segments
 from dsort.data.table import Table
 from dsort.errors import CorruptShardError, InvariantError
+from dsort.moves.gathering import small_argsort
+from dsort.moves.payload_files import PayloadBuffer
+from dsort.moves.source import ShardBytes, Window, open_input
 from dsort.naming.safe_names import unsafe_rows
 from dsort.order.partitions import Partitioning
 from dsort.order.table import RecordTable
@@ -41,9 +44,6 @@ from dsort.scratch.logs import lines_file
 from dsort.scratch.nodes import ScratchNodes
 from dsort.storage.bucket import Bucket
 from dsort.workers.extractor import Extractor
-from dsort.workers.gathering import small_argsort
-from dsort.workers.payload_files import PayloadBuffer
-from dsort.workers.source import ShardBytes, Window, open_input
 from dsort.workers.tasks import (
     ExtractRunTask,
     ExtractTask,

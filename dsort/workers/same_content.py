@@ -9,8 +9,8 @@ import numpy as np
 import xxhash
 
 from dsort.data.columns import UInt64s
+from dsort.moves.source import ShardBytes
 from dsort.order.table import RecordTable
-from dsort.workers.source import ShardBytes
 
 DEDUPLICATE: Final = "deduplicate"
 _HALF = (1 << 64) - 1

@@ -16,13 +16,13 @@ from dsort.data.columns import Int64s
 from dsort.data.index import CONTENT_HASH, ORDINAL, SHARD, STORED_BYTES
 from dsort.data.table import Table
 from dsort.errors import InvariantError, StorageError
+from dsort.moves.decoded import ForwardReader
+from dsort.moves.payload_files import PayloadBuffer
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.requests import OrderedRowsOf
 from dsort.storage.bucket import Bucket, StagedObject
 from dsort.storage.directory.files import sync_together
 from dsort.storage.process_limits import is_no_thread
-from dsort.workers.decoded import ForwardReader
-from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.tasks import SealDone, SealTask, StagedShard
 
 WINDOW_BYTES = 8 << 20

@@ -15,8 +15,8 @@ from dsort.data.entries import PlacedEntries, placed_entries
 from dsort.data.index import CONTENT_HASH, ENTRIES, MEMBERS, ORDINAL, SHARD, STORED_BYTES
 from dsort.data.table import Table
 from dsort.errors import InvariantError, StorageError
+from dsort.moves.base import RecordPayload
 from dsort.workers.encoded import ShardEncoder
-from dsort.workers.payload import RecordPayload
 from dsort.workers.staged_file import StagedFile
 from dsort.workers.tasks import OutputPiece
 

@@ -38,6 +38,8 @@ from dsort.data.records import FormedRecords
 from dsort.data.table import Table
 from dsort.data.tally import FLOW_DROPPED, FLOW_READ
 from dsort.errors import CorruptShardError
+from dsort.moves.payload_files import PayloadBuffer, Spool
+from dsort.moves.source import ShardBytes, open_input
 from dsort.order.partitions import Partitioning
 from dsort.order.table import RecordTable
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
@@ -48,11 +50,9 @@ from dsort.transforms.base import Step
 from dsort.transforms.steps import apply_steps
 from dsort.workers.extractor import Extractor
 from dsort.workers.lineage import origins_table
-from dsort.workers.payload_files import PayloadBuffer, Spool
 from dsort.workers.placing import Placed
 from dsort.workers.row_changes import RowChange, asked_columns, changes_rows
 from dsort.workers.sort_keys import ShardSortKeys
-from dsort.workers.source import ShardBytes, open_input
 from dsort.workers.table_index import SpilledBlocks, TableRows
 from dsort.workers.table_rows import CLASSES, record_table
 from dsort.workers.tasks import READ_SCHEMA_FILE, SCHEMA_FILE, ExtractTask, ShardExtracted

@@ -19,6 +19,7 @@ from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.tally import FLOW_ADDED, FLOW_DROPPED, Tally
 from dsort.errors import TransformError
+from dsort.moves.source import ShardBytes
 from dsort.naming.names import readable
 from dsort.order.table import RecordTable
 from dsort.pipeline.pipeline import StepFailures
@@ -31,7 +32,6 @@ from dsort.user_code.pool import CodePool
 from dsort.workers.code_frames import GivenRecords, RecordFrame, ShardResults
 from dsort.workers.conversion import BARE, bared_records
 from dsort.workers.devices import GpuNeeds, GpuPlace
-from dsort.workers.source import ShardBytes
 from dsort.workers.tasks import CodeShare
 
 FRAME_RECORDS = 256

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from dsort.moves.map import MappedInputs
+from dsort.moves.payload_files import PayloadBuffer
 from dsort.scratch.nodes import ScratchNodes
 from dsort.storage.open import open_pair
 from dsort.workers.creator import Creator
 from dsort.workers.extractor import Extractor
 from dsort.workers.heap import Heap
 from dsort.workers.known_keys import read_known_keys
-from dsort.workers.mapped_inputs import MappedInputs
 from dsort.workers.orderer import Orderer
-from dsort.workers.payload_files import PayloadBuffer
 from dsort.workers.run_extractor import RunExtractor
 from dsort.workers.sealer import Sealer
 from dsort.workers.tasks import (

@@ -11,7 +11,7 @@ import pytest
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import spec_of
 from tests.support.inline_runtime import Moved, run_inline
-from tests.support.internals import OrderedRows, narrowing, spilled
+from tests.support.internals import OrderedRows, narrowing, spill
 
 SPREAD = Moved("spill", workers=3, partitions=4, nodes=3, losses=1, losses_in="CreateTask")
 WAYS = [
@@ -33,7 +33,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return own
 
     monkeypatch.setattr(narrowing, "RECORD_BYTES_MIN", 1)
-    monkeypatch.setattr(spilled, "narrowed", told)
+    monkeypatch.setattr(spill, "narrowed", told)
     return found
 
 

@@ -98,6 +98,18 @@ MODULES = {
     "dsort.loader.order": "EpochOrder OrderKind",
     "dsort.loader.position": "Position Remainder Steps",
     "dsort.model.report": "PlanReportView RunReportView",
+    "dsort.moves": "gathering payload_spill range_queue spill",
+    "dsort.moves.gathering": "SHORT_BYTES_MAX are_short gathered",
+    "dsort.moves.literals": "LENGTHS_MAX slices_with_literals",
+    "dsort.moves.map": "MappedInputs",
+    "dsort.moves.payload_files": "PayloadBuffer",
+    "dsort.moves.range_buffer": "RangeBuffer",
+    "dsort.moves.range_queue": "RangeQueue RangeRead",
+    "dsort.moves.renaming": "JOINED_BYTES_MAX renamed_slices",
+    "dsort.moves.source": (
+        "INPUTS_FILE InputShard ShardBytes inputs_bytes open_input slices_of slices_of_sources"
+    ),
+    "dsort.moves.spill": "SpilledPayload SplitSpill runs_that_fit",
     "dsort.naming": "names overlap",
     "dsort.naming.inputs": "NAMES_MAX expand_inputs parse_input_template",
     "dsort.naming.locations": "FileLocation",
@@ -196,36 +208,23 @@ MODULES = {
     "dsort.verification.read": (
         "Checksums RecordSizes ShardRecords digest_of joined_digests member_digests output_records"
     ),
-    "dsort.workers": (
-        "gathering header_reader member_watch payload_spill range_queue spilled tasks"
-    ),
+    "dsort.workers": "header_reader member_watch tasks",
     "dsort.workers.lineage": "lineage_of",
     "dsort.workers.conversion": "packed_records",
     "dsort.workers.creator": "Creator",
     "dsort.workers.devices": "CodeRoom GpuNeeds GpuPlace gpus_here",
     "dsort.workers.encoded": "encoded_pieces",
     "dsort.workers.extractor": "Extractor",
-    "dsort.workers.gathering": "SHORT_BYTES_MAX are_short gathered",
     "dsort.workers.header_reader": "HeaderReader header_hops",
     "dsort.workers.headers": "with_names_written with_new_names",
     "dsort.workers.late_schemas": "extensions_by_output",
-    "dsort.workers.literals": "LENGTHS_MAX slices_with_literals",
-    "dsort.workers.mapped_inputs": "MappedInputs",
     "dsort.workers.member_watch": "MemberWatch",
     "dsort.workers.orderer": "Orderer",
-    "dsort.workers.payload_files": "PayloadBuffer",
     "dsort.workers.publisher": "publish_all",
-    "dsort.workers.range_buffer": "RangeBuffer",
-    "dsort.workers.range_queue": "RangeQueue RangeRead",
     "dsort.workers.read_ahead": "ReadAhead",
-    "dsort.workers.renaming": "JOINED_BYTES_MAX renamed_slices",
     "dsort.workers.run_extractor": "RunExtractor",
     "dsort.workers.staged_file": "PIECE_BYTES StagedFile Writeback",
     "dsort.workers.sidecars": "_samples_bytes samples_of",
-    "dsort.workers.source": (
-        "INPUTS_FILE InputShard ShardBytes inputs_bytes open_input slices_of slices_of_sources"
-    ),
-    "dsort.workers.spilled": "SpilledPayload SplitSpill runs_that_fit",
     "dsort.workers.tasks": (
         "CreateTask CutTask DuplicatesTask ExtractRunTask ExtractTask OrderTask PublishDone "
         "PublishTask RunExtracted ScratchLost ShardExtracted Stage Task TaskDone WorkerSetup"

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from dsort.workers.payload import Move, WorkerParts
+from dsort.moves.base import Move, WorkerParts
 
 
 def move_of(parts: WorkerParts) -> Move:
     """How the worker with ``parts`` gets payload back."""
     if parts.carrier.is_columnar:
-        from dsort.workers.row_payload import RowMove
+        from dsort.moves.rows import RowMove
 
         return RowMove(parts)
     if parts.movement.kind == "map":
-        from dsort.workers.mapped_inputs import MapMove
+        from dsort.moves.map import MapMove
 
         return MapMove(parts)
     if parts.movement.kind == "range":
-        from dsort.workers.ranged import RangeMove
+        from dsort.moves.ranged import RangeMove
 
         return RangeMove(parts)
-    from dsort.workers.spilled import SpillMove
+    from dsort.moves.spill import SpillMove
 
     return SpillMove(parts)

@@ -14,8 +14,8 @@ import numpy as np
 from dsort.containers.base import Container
 from dsort.data.columns import Int32s, Int64s, UInt8s
 from dsort.data.segments import Segments
-from dsort.workers.gathering import table_of
-from dsort.workers.source import slices_of_sources
+from dsort.moves.gathering import table_of
+from dsort.moves.source import slices_of_sources
 
 JOINED_BYTES_MAX = 16 << 10
 """Larger records, on average, are not put together."""

@@ -28,17 +28,17 @@ from dsort.errors import (
     StorageAccessError,
     StorageError,
 )
+from dsort.moves.base import RowRun, WorkerParts, spans
+from dsort.moves.payload_files import PayloadBuffer
+from dsort.moves.range_buffer import RangeBuffer
+from dsort.moves.range_queue import RangeBatch, RangeQueue, RangeRead
+from dsort.moves.source import InputShard, open_input, read_inputs
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.requests import OrderedRowsOf
 from dsort.storage.bucket import Bucket, ObjectInfo, RandomReads, ReadObject
 from dsort.storage.process_limits import files_that_fit
-from dsort.workers.payload import RowRun, WorkerParts, spans
-from dsort.workers.payload_files import PayloadBuffer
-from dsort.workers.range_buffer import RangeBuffer
-from dsort.workers.range_queue import RangeBatch, RangeQueue, RangeRead
-from dsort.workers.source import InputShard, open_input, read_inputs
 
 ALIGNMENT_BYTES = 4096
 READ_BYTES_MAX = 1 << 20
@@ -75,7 +75,7 @@ class RangeMove:
     def payloads(
         self, runs: Sequence[RowRun], nodes: Mapping[int, str], locations: str
     ) -> Generator[RangedPayload, None, None]:
-        """See :class:`~dsort.workers.payload.Move`."""
+        """See :class:`~dsort.moves.base.Move`."""
         with_rows = [run for run in runs if run.stop > run.start]
         records = RangedRecords(
             with_rows, nodes, self._nodes, self._inputs, self._queue, self._buffer
@@ -85,7 +85,7 @@ class RangeMove:
                 yield RangedPayload(span.partition, records)
 
     def close(self) -> None:
-        """See :class:`~dsort.workers.payload.Move`."""
+        """See :class:`~dsort.moves.base.Move`."""
         self._queue.close()
         self._inputs.close()
 
@@ -98,16 +98,16 @@ class RangedPayload:
         self._records = records
 
     def ordered(self, start: int, stop: int) -> OrderedRows:
-        """See :class:`~dsort.workers.payload.Payload`."""
+        """See :class:`~dsort.moves.base.Payload`."""
         return self._records.ordered(self.partition, start, stop)
 
     def slices(self, start: int, stop: int) -> Iterator[Sequence[memoryview]]:
-        """See :class:`~dsort.workers.payload.RecordPayload`."""
+        """See :class:`~dsort.moves.base.RecordPayload`."""
         return self._records.slices(RowRun(self.partition, start, stop))
 
 
 class PinnedReads:
-    """What a store has, as :class:`~dsort.workers.range_queue.RangeQueue` reads it."""
+    """What a store has, as :class:`~dsort.moves.range_queue.RangeQueue` reads it."""
 
     direct_fd = -1
 

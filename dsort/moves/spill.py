@@ -19,6 +19,12 @@ from dsort.data.index import BLOCK_LENGTH, BLOCK_SHARD, BLOCK_WORKER, RANGES, SH
 from dsort.data.segments import Segments
 from dsort.data.table import Table
 from dsort.errors import InvariantError
+from dsort.moves.base import RowRun, WorkerParts, spans
+from dsort.moves.gathering import Gatherer, are_short, gathered, rows_at_once, small_argsort
+from dsort.moves.payload_files import PAGE_BYTES, PayloadBuffer
+from dsort.moves.range_buffer import RangeBuffer
+from dsort.moves.range_queue import RangeBatch, RangeQueue, RangeRead
+from dsort.moves.source import SLICES_AT_ONCE_MAX, slices_in, slices_of
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import RUN_SHARDS_MAX
 from dsort.scratch.moved_blocks import ordered_rows
@@ -29,12 +35,6 @@ from dsort.scratch.spill import SpillReader
 from dsort.scratch.spill_extents import SpillExtents, SpillFile
 from dsort.storage.directory.files import LocalStagedObject
 from dsort.storage.directory.os_errors import StorageErrors
-from dsort.workers.gathering import Gatherer, are_short, gathered, rows_at_once, small_argsort
-from dsort.workers.payload import RowRun, WorkerParts, spans
-from dsort.workers.payload_files import PAGE_BYTES, PayloadBuffer
-from dsort.workers.range_buffer import RangeBuffer
-from dsort.workers.range_queue import RangeBatch, RangeQueue, RangeRead
-from dsort.workers.source import SLICES_AT_ONCE_MAX, slices_in, slices_of
 
 READ_BYTES_MAX = 2 << 20
 """Read at a time by one thread."""
@@ -58,7 +58,7 @@ class SpillMove:
     def payloads(
         self, runs: Sequence[RowRun], nodes: Mapping[int, str], locations: str
     ) -> Generator[SpilledPayload, None, None]:
-        """See :class:`~dsort.workers.payload.Move`. While one partition is written, the first
+        """See :class:`~dsort.moves.base.Move`. While one partition is written, the first
         blocks of the next one come from other nodes."""
         wanted, where = spans(runs), self._nodes.locations(locations)
         ahead: SpilledPayload | None = None
@@ -78,7 +78,7 @@ class SpillMove:
                 ahead.close()
 
     def close(self) -> None:
-        """See :class:`~dsort.workers.payload.Move`."""
+        """See :class:`~dsort.moves.base.Move`."""
         self._queue.close()
 
     def _payload(self, span: RowRun, node: str, where: ShardLocations) -> SpilledPayload:

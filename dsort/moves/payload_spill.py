@@ -13,34 +13,34 @@ from dsort.data.index import RANGES, STORED_BYTES
 from dsort.data.segments import Segments
 from dsort.data.table import Table
 from dsort.errors import InvariantError
-from dsort.scratch.directory import Scratch
-from dsort.scratch.spill_writer import SpillWriter
-from dsort.workers.gathering import (
+from dsort.moves.gathering import (
     ROWS_AT_ONCE,
     Gatherer,
     are_short,
     rows_at_once,
     small_argsort,
 )
-from dsort.workers.source import Window, slices_of
-from dsort.workers.tasks import WorkerSetup
+from dsort.moves.source import Window, slices_of
+from dsort.pipeline.movement import Movement
+from dsort.scratch.directory import Scratch
+from dsort.scratch.spill_writer import SpillWriter
 
 
 class HasWindows(Protocol):
     """What holds the payload of an index: a shard, or a run of them."""
 
     def windows(self, segments: Segments) -> Iterator[Window]:
-        """See :meth:`dsort.workers.source.ShardBytes.windows`."""
+        """See :meth:`dsort.moves.source.ShardBytes.windows`."""
 
     def stream(self, segments: Segments, row: int) -> Iterator[memoryview]:
-        """See :meth:`dsort.workers.source.ShardBytes.stream`."""
+        """See :meth:`dsort.moves.source.ShardBytes.stream`."""
 
 
 class PayloadSpill:
     """The spill files of one worker, opened when the first record comes."""
 
-    def __init__(self, setup: WorkerSetup, worker: int, scratch: Scratch) -> None:
-        self._setup = setup
+    def __init__(self, movement: Movement, worker: int, scratch: Scratch) -> None:
+        self._movement = movement
         self._worker = worker
         self._scratch = scratch
         self._writer: SpillWriter | None = None
@@ -52,9 +52,9 @@ class PayloadSpill:
             self._writer = SpillWriter(
                 self._scratch,
                 self._worker,
-                self._setup.movement.partitions,
-                to_disk=self._setup.movement.to_disk,
-                past_cache=self._setup.movement.past_cache,
+                self._movement.partitions,
+                to_disk=self._movement.to_disk,
+                past_cache=self._movement.past_cache,
             )
         return self._writer
 

@@ -23,6 +23,11 @@ from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.members import MemberTable, bare_table
 from dsort.data.segments import Segments
 from dsort.errors import ChangedInputError, CorruptShardError, InvariantError, StorageError
+from dsort.moves.decoded import DecodedFile, decode, file_pieces
+from dsort.moves.gathering import gathered
+from dsort.moves.hopped import HOP_BYTES, HoppedShard
+from dsort.moves.payload_files import Chain, PayloadBuffer, Spool, Tail
+from dsort.moves.range_queue import RangeQueue, RangeRead
 from dsort.naming.names import archive_extension, readable
 from dsort.scratch.columns import columns_bytes
 from dsort.scratch.directory import Scratch
@@ -30,11 +35,6 @@ from dsort.scratch.index import IndexStore
 from dsort.sizes import format_bytes
 from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.directory.files import LocalReadObject
-from dsort.workers.decoded import DecodedFile, decode, file_pieces
-from dsort.workers.gathering import gathered
-from dsort.workers.hopped import HOP_BYTES, HoppedShard
-from dsort.workers.payload_files import Chain, PayloadBuffer, Spool, Tail
-from dsort.workers.range_queue import RangeQueue, RangeRead
 
 SLICES_AT_ONCE_MAX = 2048
 """Slices are made for so many records at a time: small records are then still in the processor's

@@ -19,11 +19,11 @@ from dsort.containers.columnar.values import Leaf
 from dsort.data.columns import Int64s
 from dsort.data.index import BLOCK_LENGTH, BLOCK_ROWS, BLOCK_SHARD, RANGES, STORED_BYTES
 from dsort.errors import InvariantError, StorageError
+from dsort.moves.base import RowRun, WorkerParts, spans
+from dsort.moves.map import MappedInputs
 from dsort.scratch.moved_blocks import ordered_rows
 from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.spill import SpillReader
-from dsort.workers.mapped_inputs import MappedInputs
-from dsort.workers.payload import RowRun, WorkerParts, spans
 
 TURN_SHARE = 3
 """A turn over a partition takes this part of a worker's buffer: its blocks, and its rows in order,
@@ -47,7 +47,7 @@ class RowMove:
     def payloads(
         self, runs: Sequence[RowRun], nodes: Mapping[int, str], locations: str
     ) -> Generator[RowPayload, None, None]:
-        """See :class:`~dsort.workers.payload.Move`."""
+        """See :class:`~dsort.moves.base.Move`."""
         where = self._nodes.locations(locations)
         for partition, _, _ in spans(runs):
             rows = ordered_rows(self._nodes, nodes[partition], partition, where)
@@ -59,7 +59,7 @@ class RowMove:
                 yield payload
 
     def close(self) -> None:
-        """See :class:`~dsort.workers.payload.Move`."""
+        """See :class:`~dsort.moves.base.Move`."""
         self._mapped.close()
 
 
@@ -124,7 +124,7 @@ class RowPayload:
         self._reader.close()
 
     def ordered(self, start: int, stop: int) -> OrderedRows:
-        """See :class:`~dsort.workers.payload.Payload`."""
+        """See :class:`~dsort.moves.base.Payload`."""
         return self._ordered.run(start, stop)
 
     def gather(self, start: int, stop: int, group: RowGroup) -> None:

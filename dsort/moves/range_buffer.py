@@ -10,7 +10,7 @@ from collections import deque
 
 import numpy as np
 
-from dsort.workers.payload_files import PayloadBuffer
+from dsort.moves.payload_files import PayloadBuffer
 
 
 class RangeBuffer:

@@ -8,14 +8,14 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from dsort.containers.base import Container
+from dsort.moves.payload_files import PayloadBuffer
 from dsort.pipeline.movement import Movement
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.ordered import OrderedRows
 from dsort.storage.bucket import Bucket
-from dsort.workers.payload_files import PayloadBuffer
 
 if TYPE_CHECKING:
-    from dsort.workers.mapped_inputs import MappedInputs
+    from dsort.moves.map import MappedInputs
 
 
 class RowRun(NamedTuple):

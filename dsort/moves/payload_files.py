@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from dsort.errors import StorageError
+from dsort.moves.decoded import DecodedFile
 from dsort.scratch.directory import Scratch
 from dsort.storage.bucket import ReadObject
 from dsort.storage.directory.files import LocalStagedObject
 from dsort.storage.directory.os_errors import StorageErrors
-from dsort.workers.decoded import DecodedFile
 
 GAP_BYTES = 1 << 20
 PAGE_BYTES = 4096

@@ -15,22 +15,22 @@ import numpy as np
 from dsort.data.columns import Int32s
 from dsort.data.index import RANGES, SHARD, STORED_BYTES
 from dsort.errors import StorageError
-from dsort.scratch.index import IndexStore
-from dsort.scratch.ordered import OrderedRows
-from dsort.scratch.requests import OrderedRowsOf
-from dsort.storage.bucket import Bucket
-from dsort.storage.process_limits import files_that_fit
-from dsort.workers.gathering import Gatherer, are_short, rows_at_once
-from dsort.workers.literals import slices_with_literals
-from dsort.workers.payload import RowRun, WorkerParts, spans
-from dsort.workers.renaming import renamed_slices
-from dsort.workers.source import (
+from dsort.moves.base import RowRun, WorkerParts, spans
+from dsort.moves.gathering import Gatherer, are_short, rows_at_once
+from dsort.moves.literals import slices_with_literals
+from dsort.moves.renaming import renamed_slices
+from dsort.moves.source import (
     SLICES_AT_ONCE_MAX,
     InputShard,
     open_input,
     read_inputs,
     slices_of_sources,
 )
+from dsort.scratch.index import IndexStore
+from dsort.scratch.ordered import OrderedRows
+from dsort.scratch.requests import OrderedRowsOf
+from dsort.storage.bucket import Bucket
+from dsort.storage.process_limits import files_that_fit
 
 ROWS_KEPT_MAX = 1 << 16
 """Rows of the shards that one task writes, read at once: to read those of each shard took a third
@@ -107,12 +107,12 @@ class MapMove:
     def payloads(
         self, runs: Sequence[RowRun], nodes: Mapping[int, str], locations: str
     ) -> Generator[MappedPayload, None, None]:
-        """See :class:`~dsort.workers.payload.Move`."""
+        """See :class:`~dsort.moves.base.Move`."""
         for span in spans(runs):
             yield MappedPayload(span, nodes[span.partition], self._parts)
 
     def close(self) -> None:
-        """See :class:`~dsort.workers.payload.Move`."""
+        """See :class:`~dsort.moves.base.Move`."""
         self._parts.mapped.close()
 
 
@@ -160,7 +160,7 @@ class MappedPayload:
                 yield slices_of_sources(views, source, segments)
 
     def ordered(self, start: int, stop: int) -> OrderedRows:
-        """See :class:`~dsort.workers.payload.Payload`."""
+        """See :class:`~dsort.moves.base.Payload`."""
         _, first, last = self._span
         if last - first > ROWS_KEPT_MAX:
             return self._asked(start, stop)
