@@ -240,3 +240,15 @@ def equal_ranges(blob: UInt8s, first: Int64s, second: Int64s, lengths: Int64s) -
         done += 8
         live = live[(differing == 0) & (rest > 8)]
     return equal
+
+
+def runs_that_fit(sizes: Int64s, size_bytes: int) -> Int64s:
+    """Where runs of rows of ``sizes`` begin that have ``size_bytes`` at most, and where the last
+    one ends. A row that is larger is a run by itself."""
+    ends = np.cumsum(sizes)
+    bounds, before = [0], 0
+    while bounds[-1] < len(ends):
+        until = int(np.searchsorted(ends, before + size_bytes, side="right"))
+        bounds.append(max(until, bounds[-1] + 1))
+        before = int(ends[bounds[-1] - 1])
+    return np.array(bounds, np.int64)

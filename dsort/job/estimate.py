@@ -16,7 +16,7 @@ from dsort.job.report import PlanEstimate
 from dsort.job.worker_setup import output_limits
 from dsort.moves.hopped import HOP_BYTES
 from dsort.moves.ranged import FAR_READ_BYTES_MAX
-from dsort.scratch.narrowing import RECORD_BYTES_MIN as READ_ALONE_BYTES_MIN
+from dsort.moves.spill import RECORD_BYTES_MIN as READ_ALONE_BYTES_MIN
 from dsort.storage.bucket import Bucket
 from dsort.storage.output_buckets import bucket_for, place_of, placed_at
 from dsort.storage.request_counts import (

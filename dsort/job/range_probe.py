@@ -17,8 +17,7 @@ from dsort.data.records import split_name
 from dsort.errors import DsortError
 from dsort.job.job import Job
 from dsort.moves.hopped import HOP_BYTES, HoppedShard
-from dsort.moves.payload_files import PayloadBuffer
-from dsort.moves.range_buffer import RangeBuffer
+from dsort.moves.payload_files import PayloadBuffer, RangeBuffer
 from dsort.moves.range_queue import RangeQueue, RangeRead
 from dsort.moves.source import InputShard
 from dsort.sizes import format_bytes

@@ -15,10 +15,9 @@ import numpy as np
 from dsort.data.columns import Int32s
 from dsort.data.index import RANGES, SHARD, STORED_BYTES
 from dsort.errors import StorageError
+from dsort.moves.assembled import renamed_slices, slices_with_literals
 from dsort.moves.base import RowRun, WorkerParts, spans
 from dsort.moves.gathering import Gatherer, are_short, rows_at_once
-from dsort.moves.literals import slices_with_literals
-from dsort.moves.renaming import renamed_slices
 from dsort.moves.source import (
     SLICES_AT_ONCE_MAX,
     InputShard,

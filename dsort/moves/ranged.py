@@ -13,10 +13,11 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
-from dsort.data.columns import Int64s
+from dsort.data.columns import Int64s, runs_that_fit
 from dsort.data.index import ORDINAL, RANGES, SHARD
 from dsort.data.segments import Segments
 from dsort.data.table import Table
@@ -29,8 +30,7 @@ from dsort.errors import (
     StorageError,
 )
 from dsort.moves.base import RowRun, WorkerParts, spans
-from dsort.moves.payload_files import PayloadBuffer
-from dsort.moves.range_buffer import RangeBuffer
+from dsort.moves.payload_files import PayloadBuffer, RangeBuffer
 from dsort.moves.range_queue import RangeBatch, RangeQueue, RangeRead
 from dsort.moves.source import InputShard, open_input, read_inputs
 from dsort.scratch.index import IndexStore
@@ -211,13 +211,13 @@ class _Turn:
     -1 for literals. ``ordinal``: which record of its shard each is of.
     """
 
+    literals: memoryview
     source: Int64s
     ordinal: Int64s
     start: Int64s
     length: Int64s
     read_start: Int64s
     read_end: Int64s
-    literals: memoryview
 
     @property
     def buffer_bytes(self) -> int:
@@ -409,21 +409,9 @@ def _turns(rows: Table, turn_bytes: int, alignment: int) -> Iterator[_Turn]:
     read_start = np.where(is_literal, -1, start - start % alignment)
     end = start + length
     read_end = np.where(is_literal, -1, end + -end % alignment)
-    ends = np.cumsum(read_end - read_start)
-    at = done = 0
-    while at < len(start):
-        stop = max(int(np.searchsorted(ends, done + turn_bytes, side="right")), at + 1)
-        some = slice(at, stop)
-        yield _Turn(
-            source[some],
-            ordinal[some],
-            start[some],
-            length[some],
-            read_start[some],
-            read_end[some],
-            literals,
-        )
-        at, done = stop, int(ends[stop - 1])
+    columns: tuple[Int64s, ...] = (source, ordinal, start, length, read_start, read_end)
+    for bounds in pairwise(runs_that_fit(read_end - read_start, turn_bytes).tolist()):
+        yield _Turn(literals, *(column[slice(*bounds)] for column in columns))
 
 
 def _in_parts(segments: Segments, part_bytes: int) -> tuple[Int64s, Int64s, Int64s]:

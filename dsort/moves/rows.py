@@ -16,12 +16,12 @@ import numpy as np
 
 from dsort.containers.columnar.blocks import RowBlocks, RowGroup
 from dsort.containers.columnar.values import Leaf
-from dsort.data.columns import Int64s
+from dsort.data.columns import Int64s, runs_that_fit
 from dsort.data.index import BLOCK_LENGTH, BLOCK_ROWS, BLOCK_SHARD, RANGES, STORED_BYTES
 from dsort.errors import InvariantError, StorageError
 from dsort.moves.base import RowRun, WorkerParts, spans
 from dsort.moves.map import MappedInputs
-from dsort.scratch.moved_blocks import ordered_rows
+from dsort.moves.spill import ordered_rows
 from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.spill import SpillReader
 
@@ -153,14 +153,10 @@ class RowPayload:
         rows = np.empty(len(by_place), np.int64)
         rows[by_place] = np.arange(len(by_place))
         ordered, group = places[by_place], RowGroup(schema)
-        reached, first = np.cumsum(sizes), 0
-        while first < len(wanted):
-            limit = int(reached[first] - sizes[first]) + self._turn_bytes
-            stop = max(int(np.searchsorted(reached, limit, side="right")), first + 1)
-            some = wanted[first:stop]
+        for bounds in pairwise(runs_that_fit(sizes, self._turn_bytes).tolist()):
+            some = wanted[slice(*bounds)]
             low, high = np.searchsorted(ordered, [self._first[some[0]], self._first[some[-1] + 1]])
             group.add(self._opened(some, schema, away), self._among(some, ordered[low:high]))
-            first = stop
         blocks = RowBlocks.of_batch(group.taken().light, schema, away)
         return _Turn(start, last, away, blocks, rows)
 

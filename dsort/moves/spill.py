@@ -10,27 +10,34 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dsort.data.columns import Int32s, Int64s
-from dsort.data.index import BLOCK_LENGTH, BLOCK_SHARD, BLOCK_WORKER, RANGES, SHARD, STORED_BYTES
+from dsort.data.columns import Int32s, Int64s, runs_that_fit
+from dsort.data.index import (
+    BLOCK_LENGTH,
+    BLOCK_ROWS,
+    BLOCK_SHARD,
+    BLOCK_START,
+    BLOCK_WORKER,
+    RANGES,
+    SHARD,
+    STORED_BYTES,
+)
 from dsort.data.segments import Segments
 from dsort.data.table import Table
 from dsort.errors import InvariantError
 from dsort.moves.base import RowRun, WorkerParts, spans
 from dsort.moves.gathering import Gatherer, are_short, gathered, rows_at_once, small_argsort
-from dsort.moves.payload_files import PAGE_BYTES, PayloadBuffer
-from dsort.moves.range_buffer import RangeBuffer
+from dsort.moves.payload_files import PAGE_BYTES, PayloadBuffer, RangeBuffer
 from dsort.moves.range_queue import RangeBatch, RangeQueue, RangeRead
 from dsort.moves.source import SLICES_AT_ONCE_MAX, slices_in, slices_of
 from dsort.scratch.directory import Scratch
-from dsort.scratch.index import RUN_SHARDS_MAX
-from dsort.scratch.moved_blocks import ordered_rows
-from dsort.scratch.narrowing import narrowed
-from dsort.scratch.nodes import ShardLocations
+from dsort.scratch.index import RUN_SHARDS_MAX, IndexStore
+from dsort.scratch.nodes import ScratchNodes, ShardLocations
 from dsort.scratch.ordered import OrderedRows
+from dsort.scratch.requests import OrderedRowsOf
 from dsort.scratch.spill import SpillReader
 from dsort.scratch.spill_extents import SpillExtents, SpillFile
 from dsort.storage.directory.files import LocalStagedObject
@@ -39,6 +46,11 @@ from dsort.storage.directory.os_errors import StorageErrors
 READ_BYTES_MAX = 2 << 20
 """Read at a time by one thread."""
 SHARDS_TOLD_MAX = 1 << 16
+STAGE = "index"
+RECORD_BYTES_MIN = 32 << 10
+"""Shorter records are read in less time with all that lies between them."""
+SHARE_MAX = 0.8
+"""Of a partition's bytes. Where more is wanted, all is read: it lies in fewer pieces."""
 READS_AT_ONCE = 2
 """Of one partition in sequence: the disk is busy writing, too."""
 
@@ -311,18 +323,6 @@ ROWS_AT_ONCE = 4096
 """2 MiB of short records at most."""
 
 
-def runs_that_fit(stored_bytes: Int64s, size_bytes: int) -> Int64s:
-    """Where runs of rows begin that have ``size_bytes`` at most, and where the last one ends. A row
-    that is larger is a run by itself."""
-    ends = np.cumsum(stored_bytes)
-    bounds, before = [0], 0
-    while bounds[-1] < len(ends):
-        until = int(np.searchsorted(ends, before + size_bytes, side="right"))
-        bounds.append(max(until, bounds[-1] + 1))
-        before = int(ends[bounds[-1] - 1])
-    return np.array(bounds, np.int64)
-
-
 class SplitSpill:
     """Rows ``start:stop`` of one partition, in runs; ``rows``: all of the partition's, in output
     order, with their places in its spill."""
@@ -448,3 +448,81 @@ def _pieces(view: memoryview, starts: Int64s, lengths: Int64s, base: int) -> lis
     if not are_short(segments):
         return slices_of(view, segments, base)
     return [gathered({0: view}, np.zeros(len(starts), np.int32), segments, base=base)]
+
+
+@dataclass(frozen=True, slots=True)
+class SpillBlocksOf:
+    """Where the spill has the rows of one partition from some shards."""
+
+    shards: Int64s
+    partition: int
+
+    def answer(self, store: IndexStore) -> list[Table]:
+        return [store.spill_blocks(STAGE, each, self.partition) for each in self.shards.tolist()]
+
+
+def ordered_rows(
+    nodes: ScratchNodes, node: str, partition: int, locations: ShardLocations
+) -> OrderedRows:
+    """A partition that ``node`` has in order, with its spill blocks where they are now.
+    ``InvariantError`` if there is more or less in them than there was.
+
+    Where a node was lost, other workers have extracted its shards again: the same records in the
+    same order. So the order of a partition stays, and only the places of blocks are asked for once
+    more.
+    """
+    ordered: OrderedRows = nodes.ask(node, OrderedRowsOf(partition))
+    since = locations.since
+    if since is None or ordered.version >= locations.version:
+        return ordered
+    asks = [
+        (there, SpillBlocksOf(shards[since[shards] > ordered.version], partition))
+        for there, shards in locations.by_node()
+    ]
+    answers = nodes.ask_all((there, request) for there, request in asks if len(request.shards))
+    blocks = ordered.blocks
+    moved = since[blocks[BLOCK_SHARD]] > ordered.version
+    before = blocks.take(np.flatnonzero(moved))
+    found = [each for some in answers for each in some if len(each)]
+    now = Table.concat(found) if found else before.run(0, 0)
+    if _totals(before) != _totals(now):
+        raise InvariantError(
+            f"partition {partition} has other records of the input shards that were extracted again"
+        )
+    # No shard has blocks in both, and what was one run of shards may be two by now.
+    stay = blocks.take(np.flatnonzero(~moved))
+    both = Table.concat([each for each in (now, stay) if len(each)] or [blocks])
+    in_order = np.argsort(both[BLOCK_SHARD], kind="stable")
+    return replace(ordered, blocks=both.take(in_order))
+
+
+def _totals(blocks: Table) -> tuple[int, int]:
+    """Bytes; and rows, if blocks have any."""
+    rows = int(blocks[BLOCK_ROWS].sum()) if BLOCK_ROWS in blocks else 0
+    return int(blocks[BLOCK_LENGTH].sum()), rows
+
+
+def narrowed(ordered: OrderedRows, first: int, stop: int) -> OrderedRows:
+    """``ordered`` with blocks that hold no more than rows ``first:stop``, a block each, in the
+    order in which they lie in the spill; ``ordered`` itself where that gains nothing. The other
+    rows are nowhere then."""
+    blocks, ranges = ordered.blocks, ordered.rows[RANGES]
+    lengths, block_bytes = ranges.length[first:stop], blocks[BLOCK_LENGTH]
+    size_bytes, total_bytes = int(lengths.sum()), int(block_bytes.sum())
+    are_long = size_bytes >= RECORD_BYTES_MIN * len(lengths)
+    if BLOCK_ROWS in blocks or not are_long or size_bytes > SHARE_MAX * total_bytes:
+        return ordered
+    starts = ranges.start[first:stop]
+    order = np.argsort(starts, kind="stable")
+    begins = np.cumsum(block_bytes) - block_bytes
+    block = np.searchsorted(begins, starts[order], side="right") - 1
+    sizes = lengths[order]
+    places = np.full_like(ranges.start, -1)
+    places[first + order] = np.cumsum(sizes) - sizes
+    own = blocks.take(block)
+    own = own.with_(BLOCK_START, own[BLOCK_START] + starts[order] - begins[block])
+    return replace(
+        ordered,
+        rows=ordered.rows.with_(RANGES, replace(ranges, start=places)),
+        blocks=own.with_(BLOCK_LENGTH, sizes),
+    )

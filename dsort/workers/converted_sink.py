@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dsort.containers.base import Container
-from dsort.data.columns import Int64s
+from dsort.data.columns import Int64s, runs_that_fit
 from dsort.data.entries import PlacedEntries, placed_entries
 from dsort.data.index import STORED_BYTES
 from dsort.data.members import MemberKind, MemberTable, bare_table
@@ -138,14 +138,9 @@ class ConvertedSink:
             ordered = payload.ordered(piece.row_start, piece.row_stop)
             check = ContentCheck(ordered.rows, piece.ordinal) if self._checks else None
             sizes = ordered.by_record()[STORED_BYTES]
-            reached, at = np.cumsum(sizes), 0
-            while at < len(sizes):
-                limit = int(reached[at] - sizes[at]) + BATCH_BYTES
-                stop = max(int(np.searchsorted(reached, limit, side="right")), at + 1)
-                start = piece.row_start + at
-                slices = payload.slices(start, start + stop - at)
+            for at, stop in pairwise(runs_that_fit(sizes, BATCH_BYTES).tolist()):
+                slices = payload.slices(piece.row_start + at, piece.row_start + stop)
                 self._body.add(self._carried(slices, sizes[at:stop], check))
-                at = stop
         if piece.last:
             self._body.finish()
 

@@ -24,8 +24,7 @@ from dsort.storage.output_buckets import bucket_for
 from dsort.workers.converted_sink import ConvertedSink, late_format
 from dsort.workers.encoded import ENCODING_BYTES, EncoderThreads, ShardEncoder
 from dsort.workers.lineage import LINEAGE, write_lineage
-from dsort.workers.member_watch import MemberWatch
-from dsort.workers.sidecars import staged_sidecar, write_sidecars
+from dsort.workers.sidecars import MemberWatch, staged_sidecar, write_sidecars
 from dsort.workers.sinks import CountingSink, FileSink, RawSink, Sink
 from dsort.workers.staged_file import FinishedShard, StagedFile, Writeback
 from dsort.workers.tasks import (

@@ -13,7 +13,7 @@ from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords, stored_bytes_of
 from dsort.data.row_bytes import RowBytes, column_of, side_by_side, spread
 from dsort.data.segments import NewNames
-from dsort.moves.renaming import overwrite_names
+from dsort.moves.assembled import overwrite_names
 from dsort.moves.source import ShardBytes
 from dsort.workers.conversion import BARE
 

@@ -1,4 +1,5 @@
-"""The sealer: makes a staged output shard durable and checks it, before it gets its name."""
+"""The sealer: makes a staged output shard durable and checks it, before it gets its name; those of
+object stores get their names from workers, too, many at a time."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -23,11 +25,14 @@ from dsort.scratch.requests import OrderedRowsOf
 from dsort.storage.bucket import Bucket, StagedObject
 from dsort.storage.directory.files import sync_together
 from dsort.storage.process_limits import is_no_thread
-from dsort.workers.tasks import SealDone, SealTask, StagedShard
+from dsort.storage.staging import give_name
+from dsort.workers.tasks import PublishDone, PublishTask, SealDone, SealTask, StagedShard
 
 WINDOW_BYTES = 8 << 20
 ROWS_AT_ONCE_MAX = 65536
 SYNCS_AT_ONCE_MAX = 8
+NAMES_AT_ONCE_MAX = 16
+"""Each is a request that a store takes 50 to 200 ms for."""
 
 
 class _Stored(Protocol):
@@ -125,7 +130,7 @@ class Sealer:
 
     def _check_rows(self, shard: StagedShard, staged: StagedObject, nodes: dict[int, str]) -> None:
         # Loaded where rows are moved: other jobs need not wait for them.
-        from dsort.workers.table_check import check_staged_rows
+        from dsort.workers.row_sink import check_staged_rows
 
         asks = (
             self._rows(nodes[partition], partition, start, stop)
@@ -186,3 +191,11 @@ def _sync_each(opened: Sequence[StagedObject]) -> None:
 
 def _sync(staged: StagedObject) -> None:
     staged.sync()
+
+
+def publish_all(task: PublishTask, outputs: Bucket) -> PublishDone:
+    """Publish each, tried again by its bucket; done once more, it changes nothing."""
+    with ThreadPoolExecutor(NAMES_AT_ONCE_MAX) as threads:
+        for _ in threads.map(partial(give_name, outputs), task.objects):
+            pass
+    return PublishDone(len(task.objects))

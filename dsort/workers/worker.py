@@ -15,7 +15,7 @@ from dsort.workers.heap import Heap
 from dsort.workers.known_keys import read_known_keys
 from dsort.workers.orderer import Orderer
 from dsort.workers.run_extractor import RunExtractor
-from dsort.workers.sealer import Sealer
+from dsort.workers.sealer import Sealer, publish_all
 from dsort.workers.tasks import (
     CreateTask,
     CutTask,
@@ -114,8 +114,6 @@ class Worker:
             case SealTask():
                 return self._sealer.seal(task)
             case PublishTask():
-                from dsort.workers.publisher import publish_all  # of few jobs: those of many shards
-
                 return publish_all(task, self._outputs)
 
     def close(self) -> None:

@@ -22,7 +22,6 @@ from tests.support.internals import (
     OrderTask,
     PartitionRows,
     SpillBlocksOf,
-    moved_blocks,
 )
 from tests.support.tables import some_tables
 
@@ -131,8 +130,6 @@ def test_a_partition_whose_spill_has_other_bytes_now_ends_the_job(
 ) -> None:
     write_shards(tmp_path / "in", small_dataset("lost", shards=7, records=60))
     answer = SpillBlocksOf.answer
-    monkeypatch.setattr(
-        moved_blocks.SpillBlocksOf, "answer", lambda request, store: answer(request, store)[1:]
-    )
+    monkeypatch.setattr(SpillBlocksOf, "answer", lambda request, store: answer(request, store)[1:])
     with pytest.raises(InvariantError, match="other records of the input shards"):
         run_inline(spec(), tmp_path, losing("CreateTask", 1))

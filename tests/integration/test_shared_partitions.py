@@ -11,7 +11,7 @@ import pytest
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import spec_of
 from tests.support.inline_runtime import Moved, run_inline
-from tests.support.internals import OrderedRows, narrowing, spill
+from tests.support.internals import OrderedRows, narrowed, spill
 
 SPREAD = Moved("spill", workers=3, partitions=4, nodes=3, losses=1, losses_in="CreateTask")
 WAYS = [
@@ -27,12 +27,12 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
 
     def told(rows: OrderedRows, first: int, stop: int) -> OrderedRows:
-        own = narrowing.narrowed(rows, first, stop)
+        own = narrowed(rows, first, stop)
         if own is not rows:
             found.append(stop - first)
         return own
 
-    monkeypatch.setattr(narrowing, "RECORD_BYTES_MIN", 1)
+    monkeypatch.setattr(spill, "RECORD_BYTES_MIN", 1)
     monkeypatch.setattr(spill, "narrowed", told)
     return found
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dsort.containers.tar.container import TAR
 from dsort.sidecars.shard_index import energon_samples, shard_sidecar
 from tests.support.datasets import Member, Shard
-from tests.support.internals import MemberWatch, _samples_bytes, member_watch, samples_of
+from tests.support.internals import MemberWatch, _samples_bytes, samples_of, sidecars
 from tests.support.sampling import examples
 
 MEMBERS = st.lists(
@@ -32,7 +32,7 @@ def test_members_are_those_of_the_whole_shard(
     if any(len(each.name) > 100 and each.form == "ustar" for each in members):
         members = [each for each in members if each.form != "ustar"]
     data = Shard(tuple(members)).data
-    before, member_watch.HELD_BYTES = member_watch.HELD_BYTES, held_bytes
+    before, sidecars.HELD_BYTES = sidecars.HELD_BYTES, held_bytes
     try:
         watch = MemberWatch(TAR, "s.tar", len(data))
         at = 0
@@ -41,7 +41,7 @@ def test_members_are_those_of_the_whole_shard(
             at += size
         found = watch.members()
     finally:
-        member_watch.HELD_BYTES = before
+        sidecars.HELD_BYTES = before
     right = TAR.scan("s.tar", data)
     for kind in ("dali", "energon"):
         assert shard_sidecar(kind, "s.tar", found, len(data)) == shard_sidecar(

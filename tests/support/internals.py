@@ -13,7 +13,7 @@ MODULES = {
     "dsort.data.arrow_arrays": "arrow_bytes arrow_numbers arrow_structs",
     "dsort.data.columns": (
         "Bools BytesColumn Int32s Int64s UInt32s UInt64s UInt8s are_all_rows cut_rows "
-        "equal_ranges numbers_at row_numbers run_sums"
+        "equal_ranges numbers_at row_numbers run_sums runs_that_fit"
     ),
     "dsort.data.entries": "PlacedEntries entries_bytes packed_entries placed_entries",
     "dsort.data.hashes": "any_twice hash_keys md5_digests mix shard_seed shuffle_words",
@@ -99,17 +99,15 @@ MODULES = {
     "dsort.loader.position": "Position Remainder Steps",
     "dsort.model.report": "PlanReportView RunReportView",
     "dsort.moves": "gathering payload_spill range_queue spill",
+    "dsort.moves.assembled": "JOINED_BYTES_MAX LENGTHS_MAX renamed_slices slices_with_literals",
     "dsort.moves.gathering": "SHORT_BYTES_MAX are_short gathered",
-    "dsort.moves.literals": "LENGTHS_MAX slices_with_literals",
     "dsort.moves.map": "MappedInputs",
-    "dsort.moves.payload_files": "PayloadBuffer",
-    "dsort.moves.range_buffer": "RangeBuffer",
+    "dsort.moves.payload_files": "PayloadBuffer RangeBuffer",
     "dsort.moves.range_queue": "RangeQueue RangeRead",
-    "dsort.moves.renaming": "JOINED_BYTES_MAX renamed_slices",
     "dsort.moves.source": (
         "INPUTS_FILE InputShard ShardBytes inputs_bytes open_input slices_of slices_of_sources"
     ),
-    "dsort.moves.spill": "SpilledPayload SplitSpill runs_that_fit",
+    "dsort.moves.spill": "SpillBlocksOf SpilledPayload SplitSpill narrowed",
     "dsort.naming": "names overlap",
     "dsort.naming.inputs": "NAMES_MAX expand_inputs parse_input_template",
     "dsort.naming.locations": "FileLocation",
@@ -181,7 +179,7 @@ MODULES = {
     "dsort.runtime.ray.watchdog": "begin_watchdog end_holders end_watchdog holders",
     "dsort.runtime.ray.workers": "RayWorkers",
     "dsort.runtime.task_queue": "LOOKAHEAD_MAX TASK_TRIES_MAX TaskQueue WORKERS_LOST_MAX",
-    "dsort.scratch": "columns index moved_blocks narrowing spill_writer",
+    "dsort.scratch": "columns index spill_writer",
     "dsort.scratch.class_table": "check_class_table class_table_bytes",
     "dsort.scratch.columns": (
         "Column ColumnFile KEPT_FILES_MAX KeptColumns columns_bytes write_columns"
@@ -189,8 +187,6 @@ MODULES = {
     "dsort.scratch.directory": "Scratch",
     "dsort.scratch.index": "IndexStore PartitionRows",
     "dsort.scratch.logs": "ShardCreated read_created_logs",
-    "dsort.scratch.moved_blocks": "SpillBlocksOf",
-    "dsort.scratch.narrowing": "narrowed",
     "dsort.scratch.nodes": (
         "NODE_FILE Request ScratchNodes ShardLocations make_scratch open_scratch scratch_owner"
     ),
@@ -208,7 +204,7 @@ MODULES = {
     "dsort.verification.read": (
         "Checksums RecordSizes ShardRecords digest_of joined_digests member_digests output_records"
     ),
-    "dsort.workers": "header_reader member_watch tasks",
+    "dsort.workers": "header_reader sidecars tasks",
     "dsort.workers.lineage": "lineage_of",
     "dsort.workers.conversion": "packed_records",
     "dsort.workers.creator": "Creator",
@@ -218,13 +214,12 @@ MODULES = {
     "dsort.workers.header_reader": "HeaderReader header_hops",
     "dsort.workers.headers": "with_names_written with_new_names",
     "dsort.workers.late_schemas": "extensions_by_output",
-    "dsort.workers.member_watch": "MemberWatch",
     "dsort.workers.orderer": "Orderer",
-    "dsort.workers.publisher": "publish_all",
     "dsort.workers.read_ahead": "ReadAhead",
     "dsort.workers.run_extractor": "RunExtractor",
+    "dsort.workers.sealer": "publish_all",
     "dsort.workers.staged_file": "PIECE_BYTES StagedFile Writeback",
-    "dsort.workers.sidecars": "_samples_bytes samples_of",
+    "dsort.workers.sidecars": "MemberWatch _samples_bytes samples_of",
     "dsort.workers.tasks": (
         "CreateTask CutTask DuplicatesTask ExtractRunTask ExtractTask OrderTask PublishDone "
         "PublishTask RunExtracted ScratchLost ShardExtracted Stage Task TaskDone WorkerSetup"
