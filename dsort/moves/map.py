@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -47,9 +48,12 @@ class MappedInputs:
         self.open_max = files_that_fit(open_max)
         self._bucket = bucket
         self._store = store
-        self._inputs: list[InputShard] = []
         self._views: OrderedDict[int, memoryview] = OrderedDict()
         self._kept: set[int] = set()
+
+    @cached_property
+    def _inputs(self) -> list[InputShard]:
+        return read_inputs(self._store)
 
     def keep(self, shard: int, view: memoryview) -> None:
         """``view`` is the mapping of a shard that was just extracted."""
@@ -79,8 +83,6 @@ class MappedInputs:
         if view is not None and shard not in self._kept:
             self._views.move_to_end(shard)
             return view
-        if not self._inputs:
-            self._inputs = read_inputs(self._store)
         expected = self._inputs[shard]
         # What was extracted is looked at again as well: its file may be another by now.
         with open_input(self._bucket, expected.name, expected.size_bytes, expected.etag) as source:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 
@@ -15,6 +17,13 @@ from dsort.storage.directory.os_errors import StorageErrors
 
 GAP_BYTES = 1 << 20
 PAGE_BYTES = 4096
+
+
+class Readable(Protocol):
+    """Bytes that are read in any order."""
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Fill ``buffer`` from byte ``offset``."""
 
 
 class PayloadBuffer:
@@ -31,6 +40,17 @@ class PayloadBuffer:
             skipped = -memory.ctypes.data % PAGE_BYTES  # direct reads begin where a page does
             self._array = memory[skipped : skipped + self.size_bytes]
         return self._array.data[:size_bytes]
+
+    def windows(
+        self, source: Readable, start: int, length: int, step: int | None = None
+    ) -> Iterator[memoryview]:
+        """``length`` bytes of ``source`` from ``start`` on, in order, a buffer at a time, or
+        ``step`` bytes."""
+        step = min(step or self.size_bytes, self.size_bytes)
+        for at in range(start, start + length, step):
+            window = self.view(min(step, start + length - at))
+            source.read_into(window, at)
+            yield window
 
     @property
     def half_bytes(self) -> int:

@@ -374,10 +374,7 @@ class ShardBytes:
         if self.whole is not None:
             yield self.whole[start : start + length]
             return
-        for at in range(start, start + length, self._window_bytes):
-            window = self._buffer.view(min(self._window_bytes, start + length - at))
-            self._source.read_into(window, at)
-            yield window
+        yield from self._buffer.windows(self._source, start, length, self._window_bytes)
 
     def windows(self, segments: Segments) -> Iterator[Window]:
         """Views that between them hold every record of ``segments``, in row order. Each is valid

@@ -310,9 +310,7 @@ class SpilledPayload:
     def _streamed(self, row: int) -> Iterator[Sequence[memoryview]]:
         """A record larger than the buffer, a buffer at a time."""
         start, length = int(self._ranges.start[row]), int(self._ranges.length[row])
-        for at in range(0, length, self._buffer.size_bytes):
-            view = self._buffer.view(min(self._buffer.size_bytes, length - at))
-            self._reader.read_into(view, start + at)
+        for view in self._buffer.windows(self._reader, start, length):
             yield [view]
 
 
@@ -380,9 +378,7 @@ class SplitSpill:
     def _streamed(self, row: int) -> Iterator[Sequence[memoryview]]:
         self._loaded = -1
         start, length = int(self._starts[row]), int(self._stored[row])
-        for at in range(0, length, self._buffer.size_bytes):
-            view = self._buffer.view(min(self._buffer.size_bytes, length - at))
-            self._file.read_into(view, start + at)
+        for view in self._buffer.windows(self._file, start, length):
             yield [view]
 
     def _split(self, reader: SpillReader, places: Int64s) -> Int64s:
@@ -435,10 +431,9 @@ class SplitSpill:
 
     def _copy_large(self, reader: SpillReader, start: int, stop: int, target: int) -> None:
         """Copy a record that is larger than a window."""
-        for at in range(start, stop, self._buffer.size_bytes):
-            view = self._buffer.view(min(self._buffer.size_bytes, stop - at))
-            reader.read_into(view, at)
-            self._file.write_at(target + at - start, [view])
+        for view in self._buffer.windows(reader, start, stop - start):
+            self._file.write_at(target, [view])
+            target += len(view)
 
 
 def _pieces(view: memoryview, starts: Int64s, lengths: Int64s, base: int) -> list[memoryview]:

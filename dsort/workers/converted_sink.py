@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -37,37 +37,6 @@ BATCH_BYTES = 8 << 20
 COPY_BYTES = 1 << 20
 END_BYTES = 1024
 """Zeros behind a run of records, so that it ends as a tar does."""
-
-
-@dataclass(frozen=True, slots=True)
-class LateFormat:
-    """What an output shard is written as. ``carrier``: what its records travel in. ``schema``: of
-    its records, where its container has such a thing; of tables, of their rows. ``key_column``:
-    as for ``row_contents``. ``record_max``: bytes; a larger record is refused."""
-
-    carrier: Container
-    container: Container
-    schema: Any
-    key_column: str | None
-    record_max: int
-
-
-def late_format(
-    setup: WorkerSetup, container: Container, schema: str, store: IndexStore
-) -> LateFormat:
-    """What an output shard of ``container`` is written as. ``schema``: of its records; of tables,
-    that of the job's rows is in ``store``."""
-    found: Any = schema
-    column: str | None = None
-    if container.is_columnar:
-        from dsort.containers.columnar.container import Columnar  # few jobs have tables
-        from dsort.containers.columnar.schema import schema_of
-
-        found = schema_of(store.file_bytes(SCHEMA_FILE))
-        if isinstance(setup.pipeline.reading.container, Columnar):
-            column = setup.pipeline.reading.container.options.key_field
-    record_max = max(setup.movement.buffer_bytes, BATCH_BYTES)
-    return LateFormat(setup.pipeline.carrier, container, found, column, record_max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,18 +88,29 @@ class ConvertedSink:
     """Converts the records of one output shard, some at a time, and writes them."""
 
     def __init__(
-        self, file: StagedFile, name: str, form: LateFormat, scratch: Scratch, *, checks: bool
+        self,
+        file: StagedFile,
+        piece: OutputPiece,
+        setup: WorkerSetup,
+        schema: str,
+        store: IndexStore,
     ) -> None:
+        """``piece``: the first one of the shard. ``schema``: of its records, where its container
+        has such a thing; that of rows is in ``store``."""
+        pipeline = setup.pipeline
         self.file = file
-        self._name = name
-        self._format = form
-        self._checks = checks
+        self._name = piece.name
+        self._carrier = pipeline.carrier
+        self._container = pipeline.outputs[piece.output].container
+        self._checks = pipeline.checks_content  # nobody can once it is written
+        self._record_bytes_max = max(setup.movement.buffer_bytes, BATCH_BYTES)
         self._offset = 0
-        self._body: _Body = (
-            _Rows(name, form, self._write)
-            if form.container.is_columnar
-            else _Records(name, form, self._write, scratch)
-        )
+        self._body: _Body
+        if self._container.is_columnar:
+            of_rows, read = store.file_bytes(SCHEMA_FILE), pipeline.reading.container
+            self._body = _Rows(piece.name, self._container, of_rows, read, self._write)
+        else:
+            self._body = _Records(piece.name, self._container, schema, self._write, store.scratch)
 
     def write_piece(self, piece: OutputPiece, payload: RecordPayload) -> None:
         """See :class:`~dsort.workers.sinks.Sink`."""
@@ -149,10 +129,10 @@ class ConvertedSink:
     ) -> _Carried:
         """The records with these stored sizes, of the bytes in ``slices``."""
         total, at = int(sizes.sum()), 0
-        if len(sizes) == 1 and total > self._format.record_max:
+        if len(sizes) == 1 and total > self._record_bytes_max:
             raise ConversionError(
                 f"a record of {format_bytes(total)} of output shard {self._name} is larger than "
-                f"what a worker may hold to convert it ({format_bytes(self._format.record_max)})",
+                f"what a worker may hold to convert it ({format_bytes(self._record_bytes_max)})",
                 hint="give the job more memory, or write .tar and convert that",
             )
         data = bytearray(total + END_BYTES)
@@ -166,7 +146,7 @@ class ConvertedSink:
             raise InvariantError(
                 f"output shard {self._name} got {at} bytes of records, not {total}"
             )
-        members = self._format.carrier.scan(self._name, memoryview(data))
+        members = self._carrier.scan(self._name, memoryview(data))
         _refuse_links(self._name, members)
         record_of = np.searchsorted(np.cumsum(sizes), members.range_start, side="right")
         if not np.array_equal(np.unique(record_of), np.arange(len(sizes))):
@@ -183,11 +163,11 @@ class ConvertedSink:
 
     def _write(self, slices: Sequence[memoryview]) -> None:
         self._offset += self.file.write(slices)
-        limit = self._format.container.shard_bytes_max
+        limit = self._container.shard_bytes_max
         if 0 < limit < self._offset:
             raise ConversionError(
                 f"output shard {self._name} gets longer than a "
-                f"{self._format.container.suffixes[0]} shard may be, {limit:,} bytes",
+                f"{self._container.suffixes[0]} shard may be, {limit:,} bytes",
                 hint="choose a smaller output_shard_size, or a larger output_shard_count",
             )
 
@@ -212,14 +192,14 @@ class _Records:
     """Records of a raw container. What stands before them says how long each is: then they wait in
     a file without a name until all are there."""
 
-    def __init__(self, name: str, form: LateFormat, write: _Write, scratch: Scratch) -> None:
+    def __init__(
+        self, name: str, container: Container, schema: str, write: _Write, scratch: Scratch
+    ) -> None:
         self._name = name
-        self._container = form.container
-        if form.schema:
-            self._container = form.container.with_schema(form.schema)
-        self._schema = form.schema
+        self._container = container.with_schema(schema) if schema else container
+        self._schema = schema
         self._write = write
-        self._waiting = DecodedFile(name, scratch) if form.container.has_head else None
+        self._waiting = DecodedFile(name, scratch) if container.has_head else None
         self._sizes: list[Int64s] = []
         self._entries: list[PlacedEntries] = []
         self._stored = 0
@@ -273,21 +253,24 @@ class _Records:
 class _Rows:
     """Records as rows of a table: a row group ends by their number and their payload."""
 
-    def __init__(self, name: str, form: LateFormat, write: _Write) -> None:
+    def __init__(
+        self, name: str, container: Container, schema: bytes, read: Container, write: _Write
+    ) -> None:
+        """``schema``: of the rows. ``read``: what records were read from."""
         # Loaded where rows are written: other jobs need not wait for them.
         from dsort.containers.columnar.blocks import RowGroup
         from dsort.containers.columnar.container import Columnar
-        from dsort.containers.columnar.schema import plain_schema
+        from dsort.containers.columnar.schema import plain_schema, schema_of
         from dsort.containers.columnar.writer import GroupLimits, RowGroups, open_writer
 
-        assert isinstance(form.container, Columnar)
-        options = form.container.options
+        assert isinstance(container, Columnar)
+        stored, options = schema_of(schema), container.options
         self._name = name
-        self._key_column = form.key_column
-        self._schema = plain_schema("of the job", form.schema)
-        table = open_writer(form.container.suffixes[0], form.schema, options, write)
+        self._key_column = read.options.key_field if isinstance(read, Columnar) else None
+        self._schema = plain_schema("of the job", stored)
+        table = open_writer(container.suffixes[0], stored, options, write)
         group = RowGroup(self._schema, table.columns)
-        self._groups = RowGroups(table, GroupLimits.of(form.schema, options), group)
+        self._groups = RowGroups(table, GroupLimits.of(stored, options), group)
 
     def add(self, carried: _Carried) -> None:
         """See :class:`_Body`."""

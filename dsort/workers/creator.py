@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -17,13 +17,13 @@ from dsort.moves.map import MappedInputs
 from dsort.moves.payload_files import PayloadBuffer
 from dsort.scratch.logs import CreatedLog
 from dsort.scratch.nodes import ScratchNodes
-from dsort.scratch.requests import StoredBytesOf
+from dsort.scratch.requests import LineageOf, StoredBytesOf
 from dsort.sidecars.shard_index import lines_sidecar
 from dsort.storage.bucket import Bucket
 from dsort.storage.output_buckets import bucket_for
-from dsort.workers.converted_sink import ConvertedSink, late_format
+from dsort.workers.converted_sink import ConvertedSink
 from dsort.workers.encoded import ENCODING_BYTES, EncoderThreads, ShardEncoder
-from dsort.workers.lineage import LINEAGE, write_lineage
+from dsort.workers.lineage import LINEAGE, lineage_bytes
 from dsort.workers.sidecars import MemberWatch, staged_sidecar, write_sidecars
 from dsort.workers.sinks import CountingSink, FileSink, RawSink, Sink
 from dsort.workers.staged_file import FinishedShard, StagedFile, Writeback
@@ -151,7 +151,7 @@ class Creator:
     def _sink(self, task: CreateTask, carrier: Container, piece: OutputPiece) -> FileSink:
         """What writes the output shard that begins with a piece. ``carrier``: what its records
         travel in."""
-        form, store = self._pipeline.outputs[piece.output], self._nodes.store
+        form = self._pipeline.outputs[piece.output]
         watched = not (carrier.is_columnar or form.is_late) and {*task.sidecars} - {LINES, LINEAGE}
         watch = MemberWatch(carrier, piece.name, piece.shard_bytes) if watched else None
         file = self._staged_file(task, piece, watch)
@@ -160,9 +160,7 @@ class Creator:
             return self._row_sink(file, piece, checks=checks)
         if form.is_late:
             schema = task.late_schemas[piece.output] if task.late_schemas else ""
-            late = late_format(self._setup, form.container, schema, store)
-            checks = self._pipeline.checks_content  # nobody can once it is written
-            return ConvertedSink(file, piece.name, late, store.scratch, checks=checks)
+            return ConvertedSink(file, piece, self._setup, schema, self._nodes.store)
         out = RawSink(file, carrier, checks=checks)
         if carrier.has_head:
             out.write_head(carrier.head(self._record_sizes(task, piece.ordinal)))
@@ -205,7 +203,8 @@ class Creator:
             place = staged_sidecar(task.sidecars_prefix, piece.ordinal, LINES)
             self._outputs.write(place, lines_sidecar(self._record_sizes(task, piece.ordinal)))
         if LINEAGE in task.sidecars:
-            write_lineage(self._outputs, self._nodes, task, piece.ordinal)
+            place = staged_sidecar(task.sidecars_prefix, piece.ordinal, LINEAGE)
+            self._outputs.write(place, lineage_bytes(self._asked(task, piece.ordinal, LineageOf)))
         if file.watch is not None:
             write_sidecars(
                 self._outputs,
@@ -219,16 +218,21 @@ class Creator:
 
     def _record_sizes(self, task: CreateTask, ordinal: int) -> Int64s:
         """How much each record of an output shard takes in it, whatever partitions they are of."""
+        return np.concatenate([np.zeros(0, np.int64), *self._asked(task, ordinal, StoredBytesOf)])
+
+    def _asked(
+        self, task: CreateTask, ordinal: int, request: type[StoredBytesOf | LineageOf]
+    ) -> list[Any]:
+        """The answers to ``request`` for the pieces of an output shard, all of which are in
+        ``task``."""
         nodes = dict(task.nodes)
-        sizes = [
+        return [
             self._nodes.ask(
-                nodes[piece.partition],
-                StoredBytesOf(piece.partition, piece.row_start, piece.row_stop),
+                nodes[piece.partition], request(piece.partition, piece.row_start, piece.row_stop)
             )
             for piece in task.pieces
             if piece.ordinal == ordinal and piece.partition >= 0
         ]
-        return np.concatenate([np.zeros(0, np.int64), *sizes])
 
     def _expected_bytes(self, piece: OutputPiece) -> int | None:
         """How long the file of a piece's shard will be, as far as that is known."""

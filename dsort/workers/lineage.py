@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -15,12 +15,7 @@ from dsort.data.table import Table
 from dsort.errors import StorageError
 from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.columns import ColumnFile, columns_bytes
-from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.ordered import LINEAGE as LINEAGE_COLUMNS
-from dsort.scratch.requests import LineageOf
-from dsort.storage.bucket import Bucket
-from dsort.workers.sidecars import staged_sidecar
-from dsort.workers.tasks import CreateTask
 
 LINEAGE: Final = "lineage"
 """In place of a kind of sidecars."""
@@ -48,19 +43,10 @@ def origins_table(start: Int64s, size_bytes: Int64s) -> Table:
     return Table(len(start), {ORIGIN_START.text: start, ORIGIN_BYTES.text: size_bytes})
 
 
-def write_lineage(bucket: Bucket, nodes: ScratchNodes, task: CreateTask, ordinal: int) -> None:
-    """Store the lineage of output shard ``ordinal``, whose pieces are all in ``task``."""
-    node_of: Mapping[int, str] = dict(task.nodes)
-    found: list[Table] = [
-        nodes.ask(
-            node_of[piece.partition], LineageOf(piece.partition, piece.row_start, piece.row_stop)
-        )
-        for piece in task.pieces
-        if piece.ordinal == ordinal and piece.partition >= 0
-    ]
+def lineage_bytes(found: Sequence[Table]) -> bytes:
+    """What is stored of the lineage of an output shard, from that of its pieces."""
     rows = Table.concat(found, LINEAGE_COLUMNS)
-    place = staged_sidecar(task.sidecars_prefix, ordinal, LINEAGE)
-    bucket.write(place, columns_bytes(rows.arrays(is_private=False)))
+    return columns_bytes(rows.arrays(is_private=False))
 
 
 def lineage_of(data: bytes, what: str, *, inputs: int) -> Table:

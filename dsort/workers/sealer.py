@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 import xxhash
@@ -19,7 +18,7 @@ from dsort.data.index import CONTENT_HASH, ORDINAL, SHARD, STORED_BYTES
 from dsort.data.table import Table
 from dsort.errors import InvariantError, StorageError
 from dsort.moves.decoded import ForwardReader
-from dsort.moves.payload_files import PayloadBuffer
+from dsort.moves.payload_files import PayloadBuffer, Readable
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.requests import OrderedRowsOf
 from dsort.storage.bucket import Bucket, StagedObject
@@ -33,12 +32,6 @@ ROWS_AT_ONCE_MAX = 65536
 SYNCS_AT_ONCE_MAX = 8
 NAMES_AT_ONCE_MAX = 16
 """Each is a request that a store takes 50 to 200 ms for."""
-
-
-class _Stored(Protocol):
-    """The bytes of an output shard, read in order."""
-
-    def read_into(self, buffer: memoryview, offset: int) -> None: ...
 
 
 class Sealer:
@@ -87,10 +80,7 @@ class Sealer:
     def _md5(self, staged: StagedObject, shard: StagedShard) -> str:
         """The MD5 that a wids index wants; what is read for it is checked as well."""
         state, md5 = xxhash.xxh3_64(), hashlib.md5(usedforsecurity=False)
-        step = min(WINDOW_BYTES, self._buffer.size_bytes)
-        for at in range(0, shard.shard_bytes, step):
-            window = self._buffer.view(min(step, shard.shard_bytes - at))
-            staged.read_into(window, at)
+        for window in self._buffer.windows(staged, 0, shard.shard_bytes, WINDOW_BYTES):
             state.update(window)
             md5.update(window)
         if state.hexdigest() != shard.checksum:
@@ -107,7 +97,7 @@ class Sealer:
         if self._has_rows:
             self._check_rows(shard, staged, nodes)
             return
-        stored: _Stored = staged
+        stored: Readable = staged
         codec = self._codecs[shard.output]
         if codec is not None:
             stored = ForwardReader(f"number {shard.ordinal}", codec, staged)
@@ -143,7 +133,7 @@ class Sealer:
         return rows
 
     def _record_hashes(
-        self, staged: _Stored, offset: int, stored_bytes: Int64s
+        self, staged: Readable, offset: int, stored_bytes: Int64s
     ) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
         hashes = np.zeros(len(stored_bytes), np.uint64)
         row = 0
@@ -168,11 +158,9 @@ class Sealer:
             row += run
         return hashes
 
-    def _large_record_hash(self, staged: _Stored, offset: int, size: int) -> int:
+    def _large_record_hash(self, staged: Readable, offset: int, size: int) -> int:
         state = xxhash.xxh3_64()
-        for at in range(0, size, self._buffer.size_bytes):
-            window = self._buffer.view(min(self._buffer.size_bytes, size - at))
-            staged.read_into(window, offset + at)
+        for window in self._buffer.windows(staged, offset, size):
             state.update(window)
         return state.intdigest()
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 import xxhash
 
@@ -205,18 +206,18 @@ class Writeback:
 
     def start(self, staged: StagedObject, offset: int, size_bytes: int) -> None:
         """Have a written range go to the disk."""
-        self._submit(_start, staged, offset, size_bytes)
+        self._submit(partial(_start, staged, offset, size_bytes))
 
     def finish(self, staged: StagedObject, offset: int, size_bytes: int) -> Future[str]:
         """The same for an object's last range; then finish and close it. Its receipt."""
-        return self._submit(_finish, staged, offset, size_bytes)
+        return self._submit(partial(_finish, staged, offset, size_bytes))
 
     def finish_now(self, staged: StagedObject, offset: int, size_bytes: int) -> Future[str]:
         """The same where the receipt need not wait for the disk: it is there at once."""
         receipt: Future[str] = Future()
         receipt.set_result(staged.finish())
         if size_bytes > SMALL_BYTES:
-            self._submit(_close, staged, offset, size_bytes)
+            self._submit(partial(_close_all, [(staged, offset, size_bytes)]))
             return receipt
         self._small.append((staged, offset, size_bytes))
         if len(self._small) >= SMALL_MAX:
@@ -227,7 +228,7 @@ class Writeback:
         """Have the small objects go to the disk that were finished and wait for others."""
         small, self._small = self._small, []
         if small:
-            self._submit(lambda *_: _close_all(small), *small[0])
+            self._submit(partial(_close_all, small))
 
     def abandon(self, staged: StagedObject) -> None:
         """Close an object that will not be finished, once nothing of it is pending."""
@@ -243,47 +244,30 @@ class Writeback:
             self._thread.shutdown(wait=True)
             self._thread = None
 
-    def _submit(
-        self,
-        work: Callable[[StagedObject, int, int], str],
-        staged: StagedObject,
-        offset: int,
-        size_bytes: int,
-    ) -> Future[str]:
+    def _submit(self, work: Callable[[], str]) -> Future[str]:
         while len(self._pending) >= PENDING_MAX:
             self._pending.popleft().result()
         if self._thread is None and not self._is_alone:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="writeback")
             try:
-                self._thread.submit(_nothing).result()
+                self._thread.submit(str).result()
             except RuntimeError as error:
                 if not is_no_thread(error):
                     raise
                 self._is_alone, self._thread = True, None
         if self._thread is None:  # there can be no more threads: whoever asks does it
             future: Future[str] = Future()
-            future.set_result(work(staged, offset, size_bytes))
+            future.set_result(work())
             return future
-        future = self._thread.submit(work, staged, offset, size_bytes)
+        future = self._thread.submit(work)
         self._pending.append(future)
         return future
-
-
-def _nothing() -> None:
-    """What only tells whether there is a thread."""
 
 
 def _start(staged: StagedObject, offset: int, size_bytes: int) -> str:
     if size_bytes:
         staged.start_sync(offset, size_bytes)
     return ""
-
-
-def _close(staged: StagedObject, offset: int, size_bytes: int) -> str:
-    try:
-        return _start(staged, offset, size_bytes)
-    finally:
-        staged.close()
 
 
 def _close_all(small: Sequence[tuple[StagedObject, int, int]]) -> str:
