@@ -18,7 +18,7 @@ class JobStarted:
     workers: int
     input_shards: int
     input_bytes: int
-    where: str = ""  # what there is to know of where workers live: on what a Ray listens
+    where: str = ""  # the addresses that a Ray listens on
 
 
 @dataclass(frozen=True, slots=True)

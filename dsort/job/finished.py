@@ -1,4 +1,4 @@
-"""What a job did, by the manifest that it wrote: for whoever finds that it has finished."""
+"""The report of a finished job, made again from its manifest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dsort.order.mixing_counts import mixing_of
 
 
 def report_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> JobReport:
-    """What a job did, by the manifest that it wrote. ``InputError`` if that is none of ours."""
+    """The report of the job that wrote ``manifest``. ``InputError`` if no job wrote it so."""
     try:
         totals, move, mixing = manifest["totals"], manifest["move"], manifest.get("mixing")
         outputs = output_counts(manifest)

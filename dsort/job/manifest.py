@@ -240,7 +240,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """How a job made what its manifest lists: for people, so nothing reads it back in parts."""
+    """How a job made what its manifest lists. ``parse_manifest`` does not read it."""
 
     move: Mapping[str, Any]
     phase_seconds: Mapping[str, float]
