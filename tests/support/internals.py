@@ -101,7 +101,7 @@ MODULES = {
     "dsort.moves": "gathering payload_spill range_queue spill",
     "dsort.moves.assembled": "JOINED_BYTES_MAX LENGTHS_MAX renamed_slices slices_with_literals",
     "dsort.moves.gathering": "SHORT_BYTES_MAX are_short gathered",
-    "dsort.moves.map": "MappedInputs",
+    "dsort.moves.map": "MappedInputs MappedPayload",
     "dsort.moves.payload_files": "PayloadBuffer RangeBuffer",
     "dsort.moves.range_queue": "RangeQueue RangeRead",
     "dsort.moves.source": (
