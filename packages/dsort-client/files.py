@@ -47,7 +47,7 @@ def files_of(repository: Path) -> list[Path]:
     while left:
         name = left.pop()
         path = _file(repository, name)
-        if path is None or path in found:  # a name in a module, or known
+        if not name or path is None or path in found:  # a name in a module, or known
             continue
         found.add(path)
         left.append(name.rpartition(".")[0])
