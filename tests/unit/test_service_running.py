@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,18 @@ from dsort.service.database.tables import tokens
 from dsort.service.security.tokens import TokenStore
 from dsort.service.server import run_service
 from tests.support.service_here import config_for
+
+
+@pytest.fixture(autouse=True)
+def _no_log_afterwards() -> Iterator[None]:
+    """A service writes lines until its process ends, and this one goes on to other tests."""
+    loggers = [logging.getLogger(name) for name in ("", "dsort")]
+    before = [([*each.handlers], each.level) for each in loggers]
+    yield
+    for each, (handlers, level) in zip(loggers, before, strict=True):
+        for handler in {*each.handlers} - {*handlers}:
+            each.removeHandler(handler)
+        each.setLevel(level)
 
 
 def refusal(tmp_path: Path, kind: type[Exception], **more: object) -> str:
