@@ -18,6 +18,7 @@ from dsort.data.segments import Segments
 from dsort.errors import ChangedInputError, ShardEndError
 from dsort.html_tables import members_html
 from dsort.job.report import JobReport
+from dsort.moves.bare import payload_table
 from dsort.moves.source import ShardBytes
 from dsort.options import RunOptions, default_options
 from dsort.reading.places import ShardPlace, find_shards
@@ -25,7 +26,6 @@ from dsort.reading.shard_reader import ShardReader
 from dsort.reading.table_records import TableRecords
 from dsort.sizes import format_bytes
 from dsort.stop_flag import StopFlag
-from dsort.workers.conversion import payload_table
 
 __all__ = ["ShardRecord", "read_shards"]
 

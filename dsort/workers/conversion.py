@@ -7,45 +7,20 @@ becomes literals and tails (see ``MemberTable``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
-from dsort.containers.base import Container, Scanner
+from dsort.containers.base import Container
 from dsort.data.columns import BytesColumn, Int64s, UInt32s
-from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import FormedRecords
 from dsort.errors import StrayMemberError
+from dsort.moves.bare import BARE, payload_table
 from dsort.moves.source import ShardBytes
 from dsort.naming.names import readable
 from dsort.order.table import RecordTable
-
-
-@dataclass(frozen=True, slots=True)
-class BareContainer(Container):
-    """What a bare table is of: members have names, and no headers that repeat them."""
-
-    suffixes = ("",)
-
-    def scanner(self, shard: str, size_bytes: int) -> Scanner:
-        raise NotImplementedError("a bare table is made of a container's")
-
-    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
-        return headers
-
-    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
-        return (payload,), b""
-
-    def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
-        return 0
-
-    def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
-        return b""
-
-
-BARE = BareContainer()
 
 
 class _Readable(Protocol):
@@ -134,17 +109,6 @@ def bared_records(
     """A shard that steps have made, as another container or another step takes it: bare."""
     bare = bare_members(shard, members, "keep")
     return bare, records.stored_as(bare)
-
-
-def payload_table(shard: ShardBytes, members: MemberTable) -> MemberTable:
-    """A bare table of a scanned shard. Where members are compressed, ``shard`` is decompressed.
-    ``CorruptShardError`` if payloads have other checksums than the shard says."""
-    if members.compressed_bytes is None:
-        shard.check_payloads(members)
-    else:
-        members = shard.decompress(members)
-        shard.container = BARE
-    return shard.container.bare(members, shard.at)
 
 
 def without_final_newlines(

@@ -6,9 +6,9 @@ from dsort.containers.base import Container
 from dsort.data.columns import Int64s
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
+from dsort.moves.bare import BARE
 from dsort.moves.source import ShardBytes
 from dsort.order.table import RecordTable
-from dsort.workers.conversion import BARE
 
 
 def copied(

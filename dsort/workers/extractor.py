@@ -40,6 +40,7 @@ from dsort.errors import (
     ShardEndError,
     UnsafeNameError,
 )
+from dsort.moves.bare import BARE
 from dsort.moves.gathering import small_argsort
 from dsort.moves.map import MappedInputs
 from dsort.moves.payload_files import PayloadBuffer
@@ -53,7 +54,6 @@ from dsort.scratch.nodes import ScratchNodes
 from dsort.storage.bucket import Bucket
 from dsort.storage.several import input_of
 from dsort.workers.conversion import (
-    BARE,
     bare_members,
     bared_records,
     packed_records,

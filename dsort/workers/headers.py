@@ -14,8 +14,8 @@ from dsort.data.records import FormedRecords, stored_bytes_of
 from dsort.data.row_bytes import RowBytes, column_of, side_by_side, spread
 from dsort.data.segments import NewNames
 from dsort.moves.assembled import overwrite_names
+from dsort.moves.bare import BARE
 from dsort.moves.source import ShardBytes
-from dsort.workers.conversion import BARE
 
 
 def headers_of(shard: ShardBytes, members: MemberTable, row: int) -> bytes:

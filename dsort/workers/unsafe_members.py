@@ -9,10 +9,10 @@ import numpy as np
 
 from dsort.data.columns import BytesColumn
 from dsort.data.members import MemberKind, MemberTable
+from dsort.moves.bare import BARE
 from dsort.moves.source import ShardBytes
 from dsort.naming.names import readable
 from dsort.naming.safe_names import new_safe_names, safe_name, unsafe_links, unsafe_rows
-from dsort.workers.conversion import BARE
 from dsort.workers.headers import headers_of, with_new_headers
 
 

@@ -1,0 +1,47 @@
+"""Bare tables of shards: payloads and names, without what a container puts around them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dsort.containers.base import Container, Scanner
+from dsort.data.entries import PlacedEntries
+from dsort.data.members import MemberTable
+from dsort.moves.source import ShardBytes
+
+
+@dataclass(frozen=True, slots=True)
+class BareContainer(Container):
+    """What a bare table is of: members have names, and no headers that repeat them."""
+
+    suffixes = ("",)
+
+    def scanner(self, shard: str, size_bytes: int) -> Scanner:
+        raise NotImplementedError("a bare table is made of a container's")
+
+    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
+        return headers
+
+    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
+        return (payload,), b""
+
+    def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
+        return 0
+
+    def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
+        return b""
+
+
+BARE = BareContainer()
+
+
+def payload_table(shard: ShardBytes, members: MemberTable) -> MemberTable:
+    """A bare table of a scanned shard. Where members are compressed, ``shard`` is decompressed.
+    ``CorruptShardError`` if payloads have other checksums than the shard says."""
+    if members.compressed_bytes is None:
+        shard.check_payloads(members)
+    else:
+        members = shard.decompress(members)
+        shard.container = BARE
+    return shard.container.bare(members, shard.at)
