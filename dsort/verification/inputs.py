@@ -43,17 +43,15 @@ from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.joined import Pieces, join_pieces, members_that_stay
 from dsort.verification.order import records_read
 from dsort.verification.places import PlaceFacts
-from dsort.verification.read import (
-    ComparedBytes,
-    RecordSizes,
-    ShardRecords,
+from dsort.verification.plain import (
+    copied,
+    with_names_of_steps,
     with_new_keys,
+    with_safe_names,
 )
+from dsort.verification.read import ComparedBytes, RecordSizes, ShardRecords
 from dsort.verification.rows_again import RowsAgain
 from dsort.verification.shares import outputs_asked_for
-from dsort.workers.copies import copied
-from dsort.workers.headers import with_new_names
-from dsort.workers.unsafe_members import find_unsafe, with_safe_names
 
 Renames = dict[int, dict[int, bytes]]
 """Input ordinal → record ordinal → the record's new key."""
@@ -312,14 +310,14 @@ class InputReader:
             raise ShardEndError(refused[0], hint=refused[1])
         members = compared.members(shard, members, config.stray_members)
         if config.unsafe_names == "rename":
-            members = with_safe_names(shard, members, find_unsafe(shard, members))
+            members = with_safe_names(shard, members)
         records = form_records(
             members, config.stray_members, keep_last=config.duplicated_records in LAST_IS_KEPT
         )
         if self._steps:
             left = self._transformed(ordinal, shard, members, records)
             records = left.records
-            members = with_new_names(shard, members, left.members, records.member_rows)
+            members = with_names_of_steps(shard, members, left.members, records.member_rows)
             if self._rows is not None:
                 members, records = self._rows.cells(shard, members, records)
         members, records = compared.records(members, records)
@@ -548,9 +546,7 @@ class InputReader:
         group = self._groups(shard, records, members)
         if self._copies is not None:
             counts = self._copies[shard.name]
-            before, members, records = copied(shard, members, members, records, counts)
-            members = with_new_names(shard, before, members, records.member_rows)
-            records = records.stored_as(members)
+            members, records = copied(shard, members, records, counts)
             group = None if group is None else np.repeat(group, counts)
         return records, members, group
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
@@ -29,7 +29,7 @@ from dsort.data.segments import Segments
 from dsort.moves.source import ShardBytes, slices_of
 from dsort.order.duplicates import repeated_hashes
 from dsort.pipeline.pipeline import OutputForm, Pipeline
-from dsort.workers.conversion import (
+from dsort.verification.plain import (
     bare_members,
     with_member_defaults,
     without_final_newlines,
@@ -176,7 +176,7 @@ class ComparedBytes:
             return members
         # Links stay where they are not converted, and their outputs do not say where that is.
         bare = bare_members(shard, members, "drop" if self.mixed else stray_members)
-        return without_final_newlines(shard, bare)[0] if self.stripped else bare
+        return without_final_newlines(shard, bare) if self.stripped else bare
 
     def records(
         self, members: MemberTable, records: FormedRecords
@@ -184,7 +184,7 @@ class ComparedBytes:
         """Input records, with what a conversion adds to them."""
         if not self.defaults:
             return members, records
-        return with_member_defaults(members, records, self.defaults)[:2]
+        return with_member_defaults(members, records, self.defaults)
 
     def digests(
         self,
@@ -400,48 +400,3 @@ def _known_cuts(
         else:
             at = next(cut for cut in other_cuts if cut > at)
     return cuts
-
-
-# -- inputs --------------------------------------------------------------------------------------
-
-
-def with_new_keys(
-    shard: ShardBytes,
-    members: MemberTable,
-    records: FormedRecords,
-    new_keys: Mapping[int, bytes],
-) -> tuple[MemberTable, FormedRecords]:
-    """The members and records of one input shard as they have to be stored once its records
-    ``new_keys`` have their new names."""
-    if not new_keys:
-        return members, records
-    literals = dict(members.literals)
-    start, length = members.range_start.copy(), members.range_length.copy()
-    names, keys = members.names.tolist(), records.keys.tolist()
-    key_hash, key_bytes = records.key_hash.copy(), records.key_bytes.copy()
-    bare = hash_keys(keys, len(keys))
-    for record, new_key in new_keys.items():
-        salt = bare[record] ^ key_hash[record]  # what sets a stray apart from a record
-        key_hash[record] = hash_keys([new_key], 1)[0] ^ salt
-        keys[record] = new_key
-        first, last = records.member_offsets[record : record + 2].tolist()
-        for row in records.member_rows[first:last].tolist():
-            payload_start = int(members.payload_start[row])
-            head = literals.get(row)
-            if head is None:
-                head = shard.at(int(start[row]), payload_start - int(start[row]))
-                length[row] -= payload_start - int(start[row])
-                start[row] = payload_start
-            names[row] = new_key + names[row][int(key_bytes[row]) :]
-            key_bytes[row] = len(new_key)
-            literals[row] = shard.container.renamed(head, names[row])
-    return (
-        replace(
-            members,
-            names=BytesColumn.of(names),
-            literals=literals,
-            range_start=start,
-            range_length=length,
-        ),
-        replace(records, keys=BytesColumn.of(keys), key_hash=key_hash, key_bytes=key_bytes),
-    )

@@ -9,7 +9,8 @@ from dsort.job.tables import table_schema
 from dsort.pipeline.compile import steps_of
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
-from dsort.workers.row_changes import gives_keys
+from dsort.transforms.join_key import JoinKey
+from dsort.transforms.rekey import Rekey
 
 
 def rows_have_keys(spec: JobSpec, bucket: Bucket, inputs: Sequence[str]) -> bool:
@@ -17,7 +18,8 @@ def rows_have_keys(spec: JobSpec, bucket: Bucket, inputs: Sequence[str]) -> bool
     that can be read say: ``key_field``, or ``__key__``. Without one, they are but numbered."""
     from dsort.containers.columnar.cells import KEY_COLUMN  # few results are of tables
 
-    if spec.key_field or gives_keys(steps_of(spec)):
+    gives_keys = any(isinstance(step, (Rekey, JoinKey)) for step in steps_of(spec))
+    if spec.key_field or gives_keys:
         return True
     for name in inputs:
         try:

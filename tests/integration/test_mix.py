@@ -10,7 +10,7 @@ import pytest
 
 from dsort import api
 from dsort.options import RunOptions
-from tests.support.datasets import files_of, write_shards
+from tests.support.datasets import Member, Shard, files_of, write_shards
 from tests.support.engine import (
     count_of,
     keys_in,
@@ -50,6 +50,16 @@ def test_copies_follow_their_record_and_are_named_after_it(root: Path) -> None:
     assert records_out(root) == [*names, "c.jpg", "c~1.jpg", "c~2.jpg"]
     assert count_of(report, "copied_by_mix")[0] == 6
     assert report.warnings == ()
+    assert problems(root, report.job_id) == ()
+
+
+def test_copies_of_strays_are_shuffled_by_their_names(root: Path) -> None:
+    names = ("readme", "notes", "LICENSE", "d/list", "a")
+    members = tuple(Member(name, b"text") for name in (*names, "readme.txt"))
+    write_shards(root / "in", {"s.tar": Shard(members)})
+    algorithm = {"kind": "shuffle", "seed": 1}
+    report = run_local(root, of_one(repeat=3, algorithm=algorithm, output_shard_records=4))
+    assert report.records == 18
     assert problems(root, report.job_id) == ()
 
 
