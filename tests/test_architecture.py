@@ -90,6 +90,9 @@ PURE = (
 """What reads no clock, file, environment or random numbers of the process: the same arguments give
 the same answer, on every machine."""
 
+JUDGED = ("dsort.job.surveys", "dsort.workers")
+"""What ``verification`` judges and so must not use: a bug there would be in both sides."""
+
 RAY_FOLDER = "dsort/runtime/ray/"
 
 CATCHES_ALL = {
@@ -288,6 +291,16 @@ def test_rooms_import_only_lower_ones() -> None:
             if up and room_of(found) != room_of(name):
                 arrows.add((name, found))
     none_of([f"{name} imports {found}" for name, found in sorted(arrows)])
+
+
+def test_verification_uses_nothing_that_it_judges() -> None:
+    wrong = [
+        f"{named(path)}:{line}: {dotted}"
+        for path in sources("dsort/verification")
+        for line, dotted in imports(path)
+        if f"{dotted}.".startswith(tuple(f"{each}." for each in JUDGED))
+    ]
+    none_of(wrong)
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:

@@ -204,7 +204,7 @@ MODULES = {
     "dsort.verification.read": (
         "Checksums RecordSizes ShardRecords digest_of joined_digests member_digests output_records"
     ),
-    "dsort.workers": "header_reader sidecars tasks",
+    "dsort.workers": "header_reader headers sidecars tasks",
     "dsort.workers.lineage": "lineage_of",
     "dsort.workers.conversion": "packed_records",
     "dsort.workers.creator": "Creator",
