@@ -1,7 +1,7 @@
 """Many reads at a time: they fill pieces of a worker's buffer from its input shards.
 
 A disk answers 32 reads of 100 KB in any order as fast as one that is in sequence, if they are asked
-for at once. The kernel does those that are direct (``KernelReads``), which takes nobody's time; for
+for at once. The kernel does those that are direct (``KernelReads``), which takes no thread; for
 others threads wait, without holding the interpreter.
 """
 
@@ -20,8 +20,8 @@ from dsort.storage.directory.kernel_reads import KernelReads
 from dsort.storage.process_limits import is_no_thread
 
 KERNEL_DEPTH = 256
-"""So many reads of a kernel's queue at a time. They are begun when somebody waits, and not while he
-writes what has come: so there are more of them than threads."""
+"""Reads of a kernel's queue at a time: more than there would be threads, for none begins while the
+creator writes what has come."""
 
 
 class Reads(Protocol):
@@ -35,7 +35,7 @@ class Reads(Protocol):
 
 class RangeRead(NamedTuple):
     """Fill ``buffer`` from byte ``offset`` of ``source``, which goes on for ``least_bytes``.
-    ``shard``: which input that is, for whoever asks what failed."""
+    ``shard``: the input, for errors."""
 
     source: Reads
     buffer: memoryview

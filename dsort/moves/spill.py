@@ -95,7 +95,7 @@ class SpillMove:
 
     def _payload(self, span: RowRun, node: str, where: ShardLocations) -> SpilledPayload:
         ordered = ordered_rows(self._nodes, node, span.partition, where)
-        # What is mapped is not read where nobody looks.
+        # Of a mapped file, the kernel reads only the pages that are used.
         is_read = self._movement.to_disk or not self._nodes.alone
         if is_read and int(ordered.blocks[BLOCK_LENGTH].sum()) <= self._buffer.size_bytes:
             ordered = narrowed(ordered, *ordered.rows_of(span.start, span.stop))

@@ -102,7 +102,7 @@ class ConvertedSink:
         self._name = piece.name
         self._carrier = pipeline.carrier
         self._container = pipeline.outputs[piece.output].container
-        self._checks = pipeline.checks_content  # nobody can once it is written
+        self._checks = pipeline.checks_content  # converted bytes have no hash to compare
         self._record_bytes_max = max(setup.movement.buffer_bytes, BATCH_BYTES)
         self._offset = 0
         self._body: _Body

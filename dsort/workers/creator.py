@@ -1,4 +1,4 @@
-"""The creator: writes output shards, unseen by anybody, from the payload of their pieces."""
+"""The creator: writes output shards, which have no name yet, from the payload of their pieces."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ class Creator:
         return None if threads is None else threads.encoder()
 
     def _write_sidecars(self, task: CreateTask, piece: OutputPiece, file: StagedFile) -> None:
-        """Before the shard is finished: whoever knows of it finds them, too."""
+        """Before the shard is finished: a job that finds the shard finds its sidecars, too."""
         if LINES in task.sidecars:
             place = staged_sidecar(task.sidecars_prefix, piece.ordinal, LINES)
             self._outputs.write(place, lines_sidecar(self._record_sizes(task, piece.ordinal)))

@@ -50,7 +50,7 @@ class StagedFile:
         encoder: ShardEncoder | None = None,
         watch: MemberWatch | None = None,
     ) -> None:
-        """``past_cache``: nobody reads it soon, so it goes straight to the disk, if it can."""
+        """``past_cache``: the file is not read soon, so it goes straight to the disk, if it can."""
         self.written_bytes = 0
         self.watch = watch
         self._encoder = encoder
@@ -70,7 +70,7 @@ class StagedFile:
 
     @property
     def md5(self) -> str:
-        """MD5 of what was written (hexadecimal); "" if nobody asked for it."""
+        """MD5 of what was written (hexadecimal); "" unless the job wants it."""
         return self._md5.hexdigest() if self._md5 is not None else ""
 
     def write(self, slices: Sequence[memoryview]) -> int:
@@ -141,7 +141,7 @@ class StagedFile:
     def _write_piece(self, slices: Sequence[Buffer], size_bytes: int) -> None:
         if size_bytes < JOINED_BYTES_MAX * len(slices) and len(slices) > 1:
             slices = [b"".join(slices)]
-        # First: whoever reads mapped pages has them mapped by the batch, and near by.
+        # The hash first: it reads mapped pages in order, so the kernel maps them in batches.
         self._hash(slices)
         self._staged.write_at(self.written_bytes, slices)
         self.written_bytes += size_bytes
@@ -255,7 +255,7 @@ class Writeback:
                 if not is_no_thread(error):
                     raise
                 self._is_alone, self._thread = True, None
-        if self._thread is None:  # there can be no more threads: whoever asks does it
+        if self._thread is None:  # there can be no more threads: the caller does it
             future: Future[str] = Future()
             future.set_result(work())
             return future
