@@ -92,5 +92,7 @@ def test_a_task_that_always_takes_too_much_memory_ends_the_job_by_name(
     words = r"ended its worker 3 times; the last one, worker \d+: it died of signal 9"
     assert re.search(words, ended.err)
     assert "memory" in ended.err
-    assert len(struck(points)) == kills_of(small_group) >= 3
+    assert kills_of(small_group) >= 3
+    # The job ends its other worker, which may be at the fault at that moment.
+    assert len(struck(points)) - kills_of(small_group) in (0, 1)
     only_a_report(tmp_path / "out")
