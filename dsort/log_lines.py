@@ -197,14 +197,24 @@ def lines_on_stderr(level: str) -> Iterator[None]:
         top.removeHandler(handler)
 
 
-def log_to_stderr(level: str, libraries: str, formatter: LineFormatter) -> logging.Handler:
-    """Lines of this process go to standard error until its end, those of dsort from ``level`` on,
-    those of ``libraries`` from theirs. For processes of a service; returns what writes them."""
-    handler, root = LineHandler(_write_line, formatter), logging.getLogger()
+@contextmanager
+def log_to_stderr(
+    level: str, libraries: str, formatter: LineFormatter
+) -> Iterator[logging.Handler]:
+    """All lines of the body go to standard error, those of dsort from ``level`` on, those of
+    ``libraries`` from theirs. For processes of a service; the body gets what writes the lines."""
+    handler = LineHandler(_write_line, formatter)
+    root, top = logging.getLogger(), logging.getLogger(TOP)
+    before = root.level, top.level
     root.addHandler(handler)
     root.setLevel(libraries.upper())
-    logging.getLogger(TOP).setLevel(level.upper())
-    return handler
+    top.setLevel(level.upper())
+    try:
+        yield handler
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(before[0])
+        top.setLevel(before[1])
 
 
 # -- from a worker to its coordinator ------------------------------------------------------------

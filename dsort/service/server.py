@@ -72,8 +72,8 @@ def run_service(
     directory or the database cannot be used.
     """
     _refuse_unsafe(config)
-    _log_to_stderr(config.log_level)
     with (
+        _log_to_stderr(config.log_level),
         _sigterm_like_ctrl_c(),
         _alone(config.state_dir),
         _socket(config) as listening,
@@ -230,11 +230,14 @@ def _tell_ready(
         beside.replace(url_file)
 
 
-def _log_to_stderr(level: str) -> None:
+@contextlib.contextmanager
+def _log_to_stderr(level: str) -> Iterator[None]:
     """Lines of the service and warnings of uvicorn; requests only where asked for."""
-    log_to_stderr(level, "warning", LineFormatter()).addFilter(TokenFilter())
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     logging.getLogger("uvicorn.access").setLevel(logging.INFO)
+    with log_to_stderr(level, "warning", LineFormatter()) as handler:
+        handler.addFilter(TokenFilter())
+        yield
 
 
 HEAD_S_MAX: Final = 30.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,18 +15,6 @@ from dsort.service.database.tables import tokens
 from dsort.service.security.tokens import TokenStore
 from dsort.service.server import run_service
 from tests.support.service_here import config_for
-
-
-@pytest.fixture(autouse=True)
-def _no_log_afterwards() -> Iterator[None]:
-    """A service writes lines until its process ends, and this one goes on to other tests."""
-    loggers = [logging.getLogger(name) for name in ("", "dsort")]
-    before = [([*each.handlers], each.level) for each in loggers]
-    yield
-    for each, (handlers, level) in zip(loggers, before, strict=True):
-        for handler in {*each.handlers} - {*handlers}:
-            each.removeHandler(handler)
-        each.setLevel(level)
 
 
 def refusal(tmp_path: Path, kind: type[Exception], **more: object) -> str:
@@ -109,3 +96,10 @@ def test_answers_are_not_held_back_for_more_to_send(tmp_path: Path) -> None:
 
     with _socket(config_for(tmp_path, port=0)) as listening:
         assert listening.proto == socket.IPPROTO_TCP  # what asyncio looks at, for TCP_NODELAY
+
+
+def test_a_service_that_has_ended_leaves_the_log_as_it_was(tmp_path: Path) -> None:
+    loggers = [logging.getLogger(name) for name in ("", "dsort")]
+    before = [([*each.handlers], each.level) for each in loggers]
+    refusal(tmp_path, SpecError, host="0.0.0.0", no_auth=False, insecure=True)
+    assert [([*each.handlers], each.level) for each in loggers] == before

@@ -74,11 +74,13 @@ def main(arguments: list[str]) -> int:
     left = left_path(job_environment.state_dir, job_id, attempt)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, partial(_leave, left))
-    log_to_stderr(job_environment.log_level, "info", LineFormatter(is_of_attempt=True))
     url = job_environment.database_url  # its tables are as the service needs them
-    with open_database(
-        url, connections_max=2, migrate=False, silence_s_max=SILENCE_S_MAX
-    ) as database:
+    with (
+        log_to_stderr(job_environment.log_level, "info", LineFormatter(is_of_attempt=True)),
+        open_database(
+            url, connections_max=2, migrate=False, silence_s_max=SILENCE_S_MAX
+        ) as database,
+    ):
         pid, started = Host().this_process()
 
         def begin() -> JobRow | None:
