@@ -20,7 +20,7 @@ import pytest
 from dsort.cli.main import main
 from tests.support import armed, sampling, second_try
 from tests.support.commands import ROOT, CommandLine, Ended
-from tests.support.disks import wait_for_no_disk
+from tests.support.disks import temporary_root, wait_for_no_disk
 
 if TYPE_CHECKING:
     from tests.support.postgres import PostgresServer
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 SEED_VARIABLE = "DSORT_TEST_SEED"
 USUAL_SEED = 20260201
 """A run that has to pass draws no lots. ``--all`` draws another seed each time."""
+DISK_VARIABLE = "TESTS_DISK"
+"""Where tests marked ``disk`` have their files."""
 LEFT_OUT = pytest.StashKey[int]()
 PROCESSES_MAX = 8
 PREFIXES = ("DSORT_", "AWS_", "AIS_")
@@ -36,7 +38,7 @@ COLOURS = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PY_COLORS")
 SHARED_CLUSTER = "cluster"
 """The fixture of tests that have a Ray cluster in common."""
 
-for profile, examples in (("sampled", 12), ("all", sampling.EXAMPLES_OF_ALL)):
+for profile, examples in (("sampled", 6), ("all", sampling.EXAMPLES_OF_ALL)):
     hypothesis.settings.register_profile(
         profile,
         max_examples=examples,
@@ -89,8 +91,10 @@ def _keep_temporary_files(config: pytest.Config) -> None:
     """Whatever tests and the libraries that they load leave in the directory of temporary files
     goes with the run; but for ``tmp_path``, of which pytest keeps three runs. The path is short,
     for the sockets that some put there."""
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
-    directory = tempfile.mkdtemp(prefix="dst-")
+    os.environ[DISK_VARIABLE] = tempfile.gettempdir()
+    root = tempfile.gettempdir() if "TMPDIR" in os.environ else temporary_root()
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", root)
+    directory = tempfile.mkdtemp(prefix="dst-", dir=root)
     Path(directory).chmod(0o711)  # PostgreSQL is not run as root
     tempfile.tempdir = os.environ["TMPDIR"] = directory
     config.add_cleanup(lambda: shutil.rmtree(directory, ignore_errors=True))
@@ -199,6 +203,17 @@ def pytest_report_header(config: pytest.Config) -> str:
 def seed() -> int:
     """Of everything random in this run."""
     return int(os.environ[SEED_VARIABLE])
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A test's own directory: in memory where there is plenty, unless the test is marked
+    ``disk``."""
+    if request.node.get_closest_marker("disk") is None:
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="dst-", dir=os.environ[DISK_VARIABLE]) as directory:
+        yield Path(directory)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests.golden.features import FEATURE_JOBS
 from tests.golden.jobs import JOBS, GoldenJob
 from tests.golden.runs import WAYS, Way, run
 
-pytestmark = pytest.mark.usefixtures("workers_here")
+pytestmark = [pytest.mark.disk, pytest.mark.usefixtures("workers_here")]
 
 DIGESTS: Final = Path(__file__).parent / "digests.json"
 

@@ -15,6 +15,8 @@ from tests.support.datasets import Member, Shard, files_of, write_shards
 from tests.support.engine import run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
 
+pytestmark = pytest.mark.disk
+
 KIB = 1 << 10
 
 
@@ -48,6 +50,7 @@ def test_a_job_by_range_writes_what_a_mapped_one_writes(large_records: Path) -> 
     assert api.verify(manifest, options=RunOptions(root=large_records)).problems == ()
 
 
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize(
     "fields",
     [

@@ -14,6 +14,8 @@ from tests.support.engine import spec_of
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import spill_writer, worker_setup
 
+pytestmark = pytest.mark.disk
+
 
 @pytest.fixture
 def direct(monkeypatch: pytest.MonkeyPatch) -> list[int]:

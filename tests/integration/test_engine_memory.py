@@ -22,6 +22,8 @@ from tests.support.disks import really_written
 from tests.support.engine import plan_local, run_local, shard_of, spec_of
 from tests.support.internals import Event, JobWarning, least_memory_bytes
 
+pytestmark = pytest.mark.disk
+
 SHARD_BYTES = 32 << 20
 MEMORY_BYTES = 120 << 20
 CGROUPS = Path("/sys/fs/cgroup")

@@ -106,6 +106,7 @@ def test_bytes_of_files_are_those_that_a_job_then_reads_and_writes(
     assert planned.requests == {}
 
 
+@pytest.mark.disk
 def test_what_is_mapped_is_read_from_the_disk_once(tmp_path: Path) -> None:
     make_inputs(tmp_path, shards=3, records=20, payload_bytes=100 * KIB)
     spec = spec_of(algorithm=SHUFFLE)
@@ -181,6 +182,7 @@ def between_buckets(
     )
 
 
+@pytest.mark.exhaustive
 def test_requests_to_stores_are_those_that_a_job_then_makes(
     between_buckets: dict[str, Any],
     asked: Counter[str],
@@ -201,6 +203,7 @@ def test_requests_to_stores_are_those_that_a_job_then_makes(
     assert sum(planned.requests.values()) == pytest.approx(asked.total(), rel=0.15)
 
 
+@pytest.mark.exhaustive
 def test_of_a_store_that_may_heed_no_condition_the_most_is_planned(
     between_buckets: dict[str, Any],
     asked: Counter[str],

@@ -6,9 +6,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import psutil
 
 __all__ = [
     "REAL_DISK",
@@ -17,6 +20,7 @@ __all__ = [
     "file_system",
     "mounted",
     "really_written",
+    "temporary_root",
     "wait_for_disk",
     "wait_for_no_disk",
 ]
@@ -29,9 +33,24 @@ SIZE_BYTES = 48 << 20
 # kernel does not flush the data of a file that is renamed over another, as it does by default.
 OPTIONS = "commit=600,noauto_da_alloc,nodiscard"
 
+MEMORY_DISK = Path("/dev/shm")
+PLENTY_BYTES = 8 << 30
+"""Of this much free memory, a run of all tests takes a quarter for its files."""
+
 _fsync, _fdatasync = os.fsync, os.fdatasync
 really_written = _fdatasync
 """For a test that wants its pages out of memory."""
+
+
+def temporary_root() -> str:
+    """Where tests have their files: in memory if there is plenty, which saves a tenth of a run."""
+    try:
+        found = os.statvfs(MEMORY_DISK)
+    except OSError:
+        return tempfile.gettempdir()
+    free = min(found.f_bavail * found.f_frsize, psutil.virtual_memory().available)
+    may_run = os.access(MEMORY_DISK, os.W_OK) and not found.f_flag & os.ST_NOEXEC
+    return str(MEMORY_DISK) if may_run and free >= PLENTY_BYTES else tempfile.gettempdir()
 
 
 def wait_for_no_disk() -> None:

@@ -216,6 +216,7 @@ def test_a_daemon_left_behind_is_ended(tmp_path: Path, monkeypatch: pytest.Monke
     assert not psutil.pid_exists(int(finished.stdout))
 
 
+@pytest.mark.disk
 def test_what_a_tree_wrote_to_disk_is_counted_with_its_children(tmp_path: Path) -> None:
     kinds = ("tmpfs", "overlay", "unknown")
     if machine.file_system(tmp_path) in kinds or not Path("/proc/self/io").exists():

@@ -32,6 +32,8 @@ from tests.support.internals import (
 from tests.support.page_cache import cached_pages, forget
 from tests.support.runtime_work import make_work
 
+pytestmark = pytest.mark.disk
+
 SHARDS, RECORDS = 5, 6
 PAYLOAD_BYTES = 300_000
 

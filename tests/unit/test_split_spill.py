@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +21,8 @@ from tests.support.internals import (
     Table,
     runs_that_fit,
 )
+
+pytestmark = pytest.mark.disk
 
 
 @given(st.lists(st.integers(1, 50), max_size=40), st.integers(1, 60))

@@ -229,6 +229,7 @@ def _text(file: Path) -> str:
     return file.read_text() if file.exists() else ""
 
 
+@pytest.mark.disk
 def test_a_process_in_a_real_group_sees_its_limit(tmp_path: Path) -> None:
     parent = own_memory_group()
     if parent is None:

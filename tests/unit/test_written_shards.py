@@ -17,6 +17,8 @@ from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.directory.direct_writes import direct_writes
 from tests.support.internals import PIECE_BYTES, StagedFile, Writeback
 
+pytestmark = pytest.mark.disk
+
 MIB = 1 << 20
 SECTOR_BYTES = 512
 
