@@ -47,6 +47,15 @@ def lasting(ray: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tupl
 
 class TestRayRuntime(RuntimeSuite):
     workers = 1
+    EXHAUSTIVE = (  # workers of Ray take seconds to start; the local runtime has these tests, too
+        "test_the_next_attempt_has_the_scratch_that_was_kept_and_new_numbers",
+        "test_a_task_that_kills_one_worker_after_another_is_named",
+        "test_a_worker_that_dies_is_replaced_while_idle_and_in_the_midst_of_a_task",
+        "test_a_worker_that_cannot_be_made_says_why",
+        "test_a_request_to_stop_ends_the_start",
+        "test_a_request_to_stop_ends_a_run_in_the_midst_of_a_task",
+        "test_close_leaves_no_worker_behind_and_may_come_twice",
+    )
 
     @pytest.fixture
     def make_runtime(self, stop: StopFlag, ray: Any) -> Callable[[], Runtime]:
@@ -66,6 +75,7 @@ class TestRayRuntime(RuntimeSuite):
             again.close()
         assert ray.is_initialized()
 
+    @pytest.mark.exhaustive
     def test_fewer_workers_than_wanted_do_all_of_the_work(
         self, runtime: Runtime, work: Work, ray: Any
     ) -> None:
@@ -146,6 +156,7 @@ class TestRayRuntime(RuntimeSuite):
         assert files_of(tmp_path / "on-cluster") == expected != {}
         assert ray.is_initialized()
 
+    @pytest.mark.exhaustive
     def test_a_cluster_that_wants_a_token_says_so(
         self, ray: Any, command: CommandLine, tmp_path: Path
     ) -> None:
@@ -165,6 +176,7 @@ class TestOneRayRuntime(OneRuntimeSuite):
     """Comes last: it keeps half of the CPUs."""
 
 
+@pytest.mark.exhaustive
 def test_workers_fetch_ahead_from_a_store_and_are_given_what_they_fetched(
     ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

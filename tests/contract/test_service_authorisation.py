@@ -179,6 +179,7 @@ def test_the_table_has_every_route_and_no_other(matrix: Matrix) -> None:
     assert found == set(ROUTES)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("route", "row"),
     [

@@ -130,6 +130,7 @@ def test_a_number_of_an_event_that_is_none_counts_for_nothing(here: ServiceHere,
     assert "event: end" in answer.text
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("path", ["/v1/jobs/x/stop", "/v1/tokens"])
 def test_strangers_cannot_have_much_kept_for_them(tmp_path: Path, path: str) -> None:
     # Of these routes the body is read before anybody asks for the token.

@@ -128,6 +128,7 @@ def test_no_text_of_a_users_ends_a_list(
     all_answers(here)
 
 
+@pytest.mark.sample(keep=4)
 @pytest.mark.parametrize("odd", ["caf\udce9", "\ud83d", "a\0b"])
 @pytest.mark.parametrize("field", ["description", "labels"])
 def test_a_text_that_is_none_is_refused_with_its_field(
@@ -217,6 +218,7 @@ def tell(here: ServiceHere, job_id: str, odd: str) -> None:
     assert record(here.service.database, job_id, 1, sent, now_s=2.0).ours
 
 
+@pytest.mark.sample(keep=1)
 def test_what_jobs_tell_is_shown(
     here: ServiceHere, rng: random.Random, rounds: Callable[[int, int], int]
 ) -> None:

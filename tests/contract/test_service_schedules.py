@@ -152,6 +152,7 @@ with open_database(sys.argv[1]) as database:
 """
 
 
+@pytest.mark.sample(keep=1)
 def test_a_service_killed_while_it_fires_fires_once_when_it_is_back(
     nights: Nights, database_url: str, tmp_path: Path
 ) -> None:

@@ -112,6 +112,7 @@ FIELDS = tuple(specs_that_read(""))
 # --- files that a spec names ---------------------------------------------------------------------
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_spec_names_no_file_of_another_tenant(tenants: Tenants, field: str) -> None:
     root = tenants.root

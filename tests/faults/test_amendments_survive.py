@@ -36,6 +36,7 @@ def amending_job(bucket: Path) -> str:
     return str(json.loads(claim.read_text())["job_id"])
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.usefixtures("workers_here")
 @pytest.mark.parametrize("verb", VERBS)
 def test_an_amendment_that_died_is_finished_or_undone(

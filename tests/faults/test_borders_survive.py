@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.coordinators import Coordinators
 from tests.support.datasets import small_dataset
 from tests.support.engine import spec_of
@@ -18,6 +20,7 @@ SPEC = {
 }
 
 
+@pytest.mark.exhaustive
 def test_a_resumed_job_deals_out_what_the_first_attempt_counted(
     begun: Coordinators, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ from tests.support.internals import (
 from tests.support.surviving import assert_resumed_alike
 
 
+@pytest.mark.exhaustive
 def test_a_resumed_job_places_records_as_the_first_attempt_counted_them(
     begun: Coordinators, tmp_path: Path
 ) -> None:

@@ -68,7 +68,7 @@ def undisturbed(kind: Kind, root: Path, **fields: Any) -> dict[str, bytes]:
     return result_in(root / "out")
 
 
-@pytest.mark.sample(keep=5)
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("victim", ["command", "worker"])
 @pytest.mark.parametrize("kind", KINDS, ids=repr)
 def test_the_bytes_are_those_of_an_undisturbed_job(
@@ -120,7 +120,7 @@ def test_files_beside_shards_survive_a_death_between_two_names(
     assert result_in(root / "out") == expected
 
 
-@pytest.mark.sample(keep=2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS, ids=repr)
 def test_an_object_store_gets_the_same_bytes(
     kind: Kind, s3: S3Server, tmp_path: Path, workers_here: None

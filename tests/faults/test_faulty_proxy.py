@@ -134,7 +134,7 @@ def clean(server: S3Server, bucket: str) -> None:
         client.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
 
 
-@pytest.mark.sample(keep=14)
+@pytest.mark.sample(keep=4)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "short"])
 @pytest.mark.parametrize("use", USES)
 def test_what_passes_changes_nothing(
@@ -167,7 +167,7 @@ ALONE: dict[str, Callable[[Bucket], object]] = {
 }
 
 
-@pytest.mark.sample(keep=5)
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("short", "delayed")])
 def test_what_stays_is_a_storage_error(
     kind: str, s3: S3Server, stored: str, proxy: FaultyProxy

@@ -142,7 +142,7 @@ def untouched(root: Path) -> dict[str, bytes]:
     return {**tree_of(root / VICTIM), **tree_of(root / "in")}
 
 
-@pytest.mark.sample(keep=2)
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("how", ["died", "aborted", "finished"])
 def test_looking_at_a_job_whose_files_were_changed(
     how: str,

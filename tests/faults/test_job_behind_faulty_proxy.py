@@ -30,7 +30,7 @@ def source(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> str
     return name
 
 
-@pytest.mark.sample(keep=2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_job_ends_right_or_with_a_storage_error(
     kind: str, s3: S3Server, source: str, begun: Coordinators, base: Path, tmp_path: Path

@@ -36,6 +36,7 @@ BY_CONTENT = {
 }
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize(
     ("point", "fields"),
     [

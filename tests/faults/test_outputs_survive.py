@@ -26,6 +26,7 @@ SPEC = spec_of(
 )
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize(
     "fault", [PointFault("create:end", 2, "kill parent"), PointFault("publish:end", 2)],
     ids=lambda fault: fault.point,

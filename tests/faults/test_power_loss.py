@@ -61,7 +61,7 @@ POINTS = [
 ]
 
 
-@pytest.mark.sample(keep=5)
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("names_written", [False, True], ids=["as is", "names written"])
 @pytest.mark.parametrize(("point", "nth", "about", "case"), POINTS)
 def test_power_is_lost_at_a_point(
@@ -88,7 +88,7 @@ WORKING = ("index", "spill", "order", "create", "rows", "seal")
 """What workers do: their coordinator is suspended, and they are right after it."""
 
 
-@pytest.mark.sample(keep=2)
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("case", [*CASES])
 @pytest.mark.parametrize("number", range(4))
 def test_power_is_lost_at_a_random_moment(

@@ -76,7 +76,7 @@ def small_group() -> Iterator[Path]:
         group.rmdir()
 
 
-@pytest.mark.sample(keep=2)
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize(("processes", "code"), [(1, 5), (2, 5), (3, 0), (8, 0)])
 def test_few_processes_are_fewer_workers_or_a_clear_error(
     processes: int, code: int, small_group: Path, tmp_path: Path

@@ -81,7 +81,7 @@ DRIVERS = [
 ]
 
 
-@pytest.mark.sample(keep=1)
+@pytest.mark.exhaustive  # in ``test_same_bytes_on_both_runtimes`` a stopped job is resumed on Ray
 @pytest.mark.parametrize(
     ("fault", "case", "runtime"),
     DRIVERS,

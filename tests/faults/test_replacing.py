@@ -150,6 +150,7 @@ def test_dying_while_it_is_undone(
     assert ended.code == 0, ended.err
 
 
+@pytest.mark.exhaustive
 def test_old_shards_of_the_same_bytes_are_not_taken_for_the_jobs_own(
     begun: Coordinators, base: Path, tmp_path: Path
 ) -> None:
@@ -291,6 +292,7 @@ def test_what_somebody_else_wrote_since_stays(begun: Coordinators, tmp_path: Pat
     assert files_of(tmp_path / "out") == {"out-0.tar": b"an old shard", "out-3.tar": b"newer"}
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize(
     "note", [b"", b"[]", b'{"kept": 2}', b'{"kept": 1, "objects": [[0, "../x", "", "copy", ""]]}']
 )

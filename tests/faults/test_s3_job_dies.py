@@ -110,7 +110,7 @@ def test_a_killed_job_is_gone_on_with(fault: PointFault, store: Store, base: Pat
     store.is_whole(base)
 
 
-@pytest.mark.sample(keep=2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("then", ["gc", "resume"])
 @pytest.mark.parametrize(
     "fault",
@@ -145,7 +145,7 @@ def test_a_killed_worker_leaves_no_upload(store: Store, base: Path) -> None:
     store.is_whole(base)
 
 
-@pytest.mark.sample(keep=1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("point", ["create:finish", "s3 publish:end"])
 def test_a_killed_job_is_removed(point: str, store: Store) -> None:
     action = "kill" if point.startswith("s3") else "kill parent"
@@ -169,6 +169,7 @@ def test_a_stopped_job_keeps_its_uploads_and_is_gone_on_with(store: Store, base:
     assert len([*written.glob("0-*")]) <= shards - 2  # those that were uploaded stay
 
 
+@pytest.mark.exhaustive
 def test_a_stopped_job_is_discarded_by_the_command_of_its_message(store: Store) -> None:
     ended = store.start(PointFault("create:finish", 3, "interrupt parent"))
     assert f"dsort gc {store.uri} --job {store.job()} --remove" in " ".join(ended.err.split())

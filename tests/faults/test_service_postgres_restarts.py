@@ -65,6 +65,7 @@ def watched(service: ServiceProcess, job_id: str, begun: threading.Event) -> dic
     raise AssertionError("the stream ended before the job did")
 
 
+@pytest.mark.exhaustive
 def test_the_database_is_away_for_a_while(place: Place, server: RestartedServer) -> None:
     arm(place.faults, PointFault("create:start", 1, "stop"))
     with place.serving() as service, ThreadPoolExecutor(1) as pool:

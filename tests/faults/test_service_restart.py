@@ -153,6 +153,7 @@ def states(service: ServiceProcess) -> dict[str, str]:
     return {each["job_id"]: each["state"] for each in listed}
 
 
+@pytest.mark.exhaustive
 def test_jobs_whose_processes_are_killed_are_gone_on_with(place: Place) -> None:
     """One amid its output shards, the other while they get their names: of which the first job has
     six."""

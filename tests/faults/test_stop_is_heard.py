@@ -150,7 +150,7 @@ def test_while_names_are_given(
     assert assert_kept(tmp_path / "out") != set()
 
 
-@pytest.mark.sample(keep=1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("template", ["s-{0..9999999}", "{a,b}-{0000000..4999999}"])
 def test_while_ten_million_names_are_looked_for(template: str, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()

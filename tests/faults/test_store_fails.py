@@ -86,7 +86,7 @@ STAYING: list[tuple[dict[str, Any], type[DsortError], str]] = [
 ]
 
 
-@pytest.mark.sample(keep=4)
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("number", range(len(STAYING)), ids=lambda at: STAYING[at][0]["kind"])
 def test_what_stays_ends_the_job_and_it_can_be_gone_on_with(
     number: int, begun: Coordinators, base: Path, tmp_path: Path

@@ -25,7 +25,7 @@ ON_RAY: Final = {
 """Jobs with a file as their standard input or output are run in processes of their own."""
 
 
-@pytest.mark.sample(keep=6)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("job", ON_RAY.values(), ids=repr)
 def test_a_job_on_ray_gives_what_is_pinned(job: GoldenJob, ray: Any, tmp_path: Path) -> None:
     check(job, Way("auto", 2, runtime="ray"), tmp_path)

@@ -81,7 +81,7 @@ def placed(records: list[list[Member]], is_full: Callable[[int, int], bool]) -> 
 @pytest.mark.parametrize("limit_bytes", [1, 700, 1424, 1425, 3000])
 @pytest.mark.parametrize("extension", [".tar", ".zip"])
 @pytest.mark.parametrize("way", ["aistore", "dsort"])
-@pytest.mark.sample(keep=10)
+@pytest.mark.sample(keep=3)
 def test_shards_of_a_key_map_close_once_they_are_over_the_limit(
     way: str, extension: str, limit_bytes: int, tmp_path: Path
 ) -> None:

@@ -270,6 +270,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.exhaustive
 @settings(
     max_examples=4,
     deadline=None,

@@ -30,7 +30,7 @@ def run(root: Path, closed: str, *args: str) -> subprocess.CompletedProcess[str]
     )
 
 
-@pytest.mark.sample(keep=2)
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("closed", CLOSED)
 def test_a_job_runs_and_nothing_gets_into_its_files(closed: str, tmp_path: Path) -> None:
     write_shards(tmp_path / "in", small_dataset("closed"))

@@ -33,6 +33,7 @@ VERBS = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("args", VERBS.values(), ids=VERBS)
 def test_a_verb_writes_the_bytes_of_the_spec_that_it_prints(
     args: tuple[str, ...], cli: CommandLine, tmp_path: Path

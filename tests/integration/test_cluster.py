@@ -124,7 +124,7 @@ def expected(root: Path, bucket: str, spec: Mapping[str, Any]) -> dict[str, byte
 # --- jobs ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(keep=1)
+@pytest.mark.exhaustive  # a job that loses a node gives the same bytes, too
 @pytest.mark.parametrize("name", JOBS)
 def test_a_cluster_gives_the_bytes_that_one_process_gives(
     nodes: Nodes, root: Path, name: str
@@ -241,6 +241,7 @@ def slow_exchanges(heard: list[Event]) -> list[str]:
     return [e.text for e in heard if isinstance(e, JobWarning) and e.kind == "slow_exchange"]
 
 
+@pytest.mark.exhaustive
 def test_payload_goes_from_node_to_node_and_through_no_object_store(
     nodes: Nodes, tmp_path: Path
 ) -> None:
@@ -314,6 +315,7 @@ def all_begun(runtime: Runtime, work: Work) -> dict[str, int]:
     return {done.node: done.worker for _, done in answers if isinstance(done, ShardExtracted)}
 
 
+@pytest.mark.exhaustive
 def test_workers_go_where_labels_and_resources_say(
     begin: Callable[..., Runtime], work: Work, nodes: Nodes
 ) -> None:
@@ -443,6 +445,7 @@ class TestOneRuntime:
         with pytest.raises(StorageError, match=node.partition("@")[2]):
             runtime.ask(node, FileBytes("missing"))
 
+    @pytest.mark.exhaustive
     def test_an_agent_that_dies_is_started_again_on_its_scratch(
         self, runtime: Runtime, work: Work
     ) -> None:
@@ -486,6 +489,7 @@ class TestOneRuntime:
         assert "tcp://127.0.0.1:1" in reason
         assert exchange.unreachable() == ()
 
+    @pytest.mark.exhaustive
     def test_a_node_lost_while_idle_is_noticed_and_a_new_one_gets_all_that_was_shared(
         self, runtime: Runtime, work: Work, shared: Nodes
     ) -> None:

@@ -34,6 +34,7 @@ def run_script(root: Path, *statements: str, **fields: str) -> subprocess.Comple
     )
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("extension", [".tar", ".parquet"])
 def test_workers_of_a_command_are_forks_of_it(extension: str, tmp_path: Path) -> None:
     command = ("from dsort.cli.main import main", "sys.exit(main())")
@@ -49,6 +50,7 @@ A_THREAD = (
 )
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize(
     ("before", "ask"),
     [(A_THREAD, "sys.exit(main())"), ((), "sys.exit(main(sys.argv[1:]))")],
@@ -162,6 +164,7 @@ STUCK = (
 )
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize(
     ("before", "comes_back"),
     [
@@ -184,6 +187,7 @@ def test_a_process_ends_with_its_command_unless_others_use_it(
     assert [each.name for each in tmp_path.iterdir()] == ["in"]  # no temporary directory
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize(
     ("before", "told"),
     [(POOL, "uploaded"), (STUCK, "uploading")],

@@ -37,6 +37,7 @@ def named(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("page", RUNNING, ids=named)
 def test_the_commands_of_a_page_run(
     page: Path, tmp_path: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch

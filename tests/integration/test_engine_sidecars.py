@@ -259,6 +259,7 @@ def without_ids(files: dict[str, bytes]) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize(
     ("kinds", "suffix"),
     [(("wids", *KINDS), ".tar"), (("lhotse", "sizes"), ".tar"), (("lines",), ".jsonl")],

@@ -101,6 +101,7 @@ def test_tables_of_one_container_are_written_as_those_of_another(
     assert rows_of(found) == rows_of(everything)
 
 
+@pytest.mark.exhaustive
 def test_long_values_are_the_same_bytes_whether_they_stay_or_are_spilled(tmp_path: Path) -> None:
     import duckdb  # these take a while to load
     import polars

@@ -48,6 +48,7 @@ def buckets(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.whole
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(
     "path", [each for each in EXAMPLES if each not in IN_STORES], ids=lambda path: path.name

@@ -76,7 +76,7 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.sample(keep=16)
+@pytest.mark.sample(keep=6)
 @pytest.mark.parametrize("name", ZOO)
 @pytest.mark.parametrize("reader", READERS)
 def test_readers_of_hostile_archives_keep_within_bounds(reader: str, name: str, zoo: Path) -> None:

@@ -84,6 +84,7 @@ def as_tuples(samples: list[dict[str, Any]]) -> list[Any]:
     return [(s["__key__"], sorted((n, v) for n, v in s.items() if n[0] != "_")) for s in samples]
 
 
+@pytest.mark.exhaustive
 def test_large_members_are_those_that_are_there_whatever_is_between_them(
     tmp_path: Path, read_directly: list[int]
 ) -> None:

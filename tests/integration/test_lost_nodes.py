@@ -62,6 +62,7 @@ def losing(task: str, seed: int, **fields: Any) -> Moved:
     return replace(SPREAD, losses_in=task, order_seed=seed, **fields)
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize(
     ("shards", "partitions"),
     [(7, PARTITIONS), (60, PARTITIONS), (7, 40)],

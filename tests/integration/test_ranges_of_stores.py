@@ -85,7 +85,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return made
 
 
-@pytest.mark.sample(keep=3)
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("moved", [RANGE, HOPS], ids=["streams", "hops"])
 @pytest.mark.parametrize(
     "fields",
@@ -104,6 +104,7 @@ def test_the_bytes_are_those_that_files_give(
     assert files_of(shards.root / "far", "*") == wanted
 
 
+@pytest.mark.exhaustive
 def test_ranges_fit_in_small_buffers(shards: Shards) -> None:
     wanted = shards.wanted()
     for moved in (

@@ -68,6 +68,7 @@ def submitted(
     )
 
 
+@pytest.mark.exhaustive
 def test_a_submitted_job_runs_on_the_cluster_it_was_submitted_to(
     head: RayHead, directory: Path
 ) -> None:
@@ -83,6 +84,7 @@ def test_a_submitted_job_runs_on_the_cluster_it_was_submitted_to(
     assert '"workers": 2' in said  # the CPUs of the head, not of this machine
 
 
+@pytest.mark.exhaustive
 def test_a_job_for_a_cluster_that_is_gone_says_so(head: RayHead, directory: Path) -> None:
     job = submitted(head, directory, "--ray-address", "auto", RAY_ADDRESS="127.0.0.1:9")
     said, _ = job.communicate(timeout=SECONDS_MAX)

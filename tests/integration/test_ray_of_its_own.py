@@ -123,7 +123,7 @@ def test_a_job_on_its_own_ray_ends_with_nothing_but_its_result(
     assert files_of(tmp_path / "shuffled") == on_ray != {}
 
 
-@pytest.mark.sample(keep=1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("number", "moment"),
     [(signal.SIGINT, "extract"), (signal.SIGTERM, "resolve")],

@@ -138,13 +138,13 @@ LEFT_OUT: Final = {
 CASES: Final = [case for case in product(READERS, ZOO) if case not in LEFT_OUT]
 
 
-@pytest.mark.sample(keep=16)
+@pytest.mark.sample(keep=6)
 @pytest.mark.parametrize(("reader", "name"), CASES)
 def test_readers_of_hostile_shards_keep_within_bounds(reader: str, name: str, zoo: Path) -> None:
     check_reader(reader, zoo / name)
 
 
-@pytest.mark.sample(keep=6)
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("name", LONG_WORDS)
 @pytest.mark.parametrize(
     "reader", ["dsort.open", "dsort.read_shards", "dsort.Loader", "samples", "members", "member"]
@@ -157,6 +157,7 @@ def test_a_word_of_a_dictionary_is_not_repeated_in_memory(
     check_reader(reader, path)
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("name", SKEWED)
 def test_a_loader_holds_no_more_of_records_that_are_longer_than_others(
     name: str, tmp_path: Path
@@ -166,7 +167,7 @@ def test_a_loader_holds_no_more_of_records_that_are_longer_than_others(
     assert check_reader("dsort.Loader", path).error == ""
 
 
-@pytest.mark.sample(keep=5)
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("name", TINY_OBJECTS)
 @pytest.mark.parametrize("reader", ["scan", "dsort.open", "dsort.read_shards"])
 def test_objects_of_a_few_bytes_take_no_longer_than_others(
@@ -177,6 +178,7 @@ def test_objects_of_a_few_bytes_take_no_longer_than_others(
     check_reader(reader, path)
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("reader", ["scan", "dsort.open", "dsort.read_shards", "inspect", "cat"])
 def test_of_a_line_readers_keep_a_few_numbers(reader: str, tmp_path: Path) -> None:
     peaks, counts = [], (1 << 20, 3 << 20)

@@ -163,6 +163,7 @@ def test_odd_names_come_back_byte_for_byte(bucket: S3Bucket, s3: S3Server) -> No
     assert list(bucket.list()) == []
 
 
+@pytest.mark.exhaustive
 def test_all_pages_are_listed(bucket: S3Bucket) -> None:
     names = [f"train/shard-{number:05d}.tar" for number in range(1_100)]
     with ThreadPoolExecutor(8) as threads:

@@ -213,6 +213,7 @@ def test_programs_and_servers_are_asked_on_ray_as_in_processes(root: Path, ray: 
     assert any(each.name.endswith("-1.up") for data in found.values() for each in read_shard(data))
 
 
+@pytest.mark.exhaustive
 def test_workers_on_ray_ask_for_the_gpus_that_steps_want(root: Path, ray: Any) -> None:
     spec = {**CODE, "transform": {"steps": [with_code("told", resources={"num_gpus": 1})]}}
     run(root, "gpus", "ray", "auto", spec, workers=1)
@@ -255,7 +256,7 @@ TABLES: dict[str, Mapping[str, Any]] = {
 }
 
 
-@pytest.mark.sample(keep=1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", TABLES)
 def test_ray_gives_the_tables_that_processes_give(root: Path, ray: Any, name: str) -> None:
     (root / "tables").mkdir(exist_ok=True)

@@ -340,6 +340,7 @@ def test_shards_are_put_sorted_listed_and_read_with_the_sdk_alone(
         assert (listed[name].size, target.object(name).get_reader().read_all()) == (len(data), data)
 
 
+@pytest.mark.exhaustive
 def test_tokens_are_asked_for_and_heeded(tmp_path: Path) -> None:
     write_shards(tmp_path / "in", small_dataset("aistore", shards=3, records=12))
     database_url = f"sqlite:///{tmp_path}/service.db"

@@ -48,6 +48,7 @@ def first_shard(there: CommandLine) -> str:
     return f"in/{name}"
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("args", ["ls in", "ls in --prefix s", "gc in"])
 def test_a_list_of_a_service_is_the_same(args: str, there: CommandLine) -> None:
     here, asked = there(*args.split(), "--local"), there(*args.split())

@@ -159,6 +159,7 @@ def test_one_idempotency_key_is_one_job(place: Place, client: DsortClient) -> No
         client.submit({**spec, "output_shard_records": 8}, dry_run=True, idempotency_key=key)
 
 
+@pytest.mark.exhaustive
 def test_a_job_is_stopped_resumed_and_forgotten(
     place: Place, service: ServiceProcess, client: DsortClient
 ) -> None:
@@ -261,6 +262,7 @@ def test_schedules_are_made_changed_and_run(place: Place, client: DsortClient) -
         schedules.get("nightly")
 
 
+@pytest.mark.exhaustive
 def test_watching_goes_on_over_the_death_of_the_service(tmp_path: Path) -> None:
     place, mark = Place(tmp_path), secrets.token_hex(8)
     seen: list[JobEvent] = []
@@ -310,6 +312,7 @@ def test_the_async_client_has_the_methods_of_the_other_one(service: ServiceProce
         asyncio.run(awaited.close())
 
 
+@pytest.mark.exhaustive
 def test_a_job_is_submitted_and_watched_from_an_event_loop(
     place: Place, service: ServiceProcess
 ) -> None:
@@ -383,6 +386,7 @@ def test_an_async_wait_ends_in_time_and_says_when_nobody_answers(
     asyncio.run(use())
 
 
+@pytest.mark.exhaustive
 def test_the_data_of_buckets_is_looked_at_by_methods_and_from_an_event_loop(
     place: Place, client: DsortClient, service: ServiceProcess
 ) -> None:

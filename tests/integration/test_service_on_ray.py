@@ -72,6 +72,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
             shutil.rmtree(json.loads(place.state_file.read_bytes())["directory"])
 
 
+@pytest.mark.exhaustive
 def test_jobs_over_rest_run_on_a_ray_of_the_services_own(place: Place) -> None:
     expected = undisturbed("shuffle", place.root)
     faults = arm(place.root / "faults", PointFault("create:start", 2, "kill"))
@@ -86,6 +87,21 @@ def test_jobs_over_rest_run_on_a_ray_of_the_services_own(place: Place) -> None:
             assert [each.phase for each in known if isinstance(each, PhaseDone)] == PHASES
             assert_whole(place.root / "first", expected)
             assert struck(faults) == ["create:start"]  # a worker within Ray, made good there
+        head = place.head()
+        below = head.children(recursive=True)
+        assert service.stop() == 0
+    assert psutil.wait_procs([head, *below], timeout=30)[1] == []
+    assert not place.state_file.exists()
+
+
+@pytest.mark.exhaustive
+def test_a_service_that_ends_leaves_its_ray_to_a_job_that_runs(place: Place) -> None:
+    faults = place.root / "faults"
+    faults.mkdir()
+    env = points_environment(faults)
+    arguments = [*place.arguments, "--ray"]
+    with running_service(place.root, *arguments, env=env, mark=place.mark) as service:
+        with DsortClient(service.url) as client:
             hold_next(faults)
             second = place.submit(client, "second").job_id
             held_workers(service)

@@ -29,6 +29,7 @@ def louder(sample):
 """
 
 
+@pytest.mark.exhaustive
 def test_webdataset_and_jobs_get_what_an_admin_has_registered(
     cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

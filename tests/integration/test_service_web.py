@@ -235,6 +235,7 @@ def follow_a_stream_that_breaks(page: Page, job_id: str, beginning: int) -> None
     await_text(page, ".warnings", "so far")
 
 
+@pytest.mark.exhaustive
 def test_a_running_job_is_stopped_from_the_list(place: Place, page: Page) -> None:
     with holding(place.faults, place.service):
         job_id = place.submit("to-be-stopped", description="Not wanted any more")
@@ -330,6 +331,7 @@ def test_a_schedule_shows_that_its_last_job_failed(place: Place, page: Page) -> 
     place.rest("DELETE", "/v1/schedules/failing")
 
 
+@pytest.mark.exhaustive
 def test_a_schedule_that_is_changed_on_the_page_keeps_its_hooks(place: Place, page: Page) -> None:
     spec = {"input_bck": "images", "output_bck": "out", "output_format": "{{run_id}}/s-%d"}
     schedule = {"name": "hooked", "cron": "0 2 * * *", "paused": True, "spec": spec}
@@ -475,6 +477,7 @@ def with_counts(place: Place, seen_job: dict[str, Any], counts: Any, shards: int
     return html(page_of_manifest({**manifest, "mixing": asdict(mixing)}))
 
 
+@pytest.mark.exhaustive
 def test_shards_of_a_large_job_are_reported_by_the_bin(
     place: Place, context: BrowserContext, seen_job: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -518,6 +521,7 @@ def test_a_perfect_shuffle_has_a_calm_picture_and_a_poor_one_has_not(
     assert of_stripes > 60
 
 
+@pytest.mark.exhaustive
 def test_a_route_can_be_tried_on_the_page_of_the_api(place: Place, context: BrowserContext) -> None:
     page = context.new_page()
     page.goto("/docs")

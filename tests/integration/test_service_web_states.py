@@ -121,7 +121,7 @@ def show_job(page: Page, place: Gallery, name: str, sign: str = ".tiles") -> Pag
     return show(page, f"#/jobs/{place.jobs[name]}", sign)
 
 
-@pytest.mark.sample(keep=3)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("name", JOB_STATES)
 def test_a_job_can_be_looked_at_in_every_state(
@@ -132,7 +132,7 @@ def test_a_job_can_be_looked_at_in_every_state(
     look_at(page, f"job-{name}", look)
 
 
-@pytest.mark.sample(keep=2)
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("name", PAGES)
 def test_every_other_page_can_be_looked_at(page: Page, name: str, look: str) -> None:
@@ -162,7 +162,7 @@ def test_who_has_no_token_signs_in_and_finds_the_service_empty(
         look_at(page, "schedules-empty", look)
 
 
-@pytest.mark.sample(keep=1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("look", LOOKS)
 def test_a_service_that_does_not_answer_is_told_of_and_waited_for(
     place: Gallery, browser: Browser, look: str
@@ -186,7 +186,7 @@ def top_of(page: Page, selector: str) -> float:
     return top
 
 
-@pytest.mark.sample(keep=1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("look", LOOKS)
 def test_the_report_that_is_one_file_can_be_looked_at(
     place: Gallery, browser: Browser, look: str, tmp_path: Path
@@ -448,7 +448,7 @@ def ada(place: Gallery, browser: Browser) -> Iterator[Page]:
         yield go(signed_in(made, place.tokens["ada"]), "#/jobs")
 
 
-@pytest.mark.sample(keep=1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("name", ADMIN_PAGES)
 def test_pages_of_admins_can_be_looked_at(ada: Page, name: str, look: str) -> None:

@@ -117,7 +117,7 @@ EQUAL = {"output_shard_records": None, "output_shard_count": 7, "equalize": "dro
     ],
     ids=["drop", "map", "spill", "rename", "equalize"],
 )
-@pytest.mark.sample(keep=3)
+@pytest.mark.sample(keep=1)
 def test_runs_of_small_shards_make_what_they_make_alone(
     algorithm: dict[str, Any],
     duplicates: str,

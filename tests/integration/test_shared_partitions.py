@@ -37,6 +37,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("moved", WAYS)
 @pytest.mark.parametrize(
     "fields",

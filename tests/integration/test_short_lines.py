@@ -62,6 +62,7 @@ def test_a_partition_larger_than_the_buffer_is_read_in_long_ranges(
     assert sum(reads) > 1500 * len(reads)
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("long", [False, True])
 def test_short_lines_come_out_the_same_whatever_the_movement_and_the_buffer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long: bool

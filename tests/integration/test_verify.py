@@ -159,7 +159,7 @@ ODD_SPECS["key map, renamed"] = {
 }
 
 
-@pytest.mark.sample(keep=14)
+@pytest.mark.sample(keep=6)
 @pytest.mark.parametrize("moved", [Moved(), Moved("spill", 2, 3, 4096)], ids=["map", "spill"])
 @pytest.mark.parametrize("spec", ODD_SPECS.values(), ids=ODD_SPECS.keys())
 def test_what_reactions_settle_is_no_problem(

@@ -244,6 +244,7 @@ WRONG: list[tuple[Callable[[FinishedJob], None], dict[str, Any], list[str]]] = [
 ]
 
 
+@pytest.mark.sample(keep=14)
 @pytest.mark.parametrize(
     ("tamper", "spec", "expected"),
     WRONG,
@@ -363,6 +364,7 @@ WIDS_DAMAGE: dict[str, tuple[Callable[[Any], object], str]] = {
 }
 
 
+@pytest.mark.sample(keep=5)
 @pytest.mark.parametrize("what", WIDS_DAMAGE)
 def test_whatever_a_wids_index_says_otherwise_than_its_job_wrote_is_named(
     tmp_path: Path, what: str

@@ -100,7 +100,7 @@ def verified(root: Path, bucket: str) -> list[dict[str, Any]]:
     return listed
 
 
-@pytest.mark.sample(keep=len(KINDS))
+@pytest.mark.sample(keep=10)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.suffix)
 def test_every_record_comes_out_once_in_its_order_in_the_same_bytes_however_it_is_done(
@@ -161,7 +161,7 @@ def has_known_size(kind: Kind) -> bool:
     return not kind.codec and not kind.is_table
 
 
-@pytest.mark.sample(keep=12)
+@pytest.mark.sample(keep=6)
 @pytest.mark.parametrize(
     ("kind", "rule"),
     [(k, rule) for k in KINDS for rule in RULES if rule != "file" or has_known_size(k)],

@@ -96,6 +96,7 @@ CASES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize("wanted", CASES, ids=str)
 def test_one_of_records_that_are_the_same_stays(
     wanted: dict[str, Any], tmp_path: Path, rng: random.Random

@@ -173,7 +173,7 @@ def test_a_node_may_be_lost_at_any_moment_of_a_job_that_checks_content(
         check_shards(wanted, files_of(root / "out"))
 
 
-@pytest.mark.sample(keep=1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "algorithm",
     [

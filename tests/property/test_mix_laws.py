@@ -114,6 +114,7 @@ def check(root: Path, spec: dict[str, Any], wanted: list[Record]) -> None:
     assert verified.problems == ()
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("weights", [("2.5", "0.25", "1"), ("0.1", "3", "1.999"), ("1", "1", "7")])
 def test_weights_say_how_often_records_come_out(
     weights: tuple[str, ...], tmp_path: Path, rng: random.Random
@@ -156,6 +157,7 @@ MIXES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("mixed", MIXES, ids=str)
 def test_a_mix_has_exact_numbers(mixed: dict[str, Any], tmp_path: Path, rng: random.Random) -> None:
     records = drawn(tmp_path, rng)

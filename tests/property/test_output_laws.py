@@ -134,7 +134,7 @@ def held(root: Path, name: str) -> list[tuple[str, bytes]]:
     ]
 
 
-@pytest.mark.sample(keep=16)
+@pytest.mark.sample(keep=6)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_each_output_holds_what_the_model_deals_out(

@@ -82,7 +82,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.sample(keep=12)
+@pytest.mark.sample(keep=6)
 @pytest.mark.parametrize("output", [".tar", ".zip", ".tar.gz"])
 @pytest.mark.parametrize(("one", "other"), PAIRS)
 def test_steps_on_payload_leave_what_the_model_of_them_leaves(

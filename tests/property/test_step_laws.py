@@ -220,7 +220,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.sample(keep=30)
+@pytest.mark.sample(keep=12)
 @pytest.mark.parametrize(("one", "other"), PAIRS)
 def test_two_steps_leave_what_the_model_of_them_leaves(
     one: str, other: str, tmp_path: Path, rng: random.Random
@@ -343,7 +343,7 @@ FOR_ROWS = tuple(
 ROW_SCHEMA = pa.schema([("__key__", pa.string()), *((name, pa.binary()) for name in EXTENSIONS)])
 
 
-@pytest.mark.sample(keep=14)
+@pytest.mark.sample(keep=6)
 @pytest.mark.parametrize(("one", "other"), [*itertools.product(FOR_ROWS, FOR_ROWS)])
 def test_two_steps_leave_what_the_model_of_them_leaves_where_rows_stay_rows(
     one: str, other: str, tmp_path: Path, rng: random.Random

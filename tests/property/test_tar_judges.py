@@ -88,7 +88,7 @@ def by_gnu_tar(data: bytes) -> tuple[list[bytes], bytes]:
 
 
 @pytest.mark.parametrize("round_", range(ROUNDS))
-@pytest.mark.sample(keep=20)
+@pytest.mark.sample(keep=8)
 def test_readers_of_the_output_see_what_is_in_the_input(round_: int, rng: random.Random) -> None:
     members = [member_of(rng, number) for number in range(rng.randint(1, 30))]
     data = member(b"target.jpg", b"target") + b"".join(members) + END

@@ -20,6 +20,10 @@ KINDS = ("faults", "integration", "contract", "property", "unit")
 the others."""
 
 EXAMPLES_OF_ALL = 100
+CASES_MAX = 2
+"""Of a test that starts jobs or services, so many cases run, unless the test is marked."""
+UNSAMPLED = ("unit", "golden")
+"""Folders of which all cases run: they are quick, or marked."""
 
 Case = Mapping[str, Hashable]
 """The value of each parameter, by its name."""
@@ -49,20 +53,38 @@ def choose(cases: Sequence[Case], keep: int) -> list[int]:
 
 
 def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Those of ``items`` that only ``--all`` runs: what is marked ``exhaustive``, and of each test
-    marked ``sample(keep=N)`` all but N cases. A test that only one case of is in ``items`` runs."""
-    found = [item for item in items if item.get_closest_marker("exhaustive")]
+    """Those of ``items`` that only ``--all`` runs: tests marked ``exhaustive``, and of each test
+    marked ``sample(keep=N)`` all but N cases. Outside of ``UNSAMPLED``, a test without a mark has
+    ``CASES_MAX`` cases, and one marked ``whole`` has all."""
+    found = [item for item in items if _is_exhaustive(item)]
+    out = {id(item) for item in found}
     tests: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("sample") and item not in found:
+        if id(item) not in out and _keep(item):
             tests[item.nodeid.partition("[")[0]].append(item)
     for cases in tests.values():
-        marker = cases[0].get_closest_marker("sample")
-        assert marker is not None
         numbers: dict[int, int] = {}
-        kept = choose([_case(item, numbers) for item in cases], **marker.kwargs)
+        kept = choose([_case(item, numbers) for item in cases], _keep(cases[0]))
         found += [item for at, item in enumerate(cases) if at not in kept]
     return found
+
+
+def _is_exhaustive(item: pytest.Item) -> bool:
+    """Whether a test is marked, or its class, which may have the test from a suite, names it."""
+    named = getattr(getattr(item, "cls", None), "EXHAUSTIVE", ())
+    return bool(item.get_closest_marker("exhaustive")) or getattr(item, "originalname", "") in named
+
+
+def _keep(item: pytest.Item) -> int:
+    """How many cases of a test run; 0: all."""
+    if marker := item.get_closest_marker("sample"):
+        return int(marker.kwargs["keep"])
+    is_free = _folder(item) in UNSAMPLED or item.get_closest_marker("whole")
+    return 0 if is_free or not hasattr(item, "callspec") else CASES_MAX
+
+
+def _folder(item: pytest.Item) -> str:
+    return item.nodeid.split("/")[1] if item.nodeid.count("/") > 1 else "unit"
 
 
 def examples(count: int) -> int:
@@ -78,7 +100,7 @@ def is_named(arguments: Sequence[str]) -> bool:
 
 def rank(item: pytest.Item) -> tuple[int, int]:
     """Where a test comes among others: those of Ray first, then by kind."""
-    kind = item.nodeid.split("/")[1] if item.nodeid.count("/") > 1 else ""
+    kind = _folder(item)
     order = KINDS.index(kind) if kind in KINDS else len(KINDS)
     return 0 if item.get_closest_marker("ray") else 1, order
 

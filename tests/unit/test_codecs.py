@@ -68,6 +68,7 @@ def test_skippable_frames_are_passed_over_wherever_they_are(suffix: str) -> None
     assert "holds no" in refused(suffix, SKIPPABLE).reason
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_file_that_ends_too_early_is_refused_wherever_that_is(suffix: str) -> None:
     whole = made_elsewhere(suffix, TEXT)
@@ -78,6 +79,7 @@ def test_a_file_that_ends_too_early_is_refused_wherever_that_is(suffix: str) -> 
         refused(suffix, second[:end])
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_flipped_bit_is_no_other_content(suffix: str) -> None:
     whole = made_elsewhere(suffix, TEXT)
@@ -143,6 +145,7 @@ def test_a_plain_tar_is_called_what_it_is() -> None:
     assert "is tar, and no gzip" in refused(".gz", bytes(tar)).reason
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("suffix", [".gz", ".zst", ".bz2", ".xz"])
 def test_a_bomb_is_refused_before_it_goes_off(suffix: str) -> None:
     bomb = made_elsewhere(suffix, bytes(3 * EXPANSION_FLOOR_BYTES))
@@ -161,7 +164,7 @@ def test_many_tiny_frames_that_say_little_are_no_way_around_that() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"a"], ids=["empty", "a byte"])
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.sample(keep=5)
+@pytest.mark.sample(keep=2)
 def test_very_many_members_are_refused_or_as_cheap_as_others(suffix: str, content: bytes) -> None:
     """A byte of theirs would take microseconds."""
     one, count = made_elsewhere(suffix, content), 3 * PARTS_MIN

@@ -217,6 +217,7 @@ LONG: dict[str, Any] = {
 }
 
 
+@pytest.mark.sample(keep=4)
 @pytest.mark.parametrize(
     "text",
     [

@@ -319,6 +319,7 @@ def test_a_hundred_thousand_records_by_a_thousand_expressions() -> None:
     assert 0 < share < 1
 
 
+@pytest.mark.exhaustive
 def test_a_hundred_thousand_records_by_a_hundred_thousand_names() -> None:
     keymap = keymap_of({"out-%d": [f"train/{number:08}.jpg" for number in range(100_000)]})
     names = [b"train/%08d.jpg" % (2 * number) for number in range(100_000)]

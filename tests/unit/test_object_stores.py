@@ -168,6 +168,7 @@ def test_what_is_no_reference_of_a_store_is_a_bug(ref: BucketRef) -> None:
         open_object_bucket(ref, LIMITS)
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize(
     ("statement", "unwanted"),
     [

@@ -71,7 +71,7 @@ def flipped(data: bytes, at: int) -> bytes:
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("codec", ["none", "snappy", "zstd", "gzip"])
-@pytest.mark.sample(keep=4)
+@pytest.mark.sample(keep=2)
 def test_a_flipped_byte_of_any_page_is_named_by_row_group_column_and_page(
     codec: str, version: str
 ) -> None:

@@ -188,6 +188,7 @@ def test_links_are_not_followed(base: Path) -> None:
     assert (precious / "file").exists()
 
 
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize(
     "said",
     [
@@ -263,6 +264,7 @@ def gone(*pids: int) -> bool:
     return psutil.wait_procs(processes, timeout=60)[1] == []
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_ray_ends_with_its_owner_whatever_that_died_of(
     base: Path, begun: list[subprocess.Popen[str]], number: signal.Signals
@@ -278,6 +280,7 @@ def test_a_ray_ends_with_its_owner_whatever_that_died_of(
     assert not path.exists()
 
 
+@pytest.mark.exhaustive
 def test_an_owner_that_closes_all_it_has_open_keeps_its_ray(
     base: Path, begun: list[subprocess.Popen[str]]
 ) -> None:

@@ -111,6 +111,39 @@ def test_values_that_are_objects_are_told_apart(tmp_path: Path) -> None:
     assert found == {"passed": 4, "deselected": 3, "announced": 3}
 
 
+UNMARKED = """
+import pytest
+
+@pytest.mark.parametrize("a", range(9))
+def test_some(a: int) -> None: ...
+
+@pytest.mark.whole
+@pytest.mark.parametrize("a", range(9))
+def test_all(a: int) -> None: ...
+
+class TestSuite:
+    EXHAUSTIVE = ("test_slow",)
+
+    def test_slow(self) -> None: ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("folder", "found"),
+    [
+        ("integration", {"passed": 11, "deselected": 8, "announced": 8}),
+        ("unit", {"passed": 18, "deselected": 1, "announced": 1}),
+    ],
+)
+def test_of_a_test_that_starts_jobs_two_cases_run_without_a_mark(
+    folder: str, found: dict[str, int], tmp_path: Path
+) -> None:
+    (tmp_path / "tests" / folder).mkdir(parents=True)
+    file = f"tests/{folder}/test_matrix.py"
+    (tmp_path / file).write_text(UNMARKED)
+    assert run(tmp_path, file) == found
+
+
 @pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("together", [(), ("-n", "2")], ids=["one", "two"])
 def test_all_run_if_one_says_so(together: tuple[str, ...], tmp_path: Path) -> None:

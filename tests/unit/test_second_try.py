@@ -69,6 +69,7 @@ def test_fault_that_strikes_late():
 FAILS = """
 import pytest
 
+@pytest.mark.whole
 @pytest.mark.parametrize("number", range(9))
 def test_broken(number): raise AssertionError
 """

@@ -26,6 +26,7 @@ def test_an_example_loads_with_the_warnings_that_it_is_there_for(path: Path) -> 
     assert parse_spec(loaded.spec.canonical()).spec == loaded.spec
 
 
+@pytest.mark.sample(keep=8)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_in_todays_names_fits_the_schema(path: Path) -> None:
     parse = parse_json if path.suffix == ".json" else parse_yaml

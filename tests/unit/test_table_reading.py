@@ -137,6 +137,7 @@ def test_a_shard_that_is_cut_off_anywhere_is_corrupt(tmp_path: Path, suffix: str
         list(batches_of(data + b"more"))
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_flipped_bytes_give_clear_errors_and_nothing_else(tmp_path: Path, suffix: str) -> None:
     data = written(tmp_path, suffix, mixed_table(25, seed=1))
