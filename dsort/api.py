@@ -32,7 +32,7 @@ from dsort.job.journal_entries import JournalState
 from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import Lease, last_attempt
 from dsort.job.manifest import parse_manifest
-from dsort.job.memory import JobMemory, workers_that_fit
+from dsort.job.memory import JobMemory
 from dsort.job.report import JobReport
 from dsort.job.resources import cores, job_memory, store_limits, workers_here
 from dsort.job.resume import state_of
@@ -40,6 +40,7 @@ from dsort.job.setup import load_formats, load_keymap, load_steps, output_names,
 from dsort.log_lines import about
 from dsort.options import RunOptions, default_options
 from dsort.pipeline.compile import compile_pipeline, steps_of
+from dsort.pipeline.movement import workers_that_fit
 from dsort.reading.results import Result, read_result
 from dsort.runtime.base import Runtime
 from dsort.runtime.local import LocalRuntime

@@ -190,7 +190,7 @@ def _create_runs(job: Job, plan: Plan, created: Created) -> list[Int64s]:
     is_missing = np.ones(len(plan.shards), bool)
     is_missing[np.fromiter(created.shards, np.int64, len(created.shards))] = False
     missing = np.flatnonzero(is_missing)
-    if job.movement.kind == "map":
+    if job.movement.way.keeps_mappings:
         stored = plan.shards.column("stored_bytes")[missing]
         return runs_of_small(missing, stored, job.movement.workers)
     runs_max = job.movement.workers * RUNS_A_WORKER

@@ -66,15 +66,15 @@ def estimate_of(job: Job, plan: Plan) -> PlanEstimate:
 def _add_inputs(job: Job, plan: Plan, moved: _Moved) -> None:
     """Inputs are read once for each pass over them; under ``range`` once more, for payload. What is
     looked at twice in one pass stays in the page cache."""
-    kind, passes = job.movement.kind, _passes(job)
+    way, passes = job.movement.way, _passes(job)
     if job.pipeline.reading.makes_shards:  # shards are made of files of this machine
         moved.disk_read += sum(shard.size_bytes for shard in job.inputs) * passes
         return
     for place, sizes in _sizes_by_place(job.input_places, _inputs(job)):
         total = int(sizes.sum())
-        if place.ref.is_directory and kind == "map":
+        if place.ref.is_directory and way.keeps_mappings:
             moved.disk_read += total
-        elif place.ref.is_directory and kind == "range":
+        elif place.ref.is_directory and way.reads_ranges:
             headers = plan.members * HEADER_READ_BYTES if job.movement.hops else total
             moved.disk_read += min(headers, total) * passes + total
         elif place.ref.is_directory:
@@ -100,7 +100,7 @@ def _add_store_inputs(
     requests.update(requests_of_lookups(len(sizes)))  # named at first, checked at the end
     requests.update(requests_of_lookups(len(sizes)))
     read_bytes *= passes
-    if job.movement.kind == "range":
+    if job.movement.way.reads_ranges:
         # The most, too: of neighbours that stay so, some come by one.
         requests.update(get=round((plan.records + plan.stored_bytes // FAR_READ_BYTES_MAX) * share))
         read_bytes += total
@@ -118,7 +118,7 @@ def _passes(job: Job) -> int:
 
 def _add_spill(job: Job, plan: Plan, moved: _Moved) -> None:
     nodes = job.runtime.nodes()
-    if job.movement.kind != "spill":
+    if not job.movement.way.spills:
         return
     if nodes > 1:  # each has but its own part of a partition
         moved.exchanged += plan.stored_bytes * (nodes - 1) // nodes

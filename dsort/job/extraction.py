@@ -324,7 +324,7 @@ def extract(
     """The last pass over all inputs: the record index, and spill where payload has to move. If
     ``dry``, only where payload has to be measured for the plan. ``before``: what an earlier attempt
     extracted, which is used as far as it is still there."""
-    spill = job.movement.kind == "spill"
+    spill = job.movement.way.spills
     stage = Stage(
         "index",
         partitions=job.movement.partitions if is_even(job) or known.splitters else 1,
@@ -396,7 +396,7 @@ def can_run(job: Job) -> bool:
         pipeline.has_late_outputs,
     )
     return (
-        job.movement.kind in ("map", "spill")
+        not job.movement.way.reads_ranges
         and all(place.ref.is_directory for place in job.input_places)
         and {*pipeline.reading.containers} == {pipeline.carrier}
         and pipeline.carrier.hop_bytes > 0

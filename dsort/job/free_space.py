@@ -17,7 +17,7 @@ def check_free_space(job: Job, total_bytes: int, *, dry: bool) -> None:
     scratch_bytes = job.movement.sizes.scratch_bytes
     scratch_free = sum(free for free, _ in _free_scratch(job))
     if dry and not job.pipeline.measures_encoded:  # index files only
-        scratch_bytes = total_bytes // 20 if job.movement.kind == "spill" else scratch_bytes
+        scratch_bytes = total_bytes // 20 if job.movement.way.spills else scratch_bytes
         _need(scratch_free, scratch_bytes, "scratch")
         return
     shares_disk = not dry and _shares_disk(job)

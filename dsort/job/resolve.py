@@ -37,6 +37,7 @@ from dsort.job.worker_setup import check_directories, movement_for, start_worker
 from dsort.log_lines import logger_of
 from dsort.moves.source import INPUTS_FILE, InputShard, inputs_bytes
 from dsort.naming.names import is_hidden, shortened
+from dsort.pipeline.movement import MOVEMENTS
 from dsort.spec.inputs import InputFormat
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
@@ -163,8 +164,11 @@ def _resolve_again(job: Job) -> None:
     job.note(tally_of(job.resolved["tally"]))
     job.movement_chosen = chosen = movement_for(job)
     known = job.before.movement
-    if known is not None and (known.movement != "map" or chosen.kind == "map"):
-        # Index and spill are parted into these partitions already.
+    # An earlier attempt parted index and spill into these partitions; but inputs that were mapped
+    # then are mapped again only if they still fit.
+    if known is not None and (
+        chosen.way.keeps_mappings or not MOVEMENTS[known.movement].keeps_mappings
+    ):
         job.movement_chosen = replace(chosen, kind=known.movement, partitions=known.partitions)
     if job.retained(RESOLVED_FILE) is None:  # known by the report of an aborted attempt alone
         _record_inputs(job, job.before.accepted)

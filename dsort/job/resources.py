@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from dsort.job.memory import COORDINATOR_BYTES, JobMemory, process_memory_bytes, usable_memory_bytes
+from dsort.job.memory import JobMemory, process_memory_bytes, usable_memory_bytes
 from dsort.options import RunOptions
+from dsort.pipeline.movement import COORDINATOR_BYTES
 from dsort.sizes import Percent
 from dsort.spec.model import JobSpec
 from dsort.storage.limit import StoreLimits

@@ -36,6 +36,7 @@ from dsort.log_lines import logger_of
 from dsort.order.cut import OutputShard
 from dsort.order.mixing_counts import mixing_of
 from dsort.order.output_shards import OutputShards
+from dsort.pipeline.movement import MOVEMENTS
 from dsort.scratch.logs import ShardCreated
 from dsort.scratch.requests import CreatedLogs
 from dsort.storage.bucket import Bucket
@@ -45,7 +46,7 @@ from dsort.workers.tasks import ShardExtracted
 PLANNED_FILE = "planned.json"
 RESOLVED_FILE = "resolved.json"
 KEPT_BYTES_MAX = 1 << 30
-MOVES = ("auto", "map", "range", "spill")
+MOVES = ("auto", *MOVEMENTS)
 
 log = logger_of("job")
 

@@ -13,21 +13,22 @@ from dsort.job.input_samples import NO_TABLE, decoded_bytes, largest_table
 from dsort.job.inputs import first_objects
 from dsort.job.job import Job
 from dsort.job.layout import scratch_name, staged_prefix
-from dsort.job.memory import (
-    MAP_SHARE,
-    PARTITIONS_A_BUFFER,
-    PARTITIONS_MAX,
-    NotMappableError,
-    TooLittleMemoryError,
-    choose_movement,
-    least_memory_bytes,
-)
 from dsort.job.resources import store_limits, with_part_sizes
 from dsort.job.schemas import input_schema
 from dsort.job.surveys.copies import bytes_to_move
 from dsort.log_lines import level_in_force, logger_of
 from dsort.loose_files.bucket import FilesBucket
-from dsort.pipeline.movement import Movement
+from dsort.pipeline.movement import (
+    MAP_SHARE,
+    PARTITIONS_A_BUFFER,
+    PARTITIONS_MAX,
+    Load,
+    Movement,
+    NotMappableError,
+    TooLittleMemoryError,
+    choose_movement,
+    least_memory_bytes,
+)
 from dsort.pipeline.pipeline import Pipeline
 from dsort.storage.bucket import ObjectInfo
 from dsort.storage.limit import StoreLimits
@@ -97,22 +98,21 @@ def movement_for(job: Job) -> Movement:
         job.warn("max_mem_usage", _least_text(job.spec.max_mem_usage, least))
         memory_bytes, forced = least, "spill" if forced == "auto" else forced
     try:
-        chosen = choose_movement(
+        load = Load(
             input_bytes=input_bytes,
-            mappable=mappable,
-            encoded=decoded.are_encoded,
-            unmappable=_why_unmappable(job, mappable=mappable, is_table=is_table),
-            no_range=_why_no_range(job, encoded=decoded.are_encoded),
-            range_suits=lambda: _range_suits(job, input_bytes),
             memory_bytes=memory_bytes,
             workers=job.runtime.workers_max(),
             nodes=job.runtime.nodes(),
-            forced=forced,
+            unmappable=_why_unmappable(job, mappable=mappable, is_table=is_table),
+            encoded=decoded.are_encoded,
+            no_range=_why_no_range(job, encoded=decoded.are_encoded),
+            range_suits=lambda: _range_suits(job, input_bytes),
             upload_bytes=uploads,
             table_bytes=table.size_bytes,
             short_records=short,
             turns_a_buffer=TABLE_TURNS_A_BUFFER if is_table else PARTITIONS_A_BUFFER,
         )
+        chosen = choose_movement(load, forced)
         return _settled(job, chosen, values_stay=values_stay)
     except TooLittleMemoryError as problem:
         hint = (
@@ -134,7 +134,7 @@ def _settled(job: Job, chosen: Movement, *, values_stay: bool) -> Movement:
         chosen,
         values_stay=values_stay,
         partitions=_partitions(job, chosen),
-        hops=chosen.kind == "range" and _headers_are_far_apart(job),
+        hops=chosen.way.reads_ranges and _headers_are_far_apart(job),
         to_disk=scratch_bytes * SCRATCH_SHARE > room_bytes,
         past_cache=scratch_bytes > room_bytes * PAST_CACHE_FACTOR,
     )

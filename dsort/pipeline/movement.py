@@ -1,8 +1,201 @@
-"""How payload moves from input to output shards: chosen once for a job, and sent to each worker."""
+"""How payload moves from input to output shards: chosen once for a job, and sent to each worker.
+
+``map`` (creators write slices of mapped inputs) is three times as fast as ``spill`` as long as the
+inputs stay in the page cache, and fifty times slower once they do not. So ``map`` is chosen only
+for inputs that surely fit; a wrong choice of ``spill`` costs a factor of three. ``range`` reads
+large records where they are, from disks that do that as fast as in sequence.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from dsort.sizes import format_bytes
+
+COORDINATOR_BYTES = 48 << 20
+WORKER_BYTES = 32 << 20
+"""What a process takes before it holds any data: Python, NumPy, our code (measured: 34 and 19 MB of
+its own; shared libraries are counted once)."""
+BUFFER_BYTES_MIN = 8 << 20
+BUFFER_BYTES_MAX = 4 << 30
+PARTITIONS_MAX = 4096
+PARTITIONS_A_WORKER = 16
+MAP_PARTITION_BYTES = 256 << 20
+PARTITIONS_A_BUFFER = 2
+"""A partition of few large records varies much in size: half a buffer is planned for it."""
+PARTITION_BYTES_MIN = 1 << 20
+SHORT_PARTITION_BYTES = 32 << 20
+"""The most in a partition where records may be short: half a million lines of 66 bytes, whose
+columns take some 50 MB while they are ordered, and stay in the processor's cache in part."""
+MAP_SHARE = 0.5
+"""Inputs may take this share of the usable memory under ``map``: outputs are written through the
+same page cache, and the index needs room too."""
+BUFFER_SHARE = 0.75
+"""The share of a worker's memory that is its payload buffer; the rest is index columns, and dirty
+pages on their way to the disk."""
+
+
+class NotMappableError(ValueError):
+    """``map`` or ``range`` was asked for, but the inputs cannot be read so."""
+
+
+class TooLittleMemoryError(ValueError):
+    """The memory given cannot hold the smallest working set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a movement is chosen for.
+
+    ``input_bytes``: of all inputs as they move; of ``encoded`` inputs, about what they decode to.
+    ``memory_bytes``: what the whole job may use on one node; ``workers`` are spread over ``nodes``.
+    ``unmappable``: why the inputs cannot be mapped, ``no_range``: why records cannot be read by
+    range; "" if they can. ``range_suits`` finds why reading by range is better than ``spill``, ""
+    if it is not; it may read inputs. ``upload_bytes``, ``table_bytes``: what each worker needs
+    besides its buffer, for uploads, and for the table of an input shard. ``short_records``: records
+    may be so short that their columns weigh as much. ``turns_a_buffer``: a partition is planned at
+    one of so many parts of a buffer.
+    """
+
+    input_bytes: int
+    memory_bytes: int
+    workers: int
+    nodes: int = 1
+    unmappable: str = ""
+    encoded: bool = False
+    no_range: str = ""
+    range_suits: Callable[[], str] = lambda: ""
+    upload_bytes: int = 0
+    table_bytes: int = 0
+    short_records: bool = False
+    turns_a_buffer: int = PARTITIONS_A_BUFFER
+
+    @property
+    def workers_a_node(self) -> int:
+        """The most workers on one node."""
+        return -(-self.workers // self.nodes)
+
+    @property
+    def more_bytes(self) -> int:
+        """What each worker needs besides its buffer."""
+        return self.upload_bytes + self.table_bytes
+
+    def why_not_in_memory(self) -> tuple[str, str]:
+        """In words: why the inputs cannot be mapped at all, "" if they can; that they are too
+        large."""
+        size, memory = format_bytes(self.input_bytes), format_bytes(self.memory_bytes)
+        unmappable = self.unmappable
+        if self.encoded:
+            unmappable = f"the inputs are compressed: they are decoded once, to about {size}"
+        return unmappable, f"{size} of inputs do not fit twice in the {memory} that the job may use"
+
+
+class MovementKind(ABC):
+    """One way to move payload: when it is chosen, and what the phases of a job must know of it.
+    How creators read payload is in ``dsort.moves``, under the same name.
+
+    ``keeps_mappings``: creators read the mappings of inputs that extraction leaves. ``spills``:
+    extraction writes payload to scratch. ``reads_ranges``: creators read inputs record by record.
+    """
+
+    name: ClassVar[str]
+    keeps_mappings: ClassVar[bool] = False
+    spills: ClassVar[bool] = False
+    reads_ranges: ClassVar[bool] = False
+
+    def refusal(self, load: Load) -> str:
+        """Why payload cannot move so; "" if it can."""
+        return ""
+
+    @abstractmethod
+    def reason(self, load: Load) -> str:
+        """Why this movement is better than those after it in ``MOVEMENTS``; "" if it is not."""
+
+    def partitions(self, load: Load, buffer_bytes: int) -> int:
+        """How many ranges of sort keys. Ordering runs one partition a task and holds the index of
+        that: at least as many as workers, and more as the data grows, so that a worker's memory
+        does not."""
+        most_bytes = SHORT_PARTITION_BYTES if load.short_records else MAP_PARTITION_BYTES
+        return min(max(load.input_bytes // most_bytes, load.workers), PARTITIONS_MAX)
+
+    def scratch_bytes(self, load: Load) -> int:
+        """Room that index files and spill need."""
+        return load.input_bytes // 20
+
+    def needed_bytes(self, load: Load, buffer_bytes: int) -> int:
+        """What the workers of a node take of the memory, with what they need in the page cache."""
+        buffer_bytes = min(buffer_bytes, max(load.input_bytes, BUFFER_BYTES_MIN))
+        own_bytes = WORKER_BYTES + load.more_bytes + int(buffer_bytes / BUFFER_SHARE)
+        return load.workers_a_node * own_bytes
+
+
+class Map(MovementKind):
+    """Creators write slices of mapped inputs."""
+
+    name = "map"
+    keeps_mappings = True
+
+    def refusal(self, load: Load) -> str:
+        if load.encoded:
+            return "the inputs cannot be mapped: they are compressed"
+        if load.unmappable:
+            return "the inputs cannot be mapped: they are not files of this machine"
+        return ""
+
+    def reason(self, load: Load) -> str:
+        room_bytes = load.memory_bytes - load.workers_a_node * load.table_bytes
+        if load.input_bytes > room_bytes * MAP_SHARE:
+            return ""
+        size, memory = format_bytes(load.input_bytes), format_bytes(load.memory_bytes)
+        return f"{size} of inputs fit twice in the {memory} that the job may use"
+
+    def needed_bytes(self, load: Load, buffer_bytes: int) -> int:
+        own_bytes = load.workers_a_node * (WORKER_BYTES + load.more_bytes)
+        return own_bytes + int(load.input_bytes / MAP_SHARE)
+
+
+class Range(MovementKind):
+    """Creators read records where they are in the inputs."""
+
+    name = "range"
+    reads_ranges = True
+
+    def refusal(self, load: Load) -> str:
+        return load.no_range and f"records cannot be read by range: {load.no_range}"
+
+    def reason(self, load: Load) -> str:
+        suited = load.range_suits()
+        unmappable, too_large = load.why_not_in_memory()
+        return f"{too_large}: {suited}" if suited and not unmappable else suited
+
+
+class Spill(MovementKind):
+    """Extraction writes payload to scratch, in partitions that creators read."""
+
+    name = "spill"
+    spills = True
+
+    def reason(self, load: Load) -> str:
+        unmappable, too_large = load.why_not_in_memory()
+        return unmappable or too_large
+
+    def partitions(self, load: Load, buffer_bytes: int) -> int:
+        """Several for each worker, for a partition that two workers share is read twice."""
+        enough = min(load.workers * PARTITIONS_A_WORKER, load.input_bytes // PARTITION_BYTES_MIN)
+        if load.short_records:
+            enough = max(enough, load.input_bytes // SHORT_PARTITION_BYTES)
+        fit = -(-load.input_bytes * load.turns_a_buffer // buffer_bytes)
+        return min(max(fit, enough, load.workers), PARTITIONS_MAX)
+
+    def scratch_bytes(self, load: Load) -> int:
+        return load.input_bytes + super().scratch_bytes(load)
+
+
+MOVEMENTS: dict[str, MovementKind] = {kind.name: kind for kind in (Map(), Range(), Spill())}
+"""The first that is possible and has a reason is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +213,7 @@ class MovementSizes:
 
 @dataclass(frozen=True, slots=True)
 class Movement:
-    """``kind`` is ``map``, ``range`` or ``spill``; ``reason`` says why, for people.
+    """``kind`` is the name of one of ``MOVEMENTS``; ``reason`` says why, for people.
 
     ``buffer_bytes``: the one payload buffer of each worker; ``spill`` reads an input shard that
     fits in it once, and a larger one window by window, twice; ``range`` reads records into it.
@@ -41,3 +234,77 @@ class Movement:
     hops: bool = False
     to_disk: bool = True
     past_cache: bool = False
+
+    @property
+    def way(self) -> MovementKind:
+        """What the phases of the job must know of the movement."""
+        return MOVEMENTS[self.kind]
+
+
+def choose_movement(load: Load, forced: str = "auto") -> Movement:
+    """Choose how payload moves. ``forced``: the name of the movement that the user asked for.
+
+    Raises:
+        NotMappableError: the inputs cannot be moved as asked for.
+        TooLittleMemoryError: the smallest working set does not fit.
+    """
+    kind, reason = _first_with_reason(load) if forced == "auto" else _asked_for(forced, load)
+    load, buffer_bytes = _with_workers_that_fit(load)
+    needed_bytes = COORDINATOR_BYTES + kind.needed_bytes(load, buffer_bytes)
+    return Movement(
+        kind=kind.name,
+        reason=reason,
+        workers=load.workers,
+        partitions=kind.partitions(load, buffer_bytes),
+        buffer_bytes=buffer_bytes,
+        sizes=MovementSizes(
+            *(load.memory_bytes, needed_bytes, kind.scratch_bytes(load), load.input_bytes),
+            encoded_inputs=load.encoded,
+        ),
+    )
+
+
+def _first_with_reason(load: Load) -> tuple[MovementKind, str]:
+    for kind in MOVEMENTS.values():
+        if not kind.refusal(load) and (reason := kind.reason(load)):
+            return kind, reason
+    raise AssertionError("the last movement is always possible")
+
+
+def _asked_for(name: str, load: Load) -> tuple[MovementKind, str]:
+    kind = MOVEMENTS[name]
+    if refusal := kind.refusal(load):
+        raise NotMappableError(refusal)
+    return kind, f"asked for: {name}"
+
+
+def _with_workers_that_fit(load: Load) -> tuple[Load, int]:
+    """``load`` with the workers that fit, and the payload buffer of each: fewer workers rather than
+    tiny buffers."""
+    for count in range(load.workers_a_node, 0, -1):
+        share = (load.memory_bytes - COORDINATOR_BYTES) // count - WORKER_BYTES - load.more_bytes
+        buffer_bytes = int(share * BUFFER_SHARE)
+        if buffer_bytes >= BUFFER_BYTES_MIN:
+            workers = min(load.workers, count * load.nodes)
+            return replace(load, workers=workers), min(buffer_bytes, BUFFER_BYTES_MAX) & ~0xFFF
+    needed = least_memory_bytes(load.more_bytes)
+    raise TooLittleMemoryError(
+        f"{load.memory_bytes >> 20} MiB of memory are too little; a job needs "
+        f"{-(-needed >> 20)} MiB"
+    )
+
+
+def least_memory_bytes(upload_bytes: int = 0) -> int:
+    """What the smallest working set takes on a node: a coordinator, and a worker with the smallest
+    buffer. ``upload_bytes``: what it needs besides, for uploads and tables."""
+    return COORDINATOR_BYTES + _least_worker_bytes(upload_bytes)
+
+
+def workers_that_fit(memory_bytes: int, workers: int) -> int:
+    """How many of ``workers`` have room in ``memory_bytes`` beside a coordinator; at least one."""
+    fit = (memory_bytes - COORDINATOR_BYTES) // _least_worker_bytes(0)
+    return max(1, min(workers, fit))
+
+
+def _least_worker_bytes(upload_bytes: int) -> int:
+    return WORKER_BYTES + upload_bytes + int(BUFFER_BYTES_MIN / BUFFER_SHARE) + 1

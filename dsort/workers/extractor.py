@@ -126,7 +126,7 @@ class Extractor:
     def extract(self, task: ExtractTask) -> ShardExtracted:
         """Do one task. ``InputError`` and its children name shard and record."""
         # A pass that moves no payload maps: a copy would cost more, and it is looked at again.
-        mapped = {"map": True, "range": self._setup.movement.hops, "spill": not task.stage.spill}
+        way, hops = self._setup.movement.way, self._setup.movement.hops
         opened, buffer = self._ahead.opened(task)
         with opened as source:
             if self._pipeline.reading.makes_shards and self._looks_at_names(task):
@@ -138,9 +138,9 @@ class Extractor:
                 task.name,
                 source,
                 buffer,
-                mapped=mapped[self._setup.movement.kind],
+                mapped=hops if way.reads_ranges else not task.stage.spill,
                 # What reads by range may have no room in scratch.
-                spool=None if self._setup.movement.kind == "range" else self._store.scratch,
+                spool=None if way.reads_ranges else self._store.scratch,
                 container=self._pipeline.reading.container_of(task.name),
                 decoding=self._pipeline.reading.decoding,
                 past_cache=self._ahead.past_cache(task),
@@ -149,9 +149,9 @@ class Extractor:
                 done = self._extract(task, shard)
             finally:
                 shard.close()  # before the source: it may be a view of its mapping
-            if self._setup.movement.kind == "range" or task.stage.spill:
+            if way.reads_ranges or task.stage.spill:
                 source.forget()
-            view = source.mapping() if self._setup.movement.kind == "map" else None
+            view = source.mapping() if way.keeps_mappings else None
             if view is not None and self.mapped is not None:
                 self.mapped.keep(task.shard, view)
         return done
@@ -424,7 +424,7 @@ class Extractor:
         is_mapped = shard.is_mapped
         must_be_read = self._pipeline.hashes_content if is_mapped else shard.whole is None
         # Records that are read by range are large: headers as literals are next to nothing.
-        must_be_read |= self._setup.movement.kind == "range"
+        must_be_read |= self._setup.movement.way.reads_ranges
         if must_be_read or not may_overwrite:
             # The hash of a record is taken here; of a shard in windows, each is read anew.
             written = with_new_names(shard, members, named, records.member_rows)

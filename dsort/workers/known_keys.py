@@ -44,7 +44,7 @@ def _formed(
                 name,
                 source,
                 buffer,
-                mapped=setup.movement.kind == "map",
+                mapped=setup.movement.way.keeps_mappings,
                 container=task.containers[container],
                 decoding=setup.pipeline.reading.decoding,
             )

@@ -104,7 +104,7 @@ class ReadAhead:
     def past_cache(self, task: ExtractTask) -> RangeQueue | None:
         """What reads the shard of ``task`` without a copy in the page cache, where nobody reads it
         in sequence again; else None."""
-        if self._setup.movement.kind != "range" or self._setup.movement.hops:
+        if not self._setup.movement.way.reads_ranges or self._setup.movement.hops:
             return None
         if self._queue is None:
             self._queue = RangeQueue(READS_AT_ONCE, by_kernel=True)

@@ -149,7 +149,7 @@ class RunExtractor:
                 return None  # who extracts it alone says so
             finally:
                 shard.close()
-            view = source.mapping() if self._setup.movement.kind == "map" else None
+            view = source.mapping() if self._setup.movement.way.keeps_mappings else None
             if view is not None and self._one.mapped is not None:
                 self._one.mapped.keep(task.shard, view)
         return members

@@ -68,7 +68,7 @@ class WorkerSetup:
     def seals_later(self) -> bool:
         """Whether creators make the seals of converted records. What is spilled is whole, and so is
         what is hashed."""
-        is_mapped = self.movement.kind == "map" and not self.pipeline.hashes_content
+        is_mapped = self.movement.way.keeps_mappings and not self.pipeline.hashes_content
         return is_mapped and self.pipeline.carrier.seal_bytes > 0
 
 

@@ -74,7 +74,7 @@ class Worker:
             nodes,
             setup.pipeline.algorithm,
             setup.pipeline.carrier,
-            spill=setup.movement.kind == "spill",
+            spill=setup.movement.way.spills,
             has_outputs=setup.pipeline.division is not None,
             join=setup.pipeline.join,
         )

@@ -9,7 +9,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.internals import NotMappableError, TooLittleMemoryError, choose_movement
+from tests.support.internals import (
+    Load,
+    NotMappableError,
+    TooLittleMemoryError,
+    choose_movement,
+)
 
 __all__ = ["FILE", "HEAD", "rows"]
 
@@ -22,12 +27,12 @@ HEAD = (
     *("kind", "workers_used", "partitions", "buffer_bytes", "needed_bytes", "scratch_bytes"),
 )
 INPUTS = {
-    "files": {"mappable": True},
-    "large records": {"mappable": True, "range_suits": lambda: "records are large"},
-    "encoded": {"mappable": True, "encoded": True},
-    "store": {"mappable": False, "unmappable": "in a store", "upload_bytes": 32 * MB},
-    "short lines": {"mappable": True, "short_records": True, "table_bytes": 40 * MB},
-    "tables": {"mappable": False, "turns_a_buffer": 4, "upload_bytes": 96 * MB},
+    "files": {},
+    "large records": {"range_suits": lambda: "records are large"},
+    "encoded": {"encoded": True},
+    "store": {"unmappable": "in a store", "upload_bytes": 32 * MB},
+    "short lines": {"short_records": True, "table_bytes": 40 * MB},
+    "tables": {"unmappable": "rows of tables", "turns_a_buffer": 4, "upload_bytes": 96 * MB},
 }
 
 
@@ -46,14 +51,8 @@ def _chosen(
     size: int, memory: int, workers: int, nodes: int, inputs: str, move: str
 ) -> tuple[object, ...]:
     try:
-        chosen = choose_movement(
-            input_bytes=size,
-            memory_bytes=memory,
-            workers=workers,
-            nodes=nodes,
-            forced=move,
-            **INPUTS[inputs],  # type: ignore[arg-type]
-        )
+        load = Load(size, memory, workers, nodes, **INPUTS[inputs])  # type: ignore[arg-type]
+        chosen = choose_movement(load, move)
     except (NotMappableError, TooLittleMemoryError) as error:
         return (type(error).__name__, "", "", "", "", "")
     sizes = (chosen.sizes.needed_bytes, chosen.sizes.scratch_bytes)

@@ -163,9 +163,9 @@ def _serve() -> None:
     """Fork whoever is asked for, until nobody asks."""
     from dsort.cli.main import main
     from dsort.cli.own_process import own_process
-    from tests.support.internals import journal, memory
+    from tests.support.internals import journal, movement
 
-    memory.PARTITION_BYTES_MIN = PARTITION_BYTES
+    movement.PARTITION_BYTES_MIN = PARTITION_BYTES
     Path("/proc/self/comm").write_text(COORDINATORS)
     for module in LOADED:
         importlib.import_module(module)

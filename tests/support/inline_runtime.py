@@ -55,7 +55,7 @@ __all__ = ["InlineRuntime", "Moved", "plan_inline", "run_inline"]
 
 @dataclass(frozen=True)
 class Moved:
-    """How payload is to move: what :func:`~dsort.job.memory.choose_movement` would decide.
+    """How payload is to move: what :func:`~dsort.pipeline.movement.choose_movement` would decide.
 
     ``nodes``: the workers' scratch is in so many directories, and each worker sees its own only.
     ``losses``: so many of them are lost on the way, at moments drawn with ``order_seed``;

@@ -40,8 +40,7 @@ MODULES = {
     "dsort.data.text_rows": "rows_equal_earlier",
     "dsort.data.total_json": "encodable from_json is_encodable to_json",
     "dsort.job": (
-        "commands commit journal known_keys memory programs range_probe resolve setup "
-        "streams worker_setup"
+        "commands commit journal known_keys programs range_probe resolve setup streams worker_setup"
     ),
     "dsort.job.coordinator": "plan_job run_job",
     "dsort.job.create": "CreatedShards runs_of_small",
@@ -72,11 +71,7 @@ MODULES = {
         "Making Manifest ManifestInput ManifestOutput parse_manifest wids_index_bytes "
         "without_names write_manifest"
     ),
-    "dsort.job.memory": (
-        "BUFFER_BYTES_MAX BUFFER_BYTES_MIN COORDINATOR_BYTES MemoryLimits "
-        "NotMappableError PARTITIONS_MAX TooLittleMemoryError WORKER_BYTES choose_movement "
-        "least_memory_bytes process_memory_bytes usable_memory_bytes workers_that_fit"
-    ),
+    "dsort.job.memory": "MemoryLimits process_memory_bytes usable_memory_bytes",
     "dsort.job.output_names": "OutputNames TemplateExhaustedError",
     "dsort.job.plan": "OVERHEAD_TEXT",
     "dsort.job.range_probe": "_answers_quickly",
@@ -145,8 +140,13 @@ MODULES = {
     ),
     "dsort.order.sort_bytes": "joined_keys",
     "dsort.order.table": "RecordTable",
+    "dsort.pipeline": "movement",
     "dsort.pipeline.compile": "compile_pipeline steps_of",
-    "dsort.pipeline.movement": "Movement MovementSizes",
+    "dsort.pipeline.movement": (
+        "BUFFER_BYTES_MAX BUFFER_BYTES_MIN COORDINATOR_BYTES Load MOVEMENTS Movement "
+        "MovementSizes NotMappableError PARTITIONS_MAX TooLittleMemoryError WORKER_BYTES "
+        "choose_movement least_memory_bytes workers_that_fit"
+    ),
     "dsort.reading.in_order": "BUFFER_BYTES ShardRecord read_shards",
     "dsort.reading.index_cache": "COUNTED_BYTES_MIN IndexCache",
     "dsort.reading.record_index": "RecordIndex",

@@ -3,14 +3,19 @@ there is."""
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
+from dsort.cli.options import MoveChoice
 from tests.support.internals import (
     BUFFER_BYTES_MAX,
     BUFFER_BYTES_MIN,
     COORDINATOR_BYTES,
+    MOVEMENTS,
     PARTITIONS_MAX,
     WORKER_BYTES,
+    Load,
     Movement,
     NotMappableError,
     TooLittleMemoryError,
@@ -32,15 +37,15 @@ def choose(
     no_range: str = "",
     range_suits: str = "",
 ) -> Movement:
-    return choose_movement(
+    load = Load(
+        input_bytes,
+        memory_bytes,
+        workers,
+        unmappable="" if mappable else "in a store",
         no_range=no_range,
         range_suits=lambda: range_suits,
-        input_bytes=input_bytes,
-        mappable=mappable,
-        memory_bytes=memory_bytes,
-        workers=workers,
-        forced=forced,
     )
+    return choose_movement(load, forced)
 
 
 def test_inputs_that_fit_twice_are_mapped() -> None:
@@ -100,10 +105,7 @@ def test_too_little_memory_is_refused_with_what_is_needed() -> None:
 @pytest.mark.parametrize("upload_bytes", [0, 10 * MB])
 def test_the_least_is_enough_for_one_worker_and_a_byte_less_is_not(upload_bytes: int) -> None:
     def choose_with(memory_bytes: int) -> Movement:
-        return choose_movement(
-            input_bytes=GB, mappable=True, memory_bytes=memory_bytes, workers=8,
-            upload_bytes=upload_bytes,
-        )  # fmt: skip
+        return choose_movement(Load(GB, memory_bytes, workers=8, upload_bytes=upload_bytes))
 
     least = least_memory_bytes(upload_bytes)
     assert choose_with(least).workers == 1
@@ -144,9 +146,9 @@ def test_map_orders_more_partitions_as_the_data_grows_so_that_workers_do_not() -
 def test_spill_has_several_partitions_a_worker_however_large_the_buffers_are() -> None:
     # A partition that two runs of output shards share is read twice: with two partitions in a
     # buffer of gigabytes every run read half of the data.
-    moved = choose_movement(
-        input_bytes=1_100_000_000, mappable=False, memory_bytes=20 << 30, workers=2
-    )
-    assert moved.partitions == 32
-    small = choose_movement(input_bytes=3 << 20, mappable=False, memory_bytes=20 << 30, workers=2)
-    assert small.partitions == 3
+    assert choose(1_100_000_000, 20 * GB, mappable=False).partitions == 32
+    assert choose(3 * MB, 20 * GB, mappable=False).partitions == 3
+
+
+def test_every_movement_can_be_asked_for_by_its_name() -> None:
+    assert get_args(MoveChoice) == ("auto", *MOVEMENTS)

@@ -72,14 +72,12 @@ def _wanted(job: Job) -> _Wanted:
     renames = job.spec.config.duplicate_keys == "rename"
     classes = job.spec.algorithm.build().placement is not None
     uneven = not is_even(job) and not _parts_by_shards(job)
-    return _Wanted(
-        uneven and (job.movement.kind == "spill" or renames or classes), renames, classes
-    )
+    return _Wanted(uneven and (job.movement.way.spills or renames or classes), renames, classes)
 
 
 def _parts_by_shards(job: Job) -> bool:
     """Whether records stay in their shards: where partitions begin takes no look at records."""
-    return job.movement.kind == "spill" and not is_even(job) and job.spec.keep_shards
+    return job.movement.way.spills and not is_even(job) and job.spec.keep_shards
 
 
 def _marker(job: Job) -> str:
