@@ -62,6 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.dont_write_bytecode = False
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background has it so
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if not os.environ.get(SEED_VARIABLE):
         fresh = random.SystemRandom().randrange(2**32)
         # All processes of pytest-xdist collect the same tests.
