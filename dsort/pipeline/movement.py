@@ -168,8 +168,10 @@ class Range(MovementKind):
 
     def reason(self, load: Load) -> str:
         suited = load.range_suits()
+        if not suited:
+            return ""
         unmappable, too_large = load.why_not_in_memory()
-        return f"{too_large}: {suited}" if suited and not unmappable else suited
+        return suited if unmappable else f"{too_large}: {suited}"
 
 
 class Spill(MovementKind):
@@ -237,7 +239,7 @@ class Movement:
 
     @property
     def way(self) -> MovementKind:
-        """What the phases of the job must know of the movement."""
+        """The movement's class: what the phases of the job must know of it."""
         return MOVEMENTS[self.kind]
 
 
