@@ -55,6 +55,7 @@ class TestRayRuntime(RuntimeSuite):
         "test_a_request_to_stop_ends_the_start",
         "test_a_request_to_stop_ends_a_run_in_the_midst_of_a_task",
         "test_close_leaves_no_worker_behind_and_may_come_twice",
+        "test_lines_of_workers_come_to_the_coordinator_with_worker_job_and_attempt",
     )
 
     @pytest.fixture

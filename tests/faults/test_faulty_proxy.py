@@ -134,7 +134,7 @@ def clean(server: S3Server, bucket: str) -> None:
         client.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
 
 
-@pytest.mark.sample(keep=4)
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "short"])
 @pytest.mark.parametrize("use", USES)
 def test_what_passes_changes_nothing(

@@ -10,22 +10,22 @@ from typing import Final
 import pytest
 
 from dsort.errors import JobConflictError
-from tests.golden.features import FEATURE_JOBS
+from tests.golden.features import feature_job
 from tests.golden.jobs import JOBS, digest_of
-from tests.golden.test_golden_jobs import DIGESTS
+from tests.golden.test_golden_jobs import PINNED
 from tests.support.coordinators import Coordinators
 from tests.support.fault_points import IN_WORKERS, PointFault, arm, struck
 from tests.support.surviving import resume_here
 
-DIES: Final = {
-    ".tar shuffle": JOBS,
-    ".jsonl alphanumeric": JOBS,
-    ".tar to .parquet": JOBS,
-    "several inputs + deduplicate by key": FEATURE_JOBS,
-    "`join`": FEATURE_JOBS,
-    "`mix` + `stratify`": FEATURE_JOBS,
-    "outputs in two buckets": FEATURE_JOBS,
-}
+DIES: Final = (
+    ".tar shuffle",
+    ".jsonl alphanumeric",
+    ".tar to .parquet",
+    "several inputs + deduplicate by key",
+    "`join`",
+    "`mix` + `stratify`",
+    "outputs in two buckets",
+)
 POINTS: Final = (
     "lease:take",
     "journal:append",
@@ -50,7 +50,7 @@ POINTS: Final = (
 def test_a_pinned_job_that_is_resumed_gives_what_is_pinned(
     name: str, point: str, begun: Coordinators, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job, root = DIES[name][name], tmp_path / "job"
+    job, root = JOBS.get(name) or feature_job(name), tmp_path / "job"
     root.mkdir()
     job.prepare(root)
     action = "kill parent" if point in IN_WORKERS else "kill"
@@ -58,7 +58,7 @@ def test_a_pinned_job_that_is_resumed_gives_what_is_pinned(
     given = ["-f", json.dumps(dict(job.spec)), "--workers", "2", "--progress", "none"]
     ended = begun.run(root, "start", *given, points=points)
     assert (ended.code, struck(points)) == (-9, [point])
-    resumed, pinned = resume_here(root, monkeypatch), json.loads(DIGESTS.read_text())[name]
+    resumed, pinned = resume_here(root, monkeypatch), PINNED[name]
     if isinstance(resumed.error, JobConflictError):  # it died before it wrote down what it was
         assert point in ("lease:take", "journal:append", "journal:flush")
         assert begun.run(root, "start", *given).code == 0

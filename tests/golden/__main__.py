@@ -9,13 +9,16 @@ import tempfile
 from dataclasses import astuple
 from pathlib import Path
 
-from tests.golden.features import FEATURE_JOBS
+from tests.golden.features import allowed_features, feature_job
 from tests.golden.jobs import JOBS
 from tests.golden.runs import WAYS, run
 from tests.golden.test_golden_jobs import DIGESTS
 
 if __name__ == "__main__":
-    jobs, part = {**JOBS, **FEATURE_JOBS}, " ".join(sys.argv[1:])
+    jobs, part = (
+        JOBS | {name: feature_job(name) for name in allowed_features()},
+        " ".join(sys.argv[1:]),
+    )
     found = json.loads(DIGESTS.read_text()) if DIGESTS.exists() else {}
     if part == "--all":
         found = {}

@@ -13,7 +13,7 @@ from docs.generate.combinations_page import FEATURES, SameFieldError, refusal, s
 from tests.golden.jobs import GoldenJob
 from tests.support.datasets import Member, Shard, write_shards
 
-__all__ = ["FEATURE_JOBS"]
+__all__ = ["allowed_features", "feature_job"]
 
 RECORDS: Final = 12
 SMALL: Final[Mapping[str, Any]] = {
@@ -88,14 +88,18 @@ def _spec(names: Sequence[str]) -> dict[str, Any]:
     return spec
 
 
-def _jobs() -> Iterator[GoldenJob]:
+def feature_job(name: str) -> GoldenJob:
+    """``name``: of the features, with `` + `` between them."""
+    names = name.split(" + ")
+    return GoldenJob(name, _spec(names), _prepare(names))
+
+
+def allowed_features() -> Iterator[str]:
+    """The names of jobs of one feature, and of two that a spec may have together."""
     for names in (*((name,) for name in FEATURES), *combinations(FEATURES, 2)):
         try:
             refused = refusal(*names)
         except SameFieldError:
             continue
         if not refused:
-            yield GoldenJob(" + ".join(names), _spec(names), _prepare(names))
-
-
-FEATURE_JOBS: Final = {job.name: job for job in _jobs()}
+            yield " + ".join(names)

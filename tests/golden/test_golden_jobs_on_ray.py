@@ -7,25 +7,21 @@ from typing import Any, Final
 
 import pytest
 
-from tests.golden.features import FEATURE_JOBS
-from tests.golden.jobs import JOBS, GoldenJob
+from tests.golden.features import feature_job
+from tests.golden.jobs import JOBS
 from tests.golden.runs import Way
-from tests.golden.test_golden_jobs import check
+from tests.golden.test_golden_jobs import PINNED, check
 from tests.support.ray_here import ray_here
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 ray = pytest.fixture(scope="module")(ray_here)
 
-ON_RAY: Final = {
-    name: job
-    for name, job in {**JOBS, **FEATURE_JOBS}.items()
-    if " + " not in name and not name.startswith("standard")
-}
+ON_RAY: Final = [name for name in PINNED if " + " not in name and not name.startswith("standard")]
 """Jobs with a file as their standard input or output are run in processes of their own."""
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("job", ON_RAY.values(), ids=repr)
-def test_a_job_on_ray_gives_what_is_pinned(job: GoldenJob, ray: Any, tmp_path: Path) -> None:
-    check(job, Way("auto", 2, runtime="ray"), tmp_path)
+@pytest.mark.parametrize("name", ON_RAY)
+def test_a_job_on_ray_gives_what_is_pinned(name: str, ray: Any, tmp_path: Path) -> None:
+    check(JOBS.get(name) or feature_job(name), Way("auto", 2, runtime="ray"), tmp_path)

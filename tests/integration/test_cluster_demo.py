@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 SECONDS_MAX = 120
 
 
+@pytest.mark.exhaustive
 def test_the_demo_makes_its_input_and_shuffles_it(s3_server: S3Server, tmp_path: Path) -> None:
     services = read_yaml("compose/ray.yaml")["services"]
     spec = read_json("compose/ray-spec.json")

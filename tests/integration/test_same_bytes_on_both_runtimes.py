@@ -169,7 +169,7 @@ CODE: Mapping[str, Any] = {
 }
 
 
-def test_code_runs_on_ray_as_it_does_in_processes_and_is_gone_on_with(root: Path, ray: Any) -> None:
+def test_code_runs_on_ray_as_it_does_in_processes(root: Path, ray: Any) -> None:
     local, on_ray = (run(root, f"code-{each}", each, "auto", CODE) for each in ("local", "ray"))
     assert len(files_of(root / "code-ray")) > 2
     assert files_of(root / "code-ray") == files_of(root / "code-local")
@@ -179,6 +179,11 @@ def test_code_runs_on_ray_as_it_does_in_processes_and_is_gone_on_with(root: Path
         for bucket, report in (("code-local", local), ("code-ray", on_ray))
     ]
     assert rejects[0] == rejects[1] != b""
+
+
+@pytest.mark.exhaustive
+def test_a_job_of_code_that_was_stopped_on_ray_is_resumed_there(root: Path, ray: Any) -> None:
+    local = run(root, "code-once", "local", "auto", CODE)
     options = RunOptions(root=root, runtime="ray", workers=2)
     with StopFlag() as stop:
 
@@ -191,7 +196,7 @@ def test_code_runs_on_ray_as_it_does_in_processes_and_is_gone_on_with(root: Path
             api.run(spec, options=options, job_id="again", stop=stop, on_progress=stop_behind)
     assert_kept(root / "code-again")
     again = api.resume("again", "code-again", options=options)
-    assert files_of(root / "code-again") == files_of(root / "code-local")
+    assert files_of(root / "code-again") == files_of(root / "code-once")
     assert again.reactions == local.reactions
 
 
