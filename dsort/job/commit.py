@@ -393,7 +393,7 @@ def _manifest(
         reactions = tuple(replace(each, samples=()) for each in reactions)
     making = Making(
         move={
-            "way": movement.kind,
+            "way": movement.way.name,
             "reason": movement.reason,
             "runtime": job.runtime.name,
             "workers": movement.workers,

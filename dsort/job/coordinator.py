@@ -154,7 +154,7 @@ def plan_job(job: Job, tally: Tally) -> JobReport:
     return replace(
         report,
         output_uri="",
-        run=Run(movement.kind, movement.workers),
+        run=Run(movement.way.name, movement.workers),
         plan=Forecast(
             shards=tuple(
                 PlannedShard(name, shard.records, shard.payload_bytes, shard.file_bytes)
@@ -286,7 +286,7 @@ def _report(job: Job, plan: Plan | None, *, state: str, manifest: str | None) ->
         manifest_name=manifest,
         totals=plan.totals(len(job.inputs)) if plan else Totals(len(job.inputs), 0, 0, 0, 0, 0),
         run=Run(
-            move=movement.kind if movement else "",
+            move=movement.way.name if movement else "",
             workers=movement.workers if movement else 0,
             phase_seconds=job.state.seconds(),
             timeline=job.timeline.samples(),

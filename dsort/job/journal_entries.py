@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 from dsort.data.tally import Tally, parse_tally
 from dsort.errors import InvariantError, JobConflictError, StorageError, damaged
 from dsort.naming.names import check_object_name
-from dsort.pipeline.movement import MOVEMENTS
+from dsort.pipeline.movement import WAYS
 from dsort.scratch.logs import ShardCreated
 from dsort.storage.output_buckets import place_of
 from dsort.workers.tasks import ScratchLost, ShardExtracted
@@ -184,7 +184,7 @@ class JournalState:
             raise _damaged("it tells of an output shard that there is not")
         moved = self.movement
         if moved is not None and not (
-            moved.movement in MOVEMENTS and 1 <= moved.partitions <= PARTITIONS_MAX
+            moved.movement in WAYS and 1 <= moved.partitions <= PARTITIONS_MAX
         ):
             raise _damaged("it moves payload in a way that there is not")
         rows: tuple[InputRow | PlannedRow, ...] = self.inputs or ()

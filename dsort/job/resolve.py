@@ -37,7 +37,7 @@ from dsort.job.worker_setup import check_directories, movement_for, start_worker
 from dsort.log_lines import logger_of
 from dsort.moves.source import INPUTS_FILE, InputShard, inputs_bytes
 from dsort.naming.names import is_hidden, shortened
-from dsort.pipeline.movement import MOVEMENTS
+from dsort.pipeline.movement import WAYS
 from dsort.spec.inputs import InputFormat
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
@@ -87,7 +87,7 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
         job.advance(shards=len(job.inputs), bytes_done=total)
     movement, where = job.movement, job.runtime.where()
     job.on_event(
-        JobStarted(job.job_id, movement.kind, movement.workers, len(job.inputs), total, where)
+        JobStarted(job.job_id, movement.way.name, movement.workers, len(job.inputs), total, where)
     )
 
 
@@ -166,10 +166,10 @@ def _resolve_again(job: Job) -> None:
     known = job.before.movement
     # An earlier attempt parted index and spill into these partitions; but inputs that were mapped
     # then are mapped again only if they still fit.
-    if known is not None and (
-        chosen.way.keeps_mappings or not MOVEMENTS[known.movement].keeps_mappings
-    ):
-        job.movement_chosen = replace(chosen, kind=known.movement, partitions=known.partitions)
+    if known is not None:
+        way = WAYS[known.movement]
+        if chosen.way.keeps_mappings or not way.keeps_mappings:
+            job.movement_chosen = replace(chosen, way=way, partitions=known.partitions)
     if job.retained(RESOLVED_FILE) is None:  # known by the report of an aborted attempt alone
         _record_inputs(job, job.before.accepted)
     _record_movement(job)
@@ -226,7 +226,7 @@ def _record_movement(job: Job) -> None:
     movement = job.movement
     job.record(
         MovementChosen(
-            movement=movement.kind,
+            movement=movement.way.name,
             partitions=movement.partitions,
             workers=movement.workers,
             buffer_bytes=movement.buffer_bytes,

@@ -36,7 +36,7 @@ from dsort.log_lines import logger_of
 from dsort.order.cut import OutputShard
 from dsort.order.mixing_counts import mixing_of
 from dsort.order.output_shards import OutputShards
-from dsort.pipeline.movement import MOVEMENTS
+from dsort.pipeline.movement import WAYS
 from dsort.scratch.logs import ShardCreated
 from dsort.scratch.requests import CreatedLogs
 from dsort.storage.bucket import Bucket
@@ -46,7 +46,7 @@ from dsort.workers.tasks import ShardExtracted
 PLANNED_FILE = "planned.json"
 RESOLVED_FILE = "resolved.json"
 KEPT_BYTES_MAX = 1 << 30
-MOVES = ("auto", *MOVEMENTS)
+MOVES = ("auto", *WAYS)
 
 log = logger_of("job")
 
@@ -135,7 +135,7 @@ def known_shards(job: Job) -> Iterator[ShardExtracted]:
     if known is None or known.movement is None:
         return
     if (known.movement.movement, known.movement.partitions) != (
-        job.movement.kind,
+        job.movement.way.name,
         job.movement.partitions,
     ):
         return

@@ -66,9 +66,6 @@ def movement_for(job: Job) -> Movement:
     is_table = job.pipeline.reads_rows or job.pipeline.carrier.is_columnar
     input_bytes, values_stay = bytes_to_move(job, decoded.estimate_bytes), False
     if is_table:
-        if job.options.move == "map":
-            problem = "rows of tables cannot be mapped: they are taken, and written anew"
-            raise SpecError([SpecProblem("", problem, "use --move spill")])
         from dsort.job.tables import expanded_bytes  # the readers of tables
 
         values_stay = mappable and input_bytes <= job.memory.wanted_bytes * MAP_SHARE
@@ -79,9 +76,6 @@ def movement_for(job: Job) -> Movement:
     elif job.pipeline.writes_rows:
         uploads += TABLE_BYTES
     if job.pipeline.makes_records:
-        if job.options.move == "map":
-            problem = "records that steps make cannot be mapped: they are in no input"
-            raise SpecError([SpecProblem("", problem, "use --move spill")])
         mappable = values_stay = False
         uploads += USER_CODE_BYTES
     if decoded.are_encoded:
@@ -271,7 +265,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
     movement = job.movement
     log.debug(
         "records move by %s (%s): %d workers, %d partitions, buffers of %d bytes",
-        *(movement.kind, movement.reason, movement.workers, movement.partitions),
+        *(movement.way.name, movement.reason, movement.workers, movement.partitions),
         movement.buffer_bytes,
     )
     last_worker = job.before.worker_last if job.before is not None else -1

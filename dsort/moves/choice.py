@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dsort.moves.base import Move, WorkerParts
 
 
@@ -11,14 +13,26 @@ def move_of(parts: WorkerParts) -> Move:
         from dsort.moves.rows import RowMove
 
         return RowMove(parts)
-    if parts.movement.kind == "map":
-        from dsort.moves.map import MapMove
+    return MOVES[parts.movement.way.name](parts)
 
-        return MapMove(parts)
-    if parts.movement.kind == "range":
-        from dsort.moves.ranged import RangeMove
 
-        return RangeMove(parts)
+def _map(parts: WorkerParts) -> Move:
+    from dsort.moves.map import MapMove
+
+    return MapMove(parts)
+
+
+def _range(parts: WorkerParts) -> Move:
+    from dsort.moves.ranged import RangeMove
+
+    return RangeMove(parts)
+
+
+def _spill(parts: WorkerParts) -> Move:
     from dsort.moves.spill import SpillMove
 
     return SpillMove(parts)
+
+
+MOVES: dict[str, Callable[[WorkerParts], Move]] = {"map": _map, "range": _range, "spill": _spill}
+"""By the names of the ways of ``dsort.pipeline.movement``."""

@@ -93,7 +93,7 @@ class Load:
         return unmappable, f"{size} of inputs do not fit twice in the {memory} that the job may use"
 
 
-class MovementKind(ABC):
+class Way(ABC):
     """One way to move payload: when it is chosen, and what the phases of a job must know of it.
     How creators read payload is in ``dsort.moves``, under the same name.
 
@@ -112,7 +112,7 @@ class MovementKind(ABC):
 
     @abstractmethod
     def reason(self, load: Load) -> str:
-        """Why this movement is better than those after it in ``MOVEMENTS``; "" if it is not."""
+        """Why this way is better than those after it in ``WAYS``; "" if it is not."""
 
     def partitions(self, load: Load, buffer_bytes: int) -> int:
         """How many ranges of sort keys. Ordering runs one partition a task and holds the index of
@@ -132,7 +132,7 @@ class MovementKind(ABC):
         return load.workers_a_node * own_bytes
 
 
-class Map(MovementKind):
+class Map(Way):
     """Creators write slices of mapped inputs."""
 
     name = "map"
@@ -141,9 +141,7 @@ class Map(MovementKind):
     def refusal(self, load: Load) -> str:
         if load.encoded:
             return "the inputs cannot be mapped: they are compressed"
-        if load.unmappable:
-            return "the inputs cannot be mapped: they are not files of this machine"
-        return ""
+        return load.unmappable and f"payload cannot be mapped: {load.unmappable}"
 
     def reason(self, load: Load) -> str:
         room_bytes = load.memory_bytes - load.workers_a_node * load.table_bytes
@@ -157,7 +155,7 @@ class Map(MovementKind):
         return own_bytes + int(load.input_bytes / MAP_SHARE)
 
 
-class Range(MovementKind):
+class Range(Way):
     """Creators read records where they are in the inputs."""
 
     name = "range"
@@ -174,7 +172,7 @@ class Range(MovementKind):
         return suited if unmappable else f"{too_large}: {suited}"
 
 
-class Spill(MovementKind):
+class Spill(Way):
     """Extraction writes payload to scratch, in partitions that creators read."""
 
     name = "spill"
@@ -196,7 +194,7 @@ class Spill(MovementKind):
         return load.input_bytes + super().scratch_bytes(load)
 
 
-MOVEMENTS: dict[str, MovementKind] = {kind.name: kind for kind in (Map(), Range(), Spill())}
+WAYS: dict[str, Way] = {way.name: way for way in (Map(), Range(), Spill())}
 """The first that is possible and has a reason is chosen."""
 
 
@@ -215,7 +213,7 @@ class MovementSizes:
 
 @dataclass(frozen=True, slots=True)
 class Movement:
-    """``kind`` is the name of one of ``MOVEMENTS``; ``reason`` says why, for people.
+    """The ``way`` that payload moves, with its sizes; ``reason`` says why, for people.
 
     ``buffer_bytes``: the one payload buffer of each worker; ``spill`` reads an input shard that
     fits in it once, and a larger one window by window, twice; ``range`` reads records into it.
@@ -226,7 +224,7 @@ class Movement:
     so much that the page cache has next to nothing of it when it is read.
     """
 
-    kind: str
+    way: Way
     reason: str
     workers: int
     partitions: int
@@ -237,11 +235,6 @@ class Movement:
     to_disk: bool = True
     past_cache: bool = False
 
-    @property
-    def way(self) -> MovementKind:
-        """The movement's class: what the phases of the job must know of it."""
-        return MOVEMENTS[self.kind]
-
 
 def choose_movement(load: Load, forced: str = "auto") -> Movement:
     """Choose how payload moves. ``forced``: the name of the movement that the user asked for.
@@ -250,34 +243,34 @@ def choose_movement(load: Load, forced: str = "auto") -> Movement:
         NotMappableError: the inputs cannot be moved as asked for.
         TooLittleMemoryError: the smallest working set does not fit.
     """
-    kind, reason = _first_with_reason(load) if forced == "auto" else _asked_for(forced, load)
+    way, reason = _first_with_reason(load) if forced == "auto" else _asked_for(forced, load)
     load, buffer_bytes = _with_workers_that_fit(load)
-    needed_bytes = COORDINATOR_BYTES + kind.needed_bytes(load, buffer_bytes)
+    needed_bytes = COORDINATOR_BYTES + way.needed_bytes(load, buffer_bytes)
     return Movement(
-        kind=kind.name,
+        way=way,
         reason=reason,
         workers=load.workers,
-        partitions=kind.partitions(load, buffer_bytes),
+        partitions=way.partitions(load, buffer_bytes),
         buffer_bytes=buffer_bytes,
         sizes=MovementSizes(
-            *(load.memory_bytes, needed_bytes, kind.scratch_bytes(load), load.input_bytes),
+            *(load.memory_bytes, needed_bytes, way.scratch_bytes(load), load.input_bytes),
             encoded_inputs=load.encoded,
         ),
     )
 
 
-def _first_with_reason(load: Load) -> tuple[MovementKind, str]:
-    for kind in MOVEMENTS.values():
-        if not kind.refusal(load) and (reason := kind.reason(load)):
-            return kind, reason
+def _first_with_reason(load: Load) -> tuple[Way, str]:
+    for way in WAYS.values():
+        if not way.refusal(load) and (reason := way.reason(load)):
+            return way, reason
     raise AssertionError("the last movement is always possible")
 
 
-def _asked_for(name: str, load: Load) -> tuple[MovementKind, str]:
-    kind = MOVEMENTS[name]
-    if refusal := kind.refusal(load):
+def _asked_for(name: str, load: Load) -> tuple[Way, str]:
+    way = WAYS[name]
+    if refusal := way.refusal(load):
         raise NotMappableError(refusal)
-    return kind, f"asked for: {name}"
+    return way, f"asked for: {name}"
 
 
 def _with_workers_that_fit(load: Load) -> tuple[Load, int]:

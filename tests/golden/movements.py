@@ -56,7 +56,7 @@ def _chosen(
     except (NotMappableError, TooLittleMemoryError) as error:
         return (type(error).__name__, "", "", "", "", "")
     sizes = (chosen.sizes.needed_bytes, chosen.sizes.scratch_bytes)
-    return (chosen.kind, chosen.workers, chosen.partitions, chosen.buffer_bytes, *sizes)
+    return (chosen.way.name, chosen.workers, chosen.partitions, chosen.buffer_bytes, *sizes)
 
 
 if __name__ == "__main__":

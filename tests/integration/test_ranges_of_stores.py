@@ -242,6 +242,6 @@ def test_large_records_come_by_range_if_they_would_go_through_the_disk(
 
     monkeypatch.setattr(worker_setup, "choose_movement", noted)
     plan_inline(shards.spec(), shards.root, Moved("spill"))
-    assert chosen[0].kind == way
+    assert chosen[0].way.name == way
     if way == "range":
         assert "take a request each" in chosen[0].reason

@@ -23,6 +23,7 @@ from dsort.storage.open import open_bucket, open_inputs
 from dsort.storage.output_buckets import open_outputs
 from dsort.storage.several import BucketPlace
 from tests.support.internals import (
+    WAYS,
     Event,
     IndexStore,
     Job,
@@ -223,7 +224,7 @@ class _MovedJob(Job):
         if chosen is not None:
             chosen = replace(
                 chosen,
-                kind=self.moved.movement,
+                way=WAYS[self.moved.movement],
                 workers=self.moved.workers,
                 partitions=self.moved.partitions,
                 buffer_bytes=self.moved.buffer_bytes,

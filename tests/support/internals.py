@@ -95,6 +95,7 @@ MODULES = {
     "dsort.model.report": "PlanReportView RunReportView",
     "dsort.moves": "gathering payload_spill range_queue spill",
     "dsort.moves.assembled": "JOINED_BYTES_MAX LENGTHS_MAX renamed_slices slices_with_literals",
+    "dsort.moves.choice": "MOVES",
     "dsort.moves.gathering": "SHORT_BYTES_MAX are_short gathered",
     "dsort.moves.map": "MappedInputs MappedPayload",
     "dsort.moves.payload_files": "PayloadBuffer RangeBuffer",
@@ -143,8 +144,8 @@ MODULES = {
     "dsort.pipeline": "movement",
     "dsort.pipeline.compile": "compile_pipeline steps_of",
     "dsort.pipeline.movement": (
-        "BUFFER_BYTES_MAX BUFFER_BYTES_MIN COORDINATOR_BYTES Load MOVEMENTS Movement "
-        "MovementSizes NotMappableError PARTITIONS_MAX TooLittleMemoryError WORKER_BYTES "
+        "BUFFER_BYTES_MAX BUFFER_BYTES_MIN COORDINATOR_BYTES Load Movement "
+        "MovementSizes NotMappableError PARTITIONS_MAX TooLittleMemoryError WAYS WORKER_BYTES "
         "choose_movement least_memory_bytes workers_that_fit"
     ),
     "dsort.reading.in_order": "BUFFER_BYTES ShardRecord read_shards",

@@ -17,6 +17,7 @@ from dsort.storage.ref import BucketRef
 from dsort.storage.several import BucketPlace
 from tests.support.datasets import small_dataset, write_shards
 from tests.support.internals import (
+    WAYS,
     ExtractTask,
     Movement,
     MovementSizes,
@@ -96,7 +97,7 @@ def make_work(directory: Path) -> Work:
         scratch=str(directory / "scratch"),
         first_worker=0,
         pipeline=compile_pipeline(spec),
-        movement=Movement("map", "", 2, 1, 1 << 20, MovementSizes(1 << 30, 1 << 30, 0)),
+        movement=Movement(WAYS["map"], "", 2, 1, 1 << 20, MovementSizes(1 << 30, 1 << 30, 0)),
     )
     return Work(directory, setup)
 

@@ -12,8 +12,9 @@ from tests.support.internals import (
     BUFFER_BYTES_MAX,
     BUFFER_BYTES_MIN,
     COORDINATOR_BYTES,
-    MOVEMENTS,
+    MOVES,
     PARTITIONS_MAX,
+    WAYS,
     WORKER_BYTES,
     Load,
     Movement,
@@ -49,27 +50,29 @@ def choose(
 
 
 def test_inputs_that_fit_twice_are_mapped() -> None:
-    assert choose(0, 4 * GB).kind == "map"
-    assert choose(2 * GB, 4 * GB).kind == "map"
-    assert choose(2 * GB + 1, 4 * GB).kind == "spill"
-    assert choose(1, 4 * GB, mappable=False).kind == "spill"
+    assert choose(0, 4 * GB).way.name == "map"
+    assert choose(2 * GB, 4 * GB).way.name == "map"
+    assert choose(2 * GB + 1, 4 * GB).way.name == "spill"
+    assert choose(1, 4 * GB, mappable=False).way.name == "spill"
 
 
 def test_inputs_that_do_not_fit_are_read_by_range_where_that_suits() -> None:
     large = choose(3 * GB, 4 * GB, range_suits="records of 1 MiB")
-    assert (large.kind, large.sizes.scratch_bytes) == ("range", 3 * GB // 20)
+    assert (large.way.name, large.sizes.scratch_bytes) == ("range", 3 * GB // 20)
     assert "records of 1 MiB" in large.reason
     assert large.sizes.needed_bytes <= large.sizes.memory_bytes
-    assert choose(3 * GB, 4 * GB, no_range="zips", range_suits="records of 1 MiB").kind == "spill"
-    assert choose(1 * GB, 4 * GB, range_suits="records of 1 MiB").kind == "map"
-    assert choose(1, 4 * GB, forced="range").kind == "range"
+    assert (
+        choose(3 * GB, 4 * GB, no_range="zips", range_suits="records of 1 MiB").way.name == "spill"
+    )
+    assert choose(1 * GB, 4 * GB, range_suits="records of 1 MiB").way.name == "map"
+    assert choose(1, 4 * GB, forced="range").way.name == "range"
     with pytest.raises(NotMappableError, match="cannot be read by range: zips"):
         choose(1, 4 * GB, forced="range", no_range="zips")
 
 
 def test_a_movement_may_be_asked_for() -> None:
-    assert choose(100 * GB, 4 * GB, forced="map").kind == "map"
-    assert choose(1, 4 * GB, forced="spill").kind == "spill"
+    assert choose(100 * GB, 4 * GB, forced="map").way.name == "map"
+    assert choose(1, 4 * GB, forced="spill").way.name == "spill"
     assert "asked for" in choose(1, 4 * GB, forced="spill").reason
     with pytest.raises(NotMappableError, match="cannot be mapped"):
         choose(1, 4 * GB, mappable=False, forced="map")
@@ -133,13 +136,13 @@ def test_what_a_job_needs_is_not_what_it_may_use() -> None:
 
 def test_map_needs_little_scratch_and_all_workers_a_partition() -> None:
     chosen = choose(GB // 2, 8 * GB, workers=3)
-    assert (chosen.kind, chosen.partitions, chosen.workers) == ("map", 3, 3)
+    assert (chosen.way.name, chosen.partitions, chosen.workers) == ("map", 3, 3)
     assert chosen.sizes.scratch_bytes < GB // 10
 
 
 def test_map_orders_more_partitions_as_the_data_grows_so_that_workers_do_not() -> None:
     small, large = choose(GB, 64 * GB, workers=2), choose(8 * GB, 64 * GB, workers=2)
-    assert (small.kind, large.kind) == ("map", "map")
+    assert (small.way.name, large.way.name) == ("map", "map")
     assert large.partitions == 8 * small.partitions
 
 
@@ -151,4 +154,5 @@ def test_spill_has_several_partitions_a_worker_however_large_the_buffers_are() -
 
 
 def test_every_movement_can_be_asked_for_by_its_name() -> None:
-    assert get_args(MoveChoice) == ("auto", *MOVEMENTS)
+    assert get_args(MoveChoice) == ("auto", *WAYS)
+    assert set(MOVES) == set(WAYS)
