@@ -21,6 +21,11 @@ from dsort.moves.bare import BARE, payload_table
 from dsort.moves.source import ShardBytes
 from dsort.naming.names import readable
 from dsort.order.table import RecordTable
+from dsort.pipeline.pipeline import Pipeline
+from dsort.scratch.index import IndexStore
+from dsort.workers.batch import Batch
+from dsort.workers.record_reactions import shown_names
+from dsort.workers.tasks import WorkerSetup
 
 
 class _Readable(Protocol):
@@ -133,7 +138,28 @@ def without_final_newlines(
     return shorter, rows
 
 
-def with_member_defaults(
+class AddMemberDefaults:
+    """Adds the members that the container of the outputs wants and records lack."""
+
+    def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
+        self._defaults = setup.pipeline.carrier.member_defaults
+
+    @staticmethod
+    def is_needed(pipeline: Pipeline) -> bool:
+        """Where the container has such members."""
+        return bool(pipeline.carrier.member_defaults)
+
+    def apply(self, batch: Batch) -> None:
+        """Add them to the records of a batch that is converted, and count them."""
+        if batch.shard.container is not BARE:
+            return
+        named, records, made = _with_member_defaults(batch.named, batch.records, self._defaults)
+        batch.named, batch.records = named, records
+        names = shown_names(batch.shard.name, named, made)
+        batch.log.add("members_defaulted", len(made), names)
+
+
+def _with_member_defaults(
     members: MemberTable, records: FormedRecords, defaults: Sequence[tuple[str, bytes]]
 ) -> tuple[MemberTable, FormedRecords, list[int]]:
     """A bare table with a member, behind all others, for each of ``defaults`` (extension, payload)

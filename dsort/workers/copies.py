@@ -2,16 +2,55 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from dsort.containers.base import Container
 from dsort.data.columns import Int64s
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
+from dsort.data.tally import FLOW_ADDED, FLOW_DROPPED, Tally
 from dsort.moves.bare import BARE
 from dsort.moves.source import ShardBytes
 from dsort.order.table import RecordTable
+from dsort.pipeline.pipeline import Pipeline
+from dsort.scratch.index import IndexStore
+from dsort.workers.batch import Batch
+from dsort.workers.tasks import WorkerSetup
 
 
-def copied(
+class CopyRecords:
+    """Takes each record as often as the weight of its input, or its numbers, say."""
+
+    def __init__(self, setup: WorkerSetup, store: IndexStore) -> None: ...
+
+    @staticmethod
+    def is_needed(pipeline: Pipeline) -> bool:
+        """Where there are inputs to weigh, which may be one."""
+        return True
+
+    def apply(self, batch: Batch) -> None:
+        """Copy and leave out the records of a batch; count both."""
+        if batch.task.copies is None:
+            return
+        counts = batch.task.copies.counts(batch.records.key_hash)
+        _count(batch.shard.name, counts, batch.log)
+        batch.members, batch.named, batch.records = _copied(
+            batch.shard, batch.members, batch.named, batch.records, counts
+        )
+        batch.placed = batch.placed.repeated(counts)
+        if batch.origins is not None:
+            batch.origins = batch.origins.take(np.repeat(np.arange(len(counts)), counts))
+
+
+def _count(shard: str, counts: Int64s, tally: Tally) -> None:
+    left_out, more = int((counts == 0).sum()), int(np.maximum(counts - 1, 0).sum())
+    tally.add("left_out_by_mix", left_out, [f"{left_out:,} in {shard}"])
+    tally.add("copied_by_mix", more, [f"{more:,} in {shard}"])
+    tally.add(f"{FLOW_DROPPED}mix", left_out)
+    tally.add(f"{FLOW_ADDED}mix", more)
+
+
+def _copied(
     shard: ShardBytes,
     members: MemberTable,
     named: MemberTable,

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import xxhash
 
-from dsort.containers.base import Container, oddities_in, refusal
 from dsort.containers.tar.container import TAR
 from dsort.data.columns import BytesColumn, Int64s, UInt64s, row_numbers
 from dsort.data.index import (
@@ -38,7 +37,6 @@ from dsort.errors import (
     CorruptShardError,
     InvariantError,
     ShardEndError,
-    UnsafeNameError,
 )
 from dsort.moves.bare import BARE
 from dsort.moves.gathering import small_argsort
@@ -53,35 +51,28 @@ from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
 from dsort.storage.bucket import Bucket
 from dsort.storage.several import input_of
+from dsort.workers.batch import Batch
 from dsort.workers.conversion import (
     bare_members,
     bared_records,
     packed_records,
-    with_member_defaults,
     without_final_newlines,
 )
-from dsort.workers.copies import copied
-from dsort.workers.headers import with_names_written, with_new_names
 from dsort.workers.join_columns import (
     SEARCHED,
     extension_lists,
     join_sort_keys,
     place_sort_keys,
-    place_words,
 )
 from dsort.workers.late_schemas import reported_extensions
-from dsort.workers.left_out import leave_out
-from dsort.workers.lineage import origins_of
-from dsort.workers.placing import Placed, Placer
+from dsort.workers.operators import operators_of
 from dsort.workers.read_ahead import ReadAhead
-from dsort.workers.record_flow import count_copies, count_flow
-from dsort.workers.record_reactions import react, shown_names
-from dsort.workers.renamed_keys import rename_records
+from dsort.workers.record_reactions import count_oddities, react, refuse_oddities, shown_names
 from dsort.workers.same_content import digests_of
 from dsort.workers.sort_keys import ShardSortKeys
 from dsort.workers.tasks import ExtractTask, ShardExtracted, WorkerSetup
 from dsort.workers.transformer import Transformed, Transformer
-from dsort.workers.unsafe_members import find_unsafe, shown_changes, with_safe_names
+from dsort.workers.unsafe_members import settle_unsafe_names
 
 
 class Extractor:
@@ -105,7 +96,7 @@ class Extractor:
         self._node = nodes.node
         self._store = nodes.store
         self.spill = PayloadSpill(setup.movement, worker, nodes.store.scratch)
-        self._placer = Placer(setup, nodes.store)
+        self._operators = operators_of(setup, nodes.store)
         self._transformer = Transformer(setup.pipeline.failures, setup.code, nodes.store.scratch)
         self._ahead = ReadAhead(setup, inputs, nodes.store, buffer)
 
@@ -217,88 +208,44 @@ class Extractor:
         self.spill.close()
 
     def _extract_members(
-        self, task: ExtractTask, shard: ShardBytes, members: MemberTable, tally: ReactionLog
+        self, task: ExtractTask, shard: ShardBytes, read: MemberTable, log: ReactionLog
     ) -> ShardExtracted:
-        reactions = self._pipeline.reading.policies
-        refused = refusal(
-            shard.container.oddities,
-            members.notes,
-            reactions.incomplete_shards,
-            reactions.concatenated_shards,
-        )
-        if refused:
-            raise ShardEndError(f"shard {shard.name} {refused[0]}", hint=refused[1])
-        _note_oddities(shard.container, shard.name, members, tally)
-        policy, read, is_tar = reactions.stray_members, members, shard.container == TAR
-        if self._pipeline.converts(shard.name) or self._pipeline.makes_records:
-            members = bare_members(shard, members, policy)
-        if shard.container is BARE and not self._pipeline.makes_records:
-            members = self._stripped(shard, members, tally)
-        members = self._settle_unsafe_names(shard, members, tally)
-        keep_last = reactions.duplicated_records in LAST_IS_KEPT
-        records = form_records(members, policy, keep_last=keep_last)
-        react(reactions, shard.name, members, records, tally)
+        is_tar = shard.container == TAR  # as it is before it is bare
+        members = self._cleaned(shard, read, log)
+        policies = self._pipeline.reading.policies
+        keep_last = policies.duplicated_records in LAST_IS_KEPT
+        records = form_records(members, policies.stray_members, keep_last=keep_last)
+        react(policies, shard.name, members, records, log)
         named, given, formed = members, 0, len(records)
         if self._pipeline.steps:
             stored = read if is_tar else None
-            left = self._transformed(task, shard, members, records, tally, stored)
+            left = self._transformed(task, shard, members, records, log, stored)
             if task.stage.name == "count":
                 return self._counted(task, left.counts[-1])
             members, named, records, given = left.members, left.named, left.records, left.given
-        if shard.container is BARE and self._pipeline.carrier.member_defaults:
-            defaults = self._pipeline.carrier.member_defaults
-            named, records, made = with_member_defaults(named, records, defaults)
-            tally.add("members_defaulted", len(made), shown_names(shard.name, named, made))
-        table = RecordTable(
-            shard.name,
-            named,
-            records,
-            shard.content,
-            input=self._input_of(shard),
-            read_many=shard.contents,
-        )
-        before = table
-        if task.stage.left_out:
-            table = leave_out(self._store, task, table, tally)
-            records = table.records
-        # Neither the key map nor outputs know new names.
-        placed = self._placer.placed(task, table, tally)
-        lineage = self._pipeline.keeps_lineage
-        origins = origins_of(read, records, self._pipeline) if lineage else None
-        if task.copies is not None:
-            counts = task.copies.counts(records.key_hash)
-            count_copies(shard.name, counts, tally)
-            members, named, records = copied(shard, members, named, records, counts)
-            placed = placed.repeated(counts)
-            if origins is not None:
-                origins = origins.take(np.repeat(np.arange(len(counts)), counts))
-        if task.stage.renames:
-            changes: list[str] = []
-            named, records = rename_records(self._store, task, named, records, changes)
-            tally.write_names("duplicate_keys_renamed", changes, len(changes))
-        # The headers of copies are bytes of their record, which must not be written over.
-        may_overwrite = task.copies is None
-        members, records = self._written(shard, members, named, records, may_overwrite)
-        placed = self._placer.settled(task, placed, np.arange(len(records), dtype=np.int64))
-        if task.stage.places:
-            positions = self._store.positions(task.stage.places)
-            placed = replace(placed, words=place_words(positions, task.shard, before, table))
-        count_flow(formed, len(records), placed, tally)
-        done = self._store_records(task, shard, members, records, placed, tally, origins)
-        return replace(done, transformed=given)
+        own = self._input_of(shard)
+        batch = Batch(task, shard, log, own, read, members, named, records, formed)
+        for operator in self._operators:
+            operator.apply(batch)
+        return replace(self._store_records(batch), transformed=given)
 
-    def _store_records(
-        self,
-        task: ExtractTask,
-        shard: ShardBytes,
-        members: MemberTable,
-        records: FormedRecords,
-        placed: Placed,
-        tally: ReactionLog,
-        origins: Table | None = None,
-    ) -> ShardExtracted:
+    def _cleaned(self, shard: ShardBytes, members: MemberTable, log: ReactionLog) -> MemberTable:
+        """The members that records are formed of: bare where they are converted, and with names
+        as the job allows them."""
+        policies = self._pipeline.reading.policies
+        refuse_oddities(policies, shard, members)
+        count_oddities(shard, members, log)
+        if self._pipeline.converts(shard.name) or self._pipeline.makes_records:
+            members = bare_members(shard, members, policies.stray_members)
+        if shard.container is BARE and not self._pipeline.makes_records:
+            members = self._stripped(shard, members, log)
+        return settle_unsafe_names(policies.unsafe_names, shard, members, log)
+
+    def _store_records(self, batch: Batch) -> ShardExtracted:
         """Write the index, and move the payload, of what is settled."""
-        table = RecordTable(shard.name, members, records, shard.content, report=tally.add)
+        task, shard, placed = batch.task, batch.shard, batch.placed
+        members, records = batch.members, batch.records
+        table = RecordTable(shard.name, members, records, shard.content, report=batch.log.add)
         if shard.container is BARE:
             members, records = packed_records(
                 shard,
@@ -307,13 +254,13 @@ class Extractor:
                 self._pipeline.carrier,
                 are_sealed_later=self._setup.seals_later,
             )
-        index = self._index(task, shard, members, records, table, placed)
-        if origins is not None:
-            index = index.beside(origins)
+        index = self._index(batch, members, records, table)
+        if batch.origins is not None:
+            index = index.beside(batch.origins)
         kept = placed.kept()
         if kept is not None:
             index = index.take(kept)
-        counted = tally.close()  # first: where there is an index, there are its names
+        counted = batch.log.close()  # first: where there is an index, there are its names
         self._store_index(task, shard, index)
         return ShardExtracted(
             shard=task.shard,
@@ -326,27 +273,6 @@ class Extractor:
             tally=counted,
             schema=members.schema or reported_extensions(self._pipeline, table, placed),
         )
-
-    def _settle_unsafe_names(
-        self, shard: ShardBytes, members: MemberTable, tally: Tally
-    ) -> MemberTable:
-        found = find_unsafe(shard, members)
-        if not len(found):
-            return members
-        reaction, settled = self._pipeline.reading.policies.unsafe_names, members
-        if reaction == "rename":
-            settled = with_safe_names(shard, members, found)
-        names = [f"{shard.name}: {text}" for text in shown_changes(members, settled, found)]
-        if reaction == "abort":
-            first = names[0].removeprefix(f"{shard.name}: ")
-            raise UnsafeNameError(
-                f"shard {shard.name} has {len(found)} members that lead out of the directory they "
-                f"are unpacked in, the first is {first}",
-                hint="unsafe_names: rename makes their names safe, warn keeps them as they are",
-            )
-        kind = "unsafe_names_renamed" if reaction == "rename" else "unsafe_names"
-        tally.add(kind, len(found), names)
-        return settled
 
     def _stripped(self, shard: ShardBytes, members: MemberTable, tally: Tally) -> MemberTable:
         """A bare table as the outputs want payloads to end."""
@@ -409,47 +335,24 @@ class Extractor:
             stored_bytes=0,
         )
 
-    def _written(
-        self,
-        shard: ShardBytes,
-        members: MemberTable,
-        named: MemberTable,
-        records: FormedRecords,
-        may_overwrite: bool,
-    ) -> tuple[MemberTable, FormedRecords]:
-        """``named``, which is ``members`` with other names, with headers that say so, and the
-        records as they are stored then."""
-        if named is members:
-            return members, records
-        is_mapped = shard.is_mapped
-        must_be_read = self._pipeline.hashes_content if is_mapped else shard.whole is None
-        # Records that are read by range are large: headers as literals are next to nothing.
-        must_be_read |= self._setup.movement.way.reads_ranges
-        if must_be_read or not may_overwrite:
-            # The hash of a record is taken here; of a shard in windows, each is read anew.
-            written = with_new_names(shard, members, named, records.member_rows)
-            return written, records.stored_as(written)
-        return with_names_written(shard, members, named, records, in_place=not is_mapped)
-
     def _input_of(self, shard: ShardBytes) -> str:
         return input_of(shard.name, self._pipeline.reading.names)
 
     def _index(
         self,
-        task: ExtractTask,
-        shard: ShardBytes,
+        batch: Batch,
         members: MemberTable,
         records: FormedRecords,
         table: RecordTable,
-        placed: Placed,
     ) -> Table:
         """The index of the records as they are stored. ``table``: as they were read."""
+        task, shard, placed = batch.task, batch.shard, batch.placed
         ranges, more = records.segments(members), dict[str, Column]()
         if self._pipeline.join is not None:
             extensions = more[EXTENSIONS.text] = extension_lists(table)
             algorithm = SEARCHED if task.stage.name == "join" else self._pipeline.algorithm
-            if placed.words is not None:
-                sort = place_sort_keys(placed.words, table, extensions)
+            if batch.join_places is not None:
+                sort = place_sort_keys(batch.join_places, table, extensions)
             else:
                 sort = join_sort_keys(algorithm, table, extensions)
             sort = replace(sort, group=placed.group)
@@ -547,17 +450,6 @@ def _content_hash(shard: ShardBytes, segments: Segments) -> UInt64s:
         slices = slices_of(window.view, part, window.base)
         hashes[window.row : window.stop] = hash_records(slices, part.offsets.tolist())
     return hashes
-
-
-def _note_oddities(container: Container, shard: str, members: MemberTable, tally: Tally) -> None:
-    notes = members.notes
-    if notes.shortfall:
-        tally.add("incomplete_shards", 1, [f"{shard} ({notes.shortfall})"])
-    for oddity, count in oddities_in(container.oddities, notes):
-        if oddity.kind:
-            rows = getattr(notes, oddity.note)
-            names = shown_names(shard, members, rows) if isinstance(rows, tuple) else [shard]
-            tally.add(oddity.kind, 1 if oddity.by_shard else count, names)
 
 
 def _no_members() -> MemberTable:

@@ -16,6 +16,10 @@ from dsort.data.segments import NewNames
 from dsort.moves.assembled import overwrite_names
 from dsort.moves.bare import BARE
 from dsort.moves.source import ShardBytes
+from dsort.pipeline.pipeline import Pipeline
+from dsort.scratch.index import IndexStore
+from dsort.workers.batch import Batch
+from dsort.workers.tasks import WorkerSetup
 
 
 def headers_of(shard: ShardBytes, members: MemberTable, row: int) -> bytes:
@@ -89,6 +93,40 @@ def with_names_written(
         return written, records
     new_names = _new_names(shard, written, records, rows)
     return written, replace(records, new_names=new_names)
+
+
+class WriteNames:
+    """Writes the new names of members into their headers."""
+
+    def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
+        self._hashes_content = setup.pipeline.hashes_content
+        self._reads_ranges = setup.movement.way.reads_ranges
+
+    @staticmethod
+    def is_needed(pipeline: Pipeline) -> bool:
+        """Any step, and any duplicate, may have given names."""
+        return True
+
+    def apply(self, batch: Batch) -> None:
+        """Make the headers of a batch say the names that its members have."""
+        if batch.named is batch.members:
+            return
+        shard, is_mapped = batch.shard, batch.shard.is_mapped
+        must_be_read = self._hashes_content if is_mapped else shard.whole is None
+        # Records that are read by range are large: headers as literals are next to nothing.
+        must_be_read |= self._reads_ranges
+        # The headers of copies are bytes of their record, which must not be written over.
+        if must_be_read or batch.task.copies is not None:
+            # The hash of a record is taken here; of a shard in windows, each is read anew.
+            rows = batch.records.member_rows
+            written = with_new_names(shard, batch.members, batch.named, rows)
+            records = batch.records.stored_as(written)
+        else:
+            written, records = with_names_written(
+                shard, batch.members, batch.named, batch.records, in_place=not is_mapped
+            )
+        batch.members = batch.named = written
+        batch.records = records
 
 
 def _changed(members: MemberTable, named: MemberTable, rows: Int64s) -> Int64s:

@@ -11,16 +11,39 @@ from dsort.data.tally import FLOW_DROPPED
 from dsort.naming.names import readable
 from dsort.order.joining import LeftOut
 from dsort.order.table import RecordTable
+from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
 from dsort.scratch.logs import ReactionLog
 from dsort.scratch.positions import NTH
-from dsort.workers.tasks import ExtractTask
+from dsort.workers.batch import Batch
+from dsort.workers.join_columns import place_words
+from dsort.workers.tasks import ExtractTask, WorkerSetup
 
 
-def leave_out(
+class LeaveOut:
+    """Leaves out what a join leaves out, and notes the places of the pieces that stay."""
+
+    def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
+        self._store = store
+
+    @staticmethod
+    def is_needed(pipeline: Pipeline) -> bool:
+        """Where inputs are joined."""
+        return pipeline.join is not None
+
+    def apply(self, batch: Batch) -> None:
+        """What goes is counted and named in the log."""
+        stage, before = batch.task.stage, batch.table
+        if stage.left_out:
+            batch.records = _left(self._store, batch.task, before, batch.log).records
+        if stage.places:
+            positions = self._store.positions(stage.places)
+            batch.join_places = place_words(positions, batch.task.shard, before, batch.table)
+
+
+def _left(
     store: IndexStore, task: ExtractTask, table: RecordTable, log: ReactionLog
 ) -> RecordTable:
-    """What stays of the records of a shard. What goes is counted and named in ``log``."""
     positions = store.positions(task.stage.left_out)
     found = positions.of_shard(task.shard, [NTH, KEYS], records=len(table))
     if not len(found):

@@ -2,59 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from dsort.data.columns import Int32s, Int64s, UInt64s
-from dsort.data.tally import Tally
+from dsort.data.tally import FLOW_DROPPED, FLOW_READ, Tally
 from dsort.errors import InvariantError, KeyMapError
 from dsort.naming.names import readable
 from dsort.order.table import RecordTable
+from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
 from dsort.scratch.lots import borders_of
 from dsort.transforms.borders import positions_of
 from dsort.transforms.strata import MemberClass
+from dsort.workers.batch import Batch
+from dsort.workers.placed import NOWHERE, Placed
 from dsort.workers.tasks import ExtractTask, WorkerSetup
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Placed:
-    """Columns of shape ``(n,)``. ``group``: the output of each record, or its template under the
-    key map; -1: it is dropped; None: there is but one, or nobody knows yet. ``lots``: see
-    ``RecordIndex``."""
-
-    group: Int32s | None = None
-    lots: UInt64s | None = None
-    words: UInt64s | None = None
-
-    def repeated(self, counts: Int64s) -> Placed:
-        """The same of records of which each comes out so often."""
-        return Placed(
-            None if self.group is None else np.repeat(self.group, counts),
-            None if self.lots is None else np.repeat(self.lots, counts, axis=0),
-        )
-
-    def run(self, start: int, stop: int) -> Placed:
-        """Those of records ``start:stop``."""
-        return Placed(
-            None if self.group is None else self.group[start:stop],
-            None if self.lots is None else self.lots[start:stop],
-        )
-
-    def take(self, rows: Int64s) -> Placed:
-        """Those of the records ``rows``."""
-        return Placed(
-            None if self.group is None else self.group[rows],
-            None if self.lots is None else self.lots[rows],
-            None if self.words is None else self.words[rows],
-        )
-
-    def kept(self) -> Int64s | None:
-        """The records that are not dropped; None: all of them."""
-        if self.group is None or not (self.group < 0).any():
-            return None
-        return np.flatnonzero(self.group >= 0)
 
 
 class Placer:
@@ -80,7 +42,7 @@ class Placer:
         if not division.is_counted:
             return Placed(division.numbers(records))
         if task.stage.name != "drawn" and (not task.stage.borders or self._has_drawn(task)):
-            return Placed()  # a pass before anybody needs to know, or known since that one
+            return NOWHERE  # a pass before anybody needs to know, or known since that one
         return Placed(lots=division.lots(records, are_rows=self._are_rows))
 
     def settled(self, task: ExtractTask, placed: Placed, ordinal: Int64s) -> Placed:
@@ -128,3 +90,55 @@ class Placer:
             )
         tally.add("ekm_missing_key", len(unplaced), shown)
         return match.groups
+
+
+class PlaceRecords:
+    """Says where records go, as far as they say it by themselves."""
+
+    def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
+        self._placer = Placer(setup, store)
+
+    @staticmethod
+    def is_needed(pipeline: Pipeline) -> bool:
+        """Where there are several outputs, or a key map."""
+        return pipeline.division is not None or pipeline.keymap is not None
+
+    def apply(self, batch: Batch) -> None:
+        """See :meth:`Placer.placed`."""
+        batch.placed = self._placer.placed(batch.task, batch.table, batch.log)
+
+
+class SettlePlaces:
+    """Says where records go whose outputs have exact numbers."""
+
+    def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
+        self._placer = Placer(setup, store)
+
+    @staticmethod
+    def is_needed(pipeline: Pipeline) -> bool:
+        """Where there are several outputs."""
+        return pipeline.division is not None
+
+    def apply(self, batch: Batch) -> None:
+        """See :meth:`Placer.settled`."""
+        ordinals = np.arange(len(batch.records), dtype=np.int64)
+        batch.placed = self._placer.settled(batch.task, batch.placed, ordinals)
+
+
+class CountPlaced:
+    """Counts the records that no output takes, and those that were read if others are left."""
+
+    def __init__(self, setup: WorkerSetup, store: IndexStore) -> None: ...
+
+    @staticmethod
+    def is_needed(pipeline: Pipeline) -> bool:
+        """Always: any operator may have dropped records."""
+        return True
+
+    def apply(self, batch: Batch) -> None:
+        """Count, in the log."""
+        kept = batch.placed.kept()
+        stays = len(batch.records) if kept is None else len(kept)
+        batch.log.add(f"{FLOW_DROPPED}no place in an output", len(batch.records) - stays)
+        if stays != batch.formed:
+            batch.log.add(FLOW_READ, batch.formed)

@@ -6,13 +6,40 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from dsort.containers.base import oddities_in, refusal
 from dsort.data.hashes import any_twice
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.tally import Tally
-from dsort.errors import DuplicateError, StrayMemberError
+from dsort.errors import DuplicateError, ShardEndError, StrayMemberError
+from dsort.moves.source import ShardBytes
 from dsort.naming.names import readable
 from dsort.pipeline.pipeline import Policies
+
+
+def refuse_oddities(policies: Policies, shard: ShardBytes, members: MemberTable) -> None:
+    """``ShardEndError`` if the spec does not allow how a shard ends."""
+    refused = refusal(
+        shard.container.oddities,
+        members.notes,
+        policies.incomplete_shards,
+        policies.concatenated_shards,
+    )
+    if refused:
+        raise ShardEndError(f"shard {shard.name} {refused[0]}", hint=refused[1])
+
+
+def count_oddities(shard: ShardBytes, members: MemberTable, tally: Tally) -> None:
+    """Count what a scan has noted of a shard."""
+    notes = members.notes
+    if notes.shortfall:
+        tally.add("incomplete_shards", 1, [f"{shard.name} ({notes.shortfall})"])
+    for oddity, count in oddities_in(shard.container.oddities, notes):
+        if oddity.kind:
+            rows = getattr(notes, oddity.note)
+            is_by_row = isinstance(rows, tuple)
+            names = shown_names(shard.name, members, rows) if is_by_row else [shard.name]
+            tally.add(oddity.kind, 1 if oddity.by_shard else count, names)
 
 
 def react(

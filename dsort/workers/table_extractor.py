@@ -43,19 +43,28 @@ from dsort.moves.source import ShardBytes, open_input
 from dsort.order.partitions import Partitioning
 from dsort.order.table import RecordTable
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
+from dsort.scratch.nodes import ScratchNodes
 from dsort.sizes import format_bytes
-from dsort.storage.bucket import ReadObject
+from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.several import input_of
 from dsort.transforms.base import Step
 from dsort.transforms.steps import apply_steps
+from dsort.workers.batch import Batch
 from dsort.workers.extractor import Extractor
-from dsort.workers.lineage import origins_table
-from dsort.workers.placing import Placed
+from dsort.workers.origins import origins_table
+from dsort.workers.placed import Placed
+from dsort.workers.placing import Placer
 from dsort.workers.row_changes import RowChange, asked_columns, changes_rows
 from dsort.workers.sort_keys import ShardSortKeys
 from dsort.workers.table_index import SpilledBlocks, TableRows
 from dsort.workers.table_rows import CLASSES, record_table
-from dsort.workers.tasks import READ_SCHEMA_FILE, SCHEMA_FILE, ExtractTask, ShardExtracted
+from dsort.workers.tasks import (
+    READ_SCHEMA_FILE,
+    SCHEMA_FILE,
+    ExtractTask,
+    ShardExtracted,
+    WorkerSetup,
+)
 
 BATCH_SHARE = 8
 BATCH_BYTES_MAX = 64 << 20
@@ -128,6 +137,17 @@ class _Taken:
 
 class TableExtractor(Extractor):
     """Extracts input shards whose records become rows of the outputs."""
+
+    def __init__(
+        self,
+        setup: WorkerSetup,
+        worker: int,
+        inputs: Bucket,
+        buffer: PayloadBuffer,
+        nodes: ScratchNodes,
+    ) -> None:
+        super().__init__(setup, worker, inputs, buffer, nodes)
+        self._placer = Placer(setup, nodes.store)
 
     @property
     def _key_field(self) -> str:
@@ -205,17 +225,9 @@ class TableExtractor(Extractor):
         rows.read = first
         return rows, blocks
 
-    def _store_records(
-        self,
-        task: ExtractTask,
-        shard: ShardBytes,
-        members: MemberTable,
-        records: FormedRecords,
-        placed: Placed,
-        tally: ReactionLog,
-        origins: Table | None = None,
-    ) -> ShardExtracted:
+    def _store_records(self, batch: Batch) -> ShardExtracted:
         """Records of another container, as rows."""
+        task, records, placed = batch.task, batch.records, batch.placed
         schema = schema_of(self._store.file_bytes(SCHEMA_FILE))
         key_column: str | None = None
         if self._pipeline.reading.container.is_columnar:
@@ -229,21 +241,23 @@ class TableExtractor(Extractor):
             stop = max(int(np.searchsorted(reached, limit, side="right")), first + 1)
             stop = min(stop, first + ROWS_A_BATCH_MAX)
             contents = [
-                row_contents(keys[at], _members_of(shard, members, records, at), key_column)
+                row_contents(
+                    keys[at], _members_of(batch.shard, batch.members, records, at), key_column
+                )
                 for at in range(first, stop)
             ]
             made = batch_of_records(task.name, schema, keys[first:stop], contents)
             batches = [LightRows(made)]
             own = _Taken(batches, _keys_of(task.name, [made], self._key_field, first))
             some = placed.run(first, stop)
-            partition = self._index_rows(task, own, first, rows, partitioning, tally, some)
+            partition = self._index_rows(task, own, first, rows, partitioning, batch.log, some)
             if task.stage.spill:
                 self._spill_rows(batches, partition, made.schema, blocks)
             first = stop
-        kept = placed.kept()
+        origins, kept = batch.origins, placed.kept()
         if origins is not None and kept is not None:
             origins = origins.take(kept)
-        return self._put_down(task, rows, blocks, tally, origins)
+        return self._put_down(task, rows, blocks, batch.log, origins)
 
     def _looked_into(self, plain: Any) -> Collection[str]:
         """The columns whose values are wanted, and not only moved."""

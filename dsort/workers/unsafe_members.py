@@ -9,6 +9,8 @@ import numpy as np
 
 from dsort.data.columns import BytesColumn
 from dsort.data.members import MemberKind, MemberTable
+from dsort.data.tally import Tally
+from dsort.errors import UnsafeNameError
 from dsort.moves.bare import BARE
 from dsort.moves.source import ShardBytes
 from dsort.naming.names import readable
@@ -34,7 +36,28 @@ class UnsafeNames:
         return len(self.all_rows)
 
 
-def find_unsafe(shard: ShardBytes, members: MemberTable) -> UnsafeNames:
+def settle_unsafe_names(
+    reaction: str, shard: ShardBytes, members: MemberTable, tally: Tally
+) -> MemberTable:
+    """``members`` with the names that the job allows. ``reaction``: warn, rename or abort."""
+    found = _find_unsafe(shard, members)
+    if not len(found):
+        return members
+    settled = _with_safe_names(shard, members, found) if reaction == "rename" else members
+    names = [f"{shard.name}: {text}" for text in _shown_changes(members, settled, found)]
+    if reaction == "abort":
+        first = names[0].removeprefix(f"{shard.name}: ")
+        raise UnsafeNameError(
+            f"shard {shard.name} has {len(found)} members that lead out of the directory they "
+            f"are unpacked in, the first is {first}",
+            hint="unsafe_names: rename makes their names safe, warn keeps them as they are",
+        )
+    kind = "unsafe_names_renamed" if reaction == "rename" else "unsafe_names"
+    tally.add(kind, len(found), names)
+    return settled
+
+
+def _find_unsafe(shard: ShardBytes, members: MemberTable) -> UnsafeNames:
     """What is unsafe among ``members``. Nothing is where no shard has their names in it: they are
     but the keys of records that the container tells apart."""
     if members.record_of is not None and shard.container is not BARE:
@@ -63,7 +86,7 @@ def _unsafe_targets(shard: ShardBytes, members: MemberTable, rows: list[int]) ->
     return {row: targets[row] for row in unsafe_links(links)}
 
 
-def with_safe_names(shard: ShardBytes, members: MemberTable, found: UnsafeNames) -> MemberTable:
+def _with_safe_names(shard: ShardBytes, members: MemberTable, found: UnsafeNames) -> MemberTable:
     """``members`` with safe names and targets in place of what was ``found``."""
     if not len(found):
         return members
@@ -88,7 +111,7 @@ def with_safe_names(shard: ShardBytes, members: MemberTable, found: UnsafeNames)
     return with_new_headers(shard.container, named, headers)
 
 
-def shown_changes(before: MemberTable, after: MemberTable, found: UnsafeNames) -> Iterator[str]:
+def _shown_changes(before: MemberTable, after: MemberTable, found: UnsafeNames) -> Iterator[str]:
     """What was ``found``, one text each: the name, its target, and the new name if it has one."""
     for row in found.all_rows:
         old, new = before.names[row], after.names[row]
