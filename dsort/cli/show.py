@@ -26,7 +26,7 @@ from dsort.job.report import output_counts, reaction_counts
 
 if TYPE_CHECKING:
     from dsort.client import DsortClient, Job, JobProgress
-    from dsort.job.replaced_results import Replacement
+    from dsort.job.earlier_results import Replacement
 
 __all__ = ["replaced_shards", "shards_text", "show", "show_finished", "show_job"]
 
@@ -151,8 +151,8 @@ def show_finished(found: FoundJob, *, show_all: bool = False, as_json: bool = Fa
 
 def replaced_shards(found: FoundJob, manifest: Any) -> list[Replacement]:
     """What later jobs replaced of the result of a finished job. ``manifest``: its document."""
+    from dsort.job.earlier_results import later_results, replacements
     from dsort.job.manifest import parse_manifest
-    from dsort.job.replaced_results import later_results, replacements
 
     created = str(manifest.get("created")) if isinstance(manifest, Mapping) else ""
     if not found.in_place or not later_results(found.bucket, created, found.job_id):

@@ -20,10 +20,18 @@ import numpy as np
 from dsort.containers.base import Container
 from dsort.containers.registry import codec_of
 from dsort.errors import InvariantError
-from dsort.job.amend import amended, refuse_lost_claim, release_base
-from dsort.job.commits import Commit, commit_of, commits, later_than, manifests_in
+from dsort.job.amend import (
+    amended,
+    known_md5,
+    refuse_lost_claim,
+    release_base,
+    replaceable_names,
+    result_shards,
+    sidecars_written,
+)
 from dsort.job.create import Created, keep_sealed
 from dsort.job.directory_files import containers_named, directory_file_names, directory_files
+from dsort.job.earlier_results import Commit, commit_of, commits, later_than, manifests_in
 from dsort.job.extraction import answers
 from dsort.job.files import classes_of
 from dsort.job.inputs import refuse_changed_inputs
@@ -51,7 +59,6 @@ from dsort.job.manifest import (
 from dsort.job.plan import Plan
 from dsort.job.sidecars import noted_sidecars, stage_sidecars
 from dsort.job.transaction import PutBack, Transaction
-from dsort.job.whole_result import known_md5, replaceable_names, result_shards, sidecars_written
 from dsort.order.output_shards import rows_of
 from dsort.storage.staging import Staged, stage, stage_file
 from dsort.transforms.payload import PayloadStep

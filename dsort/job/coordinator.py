@@ -15,6 +15,12 @@ import numpy  # noqa: F401 - first, at this depth of imports: see docs/design/st
 
 from dsort.data.tally import Tally
 from dsort.errors import DsortError, JobStoppedError, StorageError
+from dsort.job.amend import (
+    refuse_moved_sidecars,
+    refuse_other_schema,
+    replaceable_names,
+    sidecars_written,
+)
 from dsort.job.collisions import refuse_collisions
 from dsort.job.commit import commit, names_stored, outputs_of, rollback
 from dsort.job.create import Created, create, seal
@@ -38,12 +44,6 @@ from dsort.job.surveys.all_surveys import run_surveys
 from dsort.job.taken_names import refuse_taken
 from dsort.job.traces import forget_removed
 from dsort.job.transaction import PutBack
-from dsort.job.whole_result import (
-    refuse_moved_sidecars,
-    refuse_other_schema,
-    replaceable_names,
-    sidecars_written,
-)
 from dsort.log_lines import logger_of
 from dsort.tracebacks import one_sentence
 

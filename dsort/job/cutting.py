@@ -1,21 +1,46 @@
-"""The cut of all partitions into output shards, as far as it has come."""
+"""The cut of all partitions into output shards.
+
+``equalize``: the cut has shared records out as evenly as it can, with what is left over behind the
+last shard of each output; that is not written. ``encoded_shard_size``: all records are encoded once
+before the cut, in output order and in runs of about a piece of the codec, and only the lengths are
+kept. The runs depend on the order alone, so the same job ends its shards at the same records. The
+pieces of a shard begin elsewhere than the runs, which changes little if a shard has many.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from dsort.data.columns import Int64s
-from dsort.errors import InputError
-from dsort.job.extraction import answers, retry_after_lost_scratch
+from dsort.data.index import ORDINAL, SHARD
+from dsort.data.tally import SAMPLES_MAX, Tally
+from dsort.errors import InputError, InvariantError
+from dsort.job.extraction import Extraction, answers, retry_after_lost_scratch
+from dsort.job.facts import json_fact
 from dsort.job.job import Job
 from dsort.job.ordering import Ordering
-from dsort.order.cut import CutRule, EncodedSizes, OpenShard
+from dsort.naming.names import readable
+from dsort.order.cut import CutRule, EncodedSizes, OpenShard, OutputShard, Piece
 from dsort.order.mixing_counts import MixingTally
 from dsort.order.output_shards import Pieces
-from dsort.workers.tasks import CutDone, CutTask, OrderDone
+from dsort.scratch.logs import reaction_line
+from dsort.scratch.ordered import OrderedRows
+from dsort.scratch.requests import KeysAt, OrderedRowsOf
+from dsort.workers.tasks import CutDone, CutTask, MeasureDone, MeasureTask, OrderDone, OutputPiece
+
+LEFT_OUT = "left_out_to_equalize"
+NodeOf = Callable[[int], str]
+"""Which node has a partition in order."""
+SIZES_FILE = "encoded-sizes.json"
+RUNS_MAX = 16384
+RUNS_A_SHARD = 16
+"""So many runs at least for each output shard, where there are more shards than ``RUNS_MAX``."""
+TASKS_A_WORKER = 4
 
 
 def cut_partitions(
@@ -121,3 +146,164 @@ def _totals(ordered: Sequence[OrderDone], outputs: int) -> Int64s:
         for group, sums in enumerate(own):
             totals[group] += sums
     return totals
+
+
+@dataclass(frozen=True, slots=True)
+class Equalized:
+    """``pieces``: of all output shards, in their order. ``left_out``: how many records are in none
+    of them; ``lines``: their names, for ``reactions.jsonl``."""
+
+    pieces: list[Piece]
+    left_out: int
+    tally: Tally
+    lines: tuple[bytes, ...]
+
+
+def equal_pieces(
+    job: Job, extraction: Extraction, node_of: NodeOf, pieces: Iterable[Piece], rule: CutRule
+) -> Equalized:
+    """The pieces so that all shards of an output have as many records."""
+    # The names of what is left over stay few: fewer than there are shards.
+    found: list[Piece] = []
+    left: list[Piece] = []
+    for piece in pieces:
+        count = rule.of_group(piece.group).count or 0
+        (found if piece.number < count else left).append(piece)
+    names = [*_names(job, extraction, node_of, left)]
+    tally = Tally()
+    if names:
+        samples = [f"{shard}: {key}" for shard, key in names[:SAMPLES_MAX]]
+        tally.add(LEFT_OUT, len(names), samples)
+    lines = tuple(reaction_line(LEFT_OUT, shard=shard, name=key) for shard, key in names)
+    return Equalized(found, len(names), tally, lines)
+
+
+def _rows(job: Job, node_of: NodeOf, piece: Piece) -> OrderedRows:
+    request = OrderedRowsOf(piece.partition, piece.row_start, piece.row_stop)
+    rows: OrderedRows = job.runtime.ask(node_of(piece.partition), request)
+    return rows
+
+
+def _names(
+    job: Job, extraction: Extraction, node_of: NodeOf, pieces: Sequence[Piece]
+) -> Iterator[tuple[str, str]]:
+    """(input shard, key) of each record of ``pieces``."""
+    parts = []
+    for piece in pieces:
+        ordered = _rows(job, node_of, piece)
+        rows, offsets = ordered.rows, ordered.record_offsets
+        first = slice(None) if offsets is None else offsets[:-1]
+        pairs = zip(rows[SHARD][first].tolist(), rows[ORDINAL][first].tolist(), strict=True)
+        parts += [*pairs]
+    locations = extraction.shard_locations()
+    by_shard: dict[int, list[int]] = {}
+    for shard, ordinal in parts:
+        by_shard.setdefault(shard, []).append(ordinal)
+    keys: dict[tuple[int, int], bytes] = {}
+    for shard, ordinals in by_shard.items():
+        wanted = np.unique(np.array(ordinals, np.int64))
+        file = int(locations.file_of[shard])
+        node = locations.nodes[locations.node_of[file]]
+        found = job.runtime.ask(node, KeysAt(extraction.stage.name, file, shard, wanted)).tolist()
+        keys.update(zip(((shard, each) for each in wanted.tolist()), found, strict=True))
+    for place in parts:
+        yield job.inputs[place[0]].name, readable(keys[place])
+
+
+def run_rule(job: Job, stored_bytes: int) -> CutRule:
+    """Where the runs end that are encoded together, of records of ``stored_bytes`` in all."""
+    encoders = [
+        target.codec.encoder(target.codec_level)
+        for target in job.spec.targets
+        if target.codec is not None
+    ]
+    piece_bytes = max(encoder.piece_bytes for encoder in encoders)
+    sizes = [target.size_bytes or stored_bytes for target in job.spec.targets]
+    shards = stored_bytes // max(min(sizes), 1)
+    runs = max(RUNS_MAX, RUNS_A_SHARD * shards)
+    pieces = max(-(-stored_bytes // (piece_bytes * runs)), 1)
+    return CutRule(size_bytes=piece_bytes * pieces, counts_file=True, at_most=True)
+
+
+def encoded_sizes(job: Job, stored_bytes: int, measure: Callable[[], EncodedSizes]) -> EncodedSizes:
+    """What an earlier attempt measured, else what ``measure`` gives: the plan has to be the same,
+    and part of the records may be written and gone from scratch. ``StorageError`` if that is
+    damaged."""
+
+    def rows(sizes: EncodedSizes) -> dict[str, Any]:
+        return {"stored": sizes.stored.tolist(), "encoded": sizes.encoded.tolist()}
+
+    def of_rows(content: Any) -> EncodedSizes:
+        rows = [content[name] for name in ("stored", "encoded")]
+        if not all(type(each) is int for row in rows for each in row):
+            raise ValueError("it has a size that is none")
+        stored, encoded = (np.array(row, np.int64) for row in rows)
+        if stored.ndim != 1 or stored.shape != encoded.shape or int(stored[-1]) != stored_bytes:
+            raise ValueError("it is about other records")
+        if stored[0] or encoded[0] or (np.diff(stored) < 0).any() or (np.diff(encoded) < 0).any():
+            raise ValueError("its numbers do not ascend from 0 on")
+        return EncodedSizes(stored, encoded)
+
+    return json_fact(SIZES_FILE, rows, of_rows).settle(job, measure)
+
+
+def measured_sizes(
+    job: Job, runs: Sequence[OutputShard], locations: str, node_of: Callable[[int], str]
+) -> EncodedSizes:
+    """What all ``runs`` come to, encoded. ``locations``: the shared file that says
+    which node has which shard; ``node_of``: which one has a partition in order."""
+    found = np.zeros(len(runs), np.int64)
+    for task, done in answers(job, _tasks(job, runs, locations, node_of)):
+        assert isinstance(task, MeasureTask)
+        assert isinstance(done, MeasureDone)
+        ordinals = list(dict.fromkeys(piece.ordinal for piece in task.pieces))
+        if len(ordinals) != len(done.encoded_bytes):
+            raise InvariantError("a worker measured other runs than it was asked for")
+        found[ordinals] = done.encoded_bytes
+    stored = np.zeros(len(runs) + 1, np.int64)
+    np.cumsum([run.stored_bytes for run in runs], out=stored[1:])
+    encoded = np.zeros(len(runs) + 1, np.int64)
+    np.cumsum(found, out=encoded[1:])
+    return EncodedSizes(stored, encoded)
+
+
+def _tasks(
+    job: Job, runs: Sequence[OutputShard], locations: str, node_of: Callable[[int], str]
+) -> Iterator[MeasureTask]:
+    """Neighbours go to one worker, for they share partitions."""
+    total = sum(run.stored_bytes for run in runs)
+    share = max(total // (job.movement.workers * TASKS_A_WORKER), 1)
+    begin, taken = 0, 0
+    for at, run in enumerate(runs):
+        taken += run.stored_bytes
+        if taken >= share or at == len(runs) - 1:
+            yield _task(job, runs[begin : at + 1], locations, node_of)
+            begin, taken = at + 1, 0
+
+
+def _task(
+    job: Job, runs: Sequence[OutputShard], locations: str, node_of: Callable[[int], str]
+) -> MeasureTask:
+    weights: Counter[str] = Counter()
+    pieces = []
+    for run in runs:
+        for part in run.pieces:
+            weights[node_of(part.partition)] += part.stored_bytes
+            pieces.append(
+                OutputPiece(
+                    token="",
+                    name="",
+                    ordinal=run.ordinal,
+                    shard_bytes=-1,
+                    partition=part.partition,
+                    row_start=part.row_start,
+                    row_stop=part.row_stop,
+                    offset=part.offset,
+                    stored_bytes=part.stored_bytes,
+                    last=part is run.pieces[-1],
+                    output=job.output_of(run.group),
+                )
+            )
+    partitions = dict.fromkeys(piece.partition for piece in pieces)
+    nodes = tuple((partition, node_of(partition)) for partition in partitions)
+    return MeasureTask(tuple(pieces), locations, nodes, weights.most_common(1)[0][0])

@@ -53,7 +53,7 @@ from dsort.transforms.payload import PayloadStep
 from dsort.workers.devices import CodeRoom
 
 if TYPE_CHECKING:
-    from dsort.job.known_keys import KnownKeys
+    from dsort.job.duplicates import KnownKeys
     from dsort.job.manifest import Manifest
     from dsort.job.streams import Streams  # few jobs have any
 

@@ -1,16 +1,19 @@
-"""What output shards are called, and when they close, as the spec says."""
+"""The names of output shards, made from a template or kept from the input shards, and when a shard
+is full."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import Final, Self
 
-from dsort.naming.names import check_output_name, with_extension
+from dsort.containers.registry import codec_of, container_of
+from dsort.naming.names import archive_extension, check_output_name, with_extension
 from dsort.naming.overlap import final_templates, names_made
-from dsort.naming.templates import ShardTemplate, parse_template
-from dsort.order.cut import CutRule
+from dsort.naming.templates import NumberRange, ShardTemplate, parse_template
+from dsort.order.cut import CutRule, OutputShard
 from dsort.order.output_shards import OutputShards, rows_of
 from dsort.storage.output_buckets import place_of, placed_at
 
@@ -220,3 +223,62 @@ class OutputNames:
         assert names is not None, "an unbounded template has a size (the spec was checked)"
         share = max(-(-bytes_total // names), 1)
         return CutRule(size_bytes=share, shards_max=names, counts_file=counts_file)
+
+
+def kept_name(name: str, extension: str) -> str:
+    """What the output shard of the input shard ``name`` is called, where outputs are ``extension``
+    shards: the same, unless its suffix would say something else than is in it."""
+    suffix = archive_extension(name) or ""
+    if not suffix:
+        return f"{name}{extension}"
+    same = container_of(suffix) == container_of(extension)
+    if same and codec_of(suffix) == codec_of(extension):
+        return name
+    return f"{name.removesuffix(suffix)}{extension}"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptNames(OutputNames):
+    """One group, whose shard of number ``n`` is called as input ``n`` is. Its only template stands
+    for all of them: it has what they begin with, and says how many there are."""
+
+    listed: tuple[str, ...] = ()
+    numbers: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of_inputs(cls, inputs: Iterable[str], extension: str) -> Self:
+        """For the shards of these names; ``ValueError`` if one cannot be that of an output."""
+        listed = tuple(kept_name(name, extension) for name in inputs)
+        for name in listed:
+            check_output_name(name)
+        ends = (min(listed, default=""), max(listed, default=""))
+        pairs = takewhile(lambda pair: pair[0] == pair[1], zip(*ends, strict=False))
+        prefix = "".join(each for each, _ in pairs)
+        counter = NumberRange(0, 1, len(listed), 1, "")
+        template = ShardTemplate("of the inputs' names", "fmt", prefix, (counter,))
+        numbers = {name: number for number, name in enumerate(listed)}
+        return cls((template,), extension, (len(listed),), listed=listed, numbers=numbers)
+
+    def counted(self, shards: Iterable[OutputShard]) -> Self:
+        """The same: it is known how many there are."""
+        return self
+
+    def counted_in(self, names: Collection[str]) -> Self:
+        """The same."""
+        return self
+
+    def _inside(self, group: int, number: int) -> str:
+        """The name of shard ``number``."""
+        return self.listed[number]
+
+    def number_of(self, group: int, name: str) -> int | None:
+        """The number of the shard that is called ``name``."""
+        return self.numbers.get(name)
+
+    def made(self, names: Collection[str], first: Sequence[int]) -> set[str]:
+        """Those of ``names`` that are an output's, from the number in ``first`` on."""
+        return {name for name in names if self.numbers.get(name, -1) >= first[0]}
+
+    def some(self, group: int, first: int, count_max: int) -> list[str]:
+        """The names from number ``first`` on, ``count_max`` at most."""
+        return list(self.listed[first : first + count_max])

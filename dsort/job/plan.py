@@ -13,10 +13,15 @@ import xxhash
 
 from dsort.data.packed_texts import PackedTexts
 from dsort.errors import DsortError, InvariantError, SpecError, SpecProblem, StorageError
-from dsort.job.cutting import cut_partitions, cut_rule
+from dsort.job.cutting import (
+    cut_partitions,
+    cut_rule,
+    encoded_sizes,
+    equal_pieces,
+    measured_sizes,
+    run_rule,
+)
 from dsort.job.duplicates import Dropped, settle_duplicates
-from dsort.job.encoded_sizes import encoded_sizes, measured_sizes, run_rule
-from dsort.job.equalize import equal_pieces
 from dsort.job.extraction import (
     Extraction,
     retry_after_lost_scratch,

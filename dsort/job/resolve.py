@@ -14,6 +14,7 @@ import xxhash
 from dsort.data.tally import Tally, tally_of, tally_rows
 from dsort.errors import ChangedInputError, SpecError, SpecProblem
 from dsort.job.collisions import refuse_early_collisions, refuse_shards_twice
+from dsort.job.earlier_results import KnownOutput, checksums, compare_sizes, known_outputs
 from dsort.job.elsewhere import note_elsewhere
 from dsort.job.events import JobStarted
 from dsort.job.files import list_files, list_files_again, retain_files, share_files
@@ -26,7 +27,6 @@ from dsort.job.inputs import (
 )
 from dsort.job.job import Job
 from dsort.job.journal_entries import InputRow, InputsResolved, JobAccepted, MovementChosen
-from dsort.job.known_outputs import KnownOutput, checksums, compare_sizes, known_outputs
 from dsort.job.layout import report_name
 from dsort.job.programs import opened_programs
 from dsort.job.resume import RESOLVED_FILE, note_names, resolved_before

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from dsort.containers.registry import codec_of, container_of
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import KeyMapError, SpecError, SpecProblem, StorageError, TransformError
-from dsort.job.kept_names import KeptNames
-from dsort.job.output_names import OutputNames
+from dsort.job.output_names import KeptNames, OutputNames
 from dsort.keymap.match import KeyMap
 from dsort.keymap.text import entries_of_mapping, parse_keymap
 from dsort.naming.locations import FileLocation

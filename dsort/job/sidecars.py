@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from dsort.errors import ObjectNotFoundError, SpecError, SpecProblem
+from dsort.job.amend import replaceable_names, sidecars_written
 from dsort.job.collisions import NAMES_CHECKED_EARLY_MAX
 from dsort.job.job import Job
 from dsort.job.layout import shared_name, sidecars_prefix, staged_prefix
 from dsort.job.manifest import ManifestOutput, StagedSidecar, splits_of
-from dsort.job.whole_result import replaceable_names, sidecars_written
 from dsort.sidecars.dataset import dataset_sidecar, write_energon_database
 from dsort.sidecars.kinds import SidecarName
 from dsort.sidecars.shard_index import EnergonSample

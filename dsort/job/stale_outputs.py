@@ -11,9 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from dsort.errors import InputError, ObjectNotFoundError, StorageError
-from dsort.job.commits import newest_first
+from dsort.job.earlier_results import listed_outputs, newest_first
 from dsort.job.job import Job
-from dsort.job.known_outputs import listed_outputs
 from dsort.job.layout import job_of, manifest_name
 from dsort.job.manifest import Manifest, parse_manifest
 from dsort.job.plan import Plan

@@ -290,7 +290,7 @@ def _named(jobs: list[FoundJob]) -> str:
 def _newest(jobs: Iterator[FoundJob], *, finished: bool) -> list[FoundJob]:
     """The last of ``jobs`` of one bucket: a finished job counts from its commit, another one from
     its beginning. With ``finished``: the last that was committed, if one was."""
-    from dsort.job.commits import commits
+    from dsort.job.earlier_results import commits
     from dsort.job.job_ids import moment_of_id
 
     known = {each.job_id: each for each in jobs}

@@ -40,19 +40,19 @@ MODULES = {
     "dsort.data.text_rows": "rows_equal_earlier",
     "dsort.data.total_json": "encodable from_json is_encodable to_json",
     "dsort.job": (
-        "commands commit journal known_keys programs range_probe resolve setup streams worker_setup"
+        "commands commit duplicates journal programs range_probe resolve setup streams worker_setup"
     ),
     "dsort.job.coordinator": "plan_job run_job",
     "dsort.job.create": "CreatedShards runs_of_small",
     "dsort.job.events": "Event JobStarted JobWarning PhaseDone Progress",
     "dsort.job.extraction": "Extraction RUN_BYTES SMALL_BYTES runs_of",
+    "dsort.job.facts": "Facts",
     "dsort.job.gc": "Garbage OWNER_FILE find_garbage remove_garbage",
     "dsort.job.hooks": "call_command call_webhook",
     "dsort.job.inputs": "refuse_unreadable resolve_inputs",
     "dsort.job.job": "Advanced Job JobState Noted PHASES PhaseBegan PhaseEnded WARNING_TEXTS",
     "dsort.job.job_ids": "moment_of_id new_job_id",
     "dsort.job.journal": "Journal discard_run list_job_directories read_journal",
-    "dsort.job.facts": "Facts",
     "dsort.job.journal_entries": (
         "Committing InputRow InputsResolved JOURNAL_VERSION JobAccepted JournalEvent "
         "JournalState MovementChosen Planned PlannedRow decode_segment encode_segment"
@@ -80,8 +80,8 @@ MODULES = {
     ),
     "dsort.job.resources": "job_memory with_part_sizes",
     "dsort.job.setup": "load_keymap load_steps output_names with_seed",
-    "dsort.job.suspend": "gc_command resume_command",
     "dsort.job.surveys": "borders positions",
+    "dsort.job.suspend": "gc_command resume_command",
     "dsort.job.synthetic": "ShardRecipe generate_shards shard_pieces",
     "dsort.job.timeline": "TIMELINE_SAMPLES_MAX Timeline",
     "dsort.job.transaction": "Transaction read_kept",
@@ -113,8 +113,8 @@ MODULES = {
         "readable with_extension"
     ),
     "dsort.naming.overlap": (
-        "claim_on claims_of conflicts_among final_templates first_conflict is_within "
-        "names_made templates_overlap"
+        "claim_on claims_of conflicts_among final_templates first_conflict is_within names_made "
+        "templates_overlap"
     ),
     "dsort.naming.patterns": "KeyPattern glob_prefix glob_regex has_wildcard wildcard_match",
     "dsort.naming.repeats": "NAMES_LOOKED_AT_MAX find_repeats",
@@ -144,9 +144,9 @@ MODULES = {
     "dsort.pipeline": "movement",
     "dsort.pipeline.compile": "compile_pipeline steps_of",
     "dsort.pipeline.movement": (
-        "BUFFER_BYTES_MAX BUFFER_BYTES_MIN COORDINATOR_BYTES Load Movement "
-        "MovementSizes NotMappableError PARTITIONS_MAX TooLittleMemoryError WAYS WORKER_BYTES "
-        "choose_movement least_memory_bytes workers_that_fit"
+        "BUFFER_BYTES_MAX BUFFER_BYTES_MIN COORDINATOR_BYTES Load Movement MovementSizes "
+        "NotMappableError PARTITIONS_MAX TooLittleMemoryError WAYS WORKER_BYTES choose_movement "
+        "least_memory_bytes workers_that_fit"
     ),
     "dsort.reading.in_order": "BUFFER_BYTES ShardRecord read_shards",
     "dsort.reading.index_cache": "COUNTED_BYTES_MIN IndexCache",
@@ -163,12 +163,12 @@ MODULES = {
     "dsort.runtime.ray.block_stream": "BATCH_BYTES FAILURE LENGTH NoBlocksError",
     "dsort.runtime.ray.block_tickets": "BlockKey ForgedTicketError TicketError",
     "dsort.runtime.ray.cluster": (
-        "RAY_VERSION_MIN RaySession check_form check_listener check_loopback "
-        "check_ray_version is_only_on_loopback join_ray listeners listening_words start_ray"
+        "RAY_VERSION_MIN RaySession check_form check_listener check_loopback check_ray_version "
+        "is_only_on_loopback join_ray listeners listening_words start_ray"
     ),
     "dsort.runtime.ray.directory": (
-        "FILES_CHARACTERS_MAX OWNER_BYTES_MAX YOUNG_S discard_ray_directory "
-        "make_ray_directory note_owner ray_files rays_left remove_ray_directory"
+        "FILES_CHARACTERS_MAX OWNER_BYTES_MAX YOUNG_S discard_ray_directory make_ray_directory "
+        "note_owner ray_files rays_left remove_ray_directory"
     ),
     "dsort.runtime.ray.exchange": "BlockRules RayExchange",
     "dsort.runtime.ray.library": "GetTimeoutError RayError RayTaskError",
@@ -206,7 +206,6 @@ MODULES = {
         "Checksums RecordSizes ShardRecords digest_of joined_digests member_digests output_records"
     ),
     "dsort.workers": "header_reader headers sidecars tasks",
-    "dsort.workers.lineage": "lineage_of",
     "dsort.workers.conversion": "packed_records",
     "dsort.workers.creator": "Creator",
     "dsort.workers.devices": "CodeRoom GpuNeeds GpuPlace gpus_here",
@@ -215,12 +214,13 @@ MODULES = {
     "dsort.workers.header_reader": "HeaderReader header_hops",
     "dsort.workers.headers": "with_names_written with_new_names",
     "dsort.workers.late_schemas": "extensions_by_output",
+    "dsort.workers.lineage": "lineage_of",
     "dsort.workers.orderer": "Orderer",
     "dsort.workers.read_ahead": "ReadAhead",
     "dsort.workers.run_extractor": "RunExtractor",
     "dsort.workers.sealer": "publish_all",
-    "dsort.workers.staged_file": "PIECE_BYTES StagedFile Writeback",
     "dsort.workers.sidecars": "MemberWatch _samples_bytes samples_of",
+    "dsort.workers.staged_file": "PIECE_BYTES StagedFile Writeback",
     "dsort.workers.tasks": (
         "CreateTask CutTask DuplicatesTask ExtractRunTask ExtractTask OrderTask PublishDone "
         "PublishTask RunExtracted ScratchLost ShardExtracted Stage Task TaskDone WorkerSetup"

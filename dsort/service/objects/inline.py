@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dsort.errors import SpecError, SpecProblem, TooLargeError
-from dsort.job.kept_names import kept_name
+from dsort.job.output_names import kept_name
 from dsort.naming.names import archive_extension
 from dsort.service.jobs.submit import Submitter
 from dsort.service.objects.places import ObjectPlace

@@ -1,0 +1,249 @@
+"""Results of earlier jobs: what they wrote, when they were committed, what replaced them.
+
+Their manifests are in the bucket, if it was an output bucket once. Anybody may have written there:
+a manifest that cannot be read is passed over, and only a few are read. The moment of a commit is
+the ``created`` of its manifest. A store's time is when an object was copied, too, and the id of a
+job has the time at which the job began.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from dsort.data.tally import Tally
+from dsort.errors import ObjectNotFoundError, ShardEndError, StorageError
+from dsort.job.job_ids import moment_of_id
+from dsort.job.layout import job_of, manifest_name
+from dsort.job.manifest import Manifest
+from dsort.job.transaction import each_at_once
+from dsort.moves.source import InputShard
+from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
+from dsort.storage.output_buckets import place_of
+from dsort.storage.small_objects import read_small
+
+MANIFESTS_MAX = 16
+MANIFEST_BYTES_MAX = 16 << 20
+"""Of some 100,000 outputs; larger ones are left out, for they would be read before each job."""
+HEAD_BYTES: Final = 1 << 10
+CLOCKS_APART_MAX: Final = timedelta(days=1)
+_CREATED: Final = re.compile(rb'"created"\s*:\s*"([^"\\]{1,40})"')
+_IN_THE_YEAR: Final = "%m%d-%H%M%S.%f"
+MANIFESTS_READ_MAX: Final = 100
+LATER_MANIFEST_BYTES_MAX: Final = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class KnownOutput:
+    """An object as the job ``job_id`` wrote it. ``written_ns``: when its manifest was written."""
+
+    job_id: str
+    file_bytes: int
+    xxh3: str
+    written_ns: int
+
+
+def known_outputs(bucket: Bucket, names: Iterable[str]) -> dict[str, KnownOutput]:
+    """What manifests in ``bucket`` say of ``names``; of several the newest. Nothing where the
+    bucket cannot be listed: not all can be, and a job can do without."""
+    wanted, found = set(names), dict[str, KnownOutput]()
+    try:
+        for info in _newest_manifests(bucket):
+            if not wanted:
+                break
+            job_id = job_of(info.name)
+            for name, file_bytes, xxh3 in listed_outputs(bucket.read(info.name)):
+                if name in wanted:
+                    found[name] = KnownOutput(job_id, file_bytes, xxh3, info.mtime_ns)
+                    wanted.discard(name)
+    except StorageError:
+        return found
+    return found
+
+
+def _newest_manifests(bucket: Bucket) -> Sequence[ObjectInfo]:
+    manifests = [
+        info
+        for info in bucket.list(INTERNAL_PREFIX)
+        if info.name == manifest_name(job_of(info.name)) and info.size_bytes <= MANIFEST_BYTES_MAX
+    ]
+    manifests = sorted(manifests, key=lambda info: info.mtime_ns, reverse=True)[:MANIFESTS_MAX]
+    return newest_first(bucket, manifests)
+
+
+def listed_outputs(data: bytes) -> Iterator[tuple[str, int, str]]:
+    """(name, file_bytes, xxh3) of what a manifest lists, as far as it is one."""
+    try:
+        content = json.loads(data.decode("utf-8", "surrogateescape"))
+    except (ValueError, RecursionError):
+        return
+    rows: Any = content.get("outputs") if isinstance(content, dict) else None
+    for row in rows if isinstance(rows, list) else []:
+        if isinstance(row, dict):
+            name, file_bytes = row.get("name"), row.get("file_bytes")
+            xxh3 = row.get("xxh3")
+            if isinstance(name, str) and type(file_bytes) is int and isinstance(xxh3, str):
+                yield name, file_bytes, xxh3
+
+
+def checksums(
+    inputs: Sequence[InputShard], known: Mapping[str, KnownOutput]
+) -> dict[int, tuple[str, str]]:
+    """By ordinal: the XXH3 of each input that a job wrote and nobody since, and that job."""
+    found = {}
+    for ordinal, shard in enumerate(inputs):
+        wrote = known.get(shard.name)
+        if wrote and wrote.file_bytes == shard.size_bytes and shard.mtime_ns <= wrote.written_ns:
+            found[ordinal] = (wrote.xxh3, wrote.job_id)
+    return found
+
+
+def compare_sizes(
+    inputs: Sequence[InputShard],
+    known: Mapping[str, KnownOutput],
+    incomplete_shards: str,
+    tally: Tally,
+) -> None:
+    """``ShardEndError`` for an input that is not as long as the job that wrote it says, unless it
+    was written since, or ``incomplete_shards`` lets it be: then it is counted."""
+    for shard in inputs:
+        wrote = known.get(shard.name)
+        if wrote is None or wrote.file_bytes == shard.size_bytes:
+            continue
+        text = f"{shard.size_bytes:,} bytes; job {wrote.job_id} wrote {wrote.file_bytes:,}"
+        if shard.mtime_ns > wrote.written_ns:
+            tally.add("replaced_inputs", 1, [f"{shard.name} ({text})"])
+        elif incomplete_shards == "abort":
+            raise ShardEndError(
+                f"shard {shard.name} may not be whole: it has {text}",
+                hint="fetch or make it again; incomplete_shards: warn takes what can be read of it",
+            )
+        else:
+            tally.add("incomplete_shards", 1, [f"{shard.name} ({text})"])
+
+
+class Commit(NamedTuple):
+    """When a result was committed; commits sort by time. ``moment``: in UTC, as
+    ``20260131-235959.123456``."""
+
+    moment: str
+    job_id: str
+
+
+def commit_of(created: str, job_id: str) -> Commit:
+    """The commit of the manifest of a job that was ``created`` then. One that does not say when
+    counts as one of the moment at which the job began."""
+    at = _parsed(created)
+    if at is None:
+        return Commit(moment_of_id(job_id), job_id)
+    return Commit(f"{at.year:04d}{at.strftime(_IN_THE_YEAR)}", job_id)
+
+
+def commits(bucket: Bucket, job_ids: Iterable[str]) -> list[Commit]:
+    """The commits of the jobs that have a manifest in ``bucket``, the newest first."""
+    found: list[Commit] = []
+
+    def look(job_id: str) -> None:
+        try:
+            with bucket.open(manifest_name(job_id)) as opened:
+                head = bytearray(min(opened.info.size_bytes, HEAD_BYTES))
+                opened.read_into(memoryview(head), 0)
+        except ObjectNotFoundError:
+            return
+        created = _CREATED.search(head)
+        text = "" if created is None else created[1].decode("ascii", "replace")
+        found.append(commit_of(text, job_id))
+
+    each_at_once(bucket, [*job_ids], look)
+    return sorted(found, reverse=True)
+
+
+def newest_first(bucket: Bucket, manifests: Sequence[ObjectInfo]) -> list[ObjectInfo]:
+    """Manifests of ``bucket``, that of the last commit first."""
+    if len(manifests) < 2:
+        return [*manifests]
+    by_job = {job_of(info.name): info for info in manifests}
+    return [by_job[each.job_id] for each in commits(bucket, by_job)]
+
+
+def manifests_in(bucket: Bucket) -> list[str]:
+    """The ids of the jobs that have a manifest in ``bucket``."""
+    names = (info.name for info in bucket.list(INTERNAL_PREFIX))
+    return [job_of(name) for name in names if name == manifest_name(job_of(name))]
+
+
+def later_than(before: Commit | None) -> str:
+    """Now, as a manifest says it. Later than ``before``, also by a clock that is behind: the newest
+    result of a bucket is the one that was committed last."""
+    now = datetime.now(UTC)
+    with contextlib.suppress(ValueError):  # anything may be called as a job is
+        moment = "" if before is None else before.moment
+        earlier = datetime.strptime(moment, f"%Y{_IN_THE_YEAR}").replace(tzinfo=UTC)
+        if now <= earlier < now + CLOCKS_APART_MAX:
+            now = earlier + timedelta(microseconds=1)
+    return now.isoformat(timespec="microseconds")
+
+
+def _parsed(text: str) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text)
+        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+    except (OverflowError, ValueError):
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """The job that committed a result under names of another one. ``names``: of the shards of the
+    other result that are the later job's now, sorted; ``total``: how many that result had."""
+
+    job_id: str
+    names: tuple[str, ...]
+    total: int
+
+    @property
+    def words(self) -> str:
+        """What happened, behind the result."""
+        which = "all" if len(self.names) == self.total else f"{len(self.names):,} of"
+        return f"{which} {self.total:,} output shards were replaced by job {self.job_id}"
+
+
+def later_results(bucket: Bucket, created: str, job_id: str) -> list[str]:
+    """The jobs whose results were committed to ``bucket`` after that of ``job_id``, which was
+    ``created`` then; the last one first."""
+    own = commit_of(created, job_id)
+    others = [each for each in manifests_in(bucket) if each != job_id]
+    return [each.job_id for each in commits(bucket, others) if each > own]
+
+
+def replacements(bucket: Bucket, manifest: Manifest) -> list[Replacement]:
+    """The jobs that replaced shards of the result of ``manifest``, which is in ``bucket``; those
+    that committed last come first. Only shards in the bucket of the manifest are looked at, and no
+    more than the newest manifests."""
+    later = later_results(bucket, manifest.created, manifest.job_id)
+    left = {
+        shard.name: (shard.file_bytes, shard.xxh3)
+        for shard in manifest.outputs
+        if not place_of(shard.name)[0]
+    }
+    found: list[Replacement] = []
+    for job_id in later[:MANIFESTS_READ_MAX]:
+        try:
+            data = read_small(bucket, manifest_name(job_id), bytes_max=LATER_MANIFEST_BYTES_MAX)
+        except ObjectNotFoundError:
+            continue
+        rows = [row for row in listed_outputs(data) if row[0] in left]
+        changed = {name: size for name, size, xxh3 in rows if left[name] != (size, xxh3)}
+        there = bucket.stat_many(changed)
+        # Of another size, a shard is another's, or the earlier one again.
+        names = [name for name, info in there.items() if info.size_bytes == changed[name]]
+        if names:
+            found.append(Replacement(job_id, tuple(sorted(names)), len(manifest.outputs)))
+        for name, *_ in rows:
+            left.pop(name, None)
+    return found
