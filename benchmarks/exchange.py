@@ -36,7 +36,7 @@ from dsort.runtime.ray.block_server import BlockPlace, BlockServer
 from dsort.runtime.ray.block_tickets import BlockKey
 from dsort.scratch.directory import Scratch
 from dsort.scratch.spill import BLOCK_BYTES, BLOCKS_IN_FLIGHT_MAX, SpillBlock, read_spill
-from dsort.workers.heap import Heap
+from dsort.workers.worker import Heap
 
 __all__ = ["main"]
 

@@ -38,8 +38,7 @@ from dsort.scratch.index import RUN_SHARDS_MAX, IndexStore
 from dsort.scratch.nodes import ScratchNodes, ShardLocations
 from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.requests import OrderedRowsOf
-from dsort.scratch.spill import SpillReader
-from dsort.scratch.spill_extents import SpillExtents, SpillFile
+from dsort.scratch.spill import SpillExtents, SpillFile, SpillReader
 from dsort.storage.directory.files import LocalStagedObject
 from dsort.storage.directory.os_errors import StorageErrors
 

@@ -104,7 +104,7 @@ class Batches(Placement):
         import numpy as np
 
         from dsort.data.index import SortKeys
-        from dsort.order.sort_bytes import joined_keys
+        from dsort.order.sort import joined_keys
 
         count, window = len(records), self.window_records
         step = np.uint64(WORDS) // (-(-found.total // window)).astype(np.uint64)

@@ -41,7 +41,7 @@ class JoinedPlaces(Algorithm):
         import numpy as np
 
         from dsort.data.columns import BytesColumn
-        from dsort.order.sort_bytes import joined_keys
+        from dsort.order.sort import joined_keys
 
         inner = self.inner
         has = np.zeros(len(table), np.bool_)
@@ -63,7 +63,7 @@ class JoinedPlaces(Algorithm):
     def unsaid(self, table: RecordTable) -> bytes:
         """What a record is ordered by of which no piece says anything. ``ContentKeyError`` if that
         is to end the job. ``table``: of the record, without members."""
-        from dsort.order.sort_bytes import joined_keys
+        from dsort.order.sort import joined_keys
 
         if not self.inner.extensions:
             return b""

@@ -16,8 +16,7 @@ from dsort.log_lines import about_worker, lines_to_coordinator, logger_of
 from dsort.runtime.base import answer
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import ScratchNodes, open_scratch
-from dsort.workers.heap import Heap
-from dsort.workers.worker import Worker
+from dsort.workers.worker import Heap, Worker
 
 PR_SET_PDEATHSIG = 1
 

@@ -58,7 +58,7 @@ from dsort.workers.conversion import (
     packed_records,
     without_final_newlines,
 )
-from dsort.workers.join_columns import (
+from dsort.workers.join_pieces import (
     SEARCHED,
     extension_lists,
     join_sort_keys,

@@ -11,7 +11,7 @@ from dsort.data.row_bytes import distinct_rows
 from dsort.errors import StorageError
 from dsort.order.table import RecordTable
 from dsort.pipeline.pipeline import Pipeline
-from dsort.workers.placed import Placed
+from dsort.workers.batch import Placed
 
 
 def reported_extensions(pipeline: Pipeline, table: RecordTable, placed: Placed) -> str:

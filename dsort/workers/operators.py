@@ -9,7 +9,7 @@ from dsort.workers.batch import Operator
 from dsort.workers.conversion import AddMemberDefaults
 from dsort.workers.copies import CopyRecords
 from dsort.workers.headers import WriteNames
-from dsort.workers.left_out import LeaveOut
+from dsort.workers.join_pieces import LeaveOut
 from dsort.workers.origins import NoteOrigins
 from dsort.workers.placing import CountPlaced, PlaceRecords, SettlePlaces
 from dsort.workers.renamed_keys import RenameKeys

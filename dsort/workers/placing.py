@@ -14,8 +14,7 @@ from dsort.scratch.index import IndexStore
 from dsort.scratch.lots import borders_of
 from dsort.transforms.borders import positions_of
 from dsort.transforms.strata import MemberClass
-from dsort.workers.batch import Batch
-from dsort.workers.placed import NOWHERE, Placed
+from dsort.workers.batch import NOWHERE, Batch, Placed
 from dsort.workers.tasks import ExtractTask, WorkerSetup
 
 

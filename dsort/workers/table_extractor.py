@@ -49,15 +49,13 @@ from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.several import input_of
 from dsort.transforms.base import Step
 from dsort.transforms.steps import apply_steps
-from dsort.workers.batch import Batch
+from dsort.workers.batch import Batch, Placed
 from dsort.workers.extractor import Extractor
 from dsort.workers.origins import origins_table
-from dsort.workers.placed import Placed
 from dsort.workers.placing import Placer
 from dsort.workers.row_changes import RowChange, asked_columns, changes_rows
 from dsort.workers.sort_keys import ShardSortKeys
-from dsort.workers.table_index import SpilledBlocks, TableRows
-from dsort.workers.table_rows import CLASSES, record_table
+from dsort.workers.table_rows import CLASSES, SpilledBlocks, TableRows, record_table
 from dsort.workers.tasks import (
     READ_SCHEMA_FILE,
     SCHEMA_FILE,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
+from typing import Final
 
 from dsort.moves.map import MappedInputs
 from dsort.moves.payload_files import PayloadBuffer
@@ -11,7 +13,6 @@ from dsort.scratch.nodes import ScratchNodes
 from dsort.storage.open import open_pair
 from dsort.workers.creator import Creator
 from dsort.workers.extractor import Extractor
-from dsort.workers.heap import Heap
 from dsort.workers.known_keys import read_known_keys
 from dsort.workers.orderer import Orderer
 from dsort.workers.run_extractor import RunExtractor
@@ -38,6 +39,10 @@ PLENTY_BYTES = 256 << 20
 PURGE_DELAY_MS = "10000"
 """pyarrow's allocator gives pages back at once. Fresh ones for each batch were a fifth of the
 processor time of compressed rows; where the buffer is so large, memory is no reason to."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+HEAP_BLOCK_BYTES_MAX: Final = 32 << 20
+"""The most that glibc takes: larger blocks come from the kernel each time."""
+KEPT_BYTES_MAX: Final = 256 << 20
 
 
 class Worker:
@@ -120,3 +125,23 @@ class Worker:
         """Let go of files and mappings."""
         self._extractor.close()
         self._creator.close()
+
+
+class Heap:
+    """This process's heap, which a worker has to itself."""
+
+    def __init__(self, buffer_bytes: int) -> None:
+        """Keep up to as much as the payload buffer, ``buffer_bytes``, while a phase lasts."""
+        libc = ctypes.CDLL(None)
+        self._trim = getattr(libc, "malloc_trim", None)
+        self._phase = ""
+        set_option = getattr(libc, "mallopt", None)
+        if set_option is not None:
+            set_option(_MMAP_THRESHOLD, HEAP_BLOCK_BYTES_MAX)
+            set_option(_TRIM_THRESHOLD, min(buffer_bytes, KEPT_BYTES_MAX))
+
+    def enter(self, phase: str) -> None:
+        """Work of ``phase`` begins: give back what an earlier one left."""
+        if phase != self._phase and self._phase and self._trim is not None:
+            self._trim(0)
+        self._phase = phase

@@ -15,6 +15,7 @@ MODULES = {
         "Bools BytesColumn Int32s Int64s UInt32s UInt64s UInt8s are_all_rows cut_rows "
         "equal_ranges numbers_at row_numbers run_sums runs_that_fit"
     ),
+    "dsort.data.copies": "shares_of_total",
     "dsort.data.entries": "PlacedEntries entries_bytes packed_entries placed_entries",
     "dsort.data.hashes": "any_twice hash_keys md5_digests mix shard_seed shuffle_words",
     "dsort.data.index": (
@@ -34,7 +35,6 @@ MODULES = {
         "RowBytes column_of decimals distinct_rows row_by_row side_by_side spread"
     ),
     "dsort.data.segments": "NewNames Segments",
-    "dsort.data.shares": "shares_of_total",
     "dsort.data.table": "Table",
     "dsort.data.tally": "SAMPLES_MAX Tally",
     "dsort.data.text_rows": "rows_equal_earlier",
@@ -137,9 +137,8 @@ MODULES = {
     "dsort.order.output_shards": "AT_ONCE OutputShards Pieces merge_pieces",
     "dsort.order.partitions": "Partitioning Splitters pick_splitters",
     "dsort.order.sort": (
-        "big_int_words float_words int_words natural_keys order_rows stable_argsort"
+        "big_int_words float_words int_words joined_keys natural_keys order_rows stable_argsort"
     ),
-    "dsort.order.sort_bytes": "joined_keys",
     "dsort.order.table": "RecordTable",
     "dsort.pipeline": "movement",
     "dsort.pipeline.compile": "compile_pipeline steps_of",
@@ -194,8 +193,9 @@ MODULES = {
     "dsort.scratch.ordered": "OrderedRows",
     "dsort.scratch.positions": "POSITION_SHARD check_left_out",
     "dsort.scratch.requests": "Indexed",
-    "dsort.scratch.spill": "BLOCK_BYTES Payload SpillBlock SpillReader read_spill spill_name",
-    "dsort.scratch.spill_extents": "SpillFile spill_extents",
+    "dsort.scratch.spill": (
+        "BLOCK_BYTES Payload SpillBlock SpillFile SpillReader read_spill spill_extents spill_name"
+    ),
     "dsort.scratch.spill_writer": "DIRECT_BYTES_MIN FLUSH_BYTES SpillWriter",
     "dsort.verification.compare": "match_records occurrences sort_out",
     "dsort.verification.cuts": "FirstRecord Place ShardFacts check_cuts",

@@ -13,7 +13,7 @@ ARRAYS = """
 import json, resource, sys
 from pathlib import Path
 import numpy as np
-from dsort.workers.heap import Heap
+from dsort.workers.worker import Heap
 
 def resident_bytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()

@@ -208,7 +208,7 @@ def _page_at(header: Struct, codec: int, start: int, stop: int, *, has_levels: b
 
 def _inflate(codec: str, data: memoryview, size_bytes: int) -> memoryview:
     """``data`` inflated to ``size_bytes``. ``OSError`` or ``ValueError`` if that is not what it
-    has. The C library's memory stays in the process (``dsort.workers.heap``); Arrow's own costs a
+    has. The C library's memory stays in the process (``dsort.workers.worker``); Arrow's own costs a
     clearing of each page every time."""
     import pyarrow as pa
 

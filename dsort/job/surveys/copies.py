@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dsort.data.copies import CopyRule
-from dsort.data.shares import shares_of_stop, shares_of_total
+from dsort.data.copies import CopyRule, shares_of_stop, shares_of_total
 from dsort.errors import MixError
 from dsort.job.extraction import Extraction, retry_after_lost_scratch
 from dsort.job.facts import Fact, Facts, json_fact

@@ -24,9 +24,8 @@ from dsort.runtime.task_queue import WORKERS_LOST_MAX, TaskQueue
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import ScratchNodes, open_scratch
 from dsort.stop_flag import StopFlag
-from dsort.workers.heap import Heap
 from dsort.workers.tasks import ScratchLost, Task, TaskDone, WorkerSetup
-from dsort.workers.worker import Worker
+from dsort.workers.worker import Heap, Worker
 
 START_SECONDS_MAX = 120
 KILL_SECONDS_MAX = 5
