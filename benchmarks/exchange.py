@@ -31,9 +31,9 @@ import psutil
 
 from benchmarks.memory import own_bytes
 from benchmarks.shaped_links import Link, LinkError, shaped_links
-from dsort.runtime.ray.block_client import BlockClient
 from dsort.runtime.ray.block_server import BlockPlace, BlockServer
-from dsort.runtime.ray.block_tickets import BlockKey
+from dsort.runtime.ray.block_stream import BlockKey
+from dsort.runtime.ray.exchange import BlockClient
 from dsort.scratch.directory import Scratch
 from dsort.scratch.spill import BLOCK_BYTES, BLOCKS_IN_FLIGHT_MAX, SpillBlock, read_spill
 from dsort.workers.worker import Heap

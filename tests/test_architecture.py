@@ -104,7 +104,7 @@ CATCHES_ALL = {
     "dsort/service/schedules/fire.py": "one schedule that goes wrong must not stop the others",
     "dsort/runtime/base.py": "a bug in a worker goes to the coordinator whole, with its traceback",
     "dsort/staged_samples.py": "encoding runs the user's code, whose error is told by sample",
-    "dsort/runtime/forked.py": "a fork must not return into the frames of its coordinator",
+    "dsort/runtime/local_worker.py": "a fork must not return into the frames of its coordinator",
     "dsort/user_code/child.py": "loading the user's code may raise anything, which is told",
     "dsort/user_code/functions.py": "the user's code may raise anything, which is told by record",
     "dsort/stop_flag.py": "an error of any kind goes to the thread that waits for the answer",

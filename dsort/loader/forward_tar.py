@@ -23,9 +23,8 @@ from dsort.data.columns import Int64s
 from dsort.data.members import MemberKind, MemberTable
 from dsort.errors import ChangedInputError, ShardEndError
 from dsort.loader.decode import Sample
-from dsort.loader.direct_file import DirectFile
 from dsort.loader.samples import LARGE_BYTES, Contents, copied_from, samples_of
-from dsort.loader.shard_file import ShardFile
+from dsort.loader.shard_file import DirectFile, ShardFile
 from dsort.reading.places import ShardPlace
 from dsort.reading.record_index import RecordIndex
 

@@ -20,7 +20,6 @@ from dsort.containers.registry import codec_of, container_of
 from dsort.data.columns import Int64s
 from dsort.errors import DsortError
 from dsort.loader.decode import Sample
-from dsort.loader.direct_file import DirectFile
 from dsort.loader.forward_tar import (
     FILE_BYTES_MAX,
     RANGE_BYTES_MAX,
@@ -30,7 +29,7 @@ from dsort.loader.forward_tar import (
     wrong_count,
 )
 from dsort.loader.samples import are_large, bytes_of, copied_from, sample_of, samples_of
-from dsort.loader.shard_file import ShardFile
+from dsort.loader.shard_file import DirectFile, ShardFile
 from dsort.reading.places import ShardPlace
 from dsort.reading.record_index import RecordIndex
 from dsort.reading.shard import Shard

@@ -23,7 +23,7 @@ from typing import Any
 
 from dsort.errors import DsortError, ScratchLostError, WorkerLostError
 from dsort.log_lines import LogLine, logger_of, pass_on
-from dsort.runtime.forked import ForkedProcess, can_fork
+from dsort.runtime.local_worker import ForkedProcess, can_fork
 from dsort.runtime.task_queue import TaskQueue
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Request, make_scratch, open_scratch, scratch_owner

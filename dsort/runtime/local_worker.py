@@ -1,15 +1,20 @@
-"""The process that hosts one worker of the local runtime: reads tasks from a socket, answers."""
+"""The process of one worker of the local runtime: a fork of the coordinator, which has loaded all
+that a worker needs, or a process of its own. It reads tasks from a socket and answers."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
 import signal
+import socket
 import sys
 import threading
+import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NoReturn
 
 from dsort.errors import DsortError
 from dsort.log_lines import about_worker, lines_to_coordinator, logger_of
@@ -21,6 +26,9 @@ from dsort.workers.worker import Heap, Worker
 PR_SET_PDEATHSIG = 1
 
 log = logger_of("runtime")
+LINK = 3
+"""The descriptor of a worker's socket, behind those of the standard streams."""
+HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> None:
@@ -73,3 +81,86 @@ def _die_with(parent: int) -> None:
 
 if __name__ == "__main__":
     main()
+
+
+def can_fork() -> bool:
+    """Whether this process has one thread, as the kernel counts them.
+
+    In a fork of several threads, locks that the others held stay locked for ever. So nothing is
+    forked once a thread runs, be it Python's or a library's.
+    """
+    return len(list(Path("/proc/self/task").iterdir())) == 1
+
+
+class ForkedProcess:
+    """A worker process, with what is used of ``subprocess.Popen``. ``link``: its end of the socket
+    pair. ``OSError`` if there can be no more processes."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self.returncode: int | None = None
+        parent = os.getpid()
+        # A signal must not find the coordinator's handlers in the worker: they write to its pipe.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
+        try:
+            self.pid = os.fork()
+            if self.pid == 0:
+                _become_worker(link, parent, before)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def poll(self) -> int | None:
+        """How it ended, as for ``wait``; None while it runs."""
+        return self.returncode if self.returncode is not None else self._wait(os.WNOHANG)
+
+    def kill(self) -> None:
+        """End it at once. Nothing if it has ended: then its number may be another's."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> int | None:
+        """Wait for its end: its exit code, or minus the number of the signal that ended it."""
+        return self.returncode if self.returncode is not None else self._wait(0)
+
+    def _wait(self, flags: int) -> int | None:
+        pid, status = os.waitpid(self.pid, flags)
+        if pid:
+            self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+
+def _become_worker(
+    link: socket.socket, parent: int, mask: set[signal.Signals] | set[int]
+) -> NoReturn:
+    """Be as a fresh interpreter would be, and never return: what is below us on the stack is the
+    coordinator's."""
+    code = 1
+    try:
+        gc.disable()
+        os.setsid()  # Ctrl-C is the coordinator's to handle
+        for number in HANDLED:
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        _keep_descriptors(link)
+        serve(LINK, parent)
+        code = 0
+    except SystemExit:
+        code = 0
+    except BaseException:  # noqa: BLE001 - said as an interpreter says it that ends with an error
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)  # buffers and clean-ups that were forked with us are the coordinator's
+
+
+def _keep_descriptors(link: socket.socket) -> None:
+    """Have ``link`` as ``LINK``, stderr as it is, and nothing else: the coordinator's files, pipes
+    and connections, and those to the workers before us, are not ours to hold."""
+    os.dup2(link.fileno(), LINK, inheritable=False)
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1):
+        os.dup2(null, stream)
+    for number in [int(each.name) for each in Path("/proc/self/fd").iterdir()]:
+        if number > LINK:
+            with contextlib.suppress(OSError):  # that of the listing itself
+                os.close(number)

@@ -19,8 +19,8 @@ from dsort.naming.names import first_few, readable
 from dsort.order.base import Algorithm
 from dsort.order.sort import stable_argsort
 from dsort.spec.model import JobSpec
+from dsort.verification.cuts import ShardFacts
 from dsort.verification.duplicates import later_duplicates
-from dsort.verification.equal import without_last, without_unmatched
 from dsort.verification.findings import Findings
 from dsort.verification.inputs import InputReader, InputTable
 from dsort.verification.joined import Pieces
@@ -425,3 +425,45 @@ def _difference(here: _Detail, there: _Detail) -> str:
         return f"{first_few(differing, 5)} has other bytes than"
     here_are, there_are = first_few(names_here, 5), first_few(names_there, 5)
     return f"has the members {here_are} in place of {there_are}"
+
+
+def _groups(inputs: InputTable, outputs: OutputTable) -> list[tuple[int, Int64s, list[ShardFacts]]]:
+    """(output, rows of the inputs that belong there, its shards)."""
+    found = []
+    for group in sorted({shard.place.group for shard in outputs.facts}):
+        is_own = inputs.expected
+        if inputs.group is not None:
+            is_own = is_own & (inputs.group == group)
+        own = [shard for shard in outputs.facts if shard.place.group == group]
+        found.append((group, np.flatnonzero(is_own), own))
+    return found
+
+
+def without_last(
+    inputs: InputTable, outputs: OutputTable, algorithm: Algorithm, words: UInt64s | None
+) -> InputTable:
+    """``inputs`` less the records that are left over behind the last shard, where the inputs say
+    which these are."""
+    if words is None and not algorithm.decided_by_inputs:
+        return inputs
+    expected = inputs.expected.copy()
+    for _, rows, shards in _groups(inputs, outputs):
+        left = len(rows) % len(shards)
+        if words is not None:
+            rows = rows[stable_argsort(words[rows])]
+        expected[rows[len(rows) - left :]] = False
+    return replace(inputs, expected=expected)
+
+
+def without_unmatched(inputs: InputTable, outputs: OutputTable, source: Int64s) -> InputTable:
+    """``inputs`` less as many records of each output as may be left out, of those that no output
+    record is (``source``)."""
+    used = np.zeros(len(inputs), np.bool_)
+    used[source[source >= 0]] = True
+    expected = inputs.expected.copy()
+    for _, rows, shards in _groups(inputs, outputs):
+        there = sum(shard.records for shard in shards)
+        unused = rows[~used[rows]]
+        if len(rows) - there == len(rows) % len(shards):
+            expected[unused[: len(rows) % len(shards)]] = False
+    return replace(inputs, expected=expected)

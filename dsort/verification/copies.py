@@ -1,18 +1,20 @@
-"""How often each record of the inputs comes out: made from the spec and the records alone."""
+"""How many records come out of each input and go to each output, for ``verify``: made from the spec
+and the records alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from math import ceil, floor
 
 import numpy as np
 
-from dsort.data.columns import Int64s, UInt64s
+from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
 from dsort.data.copies import lots_of
 from dsort.errors import MixError
 from dsort.spec.model import JobSpec
 from dsort.storage.several import parted
-from dsort.verification.shares import dealt_out
+from dsort.transforms.outputs import Division
 
 
 def copies_asked_for(spec: JobSpec, hashes: Mapping[str, UInt64s]) -> dict[str, Int64s]:
@@ -72,3 +74,49 @@ def _wanted_records(spec: JobSpec, records: Mapping[str, int]) -> dict[str, int]
                 "weight of the input",
             )
     return wanted
+
+
+def dealt_out(total: int, weights: Sequence[Fraction]) -> list[int]:
+    """``total`` in whole parts, in proportion to ``weights``. Each part is rounded down; what is
+    left goes, one each, to the parts that lost most, the first of equal ones."""
+    exact = [total * weight / sum(weights) for weight in weights]
+    parts = [int(each) for each in exact]
+    lost = [each % 1 for each in exact]
+    for _ in range(total - sum(parts)):
+        at = lost.index(max(lost))
+        parts[at] += 1
+        lost[at] = Fraction(-1)
+    return parts
+
+
+def dealt_out_in_classes(totals: Sequence[int], weights: Sequence[Fraction]) -> list[list[int]]:
+    """The parts of each of several ``totals``, which together are those of their sum. What is left
+    of a total goes where most is missing yet; of equal ones, to the part that lost most."""
+    wanted = dealt_out(sum(totals), weights)
+    shares = [weight / sum(weights) for weight in weights]
+    parts = [[int(total * share) for share in shares] for total in totals]
+    missing = [all_of_it - sum(own) for all_of_it, *own in zip(wanted, *parts, strict=True)]
+    for total, own in zip(totals, parts, strict=True):
+        lost = [total * share % 1 for share in shares]
+        order = sorted(range(len(own)), key=lambda at: (missing[at], lost[at]), reverse=True)
+        for at in order[: total - sum(own)]:
+            own[at] += 1
+            missing[at] -= 1
+    return parts
+
+
+def outputs_asked_for(division: Division, lots: UInt64s, counting: Bools) -> Int32s:
+    """The output of each record, in input order; ``lots``: the class and the lot of each, shape
+    ``(n, 2)``. Those that are not ``counting`` are in none of the numbers, and get the first."""
+    outputs = np.zeros(len(lots), np.int32)
+    rows = np.flatnonzero(counting)
+    rows = rows[np.lexsort((lots[rows, 1], lots[rows, 0]))]  # ties stay in input order
+    totals = np.unique(lots[rows, 0], return_counts=True)[1].tolist()
+    weights = [Fraction(str(each)) for each in division.fractions]
+    if division.exact:
+        parts = dealt_out_in_classes(totals, weights)
+    else:
+        parts = [dealt_out(total, weights) for total in totals]
+    numbers = np.tile(np.arange(len(weights), dtype=np.int32), len(totals))
+    outputs[rows] = np.repeat(numbers, np.array(parts, np.int64).reshape(-1))
+    return outputs

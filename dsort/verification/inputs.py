@@ -37,7 +37,7 @@ from dsort.storage.several import input_of
 from dsort.transforms.base import Step
 from dsort.transforms.steps import apply_steps
 from dsort.verification.by_output import as_compared, combined, digests_by_output, ways_of
-from dsort.verification.copies import copies_asked_for
+from dsort.verification.copies import copies_asked_for, outputs_asked_for
 from dsort.verification.duplicates import free_keys, later_duplicates, others_of
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.joined import Pieces, join_pieces, members_that_stay
@@ -51,7 +51,6 @@ from dsort.verification.plain import (
 )
 from dsort.verification.read import ComparedBytes, RecordSizes, ShardRecords
 from dsort.verification.rows_again import RowsAgain
-from dsort.verification.shares import outputs_asked_for
 
 Renames = dict[int, dict[int, bytes]]
 """Input ordinal → record ordinal → the record's new key."""

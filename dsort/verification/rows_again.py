@@ -1,5 +1,5 @@
-"""Rows that steps with code make of rows, made again: what they return goes through the columns of
-the result, for their types say what is left of a value."""
+"""Rows that steps with code make of rows, made again for ``verify``. What code returns goes through
+the columns of the result, whose types decide what is left of a value."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ from dsort.containers.columnar.columns import batch_of_records, row_contents
 from dsort.containers.columnar.schema import plain_schema, schema_bytes, schema_of
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords, form_records
+from dsort.errors import CorruptShardError, ObjectNotFoundError
 from dsort.job.code_again import CodeAgain
 from dsort.job.tables import made_schema, table_schema
 from dsort.moves.source import ShardBytes
+from dsort.pipeline.compile import steps_of
+from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.transforms.base import Step
+from dsort.transforms.join_key import JoinKey
+from dsort.transforms.rekey import Rekey
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +65,19 @@ class RowsAgain:
         batch = batch_of_records(shard.name, self.schema, keys, named)
         found = cells_of_rows(iter([(batch, keys)]), self.schema.names)
         return found, form_records(found, "keep")
+
+
+def rows_have_keys(spec: JobSpec, bucket: Bucket, inputs: Sequence[str]) -> bool:
+    """Whether the rows of the result have a column of keys, as the spec and the first input shard
+    that can be read say: ``key_field``, or ``__key__``. Without one, they are but numbered."""
+    from dsort.containers.columnar.cells import KEY_COLUMN  # few results are of tables
+
+    gives_keys = any(isinstance(step, (Rekey, JoinKey)) for step in steps_of(spec))
+    if spec.key_field or gives_keys:
+        return True
+    for name in inputs:
+        try:
+            return KEY_COLUMN in table_schema(bucket, name).names
+        except (CorruptShardError, ObjectNotFoundError):
+            continue
+    return False

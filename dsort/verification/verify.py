@@ -67,8 +67,6 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.open import open_inputs
 from dsort.storage.several import BucketPlace, SeveralBuckets, bucket_named
 from dsort.storage.small_objects import read_small
-from dsort.verification.classes import check_classes, classes_to_go_on
-from dsort.verification.code import tell_changed_code
 from dsort.verification.compare import (
     Comparison,
     check_known_keys,
@@ -89,9 +87,9 @@ from dsort.verification.outputs import (
     place_outputs,
 )
 from dsort.verification.read import ComparedBytes
-from dsort.verification.row_keys import rows_have_keys
-from dsort.verification.rows_again import RowsAgain
+from dsort.verification.rows_again import RowsAgain, rows_have_keys
 from dsort.verification.sidecars import SidecarCheck
+from dsort.verification.unchanged import check_classes, classes_to_go_on, tell_changed_code
 
 INDEX_BYTES_MAX = 4 << 30
 

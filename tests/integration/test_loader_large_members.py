@@ -16,7 +16,7 @@ import pytest
 
 import dsort
 from dsort.loader import Loader
-from tests.support.internals import Int64s, direct_file, forward_tar, loader, shard_source
+from tests.support.internals import Int64s, forward_tar, loader, shard_file, shard_source
 
 FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
 ODD = ("", "none", "long", "pax", "global", "directory", "hardlink", "tar", "dot-d")
@@ -26,13 +26,13 @@ ODD = ("", "none", "long", "pax", "global", "directory", "hardlink", "tar", "dot
 def read_directly(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of what is read directly. Windows begin small, so that small shards have many."""
     found: list[int] = []
-    read = direct_file.DirectFile.read
+    read = shard_file.DirectFile.read
 
-    def noted(self: direct_file.DirectFile, start: int, size_bytes: int) -> bytes:
+    def noted(self: shard_file.DirectFile, start: int, size_bytes: int) -> bytes:
         found.append(size_bytes)
         return read(self, start, size_bytes)
 
-    monkeypatch.setattr(direct_file.DirectFile, "read", noted)
+    monkeypatch.setattr(shard_file.DirectFile, "read", noted)
     monkeypatch.setattr(forward_tar, "FIRST_BYTES", 48 << 10)
     return found
 
@@ -172,15 +172,15 @@ def test_large_members_of_one_shard_are_read_at_the_same_time_once_their_places_
     write_odd_tar(path, 200, "none", tarfile.GNU_FORMAT, random.Random(3))
     wanted = list(Loader([path], batch_size=None, cache=cache))
     meeting, met = threading.Barrier(2, timeout=30), threading.Event()
-    read = direct_file.DirectFile.read
+    read = shard_file.DirectFile.read
 
-    def meet(self: direct_file.DirectFile, start: int, size_bytes: int) -> bytes:
+    def meet(self: shard_file.DirectFile, start: int, size_bytes: int) -> bytes:
         if not met.is_set():
             meeting.wait()
             met.set()
         return read(self, start, size_bytes)
 
-    monkeypatch.setattr(direct_file.DirectFile, "read", meet)
+    monkeypatch.setattr(shard_file.DirectFile, "read", meet)
     assert list(Loader([path], batch_size=None, cache=cache, threads=2)) == wanted
     assert met.is_set()
 

@@ -21,7 +21,7 @@ from tests.support.internals import (
     Scratch,
     SpillBlock,
     SpillWriter,
-    block_client,
+    exchange,
 )
 
 pytestmark = pytest.mark.exhaustive
@@ -53,7 +53,7 @@ def serve(link: Link, scratch: Path, pipe: Any) -> None:
 def take(link: Link, location: str, pipe: Any) -> None:
     """Take a block, and one more once the link is cut."""
     link.far.enter()
-    block_client.CALL_S_MAX = 3.0
+    exchange.CALL_S_MAX = 3.0
     client, block = BlockClient(KEY), SpillBlock(0, (0,), (0,), (len(DATA),))
     found = client.begin(location, NODE, block).result()
     pipe.send(b"".join(piece.tobytes() for piece in found) == DATA)

@@ -89,7 +89,7 @@ MODULES = {
     "dsort.keymap.fetch": "read_text",
     "dsort.keymap.match": "KeyMap",
     "dsort.keymap.text": "KeyMapEntries MalformedLine entries_of_mapping parse_keymap",
-    "dsort.loader": "direct_file forward_tar loader shard_source",
+    "dsort.loader": "forward_tar loader shard_file shard_source",
     "dsort.loader.order": "EpochOrder OrderKind",
     "dsort.loader.position": "Position Remainder Steps",
     "dsort.model.report": "PlanReportView RunReportView",
@@ -151,16 +151,16 @@ MODULES = {
     "dsort.reading.index_cache": "COUNTED_BYTES_MIN IndexCache",
     "dsort.reading.record_index": "RecordIndex",
     "dsort.reading.shard_reader": "ShardReader",
-    "dsort.runtime": "forked local local_worker",
+    "dsort.runtime": "local local_worker",
     "dsort.runtime.base": "Runtime answer",
-    "dsort.runtime.forked": "ForkedProcess",
     "dsort.runtime.local": "AHEAD_A_WORKER LocalRuntime",
+    "dsort.runtime.local_worker": "ForkedProcess",
     "dsort.runtime.machine": "Holder Machine",
-    "dsort.runtime.ray": "block_client block_server cluster exchange scratch_nodes",
-    "dsort.runtime.ray.block_client": "BlockClient BlockError UnreachableError",
+    "dsort.runtime.ray": "block_server cluster exchange scratch_nodes",
     "dsort.runtime.ray.block_server": "BlockPlace BlockServer Part",
-    "dsort.runtime.ray.block_stream": "BATCH_BYTES FAILURE LENGTH NoBlocksError",
-    "dsort.runtime.ray.block_tickets": "BlockKey ForgedTicketError TicketError",
+    "dsort.runtime.ray.block_stream": (
+        "BATCH_BYTES BlockKey FAILURE ForgedTicketError LENGTH NoBlocksError TicketError"
+    ),
     "dsort.runtime.ray.cluster": (
         "RAY_VERSION_MIN RaySession check_form check_listener check_loopback check_ray_version "
         "is_only_on_loopback join_ray listeners listening_words start_ray"
@@ -169,7 +169,7 @@ MODULES = {
         "FILES_CHARACTERS_MAX OWNER_BYTES_MAX YOUNG_S discard_ray_directory make_ray_directory "
         "note_owner ray_files rays_left remove_ray_directory"
     ),
-    "dsort.runtime.ray.exchange": "BlockRules RayExchange",
+    "dsort.runtime.ray.exchange": "BlockClient BlockError BlockRules RayExchange UnreachableError",
     "dsort.runtime.ray.library": "GetTimeoutError RayError RayTaskError",
     "dsort.runtime.ray.messages": "explain listed located",
     "dsort.runtime.ray.runtime": "Needs RayRuntime",

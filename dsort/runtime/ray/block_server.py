@@ -27,18 +27,16 @@ from dsort.runtime.ray.block_stream import (
     FORGED,
     LENGTH,
     REASON_BYTES_MAX,
+    TICKET_BYTES_MAX,
+    BlockKey,
     Certificates,
     CutError,
+    ForgedTicketError,
     NoBlocksError,
+    TicketError,
     fill,
     location,
     tune,
-)
-from dsort.runtime.ray.block_tickets import (
-    TICKET_BYTES_MAX,
-    BlockKey,
-    ForgedTicketError,
-    TicketError,
 )
 from dsort.scratch.directory import Scratch
 from dsort.scratch.spill import SpillBlock, SpillFiles

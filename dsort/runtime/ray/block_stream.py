@@ -1,7 +1,7 @@
 """How blocks of spill travel between nodes: what is said on a connection, and how long either end
 waits for it.
 
-A worker connects to the agent of a node and sends tickets (``block_tickets``), one after the other.
+A worker connects to the agent of a node and sends tickets, one after the other.
 Each is answered before the next one is sent. Numbers are little-endian::
 
     question   4 bytes length, ticket
@@ -16,28 +16,41 @@ Arrow Flight it was 1.2 to 1.5 (``python -m benchmarks.exchange``).
 
 from __future__ import annotations
 
+import hmac
 import os
+import secrets
 import socket
 import ssl
 import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
-from dsort.runtime.ray.block_tickets import MAC_BYTES
+import orjson
+
+from dsort.scratch.spill import BLOCK_BYTES, SpillBlock
 
 BATCH_BYTES = 2 << 20
 """The most of a chunk."""
 LENGTH = struct.Struct("<I")
 FAILURE = 1 << 31
 REASON_BYTES_MAX = 1 << 10
-FORGED = bytes(MAC_BYTES)
 SILENCE_S_MAX = 20
 """A connection on which nothing came for so long is asked whether it is there, and given half as
 long to answer: a machine that lost its power ends no connection."""
 PROBES, PROBE_S = 2, 5
 SCHEMES = ("tcp", "tls")
+KEY_BYTES = 32
+MAC_BYTES = 32
+FORGED = bytes(MAC_BYTES)
+NONCE_BYTES = 16
+TICKET_BYTES_MAX = 16 << 20
+"""Each range is a record at least. Those of short lines are many."""
+OFFSET_LIMIT = 1 << 63
+
+_ASKS, _ANSWERS = b"dsort asks ", b"dsort answers "
 
 
 class NoBlocksError(Exception):
@@ -132,3 +145,74 @@ def _left_s(end_s: float) -> float:
     if left_s <= 0:
         raise TimeoutError("the time is over")
     return left_s
+
+
+class TicketError(Exception):
+    """A ticket that asks for what is not there, or for what no job asks for."""
+
+
+class ForgedTicketError(TicketError):
+    """A ticket that was not made with this job's key."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BlockKey:
+    """The key of one job. It is not shown where somebody prints what has it."""
+
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return "BlockKey(...)"
+
+    @classmethod
+    def new(cls) -> BlockKey:
+        """A random one."""
+        return cls(secrets.token_bytes(KEY_BYTES))
+
+    def ticket(self, scratch_node: str, block: SpillBlock) -> bytes:
+        """What asks ``scratch_node`` for ``block``; no two are the same."""
+        ranges = block.workers, block.starts, block.sizes
+        text = orjson.dumps(
+            [secrets.token_hex(NONCE_BYTES), scratch_node, block.partition, *ranges]
+        )
+        return self._mac(_ASKS, text) + text
+
+    def open(self, ticket: bytes) -> tuple[str, SpillBlock]:
+        """(scratch node, block) that a ticket asks for. ``TicketError``."""
+        if not MAC_BYTES < len(ticket) <= TICKET_BYTES_MAX:
+            raise TicketError("it has a length that no ticket has")
+        text = ticket[MAC_BYTES:]
+        if not hmac.compare_digest(self._mac(_ASKS, text), ticket[:MAC_BYTES]):
+            raise ForgedTicketError("it was not signed with this job's key")
+        try:
+            said = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            raise TicketError("it is no JSON") from None
+        return _checked(said)
+
+    def proof(self, ticket: bytes) -> bytes:
+        """What only a process of this job can answer to ``ticket``."""
+        return self._mac(_ANSWERS, ticket)
+
+    def proves(self, proof: bytes, ticket: bytes) -> bool:
+        """Whether ``proof`` is the answer of such a process."""
+        return hmac.compare_digest(self.proof(ticket), proof)
+
+    def _mac(self, what: bytes, text: bytes) -> bytes:
+        return hmac.digest(self.secret, what + text, "sha256")
+
+
+def _checked(said: Any) -> tuple[str, SpillBlock]:
+    """What a ticket says, if a block can be so."""
+    match said:
+        case [str(), str(scratch_node), int(partition), list(), list(), list()]:
+            columns = said[3:]
+        case _:
+            raise TicketError("it says something else than tickets do")
+    numbers = [partition, *(number for column in columns for number in column)]
+    if not all(type(number) is int and 0 <= number < OFFSET_LIMIT for number in numbers):
+        raise TicketError("it has numbers that are none of a range")
+    workers, starts, sizes = map(tuple, columns)
+    if not 0 < len(workers) == len(starts) == len(sizes) or sum(sizes) > BLOCK_BYTES:
+        raise TicketError(f"it asks for other ranges than those of a block of {BLOCK_BYTES:,} B")
+    return scratch_node, SpillBlock(partition, workers, starts, sizes)

@@ -26,7 +26,7 @@ from typing import Any
 
 from dsort.errors import DsortError, SpecError, StorageError, TransformError, WorkerLostError
 from dsort.runtime.ray.block_server import BlockPlace
-from dsort.runtime.ray.block_tickets import BlockKey
+from dsort.runtime.ray.block_stream import BlockKey
 from dsort.runtime.ray.cluster import (
     RaySession,
     check_form,

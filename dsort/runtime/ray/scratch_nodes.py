@@ -29,8 +29,7 @@ from dsort.errors import DsortError, ScratchLostError, WorkerLostError
 from dsort.log_lines import logger_of
 from dsort.runtime.base import reply
 from dsort.runtime.ray.block_server import BlockPlace, BlockServer
-from dsort.runtime.ray.block_stream import NoBlocksError
-from dsort.runtime.ray.block_tickets import BlockKey
+from dsort.runtime.ray.block_stream import BlockKey, NoBlocksError
 from dsort.runtime.ray.library import LOST_ERRORS, RayError, RayTaskError, ray
 from dsort.runtime.ray.messages import bug, located, node_words
 from dsort.scratch.index import IndexStore
