@@ -170,10 +170,10 @@ class Extraction:
         runs: Iterable[Sequence[int]] = ([ordinal] for ordinal in missing)
         known = self.known
         plain = not self.stage.changes_records and known.copies is None and known.positions is None
+        workers, buffer_bytes = self.job.movement.workers, self.job.movement.buffer_bytes
+        plain &= len(missing) >= 2 * TASKS_A_WORKER * workers  # else each is a task
         if self.stage.name == "index" and plain and can_run(self.job):
             sizes = [shard.size_bytes for shard in self.job.inputs]
-            movement = self.job.movement
-            workers, buffer_bytes = movement.workers, movement.buffer_bytes
             runs = runs_of(sizes, missing, workers=workers, buffer_bytes=buffer_bytes)
         following = dict(zip(missing, missing[self.job.movement.workers :], strict=False))
         for run in runs:
@@ -382,14 +382,14 @@ TASKS_A_WORKER = 8
 
 
 def can_run(job: Job) -> bool:
-    """Whether a job's input shards may be extracted in runs."""
+    """Whether a job's input shards may be extracted in runs: ``RunExtractor`` knows no steps and no
+    operators."""
+    from dsort.workers.operators import allow_runs  # loads them all
+
     pipeline = job.pipeline
     more_than_keys = (
         pipeline.steps,
-        pipeline.keymap is not None,
         job.input_checksums,
-        pipeline.division,
-        pipeline.join,
         pipeline.reading.makes_shards,
         pipeline.hashes_content,
         pipeline.compared is not None,
@@ -403,6 +403,7 @@ def can_run(job: Job) -> bool:
         and pipeline.algorithm.joins
         and pipeline.algorithm.placement is None
         and not any(more_than_keys)
+        and allow_runs(pipeline)
     )
 
 

@@ -46,7 +46,7 @@ from dsort.workers.tasks import ShardExtracted
 PLANNED_FILE = "planned.json"
 RESOLVED_FILE = "resolved.json"
 KEPT_BYTES_MAX = 1 << 30
-MOVES = ("auto", *WAYS)
+MOVE_OPTIONS = ("auto", *WAYS)
 
 log = logger_of("job")
 
@@ -102,7 +102,7 @@ def resolved_before(job: Job) -> dict[str, Any]:
         if not isinstance(found["steps"], str):
             raise TypeError("steps is no text")
         move = found["move"]
-        if move not in MOVES:
+        if move not in MOVE_OPTIONS:
             raise ValueError(f"move is {move!r}")
         return {
             "tally": tally_rows(parse_tally(found["tally"])),

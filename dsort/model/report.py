@@ -21,7 +21,7 @@ TIMELINE: Final = (
     "Rows of seconds since the attempt began, phase, bytes of it done, bytes a second."
 )
 Sample = tuple[float, str, int, float]
-Movement = Literal["map", "range", "spill"]
+WayName = Literal["map", "range", "spill"]
 
 # All examples tell of one nightly shuffle of 19 shards.
 EXAMPLE_ID: Final = "20260131-020000-4f2a9c"
@@ -322,7 +322,7 @@ class PlanReportView(Model):
         ],
     )
     shards_total: int = Field(examples=[2])
-    move: Movement = Field(examples=["map"])
+    move: WayName = Field(examples=["map"])
     move_reason: str = Field(examples=[_REASON])
     workers: int = Field(examples=[4])
     memory_bytes: int = Field(examples=[_MEMORY_BYTES])

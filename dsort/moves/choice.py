@@ -13,7 +13,7 @@ def move_of(parts: WorkerParts) -> Move:
         from dsort.moves.rows import RowMove
 
         return RowMove(parts)
-    return MOVES[parts.movement.way.name](parts)
+    return MOVE_OF_WAY[parts.movement.way.name](parts)
 
 
 def _map(parts: WorkerParts) -> Move:
@@ -34,5 +34,9 @@ def _spill(parts: WorkerParts) -> Move:
     return SpillMove(parts)
 
 
-MOVES: dict[str, Callable[[WorkerParts], Move]] = {"map": _map, "range": _range, "spill": _spill}
+MOVE_OF_WAY: dict[str, Callable[[WorkerParts], Move]] = {
+    "map": _map,
+    "range": _range,
+    "spill": _spill,
+}
 """By the names of the ways of ``dsort.pipeline.movement``."""

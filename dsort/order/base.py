@@ -180,7 +180,8 @@ class Algorithm(OptionGroup):
     """Whether only the inputs say what the order is: then :meth:`expected` is never asked."""
     joins: ClassVar[bool] = False
     """Whether its sort keys are functions of record keys, but for the name of the shard: then
-    records of several inputs can be joined as they are ordered, where that name is ""."""
+    records of several inputs can be joined as they are ordered, where that name is "", and small
+    shards be extracted in runs."""
     joins_by_places: ClassVar[bool] = False
     """Whether joined records can be ordered so by one pass more, which finds their places: by what
     one of their pieces says, or by where the first of them is."""
@@ -260,6 +261,6 @@ class Algorithm(OptionGroup):
         *,
         are_distinct: bool = False,
     ) -> UInt64s | None:
-        """What orders the records of an input shard where only the inputs say that; None: their
-        position does. ``earlier`` and ``are_distinct``: as of ``RecordTable``."""
+        """The words that order the records of an input shard, made of their key hashes alone; None:
+        only :meth:`sort_keys` knows. ``earlier`` and ``are_distinct``: as of ``RecordTable``."""
         return None

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from dsort.errors import SpecError
 from dsort.sizes import format_bytes
 
 COORDINATOR_BYTES = 48 << 20
@@ -195,7 +196,7 @@ class Spill(Way):
 
 
 WAYS: dict[str, Way] = {way.name: way for way in (Map(), Range(), Spill())}
-"""The first that is possible and has a reason is chosen."""
+"""The first that is possible and has a reason is chosen. The last is always both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,11 +264,13 @@ def _first_with_reason(load: Load) -> tuple[Way, str]:
     for way in WAYS.values():
         if not way.refusal(load) and (reason := way.reason(load)):
             return way, reason
-    raise AssertionError("the last movement is always possible")
+    raise AssertionError("the last movement is possible, and has a reason")
 
 
 def _asked_for(name: str, load: Load) -> tuple[Way, str]:
-    way = WAYS[name]
+    way = WAYS.get(name)
+    if way is None:
+        raise SpecError(f"unknown move {name}", hint=f"auto, {', '.join(WAYS)}")
     if refusal := way.refusal(load):
         raise NotMappableError(refusal)
     return way, f"asked for: {name}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,8 +23,8 @@ from dsort.workers.tasks import ExtractTask, WorkerSetup
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
     """Columns of shape ``(n,)``. ``group``: the output of each record, or its template under the
-    key map; -1: it is dropped; None: there is but one, or nobody knows yet. ``lots``: see
-    ``RecordIndex``."""
+    key map; -1: it is dropped; None: there is but one, or it is not known yet. ``lots``: the class
+    and the lot of each record, shape ``(n, 2)``, where outputs have exact numbers."""
 
     group: Int32s | None = None
     lots: UInt64s | None = None
@@ -94,15 +95,26 @@ class Batch:
         )
 
 
-class Operator(Protocol):
+class Operator(ABC):
     """Changes the records of a batch, or finds something about them. One worker has one of each
     that its job needs (``dsort/workers/operators.py``)."""
 
-    def __init__(self, setup: WorkerSetup, store: IndexStore) -> None: ...
+    in_runs: ClassVar[bool] = False
+    """Whether small shards may be extracted in runs in jobs that need it: then it does nothing
+    unless a task asks for it, or an operator before it has changed a record."""
+    in_rows: ClassVar[bool] = False
+    """Whether rows of tables that stay rows do without it: ``TableExtractor`` does the same, or the
+    spec refuses what it is for."""
+
+    def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
+        self.pipeline, self.store = setup.pipeline, store
 
     @staticmethod
     def is_needed(pipeline: Pipeline) -> bool:
         """Whether a job may need it."""
+        return True
 
+    @abstractmethod
     def apply(self, batch: Batch) -> None:
-        """Do it, in place; nothing if the task of the batch does not ask for it."""
+        """Do it, in place. A filter comes before ``PlaceRecords``: what later operators note is by
+        record."""

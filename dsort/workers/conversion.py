@@ -23,7 +23,7 @@ from dsort.naming.names import readable
 from dsort.order.table import RecordTable
 from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
-from dsort.workers.batch import Batch
+from dsort.workers.batch import Batch, Operator
 from dsort.workers.record_reactions import shown_names
 from dsort.workers.tasks import WorkerSetup
 
@@ -138,10 +138,11 @@ def without_final_newlines(
     return shorter, rows
 
 
-class AddMemberDefaults:
+class AddMemberDefaults(Operator):
     """Adds the members that the container of the outputs wants and records lack."""
 
     def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
+        super().__init__(setup, store)
         self._defaults = setup.pipeline.carrier.member_defaults
 
     @staticmethod

@@ -12,21 +12,14 @@ from dsort.data.tally import FLOW_ADDED, FLOW_DROPPED, Tally
 from dsort.moves.bare import BARE
 from dsort.moves.source import ShardBytes
 from dsort.order.table import RecordTable
-from dsort.pipeline.pipeline import Pipeline
-from dsort.scratch.index import IndexStore
-from dsort.workers.batch import Batch
-from dsort.workers.tasks import WorkerSetup
+from dsort.workers.batch import Batch, Operator
 
 
-class CopyRecords:
+class CopyRecords(Operator):
     """Takes each record as often as the weight of its input, or its numbers, say."""
 
-    def __init__(self, setup: WorkerSetup, store: IndexStore) -> None: ...
-
-    @staticmethod
-    def is_needed(pipeline: Pipeline) -> bool:
-        """Where there are inputs to weigh, which may be one."""
-        return True
+    in_runs = True
+    in_rows = True
 
     def apply(self, batch: Batch) -> None:
         """Copy and leave out the records of a batch; count both."""

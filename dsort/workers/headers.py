@@ -16,9 +16,8 @@ from dsort.data.segments import NewNames
 from dsort.moves.assembled import overwrite_names
 from dsort.moves.bare import BARE
 from dsort.moves.source import ShardBytes
-from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
-from dsort.workers.batch import Batch
+from dsort.workers.batch import Batch, Operator
 from dsort.workers.tasks import WorkerSetup
 
 
@@ -95,17 +94,16 @@ def with_names_written(
     return written, replace(records, new_names=new_names)
 
 
-class WriteNames:
+class WriteNames(Operator):
     """Writes the new names of members into their headers."""
 
+    in_runs = True
+    in_rows = True
+
     def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
+        super().__init__(setup, store)
         self._hashes_content = setup.pipeline.hashes_content
         self._reads_ranges = setup.movement.way.reads_ranges
-
-    @staticmethod
-    def is_needed(pipeline: Pipeline) -> bool:
-        """Any step, and any duplicate, may have given names."""
-        return True
 
     def apply(self, batch: Batch) -> None:
         """Make the headers of a batch say the names that its members have."""

@@ -20,18 +20,15 @@ from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
 from dsort.scratch.logs import ReactionLog
 from dsort.scratch.positions import NTH, PLACE, Positions
-from dsort.workers.batch import Batch
-from dsort.workers.tasks import ExtractTask, WorkerSetup
+from dsort.workers.batch import Batch, Operator
+from dsort.workers.tasks import ExtractTask
 
 _STRAY = b"\0"
 """What is kept of the one member of a stray, which has no extension."""
 
 
-class LeaveOut:
+class LeaveOutByJoin(Operator):
     """Leaves out what a join leaves out, and notes the places of the pieces that stay."""
-
-    def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
-        self._store = store
 
     @staticmethod
     def is_needed(pipeline: Pipeline) -> bool:
@@ -42,9 +39,9 @@ class LeaveOut:
         """What goes is counted and named in the log."""
         stage, before = batch.task.stage, batch.table
         if stage.left_out:
-            batch.records = _left(self._store, batch.task, before, batch.log).records
+            batch.records = _left(self.store, batch.task, before, batch.log).records
         if stage.places:
-            positions = self._store.positions(stage.places)
+            positions = self.store.positions(stage.places)
             batch.join_places = place_words(positions, batch.task.shard, before, batch.table)
 
 

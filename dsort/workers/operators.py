@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from dsort.errors import InvariantError
+from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
 from dsort.workers.batch import Operator
 from dsort.workers.conversion import AddMemberDefaults
 from dsort.workers.copies import CopyRecords
 from dsort.workers.headers import WriteNames
-from dsort.workers.join_pieces import LeaveOut
+from dsort.workers.join_pieces import LeaveOutByJoin
 from dsort.workers.origins import NoteOrigins
 from dsort.workers.placing import CountPlaced, PlaceRecords, SettlePlaces
 from dsort.workers.renamed_keys import RenameKeys
@@ -17,7 +19,7 @@ from dsort.workers.tasks import WorkerSetup
 
 OPERATORS: Final[tuple[type[Operator], ...]] = (
     AddMemberDefaults,
-    LeaveOut,  # a join decides by the members that records have now
+    LeaveOutByJoin,  # a join decides by the members that records have now
     PlaceRecords,  # neither the key map nor outputs know new keys
     NoteOrigins,  # copies have the origin of their record
     CopyRecords,
@@ -29,5 +31,17 @@ OPERATORS: Final[tuple[type[Operator], ...]] = (
 
 
 def operators_of(setup: WorkerSetup, store: IndexStore) -> tuple[Operator, ...]:
-    """Those that a job needs, for one worker."""
-    return tuple(kind(setup, store) for kind in OPERATORS if kind.is_needed(setup.pipeline))
+    """Those that a job needs, for one worker. ``InvariantError`` if the job moves rows of tables,
+    and an operator that it needs knows none."""
+    pipeline = setup.pipeline
+    needed = [kind for kind in OPERATORS if kind.is_needed(pipeline)]
+    if pipeline.moves_rows and not pipeline.makes_records:
+        for kind in needed:
+            if not kind.in_rows:
+                raise InvariantError(f"{kind.__name__} is for members, and the job moves rows")
+    return tuple(kind(setup, store) for kind in needed)
+
+
+def allow_runs(pipeline: Pipeline) -> bool:
+    """Whether all operators that a job needs allow that small shards are extracted in runs."""
+    return all(kind.in_runs for kind in OPERATORS if kind.is_needed(pipeline))

@@ -10,16 +10,13 @@ from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.table import Table
 from dsort.pipeline.pipeline import Pipeline
-from dsort.scratch.index import IndexStore
-from dsort.workers.batch import Batch
-from dsort.workers.tasks import WorkerSetup
+from dsort.workers.batch import Batch, Operator
 
 
-class NoteOrigins:
+class NoteOrigins(Operator):
     """Notes where records were in their shard."""
 
-    def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
-        self._pipeline = setup.pipeline
+    in_rows = True
 
     @staticmethod
     def is_needed(pipeline: Pipeline) -> bool:
@@ -28,7 +25,7 @@ class NoteOrigins:
 
     def apply(self, batch: Batch) -> None:
         """Note the origins of the records of a batch."""
-        batch.origins = _origins_of(batch.read, batch.records, self._pipeline)
+        batch.origins = _origins_of(batch.read, batch.records, self.pipeline)
 
 
 def _origins_of(read: MemberTable, records: FormedRecords, pipeline: Pipeline) -> Table:

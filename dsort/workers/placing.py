@@ -14,7 +14,7 @@ from dsort.scratch.index import IndexStore
 from dsort.scratch.lots import borders_of
 from dsort.transforms.borders import positions_of
 from dsort.transforms.strata import MemberClass
-from dsort.workers.batch import NOWHERE, Batch, Placed
+from dsort.workers.batch import NOWHERE, Batch, Operator, Placed
 from dsort.workers.tasks import ExtractTask, WorkerSetup
 
 
@@ -91,10 +91,13 @@ class Placer:
         return match.groups
 
 
-class PlaceRecords:
+class PlaceRecords(Operator):
     """Says where records go, as far as they say it by themselves."""
 
+    in_rows = True
+
     def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
+        super().__init__(setup, store)
         self._placer = Placer(setup, store)
 
     @staticmethod
@@ -107,10 +110,13 @@ class PlaceRecords:
         batch.placed = self._placer.placed(batch.task, batch.table, batch.log)
 
 
-class SettlePlaces:
+class SettlePlaces(Operator):
     """Says where records go whose outputs have exact numbers."""
 
+    in_rows = True
+
     def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
+        super().__init__(setup, store)
         self._placer = Placer(setup, store)
 
     @staticmethod
@@ -124,15 +130,11 @@ class SettlePlaces:
         batch.placed = self._placer.settled(batch.task, batch.placed, ordinals)
 
 
-class CountPlaced:
+class CountPlaced(Operator):
     """Counts the records that no output takes, and those that were read if others are left."""
 
-    def __init__(self, setup: WorkerSetup, store: IndexStore) -> None: ...
-
-    @staticmethod
-    def is_needed(pipeline: Pipeline) -> bool:
-        """Always: any operator may have dropped records."""
-        return True
+    in_runs = True
+    in_rows = True
 
     def apply(self, batch: Batch) -> None:
         """Count, in the log."""

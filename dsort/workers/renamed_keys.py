@@ -9,22 +9,16 @@ from dsort.data.index import KEYS, ORDINAL
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.naming.names import readable
-from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
-from dsort.workers.batch import Batch
-from dsort.workers.tasks import ExtractTask, WorkerSetup
+from dsort.workers.batch import Batch, Operator
+from dsort.workers.tasks import ExtractTask
 
 
-class RenameKeys:
+class RenameKeys(Operator):
     """Gives records the keys that a survey has found for them."""
 
-    def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
-        self._store = store
-
-    @staticmethod
-    def is_needed(pipeline: Pipeline) -> bool:
-        """The task says it: the survey may find no duplicates."""
-        return True
+    in_runs = True
+    in_rows = True
 
     def apply(self, batch: Batch) -> None:
         """Rename, and name in the log what has a new key."""
@@ -32,7 +26,7 @@ class RenameKeys:
             return
         changes: list[str] = []
         batch.named, batch.records = _renamed(
-            self._store, batch.task, batch.named, batch.records, changes
+            self.store, batch.task, batch.named, batch.records, changes
         )
         batch.log.write_names("duplicate_keys_renamed", changes, len(changes))
 

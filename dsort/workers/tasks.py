@@ -23,10 +23,10 @@ from dsort.storage.several import BucketPlace
 from dsort.storage.staging import Staged
 
 SCHEMA_FILE = "schema.arrow"
+"""The schema of the outputs, shared with all nodes."""
 READ_SCHEMA_FILE = "read-schema.arrow"
+"""The schema that all inputs have, which is that of the first one."""
 LONG_COLUMNS_FILE = "long-columns.json"
-"""Of the inputs, where steps make rows of their rows."""
-"""The schema that all inputs of the job have: that of the first one, shared with all nodes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,10 +92,10 @@ MODULES = {
     "dsort.loader": "forward_tar loader shard_file shard_source",
     "dsort.loader.order": "EpochOrder OrderKind",
     "dsort.loader.position": "Position Remainder Steps",
-    "dsort.model.report": "PlanReportView RunReportView",
+    "dsort.model.report": "PlanReportView RunReportView WayName",
     "dsort.moves": "gathering payload_spill range_queue spill",
     "dsort.moves.assembled": "JOINED_BYTES_MAX LENGTHS_MAX renamed_slices slices_with_literals",
-    "dsort.moves.choice": "MOVES",
+    "dsort.moves.choice": "MOVE_OF_WAY",
     "dsort.moves.gathering": "SHORT_BYTES_MAX are_short gathered",
     "dsort.moves.map": "MappedInputs MappedPayload",
     "dsort.moves.payload_files": "PayloadBuffer RangeBuffer",
@@ -205,7 +205,8 @@ MODULES = {
     "dsort.verification.read": (
         "Checksums RecordSizes ShardRecords digest_of joined_digests member_digests output_records"
     ),
-    "dsort.workers": "header_reader headers sidecars tasks",
+    "dsort.workers.batch": "Batch Operator",
+    "dsort.workers": "operators header_reader headers sidecars tasks",
     "dsort.workers.conversion": "packed_records",
     "dsort.workers.creator": "Creator",
     "dsort.workers.devices": "CodeRoom GpuNeeds GpuPlace gpus_here",

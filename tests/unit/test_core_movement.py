@@ -8,11 +8,12 @@ from typing import get_args
 import pytest
 
 from dsort.cli.options import MoveChoice
+from dsort.errors import SpecError
 from tests.support.internals import (
     BUFFER_BYTES_MAX,
     BUFFER_BYTES_MIN,
     COORDINATOR_BYTES,
-    MOVES,
+    MOVE_OF_WAY,
     PARTITIONS_MAX,
     WAYS,
     WORKER_BYTES,
@@ -20,6 +21,7 @@ from tests.support.internals import (
     Movement,
     NotMappableError,
     TooLittleMemoryError,
+    WayName,
     choose_movement,
     least_memory_bytes,
     workers_that_fit,
@@ -155,4 +157,9 @@ def test_spill_has_several_partitions_a_worker_however_large_the_buffers_are() -
 
 def test_every_movement_can_be_asked_for_by_its_name() -> None:
     assert get_args(MoveChoice) == ("auto", *WAYS)
-    assert set(MOVES) == set(WAYS)
+    assert tuple(WAYS) == get_args(WayName) == tuple(MOVE_OF_WAY)
+
+
+def test_a_movement_that_is_none_is_refused() -> None:
+    with pytest.raises(SpecError, match="unknown move bogus"):
+        choose(1, 4 * GB, forced="bogus")
