@@ -19,6 +19,7 @@ from dsort.storage.open import open_bucket
 from tests.support.datasets import Member, Shard, write_shards
 from tests.support.internals import (
     INPUTS_FILE,
+    WAYS,
     ExtractTask,
     HeaderReader,
     IndexStore,
@@ -79,7 +80,7 @@ def reading(
     with Scratch(tmp_path / "scratch", make=True) as scratch:
         (tmp_path / "scratch" / INPUTS_FILE).write_bytes(inputs_bytes(shards))
         setup = make_work(tmp_path / "work").setup
-        setup = replace(setup, movement=replace(setup.movement, kind="range", hops=hops))
+        setup = replace(setup, movement=replace(setup.movement, way=WAYS["range"], hops=hops))
         reader = HeaderReader(setup, inputs, IndexStore(scratch))
         try:
             yield reader

@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from dsort.data.columns import Int64s, UInt64s
-from dsort.data.copies import shares_in_classes
+from dsort.data.shares import shares_in_classes
 from dsort.errors import TransformError
 from dsort.job.duplicates import settle_quietly
 from dsort.job.extraction import Extraction, retry_after_lost_scratch
