@@ -23,7 +23,6 @@ from dsort.errors import (
     SpecError,
 )
 from dsort.job.coordinator import plan_job, run_job
-from dsort.job.elsewhere import refuse_unnoted
 from dsort.job.events import Event, JobWarning, Progress
 from dsort.job.job import Job
 from dsort.job.job_ids import later_job_id, new_job_id
@@ -33,6 +32,7 @@ from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import Lease, last_attempt
 from dsort.job.manifest import parse_manifest
 from dsort.job.memory import JobMemory
+from dsort.job.other_buckets import refuse_unnoted
 from dsort.job.report import JobReport
 from dsort.job.resources import cores, job_memory, store_limits, workers_here
 from dsort.job.resume import state_of
@@ -57,7 +57,7 @@ from dsort.storage.process_limits import explain_limits
 from dsort.storage.ref import BucketRef
 from dsort.storage.several import BucketPlace
 from dsort.storage.small_objects import read_small
-from dsort.workers.devices import CodeRoom, GpuNeeds, cpus_of
+from dsort.workers.gpus import CodeRoom, GpuNeeds, cpus_of
 
 if TYPE_CHECKING:
     from dsort.amendments import Removal

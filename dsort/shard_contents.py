@@ -23,7 +23,7 @@ from dsort.containers.registry import codec_of, container_of
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import FormedRecords, form_records
 from dsort.errors import InputError
-from dsort.moves.source import ShardBytes
+from dsort.moves.input_shard import ShardBytes
 from dsort.naming.names import readable
 from dsort.reading.keys import KEYS_COMPARED_MAX, KeySequence, near_keys
 from dsort.reading.shard_reader import ShardReader

@@ -93,6 +93,16 @@ the same answer, on every machine."""
 JUDGED = ("dsort.job.surveys", "dsort.workers")
 """What ``verification`` judges and so must not use: a bug there would be in both sides."""
 
+FEATURES = {
+    "exact outputs": ("job/surveys/exact_outputs", "workers/exact_outputs"),
+    "mix": ("job/surveys/mix", "workers/mix"),
+    "known keys": ("job/known_keys", "workers/known_keys"),
+}
+"""Features of the engine, and the files that each is: one for the coordinator, one for workers."""
+FEATURE_FILES_MAX, FEATURE_LINES_MAX = 6, 250
+"""So many files have to be read to add such a feature: its own, and those that name these. Only its
+own lines count: elsewhere it is an import and a line or two."""
+
 RAY_FOLDER = "dsort/runtime/ray/"
 
 CATCHES_ALL = {
@@ -549,3 +559,12 @@ def test_the_lock_names_no_host() -> None:
     wrong = [line for line in lock.splitlines() if "://" in line or line.startswith("-")]
     none_of(wrong)
     assert "--hash=sha256:" in lock
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_a_feature_is_a_file_for_the_coordinator_and_one_for_workers(feature: str) -> None:
+    own = [PACKAGE / f"{name}.py" for name in FEATURES[feature]]
+    names = {f"dsort.{name.replace('/', '.')}" for name in FEATURES[feature]}
+    users = [name for name, path in modules().items() if names & imported_modules(path)]
+    assert len({*users, *names}) <= FEATURE_FILES_MAX, users
+    assert sum(len(text_of(path).splitlines()) for path in own) <= FEATURE_LINES_MAX

@@ -1,4 +1,5 @@
-"""How many copies of each record a job has: by the weight of its input, or by exact numbers."""
+"""How often records come out: the shares of inputs and outputs in whole numbers, and the copies of
+each record, chosen by a hash of its key."""
 
 from __future__ import annotations
 

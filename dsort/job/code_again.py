@@ -12,12 +12,12 @@ from dsort.data.records import FormedRecords
 from dsort.data.tally import Tally
 from dsort.job.resources import cores
 from dsort.moves.bare import BARE
-from dsort.moves.source import ShardBytes
+from dsort.moves.input_shard import ShardBytes
 from dsort.pipeline.pipeline import StepFailures
 from dsort.scratch.directory import Scratch
 from dsort.transforms.base import Step
 from dsort.workers.conversion import bared_records
-from dsort.workers.devices import CodeRoom
+from dsort.workers.gpus import CodeRoom
 from dsort.workers.tasks import CodeShare
 from dsort.workers.transformer import Transformed, Transformer
 

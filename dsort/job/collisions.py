@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dsort.errors import SpecError, SpecProblem
 from dsort.job.output_names import OutputNames
-from dsort.moves.source import InputShard
+from dsort.moves.input_shard import InputShard
 from dsort.storage.bucket import Bucket
 from dsort.storage.output_buckets import place_of, placed_at
 from dsort.storage.ref import BucketRef

@@ -33,7 +33,6 @@ from dsort.job.create import Created, keep_sealed
 from dsort.job.directory_files import containers_named, directory_file_names, directory_files
 from dsort.job.earlier_results import Commit, commit_of, commits, later_than, manifests_in
 from dsort.job.extraction import answers
-from dsort.job.files import classes_of
 from dsort.job.inputs import refuse_changed_inputs
 from dsort.job.job import Job
 from dsort.job.journal_entries import Committing
@@ -47,6 +46,7 @@ from dsort.job.layout import (
     staged_prefix,
 )
 from dsort.job.lineage import stage_lineage
+from dsort.job.loose_inputs import classes_of
 from dsort.job.manifest import (
     Making,
     Manifest,

@@ -25,7 +25,6 @@ from dsort.job.collisions import refuse_collisions
 from dsort.job.commit import commit, names_stored, outputs_of, rollback
 from dsort.job.create import Created, create, seal
 from dsort.job.directory_files import containers_named, directory_file_names, refuse_beside_inputs
-from dsort.job.elsewhere import forget_elsewhere, tell_result
 from dsort.job.extraction import extract
 from dsort.job.free_space import check_output_space
 from dsort.job.inputs import refuse_changed_inputs
@@ -34,7 +33,9 @@ from dsort.job.journal import discard_run
 from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import Lease
 from dsort.job.ordering import Ordering
+from dsort.job.other_buckets import forget_elsewhere, tell_result
 from dsort.job.plan import Plan, make_plan
+from dsort.job.removed_names import forget_removed
 from dsort.job.report import Forecast, JobReport, Order, PlannedShard, Run, Totals
 from dsort.job.resolve import resolve
 from dsort.job.resume import finished_plan, known_shards, learn_created, note_plan, report_bytes
@@ -42,7 +43,6 @@ from dsort.job.sidecars import refuse_alike
 from dsort.job.stale_outputs import look_for_stale, remove_stale
 from dsort.job.surveys.all_surveys import run_surveys
 from dsort.job.taken_names import refuse_taken
-from dsort.job.traces import forget_removed
 from dsort.job.transaction import PutBack
 from dsort.log_lines import logger_of
 from dsort.tracebacks import one_sentence

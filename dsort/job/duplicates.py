@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 import numpy as np
 
@@ -16,21 +14,19 @@ from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import DuplicateError
 from dsort.job.extraction import Extraction, answers
 from dsort.job.job import Job
-from dsort.job.manifest import ManifestOutput
+from dsort.job.known_keys import known_keys
 from dsort.naming.names import position_key, readable
 from dsort.order.duplicates import new_keys
 from dsort.scratch.columns import columns_bytes
 from dsort.scratch.positions import NTH, POSITION_SHARD, POSITIONS, by_position
 from dsort.scratch.requests import DistinctKeyHashes, Numbered, PositionsOf
-from dsort.workers.tasks import DuplicatesDone, DuplicatesTask, KnownKeysDone, KnownKeysTask, Task
+from dsort.workers.tasks import DuplicatesDone, DuplicatesTask, Task
 
 DROP_FILE, RENAME_FILE = "drop.col", "rename.col"
 PART_BYTES = 16 << 20
 OPENED_FILES_MAX = 1 << 20
 HASH_BYTES = 40
 """Memory a record takes in the search for duplicates: hash, positions, and their sorted copies."""
-RECORDS_A_FILE: Final = 1 << 18
-"""So many keys, with their bytes, a worker holds at a time, unless a shard has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,64 +271,3 @@ def _positions(job: Job, name: str, found: Iterable[DuplicatesDone]) -> Table:
         if part.count
     ]
     return Table.concat(parts, (*POSITIONS, KEYS))
-
-
-def compares_known_keys(job: Job) -> bool:
-    """Whether the keys of the job's records are compared with those of the result to which they are
-    added. Records that are joined, and those that are but numbered, are not."""
-    amend, spec = job.spec.amend, job.spec
-    if amend is None or amend.by != "append" or spec.join is not None:
-        return False
-    by_key = spec.deduplicate is not None and spec.deduplicate.by == "key"
-    is_asked = by_key or spec.config.duplicate_keys != "ignore"
-    return is_asked and not all(form.container.numbers_records for form in job.pipeline.outputs)
-
-
-def known_keys(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """(node, numbers of its files) of the keys that the result has; read once, and again where a
-    node was lost. Empty if they are not compared."""
-    if not compares_known_keys(job) or job.base is None:
-        return ()
-    if job.known_keys is None:
-        job.known_keys = KnownKeys(_key_parts(job, job.base.outputs))
-    return job.known_keys.located(job)
-
-
-@dataclass(slots=True, eq=False)
-class KnownKeys:
-    """The shards of a result in parts, and on which node the keys of each part are."""
-
-    parts: Sequence[tuple[tuple[str, int], ...]]
-    nodes: dict[int, str] = field(default_factory=dict)
-
-    def located(self, job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """(node, numbers of its files), once all have been read."""
-        there = set(job.runtime.scratch_nodes())
-        missing = [n for n in range(len(self.parts)) if self.nodes.get(n) not in there]
-        containers = tuple(form.container for form in job.pipeline.outputs)
-        tasks = (KnownKeysTask(number, self.parts[number], containers) for number in missing)
-        for _, done in answers(job, tasks):
-            assert isinstance(done, KnownKeysDone)
-            self.nodes[done.number] = done.node
-        numbers: dict[str, list[int]] = defaultdict(list)
-        for number in range(len(self.parts)):
-            numbers[self.nodes[number]].append(number)
-        return tuple((node, tuple(own)) for node, own in sorted(numbers.items()))
-
-
-def _key_parts(job: Job, outputs: Sequence[ManifestOutput]) -> list[tuple[tuple[str, int], ...]]:
-    """The shards whose records have keys, each with the number of its output, in parts."""
-    numbers_records = [form.container.numbers_records for form in job.pipeline.outputs]
-    parts: list[tuple[tuple[str, int], ...]] = []
-    shards: list[tuple[str, int]] = []
-    records = 0
-    for shard in outputs:
-        output = 0 if shard.output is None else job.spec.output_names.index(shard.output)
-        if numbers_records[output]:
-            continue
-        if shards and records + shard.records > RECORDS_A_FILE:
-            parts.append(tuple(shards))
-            shards, records = [], 0
-        shards.append((shard.name, output))
-        records += shard.records
-    return [*parts, tuple(shards)] if shards else parts

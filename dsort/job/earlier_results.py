@@ -22,7 +22,7 @@ from dsort.job.job_ids import moment_of_id
 from dsort.job.layout import job_of, manifest_name
 from dsort.job.manifest import Manifest
 from dsort.job.transaction import each_at_once
-from dsort.moves.source import InputShard
+from dsort.moves.input_shard import InputShard
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.storage.output_buckets import place_of
 from dsort.storage.small_objects import read_small

@@ -14,7 +14,7 @@ from dsort.job.job import Job
 from dsort.job.plan import Plan
 from dsort.job.report import PlanEstimate
 from dsort.job.worker_setup import output_limits
-from dsort.moves.hopped import HOP_BYTES
+from dsort.moves.header_reads import HOP_BYTES
 from dsort.moves.ranged import FAR_READ_BYTES_MAX
 from dsort.moves.spill import RECORD_BYTES_MIN as READ_ALONE_BYTES_MIN
 from dsort.storage.bucket import Bucket

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from dsort.data.copies import CopyRule
+from dsort.data.shares import CopyRule
 from dsort.errors import damaged
 from dsort.job.job import Job
 from dsort.storage.small_objects import parse_json

@@ -26,7 +26,6 @@ from dsort.errors import (
     StorageError,
 )
 from dsort.job.directory_files import directory_file_names
-from dsort.job.elsewhere import Opened, forget_elsewhere, is_elsewhere, is_note_alone, outputs_left
 from dsort.job.journal import JobDirectory, discard_run, list_job_directories, read_journal
 from dsort.job.journal_entries import JournalState
 from dsort.job.layout import (
@@ -38,8 +37,15 @@ from dsort.job.layout import (
     writes_prefix,
 )
 from dsort.job.lease import JobHold, Lease, last_attempt, read_hold
+from dsort.job.other_buckets import (
+    Opened,
+    forget_elsewhere,
+    is_elsewhere,
+    is_note_alone,
+    outputs_left,
+)
+from dsort.job.removed_names import forget_removed
 from dsort.job.sidecars import noted_sidecars
-from dsort.job.traces import forget_removed
 from dsort.job.transaction import Transaction
 from dsort.log_lines import logger_of
 from dsort.runtime.machine import Machine

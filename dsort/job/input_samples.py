@@ -16,7 +16,7 @@ from dsort.containers.codecs.decoding import Decoding
 from dsort.containers.registry import codec_of
 from dsort.errors import CorruptShardError
 from dsort.job.job import Job
-from dsort.moves.source import InputShard
+from dsort.moves.input_shard import InputShard
 from dsort.naming.names import archive_extension
 from dsort.sizes import format_bytes
 from dsort.storage.bucket import ReadObject

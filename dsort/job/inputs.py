@@ -19,7 +19,7 @@ from dsort.errors import (
 )
 from dsort.job.job import Job
 from dsort.loose_files.bucket import FilesBucket
-from dsort.moves.source import InputShard
+from dsort.moves.input_shard import InputShard
 from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import (
     archive_extension,

@@ -36,7 +36,7 @@ from dsort.job.report import ReactionCount, RecordFlow
 from dsort.job.timeline import Timeline
 from dsort.log_lines import about_attempt, logger_of
 from dsort.loose_files.bucket import FILES_REF, FilesBucket
-from dsort.moves.source import InputShard
+from dsort.moves.input_shard import InputShard
 from dsort.options import RunOptions
 from dsort.order.mixing import Mixing
 from dsort.pipeline.movement import Movement
@@ -50,10 +50,10 @@ from dsort.storage.ref import BucketRef
 from dsort.storage.several import BucketPlace, bucket_named
 from dsort.storage.small_objects import read_small
 from dsort.transforms.payload import PayloadStep
-from dsort.workers.devices import CodeRoom
+from dsort.workers.gpus import CodeRoom
 
 if TYPE_CHECKING:
-    from dsort.job.duplicates import KnownKeys
+    from dsort.job.known_keys import KnownKeys
     from dsort.job.manifest import Manifest
     from dsort.job.streams import Streams  # few jobs have any
 

@@ -16,10 +16,10 @@ from dsort.containers.base import Container
 from dsort.data.records import split_name
 from dsort.errors import DsortError
 from dsort.job.job import Job
-from dsort.moves.hopped import HOP_BYTES, HoppedShard
+from dsort.moves.header_reads import HOP_BYTES, HoppedShard
+from dsort.moves.input_shard import InputShard
 from dsort.moves.payload_files import PayloadBuffer, RangeBuffer
 from dsort.moves.range_queue import RangeQueue, RangeRead
-from dsort.moves.source import InputShard
 from dsort.sizes import format_bytes
 from dsort.storage.bucket import ObjectInfo, RandomReads, ReadObject
 from dsort.storage.process_limits import address_space_bytes, free_processes

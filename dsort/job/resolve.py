@@ -15,9 +15,7 @@ from dsort.data.tally import Tally, tally_of, tally_rows
 from dsort.errors import ChangedInputError, SpecError, SpecProblem
 from dsort.job.collisions import refuse_early_collisions, refuse_shards_twice
 from dsort.job.earlier_results import KnownOutput, checksums, compare_sizes, known_outputs
-from dsort.job.elsewhere import note_elsewhere
 from dsort.job.events import JobStarted
-from dsort.job.files import list_files, list_files_again, retain_files, share_files
 from dsort.job.free_space import check_free_space
 from dsort.job.inputs import (
     refuse_changed_inputs,
@@ -28,14 +26,16 @@ from dsort.job.inputs import (
 from dsort.job.job import Job
 from dsort.job.journal_entries import InputRow, InputsResolved, JobAccepted, MovementChosen
 from dsort.job.layout import report_name
+from dsort.job.loose_inputs import list_files, list_files_again, retain_files, share_files
+from dsort.job.other_buckets import note_elsewhere
 from dsort.job.programs import opened_programs
 from dsort.job.resume import RESOLVED_FILE, note_names, resolved_before
 from dsort.job.setup import output_names
-from dsort.job.surveys.copies import bytes_to_move
+from dsort.job.surveys.mix import bytes_to_move
 from dsort.job.taken_names import refuse_taken_early
 from dsort.job.worker_setup import check_directories, movement_for, start_workers
 from dsort.log_lines import logger_of
-from dsort.moves.source import INPUTS_FILE, InputShard, inputs_bytes
+from dsort.moves.input_shard import INPUTS_FILE, InputShard, inputs_bytes
 from dsort.naming.names import is_hidden, shortened
 from dsort.pipeline.movement import WAYS
 from dsort.spec.inputs import InputFormat

@@ -25,7 +25,7 @@ from dsort.errors import NamesTakenError
 from dsort.job.events import Event, PhaseDone, Progress
 from dsort.job.layout import generated_prefix
 from dsort.naming.names import archive_extension
-from dsort.workers.encoded import encoded_pieces
+from dsort.workers.encoding import encoded_pieces
 
 if TYPE_CHECKING:
     from dsort.storage.bucket import Bucket

@@ -18,8 +18,8 @@ from dsort.data.records import LAST_IS_KEPT, FormedRecords, form_records
 from dsort.errors import CorruptShardError
 from dsort.job.code_again import CodeAgain
 from dsort.job.job import Job
+from dsort.moves.input_shard import InputShard, ShardBytes
 from dsort.moves.payload_files import PayloadBuffer
-from dsort.moves.source import InputShard, ShardBytes
 from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.several import input_of
 from dsort.transforms.base import Step

@@ -15,7 +15,7 @@ from dsort.job.job import Job
 from dsort.job.layout import scratch_name, staged_prefix
 from dsort.job.resources import store_limits, with_part_sizes
 from dsort.job.schemas import input_schema
-from dsort.job.surveys.copies import bytes_to_move
+from dsort.job.surveys.mix import bytes_to_move
 from dsort.log_lines import level_in_force, logger_of
 from dsort.loose_files.bucket import FilesBucket
 from dsort.pipeline.movement import (
@@ -34,7 +34,7 @@ from dsort.storage.bucket import ObjectInfo
 from dsort.storage.limit import StoreLimits
 from dsort.storage.output_buckets import bucket_for, placed_at
 from dsort.storage.ref import BucketRef
-from dsort.workers.encoded import ENCODING_BYTES
+from dsort.workers.encoding import ENCODING_BYTES
 from dsort.workers.tasks import CodeShare, WorkerSetup
 
 WORKERS_PER_ATTEMPT = 1_000_000

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dsort.containers.base import Container, Scanner
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
-from dsort.moves.source import ShardBytes
+from dsort.moves.input_shard import ShardBytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dsort.moves.base import Move, WorkerParts
 def move_of(parts: WorkerParts) -> Move:
     """How the worker with ``parts`` gets payload back."""
     if parts.carrier.is_columnar:
-        from dsort.moves.rows import RowMove
+        from dsort.moves.spilled_rows import RowMove
 
         return RowMove(parts)
     return MOVE_OF_WAY[parts.movement.way.name](parts)

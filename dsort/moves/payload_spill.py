@@ -13,14 +13,14 @@ from dsort.data.index import RANGES, STORED_BYTES
 from dsort.data.segments import Segments
 from dsort.data.table import Table
 from dsort.errors import InvariantError
-from dsort.moves.gathering import (
+from dsort.moves.input_shard import Window, slices_of
+from dsort.moves.short_records import (
     ROWS_AT_ONCE,
     Gatherer,
     are_short,
     rows_at_once,
     small_argsort,
 )
-from dsort.moves.source import Window, slices_of
 from dsort.pipeline.movement import Movement
 from dsort.scratch.directory import Scratch
 from dsort.scratch.spill_writer import SpillWriter
@@ -30,10 +30,10 @@ class HasWindows(Protocol):
     """What holds the payload of an index: a shard, or a run of them."""
 
     def windows(self, segments: Segments) -> Iterator[Window]:
-        """See :meth:`dsort.moves.source.ShardBytes.windows`."""
+        """See :meth:`dsort.moves.input_shard.ShardBytes.windows`."""
 
     def stream(self, segments: Segments, row: int) -> Iterator[memoryview]:
-        """See :meth:`dsort.moves.source.ShardBytes.stream`."""
+        """See :meth:`dsort.moves.input_shard.ShardBytes.stream`."""
 
 
 class PayloadSpill:

@@ -30,9 +30,9 @@ from dsort.errors import (
     StorageError,
 )
 from dsort.moves.base import RowRun, WorkerParts, spans
+from dsort.moves.input_shard import InputShard, open_input, read_inputs
 from dsort.moves.payload_files import PayloadBuffer, RangeBuffer
 from dsort.moves.range_queue import RangeBatch, RangeQueue, RangeRead
-from dsort.moves.source import InputShard, open_input, read_inputs
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.ordered import OrderedRows

@@ -16,8 +16,8 @@ import numpy as np
 from dsort.containers.base import Container
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt8s, runs_that_fit
 from dsort.data.segments import Segments
-from dsort.moves.gathering import table_of
-from dsort.moves.source import slices_of_sources
+from dsort.moves.input_shard import slices_of_sources
+from dsort.moves.short_records import table_of
 
 JOINED_BYTES_MAX = 16 << 10
 """Larger records, on average, are not put together."""

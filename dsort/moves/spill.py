@@ -29,10 +29,10 @@ from dsort.data.segments import Segments
 from dsort.data.table import Table
 from dsort.errors import InvariantError
 from dsort.moves.base import RowRun, WorkerParts, spans
-from dsort.moves.gathering import Gatherer, are_short, gathered, rows_at_once, small_argsort
+from dsort.moves.input_shard import SLICES_AT_ONCE_MAX, slices_in, slices_of
 from dsort.moves.payload_files import PAGE_BYTES, PayloadBuffer, RangeBuffer
 from dsort.moves.range_queue import RangeBatch, RangeQueue, RangeRead
-from dsort.moves.source import SLICES_AT_ONCE_MAX, slices_in, slices_of
+from dsort.moves.short_records import Gatherer, are_short, gathered, rows_at_once, small_argsort
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import RUN_SHARDS_MAX, IndexStore
 from dsort.scratch.nodes import ScratchNodes, ShardLocations

@@ -19,7 +19,7 @@ from dsort.errors import ChangedInputError, ShardEndError
 from dsort.html_tables import members_html
 from dsort.job.report import JobReport
 from dsort.moves.bare import payload_table
-from dsort.moves.source import ShardBytes
+from dsort.moves.input_shard import ShardBytes
 from dsort.options import RunOptions, default_options
 from dsort.reading.places import ShardPlace, find_shards
 from dsort.reading.shard_reader import ShardReader

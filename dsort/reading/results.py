@@ -249,7 +249,7 @@ class JobFinder:
         """The same job in the bucket of its manifest, where ``found`` is in that of one of its
         outputs. Only a bucket of the same store is opened: who can write to the one says where the
         other is."""
-        from dsort.job.elsewhere import result_elsewhere
+        from dsort.job.other_buckets import result_elsewhere
 
         if not found.document.endswith(RESULT):
             return found

@@ -27,7 +27,7 @@ from dsort.data.columns import Int64s
 from dsort.data.members import MemberTable
 from dsort.errors import ChangedInputError, CorruptShardError, InputError, ShardEndError
 from dsort.html_tables import members_html
-from dsort.moves.source import ShardBytes
+from dsort.moves.input_shard import ShardBytes
 from dsort.naming.names import readable
 from dsort.options import RunOptions, default_options
 from dsort.reading.keys import KeySequence, near_keys

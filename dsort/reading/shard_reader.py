@@ -12,8 +12,8 @@ from dsort.containers.base import Container, ContainerOptions
 from dsort.containers.codecs.decoding import DecodingRules
 from dsort.containers.registry import container_of
 from dsort.job.schemas import with_schema_beside
+from dsort.moves.input_shard import ShardBytes
 from dsort.moves.payload_files import PayloadBuffer
-from dsort.moves.source import ShardBytes
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket, ReadObject
 

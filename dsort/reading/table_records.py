@@ -27,7 +27,7 @@ from dsort.containers.columnar.schema import decoded, plain_schema
 from dsort.containers.columnar.table_errors import arrow_errors
 from dsort.data.columns import BytesColumn
 from dsort.errors import ConversionError, CorruptShardError
-from dsort.moves.source import ShardBytes
+from dsort.moves.input_shard import ShardBytes
 from dsort.reading.keys import KeySequence, PositionKeys
 
 __all__ = ["Rows", "TableRecords"]

@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 
 from dsort.data.columns import Int32s, Int64s, UInt64s
-from dsort.data.copies import lots_of
 from dsort.data.index import KEY_HASH, ORDINAL
+from dsort.data.shares import lots_of
 from dsort.errors import damaged
 from dsort.scratch.columns import ColumnFile, columns_bytes
 from dsort.scratch.index import IndexStore

@@ -10,7 +10,7 @@ import numpy as np
 from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
-from dsort.moves.source import ShardBytes
+from dsort.moves.input_shard import ShardBytes
 from dsort.verification.read import ComparedBytes, ShardRecords
 
 

@@ -24,7 +24,7 @@ from dsort.errors import CorruptShardError, ShardEndError, TransformError
 from dsort.job.code_again import CodeAgain
 from dsort.job.manifest import ManifestInput
 from dsort.keymap.match import KeyMap
-from dsort.moves.source import ShardBytes
+from dsort.moves.input_shard import ShardBytes
 from dsort.order.base import Algorithm
 from dsort.order.duplicates import repeated_hashes
 from dsort.order.sort import stable_argsort
@@ -37,7 +37,6 @@ from dsort.storage.several import input_of
 from dsort.transforms.base import Step
 from dsort.transforms.steps import apply_steps
 from dsort.verification.by_output import as_compared, combined, digests_by_output, ways_of
-from dsort.verification.copies import copies_asked_for, outputs_asked_for
 from dsort.verification.duplicates import free_keys, later_duplicates, others_of
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.joined import Pieces, join_pieces, members_that_stay
@@ -51,6 +50,7 @@ from dsort.verification.plain import (
 )
 from dsort.verification.read import ComparedBytes, RecordSizes, ShardRecords
 from dsort.verification.rows_again import RowsAgain
+from dsort.verification.shares import copies_asked_for, outputs_asked_for
 
 Renames = dict[int, dict[int, bytes]]
 """Input ordinal → record ordinal → the record's new key."""

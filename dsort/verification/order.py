@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dsort.data.columns import Bools
-from dsort.moves.source import ShardBytes
+from dsort.moves.input_shard import ShardBytes
 from dsort.order.base import Algorithm, Record, SortValue
 from dsort.verification.read import ShardRecords
 

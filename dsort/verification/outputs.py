@@ -20,7 +20,7 @@ from dsort.data.members import MemberTable
 from dsort.errors import CorruptShardError, ObjectNotFoundError
 from dsort.job.manifest import Manifest, ManifestOutput, wids_index_bytes
 from dsort.job.output_names import OutputNames
-from dsort.moves.source import ShardBytes
+from dsort.moves.input_shard import ShardBytes
 from dsort.naming.names import readable, shortened
 from dsort.naming.patterns import LinearRegex
 from dsort.reading.shard_reader import ShardReader

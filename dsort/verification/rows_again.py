@@ -16,7 +16,7 @@ from dsort.data.records import FormedRecords, form_records
 from dsort.errors import CorruptShardError, ObjectNotFoundError
 from dsort.job.code_again import CodeAgain
 from dsort.job.tables import made_schema, table_schema
-from dsort.moves.source import ShardBytes
+from dsort.moves.input_shard import ShardBytes
 from dsort.pipeline.compile import steps_of
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket

@@ -1,5 +1,5 @@
-"""How many records come out of each input and go to each output, for ``verify``: made from the spec
-and the records alone."""
+"""The shares of inputs and outputs in whole numbers, for ``verify``: made from the spec and the
+records alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from math import ceil, floor
 import numpy as np
 
 from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
-from dsort.data.copies import lots_of
+from dsort.data.shares import lots_of
 from dsort.errors import MixError
 from dsort.spec.model import JobSpec
 from dsort.storage.several import parted

@@ -12,7 +12,7 @@ from dsort.data.columns import Int32s, Int64s, UInt64s
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.table import Table
-from dsort.moves.source import ShardBytes
+from dsort.moves.input_shard import ShardBytes
 from dsort.order.table import RecordTable
 from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore

@@ -14,7 +14,7 @@ from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords, form_records
 from dsort.errors import InvariantError
-from dsort.moves.source import ShardBytes
+from dsort.moves.input_shard import ShardBytes
 from dsort.order.table import RecordTable
 from dsort.user_code.frames import FRAME, HANDED_BACK, MAY_NAME, NEW, SAME
 from dsort.user_code.pool import Done

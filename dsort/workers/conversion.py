@@ -18,7 +18,7 @@ from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import FormedRecords
 from dsort.errors import StrayMemberError
 from dsort.moves.bare import BARE, payload_table
-from dsort.moves.source import ShardBytes
+from dsort.moves.input_shard import ShardBytes
 from dsort.naming.names import readable
 from dsort.order.table import RecordTable
 from dsort.pipeline.pipeline import Pipeline

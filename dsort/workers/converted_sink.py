@@ -22,7 +22,7 @@ from dsort.data.records import FormedRecords, form_records, split_names
 from dsort.errors import ConversionError, InvariantError, StrayMemberError
 from dsort.moves.base import RecordPayload
 from dsort.moves.decoded import DecodedFile
-from dsort.moves.source import slices_of
+from dsort.moves.input_shard import slices_of
 from dsort.naming.names import readable
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore

@@ -22,7 +22,7 @@ from dsort.sidecars.shard_index import lines_sidecar
 from dsort.storage.bucket import Bucket
 from dsort.storage.output_buckets import bucket_for
 from dsort.workers.converted_sink import ConvertedSink
-from dsort.workers.encoded import ENCODING_BYTES, EncoderThreads, ShardEncoder
+from dsort.workers.encoding import ENCODING_BYTES, EncoderThreads, ShardEncoder
 from dsort.workers.lineage import LINEAGE, lineage_bytes
 from dsort.workers.sidecars import MemberWatch, staged_sidecar, write_sidecars
 from dsort.workers.sinks import CountingSink, FileSink, RawSink, Sink

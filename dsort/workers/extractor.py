@@ -39,11 +39,11 @@ from dsort.errors import (
     ShardEndError,
 )
 from dsort.moves.bare import BARE
-from dsort.moves.gathering import small_argsort
+from dsort.moves.input_shard import ShardBytes, hash_records, slices_of
 from dsort.moves.map import MappedInputs
 from dsort.moves.payload_files import PayloadBuffer
 from dsort.moves.payload_spill import PayloadSpill
-from dsort.moves.source import ShardBytes, hash_records, slices_of
+from dsort.moves.short_records import small_argsort
 from dsort.order.joined_places import JoinedPlaces
 from dsort.order.partitions import Partitioning
 from dsort.order.table import RecordTable

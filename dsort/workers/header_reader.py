@@ -20,8 +20,8 @@ from typing import Protocol
 
 from dsort.containers.base import Container, Hop
 from dsort.errors import DsortError
-from dsort.moves.hopped import HoppedShard
-from dsort.moves.source import InputShard, read_inputs
+from dsort.moves.header_reads import HoppedShard
+from dsort.moves.input_shard import InputShard, read_inputs
 from dsort.scratch.index import IndexStore
 from dsort.storage.bucket import Bucket, ObjectInfo, RandomReads
 from dsort.storage.process_limits import is_no_thread

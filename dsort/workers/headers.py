@@ -13,9 +13,9 @@ from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords, stored_bytes_of
 from dsort.data.row_bytes import RowBytes, column_of, side_by_side, spread
 from dsort.data.segments import NewNames
-from dsort.moves.assembled import overwrite_names
 from dsort.moves.bare import BARE
-from dsort.moves.source import ShardBytes
+from dsort.moves.input_shard import ShardBytes
+from dsort.moves.slices import overwrite_names
 from dsort.scratch.index import IndexStore
 from dsort.workers.batch import Batch, Operator
 from dsort.workers.tasks import WorkerSetup

@@ -15,7 +15,7 @@ from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.table import Table
 from dsort.data.tally import SAMPLES_MAX
-from dsort.moves.source import read_inputs
+from dsort.moves.input_shard import read_inputs
 from dsort.naming.names import readable
 from dsort.order.joined_places import JoinedPlaces
 from dsort.order.joining import Joined, JoinedKind, conflicts_in, join_order, join_rows, left_out_in

@@ -10,8 +10,8 @@ from dsort.data.columns import BytesColumn
 from dsort.data.index import KEY_HASH, KEYS
 from dsort.data.records import FormedRecords, form_records
 from dsort.data.table import Table
+from dsort.moves.input_shard import ShardBytes
 from dsort.moves.payload_files import PayloadBuffer
-from dsort.moves.source import ShardBytes
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.requests import known_keys_file
 from dsort.storage.bucket import Bucket

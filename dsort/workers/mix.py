@@ -1,16 +1,15 @@
-"""Records that come out several times, or not at all, as the inputs of a job are weighed."""
+"""Records of a mix that come out several times, or not at all."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from dsort.containers.base import Container
 from dsort.data.columns import Int64s
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.tally import FLOW_ADDED, FLOW_DROPPED, Tally
 from dsort.moves.bare import BARE
-from dsort.moves.source import ShardBytes
+from dsort.moves.input_shard import ShardBytes
 from dsort.order.table import RecordTable
 from dsort.workers.batch import Batch, Operator
 
@@ -56,12 +55,10 @@ def _copied(
     if (counts == 1).all():
         return members, named, records
     table = RecordTable(shard.name, named, records, shard.content)
-    table, again = table.with_copies(counts, named=_has_names(shard.container))
-    if shard.container is not BARE:  # else nobody asks for the headers of members
+    container = shard.container
+    has_names = container is BARE or container.can_rename
+    table, again = table.with_copies(counts, named=has_names)
+    if container is not BARE:  # else nobody asks for the headers of members
         unchanged = members is named and table.members is named
         members = table.members if unchanged else members.with_rows_again(again)
     return members, table.members, table.records
-
-
-def _has_names(container: Container) -> bool:
-    return container is BARE or container.can_rename

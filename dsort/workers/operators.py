@@ -9,11 +9,12 @@ from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
 from dsort.workers.batch import Operator
 from dsort.workers.conversion import AddMemberDefaults
-from dsort.workers.copies import CopyRecords
+from dsort.workers.exact_outputs import SettleExactOutputs
 from dsort.workers.headers import WriteNames
 from dsort.workers.join_pieces import LeaveOutByJoin
+from dsort.workers.mix import CopyRecords
 from dsort.workers.origins import NoteOrigins
-from dsort.workers.placing import CountPlaced, PlaceRecords, SettlePlaces
+from dsort.workers.placing import CountPlaced, PlaceRecords
 from dsort.workers.renamed_keys import RenameKeys
 from dsort.workers.tasks import WorkerSetup
 
@@ -25,7 +26,7 @@ OPERATORS: Final[tuple[type[Operator], ...]] = (
     CopyRecords,
     RenameKeys,  # keys that copies repeat are settled, too
     WriteNames,  # once all new names are known
-    SettlePlaces,  # exact numbers count copies
+    SettleExactOutputs,  # exact numbers count copies
     CountPlaced,
 )
 

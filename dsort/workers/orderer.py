@@ -35,7 +35,7 @@ from dsort.data.segments import Segments
 from dsort.data.table import Table
 from dsort.data.tally import SAMPLES_MAX
 from dsort.errors import InvariantError
-from dsort.moves.source import read_inputs
+from dsort.moves.input_shard import read_inputs
 from dsort.naming.names import readable
 from dsort.order.base import Algorithm
 from dsort.order.cut import cut_partition

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from dsort.data.columns import Int32s, Int64s, UInt64s
+from dsort.data.columns import Int32s
 from dsort.data.tally import FLOW_DROPPED, FLOW_READ, Tally
-from dsort.errors import InvariantError, KeyMapError
+from dsort.errors import KeyMapError
 from dsort.naming.names import readable
 from dsort.order.table import RecordTable
 from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
-from dsort.scratch.lots import borders_of
-from dsort.transforms.borders import positions_of
 from dsort.transforms.strata import MemberClass
-from dsort.workers.batch import NOWHERE, Batch, Operator, Placed
+from dsort.workers.batch import Batch, Operator, Placed
+from dsort.workers.exact_outputs import ExactPlaces
 from dsort.workers.tasks import ExtractTask, WorkerSetup
 
 
@@ -23,9 +22,8 @@ class Placer:
 
     def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
         self._pipeline = setup.pipeline
-        self._store = store
-        self._are_rows = setup.pipeline.moves_rows
-        division = setup.pipeline.division if self._are_rows else None
+        self._exact = ExactPlaces(setup, store)
+        division = setup.pipeline.division if setup.pipeline.moves_rows else None
         by = None if division is None else division.classes
         self.column = by.extension if isinstance(by, MemberClass) else ""
         """Of tables that become tables: the one whose values are classes; "" if none is."""
@@ -33,39 +31,13 @@ class Placer:
         """And those that expressions ask about."""
 
     def placed(self, task: ExtractTask, records: RecordTable, tally: Tally) -> Placed:
-        """What can be said of ``records`` by themselves: where exact numbers are dealt out, only
-        what they draw."""
+        """The outputs of ``records``; if those have exact numbers, the lots that records draw."""
         division = self._pipeline.division
         if division is None:
             return Placed(self._by_key_map(records, tally))
         if not division.is_counted:
             return Placed(division.numbers(records))
-        if task.stage.name != "drawn" and (not task.stage.borders or self._has_drawn(task)):
-            return NOWHERE  # a pass before anybody needs to know, or known since that one
-        return Placed(lots=division.lots(records, are_rows=self._are_rows))
-
-    def settled(self, task: ExtractTask, placed: Placed, ordinal: Int64s) -> Placed:
-        """The same, once it is known which records of the shard these are: ``ordinal``, shape
-        ``(n,)``."""
-        division = self._pipeline.division
-        if not task.stage.borders or division is None:
-            return placed
-        lots = self._drawn(task, ordinal) if placed.lots is None else placed.lots
-        file = self._store.columns(task.stage.borders)
-        borders = borders_of(file, task.stage.borders, len(division.names))
-        found = borders.numbers(lots, positions_of(task.shard, ordinal))
-        return Placed(found.astype(np.int32))
-
-    def _has_drawn(self, task: ExtractTask) -> bool:
-        return self._store.has_shard("drawn", task.shard)
-
-    def _drawn(self, task: ExtractTask, ordinal: Int64s) -> UInt64s:
-        """What records of the shard drew when they were counted, for it was here."""
-        classes, lots, known = self._store.lots("drawn", task.shard)
-        at = np.minimum(np.searchsorted(known, ordinal), max(len(known) - 1, 0))
-        if len(ordinal) and (not len(known) or (known[at] != ordinal).any()):
-            raise InvariantError(f"shard {task.name} has other records than when they were counted")
-        return np.column_stack([classes[at], lots[at]])
+        return self._exact.drawn(task, records)
 
     def _by_key_map(self, records: RecordTable, tally: Tally) -> Int32s | None:
         keymap = self._pipeline.keymap
@@ -108,26 +80,6 @@ class PlaceRecords(Operator):
     def apply(self, batch: Batch) -> None:
         """See :meth:`Placer.placed`."""
         batch.placed = self._placer.placed(batch.task, batch.table, batch.log)
-
-
-class SettlePlaces(Operator):
-    """Says where records go whose outputs have exact numbers."""
-
-    in_rows = True
-
-    def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
-        super().__init__(setup, store)
-        self._placer = Placer(setup, store)
-
-    @staticmethod
-    def is_needed(pipeline: Pipeline) -> bool:
-        """Where there are several outputs."""
-        return pipeline.division is not None
-
-    def apply(self, batch: Batch) -> None:
-        """See :meth:`Placer.settled`."""
-        ordinals = np.arange(len(batch.records), dtype=np.int64)
-        batch.placed = self._placer.settled(batch.task, batch.placed, ordinals)
 
 
 class CountPlaced(Operator):

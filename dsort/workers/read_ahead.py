@@ -13,9 +13,9 @@ from functools import cached_property
 from dsort.closing import ClosesOnExit
 from dsort.errors import DsortError
 from dsort.log_lines import logger_of
+from dsort.moves.input_shard import InputShard, open_input, read_inputs
 from dsort.moves.payload_files import PayloadBuffer
 from dsort.moves.range_queue import RangeQueue
-from dsort.moves.source import InputShard, open_input, read_inputs
 from dsort.scratch.index import IndexStore
 from dsort.storage.bucket import Bucket, ObjectInfo, RandomReads, ReadObject
 from dsort.storage.process_limits import is_no_thread

@@ -12,7 +12,7 @@ from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.tally import Tally
 from dsort.errors import DuplicateError, ShardEndError, StrayMemberError
-from dsort.moves.source import ShardBytes
+from dsort.moves.input_shard import ShardBytes
 from dsort.naming.names import readable
 from dsort.pipeline.pipeline import Policies
 

@@ -22,7 +22,7 @@ from dsort.containers.columnar.writer import GroupLimits, RowGroups, open_writer
 from dsort.data.index import CONTENT_HASH, ORDINAL, PAYLOAD_BYTES, SHARD
 from dsort.data.table import Table
 from dsort.errors import CorruptShardError, InvariantError, StorageError
-from dsort.moves.rows import RowPayload
+from dsort.moves.spilled_rows import RowPayload
 from dsort.scratch.index import IndexStore
 from dsort.storage.bucket import StagedObject
 from dsort.workers.staged_file import StagedFile

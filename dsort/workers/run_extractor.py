@@ -34,9 +34,9 @@ from dsort.data.records import FormedRecords, form_run
 from dsort.data.segments import Segments
 from dsort.data.table import Table
 from dsort.errors import CorruptShardError, InvariantError
-from dsort.moves.gathering import small_argsort
+from dsort.moves.input_shard import ShardBytes, Window, open_input
 from dsort.moves.payload_files import PayloadBuffer
-from dsort.moves.source import ShardBytes, Window, open_input
+from dsort.moves.short_records import small_argsort
 from dsort.naming.safe_names import unsafe_rows
 from dsort.order.partitions import Partitioning
 from dsort.order.table import RecordTable

@@ -9,7 +9,7 @@ import numpy as np
 import xxhash
 
 from dsort.data.columns import UInt64s
-from dsort.moves.source import ShardBytes
+from dsort.moves.input_shard import ShardBytes
 from dsort.order.table import RecordTable
 
 DEDUPLICATE: Final = "deduplicate"

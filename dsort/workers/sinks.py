@@ -16,7 +16,7 @@ from dsort.data.index import CONTENT_HASH, ENTRIES, MEMBERS, ORDINAL, SHARD, STO
 from dsort.data.table import Table
 from dsort.errors import InvariantError, StorageError
 from dsort.moves.base import RecordPayload
-from dsort.workers.encoded import ShardEncoder
+from dsort.workers.encoding import ShardEncoder
 from dsort.workers.staged_file import StagedFile
 from dsort.workers.tasks import OutputPiece
 

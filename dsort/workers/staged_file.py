@@ -20,7 +20,7 @@ from dsort.scratch.logs import CreatedLog, ShardCreated
 from dsort.storage.bucket import Buffer, StagedObject
 from dsort.storage.directory.direct_writes import DirectWrites, direct_writes
 from dsort.storage.process_limits import is_no_thread
-from dsort.workers.encoded import ShardEncoder
+from dsort.workers.encoding import ShardEncoder
 from dsort.workers.sidecars import MemberWatch
 
 FLUSH_BYTES = 16 << 20

@@ -38,8 +38,8 @@ from dsort.data.records import FormedRecords
 from dsort.data.table import Table
 from dsort.data.tally import FLOW_DROPPED, FLOW_READ
 from dsort.errors import CorruptShardError
+from dsort.moves.input_shard import ShardBytes, open_input
 from dsort.moves.payload_files import PayloadBuffer, Spool
-from dsort.moves.source import ShardBytes, open_input
 from dsort.order.partitions import Partitioning
 from dsort.order.table import RecordTable
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
@@ -50,6 +50,7 @@ from dsort.storage.several import input_of
 from dsort.transforms.base import Step
 from dsort.transforms.steps import apply_steps
 from dsort.workers.batch import Batch, Placed
+from dsort.workers.exact_outputs import ExactPlaces
 from dsort.workers.extractor import Extractor
 from dsort.workers.origins import origins_table
 from dsort.workers.placing import Placer
@@ -146,6 +147,7 @@ class TableExtractor(Extractor):
     ) -> None:
         super().__init__(setup, worker, inputs, buffer, nodes)
         self._placer = Placer(setup, nodes.store)
+        self._exact = ExactPlaces(setup, nodes.store)
 
     @property
     def _key_field(self) -> str:
@@ -352,7 +354,7 @@ class TableExtractor(Extractor):
                 )
                 read = replace(cells.keeping(stays), input=named)
             placed = self._placer.placed(task, read, log)
-            placed = self._placer.settled(task, placed, first + left)
+            placed = self._exact.settled(task, placed, first + left)
         kept = placed.kept()
         if kept is not None:
             rows.dropped["no place in an output"] += len(left) - len(kept)

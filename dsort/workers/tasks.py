@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from dsort.containers.base import Container
-from dsort.data.copies import CopyRule
+from dsort.data.shares import CopyRule
 from dsort.data.tally import Tally
 from dsort.order.cut import CutRule, EncodedSizes, OpenShard, Piece
 from dsort.order.mixing_counts import MixingGrid, MixingPart

@@ -20,7 +20,7 @@ from dsort.data.records import FormedRecords
 from dsort.data.tally import FLOW_ADDED, FLOW_DROPPED, Tally
 from dsort.errors import TransformError
 from dsort.moves.bare import BARE
-from dsort.moves.source import ShardBytes
+from dsort.moves.input_shard import ShardBytes
 from dsort.naming.names import readable
 from dsort.order.table import RecordTable
 from dsort.pipeline.pipeline import StepFailures
@@ -32,7 +32,7 @@ from dsort.transforms.steps import apply_steps, step_words
 from dsort.user_code.pool import CodePool
 from dsort.workers.code_frames import GivenRecords, RecordFrame, ShardResults
 from dsort.workers.conversion import bared_records
-from dsort.workers.devices import GpuNeeds, GpuPlace
+from dsort.workers.gpus import GpuNeeds, GpuPlace
 from dsort.workers.tasks import CodeShare
 
 FRAME_RECORDS = 256

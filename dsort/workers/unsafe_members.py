@@ -12,7 +12,7 @@ from dsort.data.members import MemberKind, MemberTable
 from dsort.data.tally import Tally
 from dsort.errors import UnsafeNameError
 from dsort.moves.bare import BARE
-from dsort.moves.source import ShardBytes
+from dsort.moves.input_shard import ShardBytes
 from dsort.naming.names import readable
 from dsort.naming.safe_names import new_safe_names, safe_name, unsafe_links, unsafe_rows
 from dsort.workers.headers import headers_of, with_new_headers

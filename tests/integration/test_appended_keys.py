@@ -19,7 +19,7 @@ from tests.support.commands import CommandLine
 from tests.support.container_kinds import kind_named, some_records
 from tests.support.datasets import tree_of, write_shards
 from tests.support.engine import run_local, shard_of, spec_of
-from tests.support.internals import JobReport, duplicates
+from tests.support.internals import JobReport, known_keys
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("workers_here")
 @pytest.fixture(autouse=True)
 def a_shard_or_two_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else one task would read all shards."""
-    monkeypatch.setattr(duplicates, "RECORDS_A_FILE", 8)
+    monkeypatch.setattr(known_keys, "RECORDS_A_FILE", 8)
 
 
 def options(root: Path) -> RunOptions:

@@ -19,7 +19,7 @@ from tests.property.test_step_laws import mix
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import refused, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
-from tests.support.internals import borders, manifest_name
+from tests.support.internals import exact_outputs, manifest_name
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -204,7 +204,7 @@ def test_a_record_without_a_class_ends_the_job(data: Path) -> None:
 
 
 def test_too_many_classes_are_refused(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(borders, "BORDERS_MAX", 12)
+    monkeypatch.setattr(exact_outputs, "BORDERS_MAX", 12)
     with refused(data, TransformError, "there are more than 6 classes"):
         run_local(data, dealt(stratify="cls"))
 

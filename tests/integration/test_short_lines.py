@@ -15,7 +15,13 @@ from dsort.errors import DuplicateError, SpecError
 from tests.support.datasets import files_of
 from tests.support.engine import count_of, plan_local, refused, run_local, spec_of
 from tests.support.inline_runtime import InlineRuntime, Moved, run_inline
-from tests.support.internals import DuplicatesTask, SpillReader, columns, gathering, payload_spill
+from tests.support.internals import (
+    DuplicatesTask,
+    SpillReader,
+    columns,
+    payload_spill,
+    short_records,
+)
 
 LINES: dict[str, Any] = {
     "input_format": {"template": "s-{0..2}"},
@@ -67,7 +73,7 @@ def test_a_partition_larger_than_the_buffer_is_read_in_long_ranges(
 def test_short_lines_come_out_the_same_whatever_the_movement_and_the_buffer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long: bool
 ) -> None:
-    for module in (gathering, payload_spill):
+    for module in (short_records, payload_spill):
         monkeypatch.setattr(module, "ROWS_AT_ONCE", 50)
     everything = some_lines(tmp_path / "in", long=long)
     outputs = []

@@ -348,7 +348,7 @@ def test_what_is_no_class_is_refused(
 ) -> None:
     drawn(tmp_path, rng)
     by = {"kind": "shuffle", "interleave": {"by": "jpg"}}
-    monkeypatch.setattr("dsort.job.surveys.spread.CLASSES_MAX", 20)
+    monkeypatch.setattr("dsort.job.surveys.partitions.CLASSES_MAX", 20)
     with pytest.raises(ContentKeyError, match="more than 20 classes to interleave"):
         run_inline(spec_of(by), tmp_path, MOVED[0])
     monkeypatch.setattr("dsort.order.interleave.CLASS_BYTES_MAX", 100)

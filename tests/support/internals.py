@@ -15,7 +15,6 @@ MODULES = {
         "Bools BytesColumn Int32s Int64s UInt32s UInt64s UInt8s are_all_rows cut_rows "
         "equal_ranges numbers_at row_numbers run_sums runs_that_fit"
     ),
-    "dsort.data.copies": "shares_of_total",
     "dsort.data.entries": "PlacedEntries entries_bytes packed_entries placed_entries",
     "dsort.data.hashes": "any_twice hash_keys md5_digests mix shard_seed shuffle_words",
     "dsort.data.index": (
@@ -35,12 +34,13 @@ MODULES = {
         "RowBytes column_of decimals distinct_rows row_by_row side_by_side spread"
     ),
     "dsort.data.segments": "NewNames Segments",
+    "dsort.data.shares": "shares_of_total",
     "dsort.data.table": "Table",
     "dsort.data.tally": "SAMPLES_MAX Tally",
     "dsort.data.text_rows": "rows_equal_earlier",
     "dsort.data.total_json": "encodable from_json is_encodable to_json",
     "dsort.job": (
-        "commands commit duplicates journal programs range_probe resolve setup streams worker_setup"
+        "commands commit journal known_keys programs range_probe resolve setup streams worker_setup"
     ),
     "dsort.job.coordinator": "plan_job run_job",
     "dsort.job.create": "CreatedShards runs_of_small",
@@ -80,7 +80,7 @@ MODULES = {
     ),
     "dsort.job.resources": "job_memory with_part_sizes",
     "dsort.job.setup": "load_keymap load_steps output_names with_seed",
-    "dsort.job.surveys": "borders positions",
+    "dsort.job.surveys": "exact_outputs positions",
     "dsort.job.suspend": "gc_command resume_command",
     "dsort.job.synthetic": "ShardRecipe generate_shards shard_pieces",
     "dsort.job.timeline": "TIMELINE_SAMPLES_MAX Timeline",
@@ -93,16 +93,16 @@ MODULES = {
     "dsort.loader.order": "EpochOrder OrderKind",
     "dsort.loader.position": "Position Remainder Steps",
     "dsort.model.report": "PlanReportView RunReportView WayName",
-    "dsort.moves": "gathering payload_spill range_queue spill",
-    "dsort.moves.assembled": "JOINED_BYTES_MAX LENGTHS_MAX renamed_slices slices_with_literals",
+    "dsort.moves": "payload_spill range_queue short_records spill",
     "dsort.moves.choice": "MOVE_OF_WAY",
-    "dsort.moves.gathering": "SHORT_BYTES_MAX are_short gathered",
+    "dsort.moves.input_shard": (
+        "INPUTS_FILE InputShard ShardBytes inputs_bytes open_input slices_of slices_of_sources"
+    ),
     "dsort.moves.map": "MappedInputs MappedPayload",
     "dsort.moves.payload_files": "PayloadBuffer RangeBuffer",
     "dsort.moves.range_queue": "RangeQueue RangeRead",
-    "dsort.moves.source": (
-        "INPUTS_FILE InputShard ShardBytes inputs_bytes open_input slices_of slices_of_sources"
-    ),
+    "dsort.moves.short_records": "SHORT_BYTES_MAX are_short gathered",
+    "dsort.moves.slices": "JOINED_BYTES_MAX LENGTHS_MAX renamed_slices slices_with_literals",
     "dsort.moves.spill": "SpillBlocksOf SpilledPayload SplitSpill narrowed",
     "dsort.naming": "names overlap",
     "dsort.naming.inputs": "NAMES_MAX expand_inputs parse_input_template",
@@ -205,13 +205,13 @@ MODULES = {
     "dsort.verification.read": (
         "Checksums RecordSizes ShardRecords digest_of joined_digests member_digests output_records"
     ),
+    "dsort.workers": "header_reader headers operators sidecars tasks",
     "dsort.workers.batch": "Batch Operator",
-    "dsort.workers": "operators header_reader headers sidecars tasks",
     "dsort.workers.conversion": "packed_records",
     "dsort.workers.creator": "Creator",
-    "dsort.workers.devices": "CodeRoom GpuNeeds GpuPlace gpus_here",
-    "dsort.workers.encoded": "encoded_pieces",
+    "dsort.workers.encoding": "encoded_pieces",
     "dsort.workers.extractor": "Extractor",
+    "dsort.workers.gpus": "CodeRoom GpuNeeds GpuPlace gpus_here",
     "dsort.workers.header_reader": "HeaderReader header_hops",
     "dsort.workers.headers": "with_names_written with_new_names",
     "dsort.workers.late_schemas": "extensions_by_output",

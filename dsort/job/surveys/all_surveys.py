@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 from dsort.job.facts import Facts
 from dsort.job.job import Job
-from dsort.job.surveys import borders, copies, joins, positions, spread
+from dsort.job.surveys import exact_outputs, joins, mix, partitions, positions
 
 
 class Survey(Protocol):
@@ -19,10 +19,10 @@ class Survey(Protocol):
         """``facts`` with what the survey finds, or an earlier attempt has found."""
 
 
-SURVEYS: Final[tuple[Survey, ...]] = (positions, joins, copies, borders, spread)
-"""Each reads the records as the facts before it leave them: numbers count all that come to a step,
-a join drops records before inputs are weighed, borders count the copies, and partitions are chosen
-for the records that come out."""
+SURVEYS: Final[tuple[Survey, ...]] = (positions, joins, mix, exact_outputs, partitions)
+"""Each survey reads the records as the surveys before it leave them: ``positions`` counts all that
+come to a step, a join drops records before a mix weighs inputs, exact outputs count the copies of a
+mix, and partitions are chosen for the records that come out."""
 
 
 def run_surveys(job: Job) -> Facts:

@@ -1,8 +1,8 @@
-"""Which records go to which output where their numbers are exact, in all or in each class.
+"""Which records go to which output where the numbers of records are exact, in all or in each class.
 
-It takes a pass over the inputs first (``Extraction`` of the stage ``drawn``): its index says the
-class of each record and the lot that it draws. Shares of the classes are whole numbers, and the
-record at which the next output begins is selected by its lot (``job.selection``).
+A pass over the inputs (the stage ``drawn``) makes an index with the class of each record and the
+lot that the record draws. The share of each output in each class is a whole number, and the first
+record of the next output is selected by its lot (``Selection``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How often the records of each input come out: by its weight, or by exact numbers.
+"""How often the records of each input come out: by the weight of the input, or by exact numbers.
 
-Exact numbers take a pass over the inputs first (``Extraction`` of the stage ``lots``): it is known
-then how many records each has, and which lot the last one draws that comes out once more.
+For exact numbers, a pass over the inputs (the stage ``lots``) counts the records of each input, and
+finds the lot of the last record that comes out once more.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dsort.data.copies import CopyRule, shares_of_stop, shares_of_total
+from dsort.data.shares import CopyRule, shares_of_stop, shares_of_total
 from dsort.errors import MixError
 from dsort.job.extraction import Extraction, retry_after_lost_scratch
 from dsort.job.facts import Fact, Facts, json_fact
@@ -94,7 +94,7 @@ def bytes_to_move(job: Job, total_bytes: int) -> int:
     if not job.spec.weighs_inputs or counts_records(job.spec) or not there:
         return total_bytes
     weights = {source.name: max(source.weight, Fraction(1)) for source in job.spec.sources}
-    weighed = sum(shard.size_bytes * weights[_input_of(shard.name)] for shard in job.inputs)
+    weighed = sum(shard.size_bytes * weights[parted(shard.name)[0]] for shard in job.inputs)
     return int(total_bytes * weighed / there)
 
 
@@ -112,7 +112,7 @@ def find(job: Job, facts: Facts) -> Facts:
     else:
         copies = {source.name: _of_weight(source) for source in job.spec.sources}
     seed = mix_seed(job.spec)
-    inputs = [_input_of(shard.name) for shard in job.inputs]
+    inputs = [parted(shard.name)[0] for shard in job.inputs]
     rules = [copies[name].rule(at, name, seed) for at, name in enumerate(inputs)]
     return replace(facts, copies=rules)
 
@@ -120,10 +120,6 @@ def find(job: Job, facts: Facts) -> Facts:
 def mix_seed(spec: JobSpec) -> str:
     """What sets one choice of records apart from another."""
     return spec.mix.seed if spec.mix is not None else "0"
-
-
-def _input_of(shard: str) -> str:
-    return parted(shard)[0]
 
 
 def _of_weight(source: Source) -> Copies:
@@ -138,7 +134,7 @@ def _counted(job: Job, known: Facts) -> dict[str, Copies]:
     def choose() -> dict[str, Copies]:
         sources = job.spec.sources
         numbers = {source.name: number for number, source in enumerate(sources)}
-        inputs = np.array([numbers[_input_of(shard.name)] for shard in job.inputs], np.int32)
+        inputs = np.array([numbers[parted(shard.name)[0]] for shard in job.inputs], np.int32)
         totals = np.zeros(len(sources), np.int64)
         for ordinal, facts in survey.done.items():
             totals[inputs[ordinal]] += facts.records

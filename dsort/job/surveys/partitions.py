@@ -1,5 +1,5 @@
-"""Finds what has to be known before records are dealt out to partitions, in one pass: where
-partitions begin, new keys of duplicates, and the classes that decide the order."""
+"""Finds, in one pass, what partitions depend on: the sort keys at which they begin, new keys of
+duplicates, and the numbers of records in classes that decide the order."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ from dsort.runtime.ray.scratch_nodes import (
 from dsort.runtime.ray.workers import Done, RayWorkers, WorkerLocation
 from dsort.scratch.nodes import Request, scratch_owner
 from dsort.stop_flag import StopFlag
-from dsort.workers.devices import gpus_here
+from dsort.workers.gpus import gpus_here
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
 
 JOIN_SECONDS_MAX = 30

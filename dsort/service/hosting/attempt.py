@@ -21,11 +21,11 @@ from dsort.job.journal import discard_run
 from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import JobHold, last_attempt, read_hold, stop_job
 from dsort.job.manifest import Manifest, parse_manifest
+from dsort.job.removed_names import forget_removed
 from dsort.job.report import JobReport
 from dsort.job.resources import store_limits
 from dsort.job.resume import state_of
 from dsort.job.setup import load_keymap, output_names
-from dsort.job.traces import forget_removed
 from dsort.log_lines import logger_of
 from dsort.naming.overlap import final_templates
 from dsort.options import RunOptions

@@ -1,0 +1,82 @@
+"""The keys that a result has before a job adds records to it.
+
+They are read from its shards, some shards a task, and stay in the scratch of the nodes that read
+them, sorted by their hashes. Whoever looks for duplicates asks for those of a few hashes; so no
+memory grows with the result.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from dsort.job.extraction import answers
+from dsort.job.job import Job
+from dsort.job.manifest import ManifestOutput
+from dsort.workers.tasks import KnownKeysDone, KnownKeysTask
+
+RECORDS_A_FILE: Final = 1 << 18
+"""So many keys, with their bytes, a worker holds at a time, unless a shard has more."""
+
+
+def compares_known_keys(job: Job) -> bool:
+    """Whether the keys of the job's records are compared with those of the result to which they are
+    added. Records that are joined, and those that are but numbered, are not."""
+    amend, spec = job.spec.amend, job.spec
+    if amend is None or amend.by != "append" or spec.join is not None:
+        return False
+    by_key = spec.deduplicate is not None and spec.deduplicate.by == "key"
+    is_asked = by_key or spec.config.duplicate_keys != "ignore"
+    return is_asked and not all(form.container.numbers_records for form in job.pipeline.outputs)
+
+
+def known_keys(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """(node, numbers of its files) of the keys that the result has; read once, and again where a
+    node was lost. Empty if they are not compared."""
+    if not compares_known_keys(job) or job.base is None:
+        return ()
+    if job.known_keys is None:
+        job.known_keys = KnownKeys(_parts(job, job.base.outputs))
+    return job.known_keys.located(job)
+
+
+@dataclass(slots=True, eq=False)
+class KnownKeys:
+    """The shards of a result in parts, and on which node the keys of each part are."""
+
+    parts: Sequence[tuple[tuple[str, int], ...]]
+    nodes: dict[int, str] = field(default_factory=dict)
+
+    def located(self, job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """(node, numbers of its files), once all have been read."""
+        there = set(job.runtime.scratch_nodes())
+        missing = [n for n in range(len(self.parts)) if self.nodes.get(n) not in there]
+        containers = tuple(form.container for form in job.pipeline.outputs)
+        tasks = (KnownKeysTask(number, self.parts[number], containers) for number in missing)
+        for _, done in answers(job, tasks):
+            assert isinstance(done, KnownKeysDone)
+            self.nodes[done.number] = done.node
+        numbers: dict[str, list[int]] = defaultdict(list)
+        for number in range(len(self.parts)):
+            numbers[self.nodes[number]].append(number)
+        return tuple((node, tuple(own)) for node, own in sorted(numbers.items()))
+
+
+def _parts(job: Job, outputs: Sequence[ManifestOutput]) -> list[tuple[tuple[str, int], ...]]:
+    """The shards whose records have keys, each with the number of its output, in parts."""
+    numbers_records = [form.container.numbers_records for form in job.pipeline.outputs]
+    parts: list[tuple[tuple[str, int], ...]] = []
+    shards: list[tuple[str, int]] = []
+    records = 0
+    for shard in outputs:
+        output = 0 if shard.output is None else job.spec.output_names.index(shard.output)
+        if numbers_records[output]:
+            continue
+        if shards and records + shard.records > RECORDS_A_FILE:
+            parts.append(tuple(shards))
+            shards, records = [], 0
+        shards.append((shard.name, output))
+        records += shard.records
+    return [*parts, tuple(shards)] if shards else parts

@@ -1,0 +1,75 @@
+"""Outputs with exact numbers of records, as records are extracted.
+
+In the stage ``drawn``, a record draws a lot in its class. A survey (``exact_outputs``) finds the
+borders: the first lot of each output in each class. After that, the lot of a record is its place.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dsort.data.columns import Int64s, UInt64s
+from dsort.errors import InvariantError
+from dsort.order.table import RecordTable
+from dsort.pipeline.pipeline import Pipeline
+from dsort.scratch.index import IndexStore
+from dsort.scratch.lots import borders_of
+from dsort.transforms.borders import positions_of
+from dsort.workers.batch import NOWHERE, Batch, Operator, Placed
+from dsort.workers.tasks import ExtractTask, WorkerSetup
+
+
+class ExactPlaces:
+    """The places of records in outputs with exact numbers, in one worker."""
+
+    def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
+        self._division, self._store = setup.pipeline.division, store
+        self._are_rows = setup.pipeline.moves_rows
+
+    def drawn(self, task: ExtractTask, records: RecordTable) -> Placed:
+        """The lots of ``records``, if a pass needs them and this node does not have them."""
+        division, stage = self._division, task.stage
+        has_lots = bool(stage.borders) and self._store.has_shard("drawn", task.shard)
+        if division is None or (stage.name != "drawn" and (not stage.borders or has_lots)):
+            return NOWHERE
+        return Placed(lots=division.lots(records, are_rows=self._are_rows))
+
+    def settled(self, task: ExtractTask, placed: Placed, ordinal: Int64s) -> Placed:
+        """The outputs of records, once borders are known. ``ordinal``: which records of the shard
+        these are, shape ``(n,)``."""
+        division, name = self._division, task.stage.borders
+        if division is None or not name:
+            return placed
+        lots = self._known(task, ordinal) if placed.lots is None else placed.lots
+        borders = borders_of(self._store.columns(name), name, len(division.names))
+        found = borders.numbers(lots, positions_of(task.shard, ordinal))
+        return Placed(found.astype(np.int32))
+
+    def _known(self, task: ExtractTask, ordinal: Int64s) -> UInt64s:
+        """The lots that records of the shard drew when they were counted, which was on this
+        node."""
+        classes, lots, known = self._store.lots("drawn", task.shard)
+        at = np.minimum(np.searchsorted(known, ordinal), max(len(known) - 1, 0))
+        if len(ordinal) and (not len(known) or (known[at] != ordinal).any()):
+            raise InvariantError(f"shard {task.name} has other records than when they were counted")
+        return np.column_stack([classes[at], lots[at]])
+
+
+class SettleExactOutputs(Operator):
+    """Gives records their outputs, once it is known which records of the shard there are."""
+
+    in_rows = True
+
+    def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
+        super().__init__(setup, store)
+        self._places = ExactPlaces(setup, store)
+
+    @staticmethod
+    def is_needed(pipeline: Pipeline) -> bool:
+        """Where outputs have exact numbers."""
+        return pipeline.division is not None and pipeline.division.is_counted
+
+    def apply(self, batch: Batch) -> None:
+        """See :meth:`ExactPlaces.settled`."""
+        ordinals = np.arange(len(batch.records), dtype=np.int64)
+        batch.placed = self._places.settled(batch.task, batch.placed, ordinals)
