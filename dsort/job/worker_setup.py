@@ -35,7 +35,7 @@ from dsort.storage.limit import StoreLimits
 from dsort.storage.output_buckets import bucket_for, placed_at
 from dsort.storage.ref import BucketRef
 from dsort.workers.encoding import ENCODING_BYTES
-from dsort.workers.tasks import CodeShare, WorkerSetup
+from dsort.workers.tasks import Attempt, CodeShare, WorkerSetup
 
 WORKERS_PER_ATTEMPT = 1_000_000
 OUTPUT_PARTITIONS_MAX = 1024
@@ -286,12 +286,14 @@ def start_workers(job: Job, *, dry: bool) -> None:
         output_uri=job.outputs_bucket.uri,
         root=str(job.options.root.absolute()),
         scratch=str(scratch_place(job, dry=dry)),
-        # More than any worker of an earlier attempt, also of those that never ended a task.
-        first_worker=max(last_worker + 1, attempts * WORKERS_PER_ATTEMPT),
-        scratch_before=_scratch_before(job),
+        attempt=Attempt(
+            number=job.lease.attempt if job.lease is not None else 0,
+            # More than any worker of an earlier attempt, also of those that never ended a task.
+            first_worker=max(last_worker + 1, attempts * WORKERS_PER_ATTEMPT),
+            scratch_before=_scratch_before(job),
+        ),
         code=CodeShare(extractors, job.code_room.gpus),
         fetch=job.options.fetch,
-        attempt=job.lease.attempt if job.lease is not None else 0,
         log_level=level_in_force(),
     )
     job.runtime.start(setup, movement.workers)

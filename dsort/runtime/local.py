@@ -103,8 +103,8 @@ class LocalRuntime:
         _end(self._hosts[workers:])
         del self._hosts[workers:]
         for number, host in enumerate(self._hosts):
-            host.number = setup.first_worker + number
-        self._started = setup.first_worker + len(self._hosts)
+            host.number = setup.attempt.first_worker + number
+        self._started = setup.attempt.first_worker + len(self._hosts)
         for at, host in enumerate(list(self._hosts)):
             self._stop.raise_if_requested()
             self._greet(at, host)

@@ -53,7 +53,7 @@ def serve(descriptor: int, parent: int) -> None:
     try:
         setup, number, node = link.recv()
         lines_to_coordinator(setup.log_level, send)
-        about_worker(job=setup.job_id, attempt=setup.attempt, worker=number)
+        about_worker(job=setup.job_id, attempt=setup.attempt.number, worker=number)
         try:
             store = IndexStore(open_scratch(Path(setup.scratch), node))
             nodes = ScratchNodes(node, store, None)

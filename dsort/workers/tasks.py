@@ -39,14 +39,22 @@ class CodeShare:
 
 
 @dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt at a job. ``number``: 0 in a dry run. ``first_worker``: workers are numbered from
+    here on, for those of earlier attempts have left spill files behind. ``scratch_before``: scratch
+    nodes with shards that are extracted already."""
+
+    number: int = 0
+    first_worker: int = 0
+    scratch_before: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerSetup:
     """What every worker of a job gets once, at its start.
 
     ``scratch``: the scratch directory; on a cluster, the directory that each node makes its own in.
-    ``first_worker``: workers are numbered from here on, for those of earlier attempts have left
-    spill files behind. ``scratch_before``: scratch nodes with shards that are extracted already.
-    ``attempt``: of the job, 0 in a dry run; ``log_level``: from which level on its log lines are
-    wanted.
+    ``log_level``: from which level on log lines are wanted.
     """
 
     job_id: str
@@ -57,11 +65,9 @@ class WorkerSetup:
     output_uri: str  # for people, and for `dsort gc`
     root: str
     scratch: str
-    first_worker: int
-    scratch_before: tuple[str, ...] = ()
+    attempt: Attempt = Attempt()
     code: CodeShare = field(default_factory=CodeShare)
     fetch: FetchPolicy | None = None  # where files of buckets may really be; None: anywhere
-    attempt: int = 0
     log_level: int = logging.WARNING
 
     @property

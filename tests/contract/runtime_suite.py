@@ -33,6 +33,7 @@ from dsort.storage.ref import BucketRef
 from dsort.storage.several import BucketPlace
 from tests.support.internals import (
     TASK_TRIES_MAX,
+    Attempt,
     ExtractRunTask,
     Indexed,
     RunExtracted,
@@ -96,7 +97,7 @@ class RuntimeSuite:
     def test_lines_of_workers_come_to_the_coordinator_with_worker_job_and_attempt(
         self, runtime: Runtime, work: Work, caplog: pytest.LogCaptureFixture
     ) -> None:
-        setup = replace(work.setup, attempt=4, log_level=logging.DEBUG, first_worker=7)
+        setup = replace(work.setup, attempt=Attempt(4, first_worker=7), log_level=logging.DEBUG)
         with caplog.at_level(logging.DEBUG, "dsort"):
             runtime.start(setup, self.workers)
             list(runtime.run(work.tasks(4)))
@@ -125,7 +126,7 @@ class RuntimeSuite:
         list(first.run(work.tasks(3)))
         first.close(keep_scratch=True)
         second = begin()
-        second.start(replace(work.setup, first_worker=70), self.workers)
+        second.start(replace(work.setup, attempt=Attempt(first_worker=70)), self.workers)
         assert second.scratch_nodes() == nodes
         there = second.ask(nodes[0], Indexed("index", np.arange(4)))
         assert there.tolist() == [True, True, True, False]

@@ -142,7 +142,7 @@ class InlineRuntime:
         assert self._setup is not None
         exchange = InlineExchange(self._stores) if self._moved.nodes > 1 else None
         self._numbered += 1
-        number = self._setup.first_worker + self._numbered
+        number = self._setup.attempt.first_worker + self._numbered
         return Worker(self._setup, number, ScratchNodes(node, self._stores[node], exchange))
 
     def _lose_home(self, rng: random.Random) -> None:

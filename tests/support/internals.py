@@ -223,8 +223,8 @@ MODULES = {
     "dsort.workers.sidecars": "MemberWatch _samples_bytes samples_of",
     "dsort.workers.staged_file": "PIECE_BYTES StagedFile Writeback",
     "dsort.workers.tasks": (
-        "CreateTask CutTask DuplicatesTask ExtractRunTask ExtractTask OrderTask PublishDone "
-        "PublishTask RunExtracted ScratchLost ShardExtracted Stage Task TaskDone WorkerSetup"
+        "Attempt CreateTask CutTask DuplicatesTask ExtractRunTask ExtractTask OrderTask "
+        "PublishDone PublishTask RunExtracted ScratchLost ShardExtracted Stage Task TaskDone WorkerSetup"
     ),
     "dsort.workers.worker": "Worker",
 }

@@ -95,7 +95,6 @@ def make_work(directory: Path) -> Work:
         output_uri=(directory / "out").as_uri(),
         root=str(directory),
         scratch=str(directory / "scratch"),
-        first_worker=0,
         pipeline=compile_pipeline(spec),
         movement=Movement(WAYS["map"], "", 2, 1, 1 << 20, MovementSizes(1 << 30, 1 << 30, 0)),
     )

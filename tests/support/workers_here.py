@@ -45,7 +45,7 @@ class WorkersHere(LocalRuntime):
         scratch = Path(setup.scratch)
         self._node = make_scratch(scratch, scratch_owner(setup.job_id, setup.output_uri))
         self._store = IndexStore(open_scratch(scratch, self._node))
-        for number in range(setup.first_worker, setup.first_worker + workers):
+        for number in range(setup.attempt.first_worker, setup.attempt.first_worker + workers):
             nodes = ScratchNodes(self._node, self._store, None)
             self._workers.append(Worker(_sent(setup), number, nodes))
 

@@ -199,7 +199,7 @@ class RayRuntime:
                 for node in nodes:
                     self._scratch_nodes.scratch_ref(node["NodeID"])
             # Workers may be on other nodes now than those that extracted for an earlier attempt.
-            held = {node_of(node_slot_of(each)) for each in setup.scratch_before}
+            held = {node_of(node_slot_of(each)) for each in setup.attempt.scratch_before}
             for node_id in sorted(held & {node["NodeID"] for node in nodes}):
                 self._scratch_nodes.scratch_ref(node_id)
             for _ in range(workers):
@@ -341,7 +341,7 @@ class RayRuntime:
             )
 
         scratch_nodes = RayScratchNodes(launch_agent, self._stop)
-        first = setup.first_worker
+        first = setup.attempt.first_worker
         return scratch_nodes, RayWorkers(
             launch_worker, scratch_nodes, self._stop, self._no_room, first
         )

@@ -274,7 +274,7 @@ class RayWorker:
         lines_to_coordinator(self._setup.log_level, self._lines.append, on_stderr=True)
         about_worker(
             job=self._setup.job_id,
-            attempt=self._setup.attempt,
+            attempt=self._setup.attempt.number,
             worker=self._number,
             node=f"{socket.gethostname()}-{node_id[:NODE_ID_SHOWN]}",
         )
