@@ -8,7 +8,7 @@ import numpy as np
 import xxhash
 
 from dsort.containers.tar.container import TAR
-from dsort.data.columns import BytesColumn, Int64s, UInt64s, row_numbers
+from dsort.data.columns import BytesColumn, UInt64s, row_numbers
 from dsort.data.index import (
     CLASS,
     CONTENT_HASH,
@@ -17,15 +17,12 @@ from dsort.data.index import (
     KEY_HASH,
     LOT,
     MEMBERS,
-    ORDINAL,
     PAYLOAD_BYTES,
-    RANGES,
     SAME_HASH,
     SAME_MORE,
     SAYS,
     STORED_BYTES,
     record_index,
-    sort_keys_of,
 )
 from dsort.data.members import MemberTable
 from dsort.data.numbered import NumberedColumn, are_positions
@@ -42,10 +39,7 @@ from dsort.moves.bare import BARE
 from dsort.moves.input_shard import ShardBytes, hash_records, slices_of
 from dsort.moves.map import MappedInputs
 from dsort.moves.payload_files import PayloadBuffer
-from dsort.moves.payload_spill import PayloadSpill
-from dsort.moves.short_records import small_argsort
 from dsort.order.joined_places import JoinedPlaces
-from dsort.order.partitions import Partitioning
 from dsort.order.table import RecordTable
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
@@ -58,6 +52,7 @@ from dsort.workers.conversion import (
     packed_records,
     without_final_newlines,
 )
+from dsort.workers.index_writer import IndexWriter
 from dsort.workers.join_pieces import (
     SEARCHED,
     extension_lists,
@@ -95,7 +90,7 @@ class Extractor:
         self.mapped = mapped
         self._node = nodes.node
         self._store = nodes.store
-        self.spill = PayloadSpill(setup.movement, worker, nodes.store.scratch)
+        self.writer = IndexWriter(setup, worker, nodes.store)
         self._operators = operators_of(setup, nodes.store)
         self._transformer = Transformer(setup.pipeline.failures, setup.code, nodes.store.scratch)
         self._ahead = ReadAhead(setup, inputs, nodes.store, buffer)
@@ -205,7 +200,7 @@ class Extractor:
         """Close the spill files."""
         self.rest()
         self._ahead.close()
-        self.spill.close()
+        self.writer.close()
 
     def _extract_members(
         self, task: ExtractTask, shard: ShardBytes, read: MemberTable, log: ReactionLog
@@ -261,7 +256,8 @@ class Extractor:
         if kept is not None:
             index = index.take(kept)
         counted = batch.log.close()  # first: where there is an index, there are its names
-        self._store_index(task, shard, index)
+        in_memory = shard.whole is not None
+        self.writer.write(task.stage, task.shard, index, shard, in_memory=in_memory)
         return ShardExtracted(
             shard=task.shard,
             worker=self._worker,
@@ -390,51 +386,6 @@ class Extractor:
             ranges=ranges,
         )
         return index.beside(Table(len(index), more))
-
-    def _store_index(self, task: ExtractTask, shard: ShardBytes, index: Table) -> None:
-        if task.stage.partitions == 1:
-            partition_offsets = np.array([0, len(index)], np.int64)
-            spill_starts = self.spill.move(shard, index) if task.stage.spill else None
-            self._write(task, index, partition_offsets, spill_starts)
-            return
-        partition = self._partitioning(task).assign(sort_keys_of(index), task.shard, index[ORDINAL])
-        by_partition = small_argsort(partition)
-        counts = np.bincount(partition, minlength=task.stage.partitions)
-        partition_offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
-        spill_starts = None
-        if task.stage.spill and shard.whole is None:  # it is read once more, in its own order
-            spill_starts = self.spill.move(shard, index, partition)
-            index = index.without(RANGES)
-        index = index.take(by_partition)
-        if task.stage.spill and spill_starts is None:
-            spill_starts = self.spill.move(shard, index, partition[by_partition])
-        self._write(task, index, partition_offsets, spill_starts)
-
-    def _partitioning(self, task: ExtractTask) -> Partitioning:
-        """Which partition records of one shard belong to."""
-        splitters = self._store.splitters(task.stage.splitters) if task.stage.splitters else None
-        division = self._pipeline.division
-        weights = division.weights if division is not None else ()
-        decreasing = self._pipeline.algorithm.decreasing
-        return Partitioning(task.stage.partitions, decreasing, splitters, weights)
-
-    def _write(
-        self,
-        task: ExtractTask,
-        index: Table,
-        partition_offsets: Int64s,
-        spill_starts: Int64s | None,
-    ) -> None:
-        if task.stage.spill and spill_starts is None:
-            spill_starts = np.zeros(task.stage.partitions, np.int64)
-        self._store.write_shard(
-            task.stage.name,
-            task.shard,
-            index,
-            partition_offsets,
-            worker=self._worker,
-            spill_starts=spill_starts,
-        )
 
 
 def _content_hash(shard: ShardBytes, segments: Segments) -> UInt64s:

@@ -20,14 +20,12 @@ from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.index import (
     KEY_HASH,
     MEMBERS,
-    ORDINAL,
     PAYLOAD_BYTES,
     RANGES,
     SHARD,
     STORED_BYTES,
     SortKeys,
     record_index,
-    sort_keys_of,
 )
 from dsort.data.members import MemberKind, MemberTable, ScanNotes
 from dsort.data.records import FormedRecords, form_run
@@ -36,9 +34,7 @@ from dsort.data.table import Table
 from dsort.errors import CorruptShardError, InvariantError
 from dsort.moves.input_shard import ShardBytes, Window, open_input
 from dsort.moves.payload_files import PayloadBuffer
-from dsort.moves.short_records import small_argsort
 from dsort.naming.safe_names import unsafe_rows
-from dsort.order.partitions import Partitioning
 from dsort.order.table import RecordTable
 from dsort.scratch.logs import lines_file
 from dsort.scratch.nodes import ScratchNodes
@@ -49,7 +45,6 @@ from dsort.workers.tasks import (
     ExtractTask,
     RunExtracted,
     ShardExtracted,
-    Stage,
     WorkerSetup,
 )
 
@@ -168,28 +163,15 @@ class RunExtractor:
         task, stage = run[0].task, run[0].task.stage
         bounds = np.searchsorted(records.member_offsets[:-1], begins)
         index = self._index(run, members, records, bounds)
-        partitioning = self._partitioning(stage)
-        partition = partitioning.assign(sort_keys_of(index), index[SHARD], index[ORDINAL])
-        by_partition = small_argsort(partition)
-        counts = np.bincount(partition, minlength=stage.partitions)
-        spill_starts = None
+        last = run[-1]
+        payload = _RunBytes(memoryview(b""))
         if stage.spill:
-            last = run[-1]
-            whole = self._buffer.view(last.begin + last.task.size_bytes)
-            spill_starts = self._one.spill.move(_RunBytes(whole), index, partition)
-            index = index.without(RANGES)
+            payload = _RunBytes(self._buffer.view(last.begin + last.task.size_bytes))
         else:
             index = index.with_(RANGES, _in_shards(index[RANGES], run, bounds))
         for each in run:  # first: where there is an index, there are no names of an attempt before
             self._store.scratch.unlink(lines_file(stage.name, each.task.shard))
-        self._store.write_shard(
-            stage.name,
-            task.shard,
-            index.take(by_partition),
-            np.append(0, np.cumsum(counts)).astype(np.int64),
-            worker=self._worker,
-            spill_starts=spill_starts,
-        )
+        self._one.writer.write(stage, task.shard, index, payload, in_memory=False)
         return self._facts(run, index, bounds)
 
     def _index(
@@ -229,10 +211,6 @@ class RunExtractor:
                 return algorithm.sort_keys(RecordTable("", members, records, _reads_nothing))
             words.append(hashes)
         return SortKeys(len(records), words=np.concatenate(words))
-
-    def _partitioning(self, stage: Stage) -> Partitioning:
-        splitters = self._store.splitters(stage.splitters) if stage.splitters else None
-        return Partitioning(stage.partitions, self._pipeline.algorithm.decreasing, splitters)
 
     def _facts(self, run: Sequence[_Scanned], index: Table, bounds: Int64s) -> list[ShardExtracted]:
         columns = (index[MEMBERS], index[PAYLOAD_BYTES], index[STORED_BYTES])

@@ -7,8 +7,7 @@ are; a row's place is its number among the rows of the partition.
 
 from __future__ import annotations
 
-import mmap
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,21 +29,27 @@ from dsort.containers.columnar.schema import (
 from dsort.containers.columnar.values import LightRows
 from dsort.data.columns import Bools, BytesColumn, Int32s
 from dsort.data.index import (
+    CLASS,
+    CONTENT_HASH,
+    KEY_HASH,
+    KEYS,
+    LOT,
+    ORDINAL,
     PAYLOAD_BYTES,
     STORED_BYTES,
+    sort_columns,
 )
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
-from dsort.data.table import Table
+from dsort.data.table import Column, Table
 from dsort.data.tally import FLOW_DROPPED, FLOW_READ
 from dsort.errors import CorruptShardError
 from dsort.moves.input_shard import ShardBytes, open_input
-from dsort.moves.payload_files import PayloadBuffer, Spool
+from dsort.moves.payload_files import PayloadBuffer
 from dsort.order.partitions import Partitioning
 from dsort.order.table import RecordTable
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
-from dsort.sizes import format_bytes
 from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.several import input_of
 from dsort.transforms.base import Step
@@ -56,7 +61,8 @@ from dsort.workers.origins import origins_table
 from dsort.workers.placing import Placer
 from dsort.workers.row_changes import RowChange, asked_columns, changes_rows
 from dsort.workers.sort_keys import ShardSortKeys
-from dsort.workers.table_rows import CLASSES, SpilledBlocks, TableRows, record_table
+from dsort.workers.table_batches import ShardSource, bounded, gathered_up
+from dsort.workers.table_rows import CLASSES, PARTITION, SpilledBlocks, TableRows, record_table
 from dsort.workers.tasks import (
     READ_SCHEMA_FILE,
     SCHEMA_FILE,
@@ -67,61 +73,6 @@ from dsort.workers.tasks import (
 
 BATCH_SHARE = 8
 BATCH_BYTES_MAX = 64 << 20
-
-
-class ShardSource:
-    """An opened input as readers of tables want it: mapped, or in the buffer, or read in parts."""
-
-    def __init__(
-        self,
-        source: ReadObject | Spool,
-        size_bytes: int,
-        view: memoryview | None,
-        buffer: PayloadBuffer,
-    ) -> None:
-        """``buffer``: holds what is asked for where ``view`` is None."""
-        self._source = source
-        self._view = view
-        self._buffer = buffer
-        self.size_bytes = size_bytes
-
-    @classmethod
-    def of(cls, source: ReadObject, buffer: PayloadBuffer) -> ShardSource:
-        """The bytes of an input."""
-        size_bytes, view = source.info.size_bytes, source.mapping()
-        if view is None and size_bytes <= buffer.size_bytes:
-            view = buffer.view(size_bytes)
-            source.read_into(view, 0)
-        return cls(source, size_bytes, view, buffer)
-
-    def whole(self) -> memoryview | None:
-        """See :class:`~dsort.containers.columnar.ranges.Source`."""
-        return self._view
-
-    def forget(self, until: int) -> None:
-        """Nobody reads the first ``until`` bytes again: give their pages back. Mapped, they would
-        fill what memory there is, and fight with the pages on their way to the disk."""
-        mapped = None if self._view is None else self._view.obj
-        if isinstance(mapped, mmap.mmap) and until > mmap.PAGESIZE:
-            mapped.madvise(mmap.MADV_DONTNEED, 0, until & -mmap.PAGESIZE)
-
-    def read(self, offset: int, length: int) -> bytes:
-        """See :class:`~dsort.containers.columnar.ranges.Source`."""
-        if self._view is not None:
-            return bytes(self._view[offset : offset + length])
-        data = bytearray(length)
-        self._source.read_into(memoryview(data), offset)
-        return bytes(data)
-
-    def held(self, offset: int, length: int) -> memoryview | None:
-        """See :class:`~dsort.containers.columnar.ranges.Source`."""
-        if self._view is not None:
-            return self._view[offset : offset + length]
-        if length > self._buffer.size_bytes:
-            return None
-        view = self._buffer.view(length)
-        self._source.read_into(view, offset)
-        return view
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +135,7 @@ class TableExtractor(Extractor):
             log.add("left_out_by_steps", count, [f"{kind} in {task.name}"])
         for what, count in rows.dropped.items():
             log.add(f"{FLOW_DROPPED}{what}", count)
-        if rows.read != sum(map(len, rows.keys)):
+        if rows.read != sum(map(len, rows.parts)):
             log.add(FLOW_READ, rows.read)
         return self._put_down(task, rows, blocks, log)
 
@@ -205,15 +156,15 @@ class TableExtractor(Extractor):
             left = plain_schema(task.name, schema_of(self._store.file_bytes(SCHEMA_FILE)))
             steps, key_field = self._pipeline.steps, self._key_field
             change = RowChange.of(task.name, plain, left, steps, key_field)
-        partitioning = self._partitioning(task)
+        partitioning = self.writer.partitioning(task.stage)
         rows, blocks, first = TableRows(columns=len(left)), SpilledBlocks(), 0
         asking = sum(step.needs_positions for step in self._pipeline.steps)
         rows.counts = (0,) * min(len(task.firsts) + (task.stage.name == "count"), asking)
         found = light_batches(
             task.name, table, plain, self._batch_bytes, kept=self._looked_into(plain)
         )
-        found = _bounded(task, found, expansion)
-        for batches in _gathered_up(found, self._batch_bytes):
+        found = bounded(task, found, expansion)
+        for batches in gathered_up(found, self._batch_bytes):
             end_in_shard = max(batch.end_in_shard for batch in batches)
             taken = self._taken(task, batches, first, rows, log, change)
             partition = self._index_rows(task, taken, first, rows, partitioning, log)
@@ -232,7 +183,7 @@ class TableExtractor(Extractor):
         key_column: str | None = None
         if self._pipeline.reading.container.is_columnar:
             schema, key_column = plain_schema(task.name, schema), self._key_field
-        partitioning = self._partitioning(task)
+        partitioning = self.writer.partitioning(task.stage)
         rows, blocks = TableRows(columns=len(schema)), SpilledBlocks()
         keys, first, count = records.keys.tolist(), 0, len(records)
         reached = np.cumsum(records.payload_bytes)
@@ -368,24 +319,27 @@ class TableExtractor(Extractor):
         ordinal = first + left
         partition = np.full(len(keys), -1, np.int32)
         partition[left] = partitioning.assign(sort, task.shard, ordinal)
-        rows.keys.append(table.keys)
-        rows.key_hash.append(table.key_hash)
-        rows.sort.append(sort)
-        rows.partition.append(partition[left])
-        rows.ordinal.append(ordinal)
-        rows.payload_bytes.append(payload[left])
+        part: dict[str, Column] = {
+            ORDINAL.text: ordinal,
+            KEYS.text: table.keys,
+            KEY_HASH.text: table.key_hash,
+            PAYLOAD_BYTES.text: payload[left],
+            PARTITION.text: partition[left],
+            **sort_columns(sort),
+        }
         if placed.lots is not None:
-            rows.lots.append(placed.lots)
+            part |= {CLASS.text: placed.lots[:, 0], LOT.text: placed.lots[:, 1]}
         if self._pipeline.hashes_content:
             hashes = np.concatenate([row_hashes(batch) for batch in light])
-            rows.content_hash.append(hashes[left])
+            part[CONTENT_HASH.text] = hashes[left]
+        rows.parts.append(Table(len(ordinal), part))
         return partition
 
     def _spill_rows(
         self, batches: Sequence[LightRows], partition: Int32s, plain: Any, blocks: SpilledBlocks
     ) -> None:
         """Append the rows of each partition to its spill, in input order."""
-        spill = self.spill.writer
+        spill = self.writer.spill.writer
         by_place = self._setup.movement.values_stay
         with spill.appending() as starts:
             for block in deal_out(batches, partition, plain, by_place=by_place):
@@ -477,22 +431,6 @@ def _left_rows(
     return applied.records.keys, stays
 
 
-def _gathered_up(batches: Iterable[LightRows], bytes_max: int) -> Iterator[list[LightRows]]:
-    """Batches together, as many as hold about ``bytes_max``: small row groups would make blocks of
-    a row or two."""
-    waiting: list[LightRows] = []
-    size_bytes = 0
-    for batch in batches:
-        more = batch.held_bytes
-        if waiting and size_bytes + more > bytes_max:
-            yield waiting
-            waiting, size_bytes = [], 0
-        waiting.append(batch)
-        size_bytes += more
-    if waiting:
-        yield waiting
-
-
 def _keys_of(shard: str, batches: Sequence[Any], key_field: str, first: int) -> BytesColumn:
     """The record keys of some batches whose first row is row ``first`` of its shard."""
     found = []
@@ -500,26 +438,6 @@ def _keys_of(shard: str, batches: Sequence[Any], key_field: str, first: int) -> 
         found.append(row_keys(shard, batch, key_field, first))
         first += batch.num_rows
     return BytesColumn.concat(found)
-
-
-def _bounded(
-    task: ExtractTask, batches: Iterator[LightRows], max_expansion: float
-) -> Iterator[LightRows]:
-    """``batches``, as long as the rows of the shard take no more than the job allows. A row takes a
-    byte at least: of nulls there may be any number in a few bytes of a shard."""
-    limit = max_expansion * task.size_bytes + EXPANSION_FLOOR_BYTES
-    decoded_bytes = 0
-    for batch in batches:
-        decoded_bytes += max(batch.nbytes, batch.num_rows)
-        if decoded_bytes > limit:
-            raise CorruptShardError(
-                task.name,
-                0,
-                f"its rows take more than {format_bytes(int(limit))}, {max_expansion:g} times its "
-                f"length and {format_bytes(EXPANSION_FLOOR_BYTES)}",
-                hint="a bomb does; if this is data, set a larger max_expansion",
-            )
-        yield batch
 
 
 def _members_of(

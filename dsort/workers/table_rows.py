@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from dsort.containers.columnar.cells import cell_contents
 from dsort.containers.columnar.schema import is_media, nulls_of
-from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
+from dsort.data.columns import BytesColumn, Int32s, Int64s
 from dsort.data.hashes import hash_keys
 from dsort.data.index import (
     BLOCK_LENGTH,
@@ -25,16 +25,19 @@ from dsort.data.index import (
     CLASS,
     CONTENT_HASH,
     KEY_HASH,
+    KEYS,
     LOT,
-    SortKeys,
+    ORDINAL,
+    PAYLOAD_BYTES,
     record_index,
+    sort_keys_of,
 )
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.repeated_names import HashesSeen
 from dsort.data.row_bytes import side_by_side
 from dsort.data.segments import Segments
-from dsort.data.table import Column, Table
+from dsort.data.table import Column, Name, Numbers, Table
 from dsort.errors import InputError
 from dsort.naming.names import shortened
 from dsort.order.table import RecordTable
@@ -43,6 +46,7 @@ from dsort.workers.sort_keys import ShardSortKeys
 SORT_KEYS = ("to sort by", "algorithm.extension names a column, with a dot before it")
 CLASSES = ("to stratify by", "stratify names a column")
 """What a column is wanted for, and what names it."""
+PARTITION: Final[Name[Int32s]] = Numbers("partition", "<i4")
 CELL_OVERHEAD_BYTES = 4
 """What a cell takes besides its value, an offset for the most part."""
 
@@ -139,58 +143,39 @@ def _cells(
     return np.array(there, np.int64), [cell for cell in cells if cell is not None]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class TableRows:
-    """What is known of the rows of one shard so far: a list of columns for each column."""
+    """What is known of the rows of one shard so far. ``parts``: rows of some batches each, with
+    their partitions. ``columns``: of the outputs. ``left_out``: how many rows steps left out, by
+    kind; ``dropped``: how many each step dropped, or no output took. ``counts``: how many rows came
+    to each step that asks for positions."""
 
-    keys: list[BytesColumn] = field(default_factory=list)
-    key_hash: list[UInt64s] = field(default_factory=list)
-    sort: list[SortKeys] = field(default_factory=list)
-    partition: list[Int32s] = field(default_factory=list)
-    ordinal: list[Int64s] = field(default_factory=list)
-    payload_bytes: list[Int64s] = field(default_factory=list)
-    content_hash: list[UInt64s] = field(default_factory=list)
-    lots: list[UInt64s] = field(default_factory=list)
+    parts: list[Table] = field(default_factory=list)
     columns: int = 0
-    left_out: Counter[str] = field(default_factory=Counter)  # by steps, of each kind
-    dropped: Counter[str] = field(default_factory=Counter)  # by each step, and for want of a place
+    left_out: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
     read: int = 0
-    counts: tuple[int, ...] = ()  # how many came to each step that asks for positions
+    counts: tuple[int, ...] = ()
     sort_keys: ShardSortKeys | None = None
     hashes_seen: HashesSeen = field(default_factory=HashesSeen)
 
     def index(self) -> tuple[Table, Int32s]:
         """The index of all rows, in input order, and the partition of each."""
-        none = np.zeros(0, np.int64)
-        keys = BytesColumn.concat(self.keys) if self.keys else BytesColumn.of([])
-        payload = np.concatenate([none, *self.payload_bytes])
-        count = len(payload)
-        stored = payload + CELL_OVERHEAD_BYTES * self.columns
-        segments = Segments(
-            np.arange(count + 1, dtype=np.int64),
-            np.cumsum(stored) - stored,
-            stored,
-            np.zeros(0, np.uint8),
-        )
+        rows = Table.concat(self.parts, (ORDINAL, KEYS, KEY_HASH, PAYLOAD_BYTES, PARTITION))
+        stored = rows[PAYLOAD_BYTES] + CELL_OVERHEAD_BYTES * self.columns
+        ends = np.arange(len(rows) + 1, dtype=np.int64)
+        ranges = Segments(ends, np.cumsum(stored) - stored, stored, np.zeros(0, np.uint8))
         index = record_index(
-            ordinal=np.concatenate([none, *self.ordinal]),
-            keys=keys,
-            sort=SortKeys.concat(self.sort) if self.sort else SortKeys(0),
-            members=np.ones(count, np.int32),
-            payload_bytes=payload,
+            ordinal=rows[ORDINAL],
+            keys=rows[KEYS],
+            sort=sort_keys_of(rows),
+            members=np.ones(len(rows), np.int32),
+            payload_bytes=rows[PAYLOAD_BYTES],
             stored_bytes=stored,
-            ranges=segments,
+            ranges=ranges,
         )
-        more: dict[str, Column] = {
-            KEY_HASH.text: np.concatenate([np.zeros(0, np.uint64), *self.key_hash])
-        }
-        if self.content_hash:
-            more[CONTENT_HASH.text] = np.concatenate(self.content_hash)
-        if self.lots:
-            lots = np.concatenate(self.lots)
-            more |= {CLASS.text: lots[:, 0], LOT.text: lots[:, 1]}
-        index = index.beside(Table(count, more))
-        return index, np.concatenate([np.zeros(0, np.int32), *self.partition])
+        more = (KEY_HASH, CONTENT_HASH, CLASS, LOT)
+        return index.beside(rows.only(name for name in more if name in rows)), rows[PARTITION]
 
 
 @dataclass(slots=True)
