@@ -224,7 +224,8 @@ MODULES = {
     "dsort.workers.staged_file": "PIECE_BYTES StagedFile Writeback",
     "dsort.workers.tasks": (
         "Attempt CreateTask CutTask DuplicatesTask ExtractRunTask ExtractTask OrderTask "
-        "PublishDone PublishTask RunExtracted ScratchLost ShardExtracted Stage Task TaskDone WorkerSetup"
+        "PublishDone PublishTask RunExtracted ScratchLost ShardExtracted Stage Task TaskDone "
+        "WorkerSetup"
     ),
     "dsort.workers.worker": "Worker",
 }
