@@ -1,4 +1,4 @@
-"""dsort from Python: ``run`` a job, ``plan`` one, or ``verify`` what one has made."""
+"""dsort from Python: ``run``, ``plan`` or ``resume`` a job, ``verify`` its result."""
 
 from __future__ import annotations
 
@@ -102,17 +102,18 @@ def run(
     stop: StopFlag | None = None,
     job_id: str = "",
 ) -> JobReport:
-    """Run a job to its end and say what it did. A spec with ``dry_run`` is only planned; a mapping
-    is read as :func:`load_spec` reads it.
+    """Run a job to its end and return its report. A spec with ``dry_run`` is only planned; a
+    mapping is read as :func:`load_spec` reads it.
 
-    ``job_id``: one of ``new_job_id``, for whoever has to know it before the job does. ``runtime``:
-    ``local`` or ``ray``, if not as in ``options``. ``on_progress`` is called in this thread with
-    every :class:`~dsort.job.events.Progress`, ``on_event`` with every
-    :data:`~dsort.job.events.Event` (phases, warnings, progress). ``stop`` lets a signal handler or
-    another thread end the job.
-    Raises ``DsortError``: nothing of the result is visible then. What a signal, Ctrl-C or a full
-    disk stopped is kept for :func:`resume`; else the bucket holds a report of the job at most.
-    ``on_success`` and ``on_failure`` of the spec are called at the end; a failed call is a warning.
+    ``job_id``: one of ``new_job_id``, if the caller needs the id before the job runs. ``runtime``:
+    ``local`` or ``ray``, in place of the runtime of ``options``. ``on_progress`` is called in this
+    thread with every :class:`~dsort.job.events.Progress`, ``on_event`` with every
+    :data:`~dsort.job.events.Event` (phases, warnings, progress). A signal handler or another thread
+    ends the job by ``stop``.
+    Raises ``DsortError``; no part of the result is visible then. A job that a signal, Ctrl-C or a
+    full disk has stopped can be continued with :func:`resume`; any other failed job leaves a report
+    in the bucket at most. ``on_success`` or ``on_failure`` of the spec is called at the end; a call
+    that fails is a warning.
     """
     options = options or default_options()
     if runtime is not None:
@@ -142,7 +143,7 @@ def run(
 
 
 def _delivered(job: Job, streams: Streams, report: JobReport) -> JobReport:
-    """The report, once the one output shard is on standard output."""
+    """Write the only output shard to standard output, and return the report."""
     if not job.planned_names:
         raise InputError(
             "no record is left for standard output, and no shard is without records",
@@ -171,8 +172,7 @@ def _tell(
     listener: Listener,
     stop: StopFlag | None,
 ) -> None:
-    """Call a hook. That it cannot be called, or that a stop comes meanwhile, changes nothing about
-    the job."""
+    """Call a hook. A failed call, or a stop during it, does not change how the job ended."""
     if hook is None:
         return
     from dsort.job.hooks import call_hook, job_notice  # loads what speaks with the web
@@ -197,11 +197,12 @@ def resume(
     stop: StopFlag | None = None,
     expected: JobSpec | None = None,
 ) -> JobReport:
-    """Go on with a job that died or was stopped, from what is left of it in its output bucket.
+    """Continue a job that died or was stopped, from its files in the output bucket.
 
-    ``options``: how to run it from here on; what it makes is decided. ``JobConflictError`` if it is
-    being run, nothing is left, or what is left is of another spec than ``expected`` (whoever can
-    write to the bucket can write that); ``ChangedInputError`` if its inputs changed since.
+    ``options``: how to run the rest; the spec stays that of the job. ``JobConflictError`` if the
+    job is running, has left no files, or has left files of another spec than ``expected`` (a
+    stranger with write access to the bucket can write those); ``ChangedInputError`` if its inputs
+    have changed.
     """
     options = options or default_options()
     ref = parse_address(bucket) if isinstance(bucket, str) else bucket
@@ -236,11 +237,12 @@ def remove(
     on_event: Listener | None = None,
     stop: StopFlag | None = None,
 ) -> Removal:
-    """Write the shards of a result again that have some keys, without the records of these keys.
+    """Remove records from a result: write the shards that have them again, without them.
 
     ``result``: the newest version, in any form that :func:`verify` takes, in the bucket ``place``
-    (None: where the manifest is). ``keys``: a file with one key a line. In one commit; the shards
-    are then looked at again. Raises ``DsortError``: the result is as it was then.
+    (None: the bucket of the manifest). ``keys``: a file with one record key a line. All shards
+    change in one commit, and are searched for the keys afterwards. Raises ``DsortError``; the
+    result is unchanged then.
     """
     from dsort.amendments import Removal, find_keys, read_keys, remove_fields
 
@@ -280,10 +282,11 @@ def append(
     """Add the shards of the bucket ``source`` to a result, in the order and sizes of its spec.
 
     ``result``: the newest version, in any form that :func:`verify` takes, in the bucket ``place``
-    (None: where the manifest is). ``source``: of a result of a join, a bucket for each input by
-    name. ``template``: of the shards that go in; None: all. ``output_format``: of the new shards;
-    None: the names of the result go on. ``duplicate_keys``: as in a spec, also about keys that the
-    result has; None: as in its spec. In one commit. Raises ``DsortError``: the result is as it was.
+    (None: the bucket of the manifest). ``source``: for a result of a join, a bucket for each input,
+    by name. ``template``: of the names of shards to add; None: all shards. ``output_format``: of
+    the new shards; None: names continue those of the result. ``duplicate_keys``: as in a spec, also
+    for keys that the result has; None: as in the spec of the result. All shards are added in one
+    commit. Raises ``DsortError``; the result is unchanged then.
     """
     from dsort.amendments import append_fields
 
@@ -311,10 +314,10 @@ def resume_on_shard(
     stop: StopFlag | None = None,
     expected: JobSpec | None = None,
 ) -> int:
-    """Run ``on_shard`` of a finished job for the output shards that it has not been run for; how
-    many these were. ``expected``: the spec that the manifest has to have; None: any.
-    ``ForbiddenError`` unless ``options`` let what a bucket says be run; ``ShardCommandError`` as
-    the job itself; ``JobConflictError`` while the job does it."""
+    """Run ``on_shard`` of a finished job for the output shards for which it did not run; returns
+    the number of these shards. ``expected``: the spec that the manifest must have; None: any.
+    ``ForbiddenError`` unless ``options`` allow programs that a bucket names; ``ShardCommandError``
+    if the program fails; ``JobConflictError`` while the job itself runs it."""
     from dsort.job.amend import is_removal
     from dsort.job.on_shard import run_on_shards, shards_left
 
@@ -372,7 +375,7 @@ def _refuse_streams(spec: JobSpec, job_id: str) -> None:
 
 
 def _refuse_another_place(job_id: str, held: Bucket, named: Bucket) -> None:
-    """Whoever can write to a bucket can leave a job in it whose outputs go to another one."""
+    """A stranger with write access to ``held`` can leave a job there that writes elsewhere."""
     places = [bucket.local_path("x") for bucket in (held, named)]
     here, there = (place and os.path.realpath(place) for place in places)
     if held.uri != named.uri and (here is None or here != there):
@@ -383,7 +386,7 @@ def _refuse_another_place(job_id: str, held: Bucket, named: Bucket) -> None:
 
 
 def _state_now(job: Job, held: Bucket) -> JournalState:
-    """What is known now that nobody else has the job: somebody may have had it since we looked."""
+    """The state of a job whose lease is ours: it may have changed before we took the lease."""
     assert job.lease is not None
     with contextlib.ExitStack() as stack:
         stack.callback(job.lease.release)
@@ -391,7 +394,7 @@ def _state_now(job: Job, held: Bucket) -> JournalState:
             known = state_of(held, job.job_id, report_name(job.job_id))
             stack.pop_all()
             return known
-    discard_run(held, job.job_id)  # our claim: the job needs none any more
+    discard_run(held, job.job_id)  # our claim, which a finished job does not need
     raise JobConflictError(
         f"job {job.job_id} has finished meanwhile", hint=f"dsort show {job.job_id}"
     )
@@ -404,7 +407,7 @@ def plan(
     on_event: Listener | None = None,
     stop: StopFlag | None = None,
 ) -> JobReport:
-    """Say what a job would do; writes nothing to any bucket. ``spec`` is as in :func:`run`."""
+    """Plan a job, without a write to any bucket. ``spec``: as in :func:`run`."""
     options = options or default_options()
     spec = _spec(spec, options)
     with _job(spec, options, on_event, stop) as (job, tally):
@@ -421,15 +424,15 @@ def verify(
     on_event: Listener | None = None,
     stop: StopFlag | None = None,
 ) -> VerifyReport:
-    """Read a result and its inputs again, and say whether it is what its manifest and spec say.
+    """Read a result and its inputs again, and compare the result with its manifest and its spec.
 
-    ``result``: what :func:`run` returned, the path or URI of a manifest or of a job's directory, a
-    bucket (its newest result), a job id, or the bytes of a manifest. ``output_uri``: where the
-    result is now, if not in the bucket of the manifest, or where the spec says.
-    ``max_expansion``: a shard may hold so many times its length; None: inputs what the job allowed,
-    outputs what the manifest says. ``run_code``: steps run the code that the manifest names once
-    more, and the records that they make are compared. What is wrong is in the report; raised is
-    what keeps the result from being looked at.
+    ``result``: the report that :func:`run` returned, the path or URI of a manifest or of a job's
+    directory, a bucket (its newest result), a job id, or the bytes of a manifest. ``output_uri``:
+    the bucket of the result, if it is neither that of the manifest nor that of the spec.
+    ``max_expansion``: a shard may hold so many times its length; None: for inputs as the job
+    allowed, for outputs as the manifest has it. ``run_code``: steps run the code that the manifest
+    names once more, and their records are compared. The report lists differences. Raises
+    ``DsortError`` if the result cannot be read.
     """
     from dsort.verification.verify import verify_result  # as much again as a job loads
 
@@ -539,7 +542,7 @@ def _input_places(
 
 
 def _own_places(spec: JobSpec, options: RunOptions) -> tuple[BucketPlace, ...]:
-    """The buckets of outputs that have one of their own."""
+    """The buckets of outputs that do not use the bucket of the job."""
     return tuple(
         BucketPlace(target.place, resolve_ref(target.bucket, options.settings))
         for target in spec.targets
@@ -553,7 +556,7 @@ def _open_all(
     options: RunOptions,
     stop: StopFlag | None,
 ) -> tuple[Bucket, Bucket]:
-    """(what is read, what is written)."""
+    """(the buckets of the inputs as one bucket, those of the outputs likewise)."""
 
     def opened(place: BucketPlace, *, reads: bool = False) -> Bucket:
         return _open(place.ref, options, stop, reads=reads)

@@ -1,7 +1,7 @@
-"""How a job is run, whatever it makes: workers, memory, scratch, and how stores are reached.
+"""How a job runs: workers, memory, scratch, how stores are reached. No option changes a result.
 
-:class:`RunOptions` is the one value for that. A command line, a service or a script makes one; a
-job turns it into the ``WorkerSetup`` that its workers get.
+A command line, a service or a script makes one :class:`RunOptions`; a job makes the ``WorkerSetup``
+of its workers from it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RunOptions:
     fetch: FetchPolicy | None = None  # what a spec of somebody else's may touch; None = all
 
     def __post_init__(self) -> None:
-        """Texts do as paths."""
+        """Make paths of texts."""
         for name in ("root", "scratch"):
             given = getattr(self, name)
             if given is not None and not isinstance(given, Path):
@@ -62,7 +62,7 @@ class RunOptions:
 
 
 def default_options() -> RunOptions:
-    """How a job is run where nobody says anything: as the user's settings say."""
+    """The options of a job without any of its own: those of the user's settings."""
     settings = load_settings(os.environ, Path.cwd(), Path.home())
     return RunOptions(
         root=settings.root or Path.cwd(),
