@@ -44,7 +44,7 @@ _OF_THE_JOB: Final = (
     "on_shard",
     "amend",
 )
-"""What a spec says of one job alone, and not of what becomes of its records."""
+"""Fields of a spec that are about one job alone, and not about its records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def _sources(base: Manifest, source: object, template: str | None) -> dict[str, 
 def _continued_map(base: Manifest) -> dict[str, Any]:
     """The fields of a key map that gives records the same templates, whose names go on."""
     spec = base.spec
-    if spec.ekm is None:  # what a bucket says is in a file of ours is not copied into the bucket
+    if spec.ekm is None:  # a file that a bucket names is never copied into the bucket
         raise SpecError(
             f"the external key map of job {base.job_id} is in a file, {spec.ekm_file}, whose "
             "templates have the names that are taken",

@@ -142,7 +142,7 @@ class LineFormatter(logging.Formatter):
 
 
 def _printable(text: str) -> str:
-    """A line that cannot steer a terminal, whatever names are in it."""
+    """A line without control characters of a terminal, also if a stranger chose the names in it."""
     if text.isprintable():
         return text
     return "".join(
@@ -275,7 +275,7 @@ def pass_on(line: LogLine) -> None:
         log.handle(record)
 
 
-# -- what is said again and again ----------------------------------------------------------------
+# -- lines that come again and again -------------------------------------------------------------
 
 
 class Sparing:

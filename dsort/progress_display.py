@@ -102,7 +102,7 @@ class NotebookProgress(ProgressDisplay):
 
     def _draw(self) -> None:
         self._drawn_at = time.monotonic()
-        if self._handle is not None:  # of a display that nobody takes
+        if self._handle is not None:  # of a display without a frontend
             self._handle.update(self._html(self._drawn()))
 
     def _drawn(self) -> str:

@@ -140,7 +140,7 @@ def _fields(destination: str, more: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _run(fields: Mapping[str, Any], job_id: str, where: Mapping[str, Any]) -> JobReport:
-    """Run the job, or go on with it."""
+    """Run the job, or resume it."""
     options: RunOptions = where["options"]
     bucket = open_with_settings(fields["output_bck"], root=options.root, settings=options.settings)
     if bucket.exists() and bucket.stat_many([manifest_name(job_id)]):
@@ -153,7 +153,7 @@ def _run(fields: Mapping[str, Any], job_id: str, where: Mapping[str, Any]) -> Jo
 def _finished(bucket: Bucket, job_id: str) -> JobReport:
     """The report of a job that died once its manifest was there; what else it left is removed."""
     data = read_small(bucket, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX)
-    parse_manifest(data)  # says what is wrong with it
+    parse_manifest(data)  # raises if it is damaged
     tidy_finished(bucket, job_id)
     return report_of_manifest(json.loads(data.decode("utf-8", "surrogateescape")), bucket.uri)
 

@@ -44,7 +44,7 @@ class StopFlag(ClosesOnExit):
 
     @property
     def requested(self) -> bool:
-        """Whether somebody asked the job to stop."""
+        """Whether a stop of the job was requested."""
         return self._signal_number is not None
 
     @property
@@ -134,5 +134,5 @@ def run_into_future(done: Future[T], action: Callable[[], T]) -> None:
     """Do ``action`` and hand what it returned, or the error that it raised, to ``done``."""
     try:
         done.set_result(action())
-    except BaseException as error:  # noqa: BLE001 - raised again by whoever waits for ``done``
+    except BaseException as error:  # noqa: BLE001 - the thread that waits for ``done`` raises it again
         done.set_exception(error)

@@ -45,7 +45,7 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
 
     @classmethod
     def of(cls, spec: JobSpec) -> Self:
-        """The builder that gives ``spec``, and goes on from there."""
+        """A builder that begins with ``spec``."""
         fields = spec.canonical()
         for name in ("on_success", "on_failure"):  # which manifests do not keep
             hook = getattr(spec, name)
@@ -84,7 +84,7 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
         return self._with("index", {"index": list(kinds)}, shown={"_kinds": kinds})
 
     def lineage(self, file: Literal["parquet", "jsonl"] = "parquet") -> Self:
-        """Keep a file that says where each record was and is."""
+        """Keep a file with the place of each record in the inputs and in the result."""
         return self._with("lineage", {"lineage": file}, shown={"_file": file})
 
     def checksum(self) -> Self:
@@ -126,7 +126,7 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
         on_success: Mapping[str, str] | None = None,
         on_failure: Mapping[str, str] | None = None,
     ) -> Self:
-        """Who is told how the job ended: ``{"webhook": url}``, ``{"command": name}``."""
+        """Hooks at the end of the job: ``{"webhook": url}`` or ``{"command": name}``."""
         success, failure = (None if it is None else dict(it) for it in (on_success, on_failure))
         return self._with("notify", {"on_success": success, "on_failure": failure})
 
@@ -185,7 +185,7 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
         transforms are those of the service. Of an ``AsyncClient``: to be awaited."""
         self._checked()
         if not self.is_whole:
-            self.spec()  # says what is missing
+            self.spec()  # raises if a part is missing
         return client.submit(self.to_dict(), **how)
 
 

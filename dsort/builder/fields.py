@@ -20,7 +20,7 @@ __all__ = ["BuilderFields", "problem"]
 
 _REPR_MAX: Final = 300
 _OF_INPUTS: Final = ("name", "weight", "repeat", "records", "join")
-"""What an input says that only one of several can have in a spec."""
+"""Fields of an input that a spec has for all inputs together."""
 _CODECS: Final = {"gzip": ".gz", "zstd": ".zst", "lz4": ".lz4"}
 
 
@@ -59,7 +59,7 @@ class BuilderFields:
     def _checked(self) -> Self:
         if self.is_whole:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # they are told when the spec is asked for
+                warnings.simplefilter("ignore")  # `spec()` gives them again
                 self._load(_any_transform)
         return self
 

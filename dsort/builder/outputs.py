@@ -18,7 +18,7 @@ Codec = Literal["gzip", "zstd", "lz4", "snappy", "brotli", "none"]
 
 
 class OrderCalls(BuilderFields):
-    """The order. What is called last counts."""
+    """The order of records. The last call decides."""
 
     def shuffle(
         self,

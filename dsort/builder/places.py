@@ -39,7 +39,7 @@ def input_place(where: Place) -> tuple[Any, dict[str, Any]]:
 
 
 def output_place(where: Place) -> tuple[Any, str | None]:
-    """(``output_bck``, ``output_format``) of a place to write; None: names are said elsewhere."""
+    """(``output_bck``, ``output_format``) of a place to write; None: another call has the names."""
     if not isinstance(where, (str, Path)):
         return _value(where), None
     text = str(where)
@@ -66,7 +66,7 @@ def _bucket(text: str) -> str:
 
 
 def name_of(bucket: Any, taken: set[str]) -> str:
-    """What an input of that bucket is called where nobody says it: as the end of its path."""
+    """The default name of an input of that bucket: the last part of its path."""
     text = str(bucket.get("name", "")) if isinstance(bucket, dict) else str(bucket)
     last = _SCHEME.sub("", text).rstrip("/").rpartition("/")[2]
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", last).strip("-")[:_NAME_MAX] or "input"

@@ -104,7 +104,7 @@ class Bars:
                 self._write_at_once(due)
 
     def _write_at_once(self, text: bytes) -> None:
-        with contextlib.suppress(OSError):  # nobody reads it
+        with contextlib.suppress(OSError):  # stderr has no reader
             os.write(2, text)
 
     def _draw(self) -> None:

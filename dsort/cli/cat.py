@@ -147,7 +147,7 @@ def _is_binary(data: bytes) -> bool:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        if error.start < len(data) - 3:  # else it is a letter that goes on in the next piece
+        if error.start < len(data) - 3:  # else the letter continues in the next piece
             return True
         text = data[: error.start].decode("utf-8")
     return any(not each.isprintable() and each not in "\t\r\n" for each in text)

@@ -86,7 +86,7 @@ def report_usage(message: str, *, command: str, usage: str, as_json: bool) -> in
 def report_bug(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Print an exception that nobody expected. Fits ``sys.excepthook``: the process then ends
+    """Print an unexpected exception. Fits ``sys.excepthook``: the process then ends
     with 1."""
     if "--debug" in sys.argv:
         output.inform("".join(traceback.format_exception(kind, error, trace)).rstrip())

@@ -26,7 +26,7 @@ from dsort.version import dsort_version
 __all__ = ["main", "whole_app"]
 
 COMPLETE = "_DSORT_COMPLETE"
-"""The variable in which a shell says that it completes a command line, and which shell it is."""
+"""The variable by which a shell requests completions, and names itself."""
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 
 

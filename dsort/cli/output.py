@@ -83,7 +83,7 @@ def _open_closed_descriptors() -> None:
 
 def write(text: str) -> None:
     """Put ``text`` and a line end on stdout. ``StorageError`` if it cannot be written, as on a full
-    disk; ``BrokenPipeError`` if nobody reads it."""
+    disk; ``BrokenPipeError`` if the reader is gone."""
     try:
         sys.stdout.write("\n".join(map(_line, text.split("\n"))) + "\n")
         sys.stdout.flush()
@@ -138,7 +138,7 @@ def warn(text: str) -> None:
 
 
 def reader_gone(stream: TextIO) -> bool:
-    """Whether ``stream`` is a pipe that nobody reads any more, as in ``dsort ls B | head``."""
+    """Whether ``stream`` is a pipe whose reader is gone, as in ``dsort ls B | head``."""
     poll = select.poll()
     poll.register(stream.fileno(), 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))
@@ -179,7 +179,7 @@ def printable(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    """A line of output, whoever has made what is in it."""
+    """A line of output that is safe to print, also if a stranger chose its text."""
     return "\t".join(map(printable, text.split("\t")))
 
 

@@ -21,13 +21,13 @@ _is_own = False
 
 
 def own_process() -> None:
-    """Say that this process is the command's, and nobody else's."""
+    """Note that this process belongs to the command alone."""
     global _is_own
     _is_own = True
 
 
 def is_own_process() -> bool:
-    """Whether that was said."""
+    """Whether this process belongs to the command alone."""
     return _is_own
 
 

@@ -66,7 +66,7 @@ class Reporter(ClosesOnExit):
             self._reader_gone = True
 
     def show(self, event: Event) -> None:
-        """Show ``event``. ``OSError`` if nobody reads stderr, or if it cannot be written."""
+        """Show ``event``. ``OSError`` if stderr has no reader or cannot be written."""
         if isinstance(event, JobWarning):
             self._warnings[event.kind] += 1
             if self._warnings[event.kind] <= WARNINGS_OF_A_KIND_MAX:
@@ -92,7 +92,7 @@ class Reporter(ClosesOnExit):
     def break_off(self, text: bytes) -> None:
         """Write a line of a signal handler to stderr at once, and draw nothing from now on."""
         # Not through sys.stderr: the signal may have interrupted a write to it.
-        with contextlib.suppress(OSError):  # nobody reads it
+        with contextlib.suppress(OSError):  # stderr has no reader
             os.write(2, text)
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ MOVING_PHASES = frozenset({"create", "extract", "generate", "verify"})
 
 
 def started_text(event: JobStarted) -> str:
-    """The first line of a job, and a line that says where it runs if that matters."""
+    """The first line of a job, and a line with where it runs, if not on this machine."""
     return (
         f"job {event.job_id}: {output.count(event.input_shards, 'shard')}, "
         f"{output.size(event.input_bytes)}, {event.move}, {output.count(event.workers, 'worker')}"

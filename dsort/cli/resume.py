@@ -1,4 +1,4 @@
-"""``dsort resume``: go on with a job that died."""
+"""``dsort resume``: continue a job that died or was stopped."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def add(
 
 
 def _definition(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A schedule of what ``source`` says, a whole one or the spec of its jobs, and the options."""
+    """A schedule from ``source`` (a whole schedule, or the spec of its jobs) and the options."""
     from dsort.spec.load import read_fields
 
     fields, _ = read_fields(source, stdin=sys.stdin)

@@ -1,4 +1,4 @@
-"""How a command is stopped by a signal, and what it says then."""
+"""How a signal stops a command, and what the command prints then."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STOPPING_ALREADY = b"stopping, please wait\n"
 def stoppable(reporter: Reporter) -> Iterator[StopFlag]:
     """A flag that Ctrl-C, SIGTERM and SIGHUP set (not SIGHUP under ``nohup``).
 
-    The first signal says what happens now, and nothing is drawn from then on. Later signals change
+    The first signal prints what happens now, and ends the progress display. Later signals change
     nothing: the job is being put in order for ``dsort resume``, or removed.
     """
     with StopFlag() as flag:

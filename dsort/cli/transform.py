@@ -24,7 +24,7 @@ STORE_VERBS = ("add", "ls", "show", "rm")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What becomes of records: one of the first three says it."""
+    """The change of records: exactly one of the first three is given."""
 
     use: Annotated[
         str | None,
@@ -165,7 +165,7 @@ def read_definition(source: str, *, local: bool) -> dict[str, Any]:
 
 
 def _refuse_store_verb(src: str) -> None:
-    """Whoever means the list of transforms, and not a bucket."""
+    """A hint for a user who means the list of transforms and not a bucket."""
     if src in STORE_VERBS:
         text = f'"{src}" would be a bucket here'
         raise SpecError([SpecProblem("SRC", text, f"did you mean `dsort transforms {src}`?")])

@@ -19,7 +19,7 @@ __all__ = ["Unfinished", "look_at"]
 
 
 def _why_dead(standing: Standing) -> str:
-    """Why nobody holds a lease that stands so; "" for one that somebody holds."""
+    """Why no coordinator holds a lease in that state; "" if one holds it."""
     from dsort.job.lease import Standing
 
     reasons = {

@@ -1,4 +1,4 @@
-"""``dsort urls``: addresses at which a service sends shards, for whoever reads them over HTTP."""
+"""``dsort urls``: the addresses of shards at a service, for readers over HTTP."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class LocalTransforms:
         found = (self._read(name, each) for each in numbers)
         gone = [each for each in found if each is not None]
         if not gone:
-            self.find(name, version)  # says so
+            self.find(name, version)  # raises if it is not there
         for each in gone:
             self._write(each.use, {"name": name, "version": each.version, "removed": True})
         return gone

@@ -349,7 +349,7 @@ def _values_of_variables(
     place: _Place,
     problems: list[SpecProblem],
 ) -> dict[str, Any]:
-    """As ``_values``, with the names of variables in what is said."""
+    """As ``_values``, with the names of variables in error messages."""
     variables = {f"{label}{name.upper()}": reader for name, reader in known.items()}
     written = {f"{label}{name.upper()}": value for name, value in table.items()}
     return _values(written, variables, "", place, problems)
