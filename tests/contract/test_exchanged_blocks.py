@@ -37,8 +37,8 @@ from tests.support.internals import (
     SpillWriter,
     TicketError,
     UnreachableError,
-    block_client,
     block_server,
+    exchange,
 )
 from tests.support.ports import free_port
 from tests.support.service_process import await_that
@@ -248,7 +248,7 @@ class Stalling(BlockServer):
 def test_a_stream_that_stands_still_ends_in_time(
     serve: Callable[..., BlockServer], client: BlockClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block_client, "CALL_S_MAX", 1.0)
+    monkeypatch.setattr(exchange, "CALL_S_MAX", 1.0)
     server = serve(Stalling)
     with pytest.raises(UnreachableError, match=r"no block came within 1 s"):
         client.begin(server.location, NODE, WHOLE).result(timeout=30)

@@ -1,7 +1,7 @@
 """Blocks of spill for workers of other nodes, straight from its files: the side that has them.
 
 A server belongs to the agent of a scratch node. It listens on one address of that node, and takes
-tickets of its job alone (``block_tickets``). What it sends are the bytes of spill files; nothing
+tickets of its job alone (``block_stream``). What it sends are the bytes of spill files; nothing
 else of the machine can be asked for.
 """
 
