@@ -10,10 +10,10 @@ from dsort.job.surveys import exact_outputs, joins, mix, partitions, positions
 
 
 class Survey(Protocol):
-    """A module that finds something about all records, if a job has to know it."""
+    """A module that finds a fact about all records, if the job needs it."""
 
     def readings(self, job: Job) -> int:
-        """How often all inputs are read for it, as far as no earlier attempt has done it."""
+        """How many passes over all inputs it needs that no earlier attempt has made."""
 
     def find(self, job: Job, facts: Facts) -> Facts:
         """``facts`` with what the survey finds, or an earlier attempt has found."""
@@ -22,11 +22,11 @@ class Survey(Protocol):
 SURVEYS: Final[tuple[Survey, ...]] = (positions, joins, mix, exact_outputs, partitions)
 """Each survey reads the records as the surveys before it leave them: ``positions`` counts all that
 come to a step, a join drops records before a mix weighs inputs, exact outputs count the copies of a
-mix, and partitions are chosen for the records that come out."""
+mix, and partitions are chosen for the records that are output."""
 
 
 def run_surveys(job: Job) -> Facts:
-    """What the surveys of a job find, or an earlier attempt has found."""
+    """The facts that the surveys of a job find, or that an earlier attempt has found."""
     left = [survey.readings(job) for survey in SURVEYS]
     facts = Facts()
     for at, survey in enumerate(SURVEYS):
@@ -37,7 +37,7 @@ def run_surveys(job: Job) -> Facts:
 
 
 def _expect(job: Job, *, passes: int) -> None:
-    """So many passes are to come, besides what was read already."""
+    """Set the totals of the phase to ``passes`` more passes, besides what was read already."""
     total = sum(shard.size_bytes for shard in job.inputs)
     before = job.state.phases["extract"]
     job.expect(

@@ -1,8 +1,8 @@
-"""Which records go to which output where the numbers of records are exact, in all or in each class.
+"""Which records go to which output if the numbers of records are exact, in all or in each class.
 
 A pass over the inputs (the stage ``drawn``) makes an index with the class of each record and the
-lot that the record draws. The share of each output in each class is a whole number, and the first
-record of the next output is selected by its lot (``Selection``).
+lot, a random number that the record draws. The share of each output in each class is a whole
+number, and the first record of the next output is selected by its lot (``Selection``).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ BORDERS_FILE = "borders.col"
 
 
 def readings(job: Job) -> int:
-    """How often all inputs are read for it, as far as no earlier attempt has done it."""
+    """How many passes over all inputs it needs that no earlier attempt has made."""
     division = job.pipeline.division
     needed = division is not None and division.is_counted
     return int(needed and job.retained(BORDERS_FILE) is None)
 
 
 def find(job: Job, facts: Facts) -> Facts:
-    """``facts`` with the shared file that says where each output begins, if that takes counting."""
+    """``facts`` with the shared file of where each output begins, if that requires counting."""
     division = job.pipeline.division
     if division is None or not division.is_counted:
         return facts

@@ -1,5 +1,5 @@
-"""Finds what a join leaves out, where that has to be known before records are extracted, and counts
-or refuses what the orderers found as they joined records."""
+"""Finds what a join leaves out, if that has to be known before records are extracted, and counts or
+refuses what the orderers found as they joined records."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ PLACES_FILE = "places.col"
 
 
 def readings(job: Job) -> int:
-    """How often all inputs are read for it, as far as no earlier attempt has done it."""
+    """How many passes over all inputs it needs that no earlier attempt has made."""
     rule = job.pipeline.join
     needed = rule is not None and rule.is_settled_first
     return int(needed and job.retained(LEFT_OUT_FILE) is None)
 
 
 def find(job: Job, facts: Facts) -> Facts:
-    """``facts`` with the shared file of what a join leaves out where inputs have members of one
-    extension, and that of the places of the pieces that stay where these are found first."""
+    """``facts`` with the shared file of the records that a join leaves out, if inputs have members
+    of one extension, and that of the places of the remaining pieces, if these are found first."""
     rule = job.pipeline.join
     if rule is None or not rule.is_settled_first:
         return facts
@@ -64,7 +64,7 @@ def find(job: Job, facts: Facts) -> Facts:
 
 
 def _search(job: Job, survey: Extraction) -> dict[str, bytes]:
-    """The files. ``JoinError`` or ``DuplicateError`` where records cannot be joined."""
+    """The files, by name. ``JoinError`` or ``DuplicateError`` if records cannot be joined."""
     tasks = (
         OrderTask(partition, survey.locations, stage="join")
         for partition in range(survey.stage.partitions)
@@ -90,8 +90,8 @@ def _search(job: Job, survey: Extraction) -> dict[str, bytes]:
 
 
 def _places(job: Job, ordered: Iterable[OrderDone]) -> bytes:
-    """The file of the places of all pieces. It holds some 50 bytes a piece, and what records are
-    ordered by."""
+    """The file of the places of all pieces. It has some 50 bytes for each piece, and the keys that
+    records are ordered by."""
     parts: list[Table] = [
         job.runtime.ask(facts.node, PositionsOf(f"said-{facts.partition}.col"))
         for facts in ordered
@@ -109,8 +109,8 @@ def _places(job: Job, ordered: Iterable[OrderDone]) -> bytes:
 
 
 def settle_join(job: Job, extraction: Extraction, ordered: Iterable[OrderDone]) -> Tally:
-    """What was left out, with its names stored. ``ordered``: what is known of each partition, in
-    order. ``JoinError`` or ``DuplicateError`` where records cannot be joined as the spec says."""
+    """The counts of what was left out; stores the names. ``ordered``: the facts of each partition,
+    in order. ``JoinError`` or ``DuplicateError`` if records cannot be joined as in the spec."""
     known = list(ordered)
     tally = Tally()
     for found in _summed(known):
@@ -123,7 +123,7 @@ def settle_join(job: Job, extraction: Extraction, ordered: Iterable[OrderDone]) 
 
 
 def _summed(ordered: Iterable[OrderDone]) -> Iterator[JoinFinding]:
-    """What was found in all partitions, by kind and input."""
+    """The findings of all partitions, summed by kind and input."""
     found: dict[tuple[str, str], tuple[int, list[str]]] = {}
     for facts in ordered:
         for each in facts.join.found if facts.join is not None else ():

@@ -1,7 +1,8 @@
-"""How often the records of each input come out: by the weight of the input, or by exact numbers.
+"""How many times the records of each input are output: by the weight of the input, or by exact
+numbers.
 
 For exact numbers, a pass over the inputs (the stage ``lots``) counts the records of each input, and
-finds the lot of the last record that comes out once more.
+finds the lot (a random number that a record draws) of the last record that is output once more.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ ORDINALS = 1 << ORDINAL_BITS
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """How often the records of one input come out: see ``CopyRule``. Of the records whose
-    lot is ``below``, those before the position (``tied_shard``, ``tied_before``) come out once
-    more; tied_shard -1: none of them."""
+    """How many times the records of one input are output: see ``CopyRule``. Of the records whose
+    lot is equal to ``below``, those before the position (``tied_shard``, ``tied_before``) are
+    output once more; tied_shard -1: none of them."""
 
     least: int
     below: int
@@ -45,22 +46,21 @@ class Copies:
     tied_before: int = 0
 
     def rule(self, shard: int, input_name: str, seed: str) -> CopyRule:
-        """For the shard with that ordinal."""
+        """The rule for the shard with the ordinal ``shard``."""
         before = self.tied_before if shard == self.tied_shard else 0
         if shard < self.tied_shard:
-            before = ORDINALS  # all there are
+            before = ORDINALS  # all records of the shard
         return CopyRule(input_name, seed, self.least, self.below, before)
 
 
 def counts_records(spec: JobSpec) -> bool:
-    """Whether it has to be known how many records inputs have, before it is known which come
-    out."""
+    """Whether the number of records of inputs has to be known to choose the records to output."""
     return spec.mix is not None or any(source.records is not None for source in spec.sources)
 
 
 def wanted_records(spec: JobSpec, records: Mapping[str, int]) -> dict[str, int]:
-    """How many records come out of each input that has an exact number, of which ``records`` are
-    there, by its name. ``MixError`` if that cannot be."""
+    """How many records are output of each input that has an exact number, by its name. ``records``:
+    how many each input has. ``MixError`` if that is impossible."""
     names = [source.name for source in spec.sources]
     weights = [source.weight for source in spec.sources]
     if spec.mix is None:
@@ -88,8 +88,8 @@ def wanted_records(spec: JobSpec, records: Mapping[str, int]) -> dict[str, int]:
 
 
 def bytes_to_move(job: Job, total_bytes: int) -> int:
-    """About how much the records come to that come out, of inputs of ``total_bytes``: no less than
-    those, and no more where it is not known before they are looked through."""
+    """About how many bytes the records take that are output, for inputs of ``total_bytes``: never
+    less than these, and the same if it is not known before a pass over the inputs."""
     there = sum(shard.size_bytes for shard in job.inputs)
     if not job.spec.weighs_inputs or counts_records(job.spec) or not there:
         return total_bytes
@@ -99,12 +99,12 @@ def bytes_to_move(job: Job, total_bytes: int) -> int:
 
 
 def readings(job: Job) -> int:
-    """How often all inputs are read for it, as far as no earlier attempt has done it."""
+    """How many passes over all inputs it needs that no earlier attempt has made."""
     return int(counts_records(job.spec) and job.retained(MIX_FILE) is None)
 
 
 def find(job: Job, facts: Facts) -> Facts:
-    """``facts`` with the rule for each input shard, where inputs have weights or numbers."""
+    """``facts`` with the rule for each input shard, if inputs have weights or numbers."""
     if not job.spec.weighs_inputs:
         return facts
     if counts_records(job.spec):
@@ -118,7 +118,7 @@ def find(job: Job, facts: Facts) -> Facts:
 
 
 def mix_seed(spec: JobSpec) -> str:
-    """What sets one choice of records apart from another."""
+    """The seed that makes one choice of records differ from another."""
     return spec.mix.seed if spec.mix is not None else "0"
 
 
@@ -128,7 +128,7 @@ def _of_weight(source: Source) -> Copies:
 
 
 def _counted(job: Job, known: Facts) -> dict[str, Copies]:
-    """Look through the inputs, and choose."""
+    """Make the pass over the inputs, and choose."""
     survey = Extraction(job, Stage("lots"), known)
 
     def choose() -> dict[str, Copies]:
@@ -161,7 +161,8 @@ def _counted(job: Job, known: Facts) -> dict[str, Copies]:
 
 
 def _fact(job: Job) -> Fact[dict[str, Copies]]:
-    """The spill of an earlier attempt has the records that were chosen."""
+    """The copies, retained because the spill of an earlier attempt has the records that were
+    chosen."""
 
     def rows(chosen: dict[str, Copies]) -> dict[str, Any]:
         return {name: asdict(each) for name, each in chosen.items()}

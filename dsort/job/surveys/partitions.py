@@ -1,5 +1,5 @@
 """Finds, in one pass, what partitions depend on: the sort keys at which they begin, new keys of
-duplicates, and the numbers of records in classes that decide the order."""
+duplicates, and the numbers of records in the classes that decide the order."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Wanted(NamedTuple):
 
 
 class _Files(NamedTuple):
-    """Shared files that the pass made; "" where there is nothing to part, rename or number."""
+    """Shared files that the pass made; "" if there is nothing to divide, rename or number."""
 
     splitters: str = ""
     renames: str = ""
@@ -54,7 +54,7 @@ _FILES = _Files(SPLITTERS_FILE, RENAME_FILE, CLASSES_FILE)
 
 
 def readings(job: Job) -> int:
-    """How often all inputs are read for it, as far as no earlier attempt has done it."""
+    """How many passes over all inputs it needs that no earlier attempt has made."""
     return int(any(_wanted(job)) and job.retained(_marker(job)) is None)
 
 
@@ -76,7 +76,8 @@ def _wanted(job: Job) -> _Wanted:
 
 
 def _parts_by_shards(job: Job) -> bool:
-    """Whether records stay in their shards: where partitions begin takes no look at records."""
+    """Whether records stay in their shards: the begin of partitions does not depend on records
+    then."""
     return job.movement.way.spills and not is_even(job) and job.spec.keep_shards
 
 
@@ -85,7 +86,7 @@ def _marker(job: Job) -> str:
 
 
 def _survey(job: Job, known: Facts, wanted: _Wanted) -> _Files:
-    """The pass. A later attempt uses what it finds, for the spill is parted by that."""
+    """Make the pass. A later attempt uses its findings, because the spill is divided by them."""
     left_out = known.left_out if known.places else ""
     stage = Stage("survey", left_out=left_out, places=known.places, borders=known.borders)
     survey = Extraction(job, stage, known)
@@ -108,7 +109,7 @@ def _survey(job: Job, known: Facts, wanted: _Wanted) -> _Files:
 
 
 def _kept(job: Job) -> _Files | None:
-    """What an earlier attempt found; None if some of it is missing."""
+    """The files that an earlier attempt made; None if some of them are missing."""
     kept = job.retained(_marker(job))
     if kept is None:
         return None
@@ -127,8 +128,8 @@ def _kept(job: Job) -> _Files | None:
 def _check_unchanged(
     job: Job, shared: Mapping[str, bytes | None], digests: Mapping[str, object]
 ) -> None:
-    """``StorageError`` for a file that is another one than the survey made: what was extracted by
-    that one would not fit what is extracted by this one."""
+    """``StorageError`` for a file that is not the one which the survey made: what was extracted
+    with that file would not fit what is extracted with this one."""
     for name, data in shared.items():
         if digests[name] != xxhash.xxh3_128_hexdigest(data or b""):
             raise StorageError(
@@ -138,7 +139,7 @@ def _check_unchanged(
 
 
 def _check_shared(job: Job, shared: Mapping[str, bytes | None]) -> None:
-    """``StorageError`` for files that workers could make nothing of."""
+    """``StorageError`` for files that workers could not use."""
     shards, decreasing = len(job.inputs), job.spec.algorithm.decreasing
     for name, data in shared.items():
         what = f"{name} of job {job.job_id}"
@@ -151,8 +152,8 @@ def _check_shared(job: Job, shared: Mapping[str, bytes | None]) -> None:
 
 
 def _parse(data: bytes, what: str) -> tuple[_Files, Tally, dict[str, object]]:
-    """(what was found, what was counted, the XXH3-128 of each file). Others may have written it:
-    they do not choose under which names files come to nodes."""
+    """(the files of a survey, what was counted, the XXH3-128 of each file). Others may have written
+    ``data``: it must not choose the names of files on nodes."""
     survey = parse_json(data, what)
     with refuse_damage_in(what):
         found = _Files(*survey["files"])
@@ -164,8 +165,8 @@ def _parse(data: bytes, what: str) -> tuple[_Files, Tally, dict[str, object]]:
 
 
 def _splitters_of_shards(job: Job) -> str:
-    """Where partitions begin if records stay in their shards: at the beginnings of shards, by the
-    sizes of these. "" where there is nothing to part."""
+    """The shared file of where partitions begin if records stay in their shards: at the beginnings
+    of shards, by the sizes of the shards. "" if there is nothing to divide."""
     ends = np.cumsum([shard.size_bytes for shard in job.inputs])
     count = min(job.movement.partitions, len(ends))
     if count < 2:
@@ -180,7 +181,8 @@ def _splitters_of_shards(job: Job) -> str:
 
 
 def _sampled_splitters(job: Job, survey: Extraction) -> str:
-    """Where partitions begin, from a sample of the survey; "" where there is nothing to part."""
+    """The shared file of where partitions begin, from a sample of the survey; "" without a
+    sample."""
     rows_max = max(ROWS_MAX // max(len(job.inputs), 1), 16)
     samples: list[Sampled] = []
     for node, shards in survey.shard_locations().by_node():
@@ -205,7 +207,7 @@ def _sampled_splitters(job: Job, survey: Extraction) -> str:
 
 
 def _count_classes(job: Job, survey: Extraction) -> str:
-    """The shared file of the classes of all shards. ``ContentKeyError`` if these are too many to be
+    """The shared file of the classes of all shards. ``ContentKeyError`` if there are too many
     classes."""
     counts: list[list[tuple[tuple[int, bytes], int]]] = [[] for _ in job.inputs]
     classes: set[tuple[int, bytes]] = set()

@@ -1,7 +1,8 @@
-"""Counts the records that come to the steps that ask for numbers of records in input order.
+"""Counts the records that come to the steps that need numbers of records in input order.
 
-The first record of a shard has the number that the shards before it come to. Several steps need
-several readings only where the records that come to the second depend on those that the first left.
+The number of the first record of a shard is the count of the records in the shards before it.
+Several steps need several passes only if the records that come to the second depend on those that
+the first left.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ POSITIONS_FILE = "positions.json"
 
 
 def readings(job: Job) -> int:
-    """How often all inputs are read for it, as far as no earlier attempt has done it."""
+    """How many passes over all inputs it needs that no earlier attempt has made."""
     needed = readings_needed(job.pipeline.steps)
     return needed if needed and job.retained(POSITIONS_FILE) is None else 0
 
 
 def find(job: Job, facts: Facts) -> Facts:
-    """``facts`` with the positions of the records that come to each step that asks for them."""
+    """``facts`` with the positions of the records that come to each step that needs them."""
     if not readings_needed(job.pipeline.steps):
         return facts
     return replace(facts, positions=_fact(job).settle(job, lambda: _counted(job)))

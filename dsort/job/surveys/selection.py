@@ -1,7 +1,7 @@
-"""Finds the first records of each class by the lots that they draw.
+"""Finds the first records of each class by their lots (a lot is a random number of a record).
 
 Lots are counted on the nodes in steps that get narrower, for all classes at once, so that no memory
-grows with the records. Records that draw the same lot are settled by their positions.
+grows with the records. Records with the same lot are decided by their positions.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dsort.scratch.lots import Draws, LotSteps
 from dsort.transforms.borders import POSITION_BITS, Borders
 
 _STEPS_BITS = 20
-"""So many numbers are counted at a time, of all borders together."""
+"""So many bits number the counters that are used at a time, for all borders together."""
 _STEP_BITS_MAX = 16
 
 
 @dataclass(slots=True)
 class Selection:
-    """One selection among the records of a survey. ``draws``: the class, lot and position of each;
-    ``lot_bits``: how long lots are."""
+    """One selection among the records of a survey. ``draws``: the class, lot and position of each
+    record; ``lot_bits``: the length of a lot in bits."""
 
     job: Job
     survey: Extraction
@@ -34,8 +34,9 @@ class Selection:
     lot_bits: int
 
     def borders(self, before: Int64s, totals: Int64s) -> Borders:
-        """The first record after so many of each class. ``before``: shape ``(classes, borders)``;
-        ``totals``: how many records each class has, shape ``(classes,)``."""
+        """The first record after the first ``before`` records of each class, for each border.
+        ``before``: shape ``(classes, borders)``; ``totals``: how many records each class has, shape
+        ``(classes,)``."""
         lot = np.zeros(before.shape, np.uint64)
         position = np.zeros(before.shape, np.uint64)
         lot[before >= totals[:, None]] = np.uint64((1 << self.lot_bits) - 1)
@@ -45,7 +46,7 @@ class Selection:
         low, rest = self._narrowed(open_, wanted, None, self.lot_bits)
         lot[open_[:, 0], open_[:, 1]] = low
         open_, low, rest = open_[rest > 0], low[rest > 0], rest[rest > 0]
-        if len(open_):  # several records draw the lot at which the border is
+        if len(open_):  # several records have the lot of the border
             found = self._narrowed(open_, rest, low, POSITION_BITS)[0]
             position[open_[:, 0], open_[:, 1]] = found
         return Borders(self.classes, lot, position)
@@ -53,14 +54,15 @@ class Selection:
     def _narrowed(
         self, open_: Int64s, wanted: Int64s, tied: UInt64s | None, number_bits: int
     ) -> tuple[UInt64s, Int64s]:
-        """(the smallest number that so many lots (or positions, of the lots ``tied``) are below,
-        how many of the records with that number are still wanted)."""
+        """(the smallest number that ``wanted`` lots are below (or positions, of records with the
+        lots ``tied``), how many of the records with that number are still wanted), for each
+        border."""
         low, rest = np.zeros(len(open_), np.uint64), wanted.copy()
         left, shift = np.arange(len(open_)), number_bits
         while len(left):
             if not shift:
                 if tied is None:
-                    break  # ties: what is wanted of them is in ``rest``
+                    break  # ties: how many of them are wanted is in ``rest``
                 raise AssertionError("two records are at one position")
             bits = min(max(_STEPS_BITS - len(left).bit_length(), 1), _STEP_BITS_MAX, shift)
             shift -= bits
