@@ -1,8 +1,9 @@
 """Jobs that amend a result: they add shards to it, or write some of its shards again without some
-records. Their manifest lists the whole result, so the result is as it was, or as it is now.
+records. The manifest of such a job lists the whole result, so the result is either as before the
+job or as after it.
 
-If two jobs would amend one result, the second is refused: ``amended.json`` of the job that made the
-result has the id of the job that amends it. A claim of a job that is gone counts for nothing.
+If two jobs try to amend one result, the second is refused: ``amended.json`` of the job that made
+the result has the id of the job that amends it. The claim of a job that is gone has no effect.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ CLAIM_BYTES_MAX: Final = 1 << 12
 SIDECAR_BYTES_MAX: Final = 4 << 30
 DATABASE: Final = "index.sqlite"
 LASTING: Final = ".nv-meta/dataset.yaml"
-"""It says nothing of shards, and people write into it how their samples are read."""
+"""This file does not list shards, and people write into it how their samples are read."""
 
 
 def load_base(job: Job) -> None:
-    """Read the manifest of the result that the job amends. ``InputError`` if that cannot be kept
-    up, ``JobConflictError`` if there is a newer version of it."""
+    """Read the manifest of the result that the job amends. ``InputError`` if there is no such
+    result or the job cannot keep it up, ``JobConflictError`` if there is a newer version of it."""
     amend = job.spec.amend
     if amend is None:
         return
@@ -76,8 +77,8 @@ def load_base(job: Job) -> None:
 
 
 def warn_of_old_keys(job: Job) -> None:
-    """What is joined is not compared with the records that the result has by now, and its keys are
-    to be unique: whoever adds some is told."""
+    """Warn if a job that appends joins records: joined records are not compared with the records of
+    the result, and keys are to be unique."""
     amend = job.spec.amend
     if amend is not None and amend.by == "append" and job.pipeline.join is not None:
         text = "joined records are not compared with those of the result: it may have their keys"
@@ -85,7 +86,8 @@ def warn_of_old_keys(job: Job) -> None:
 
 
 def claim_base(job: Job) -> None:
-    """Have nobody else amend the same result. ``JobConflictError`` if somebody does."""
+    """Claim the result, so that no other job amends it. ``JobConflictError`` if another job
+    does."""
     if job.base is None:
         return
     name, bucket = amended_name(job.base.job_id), job.outputs_bucket
@@ -93,13 +95,13 @@ def claim_base(job: Job) -> None:
     if bucket.write_new(name, claim) or _claimed(bucket, name) == job.job_id:
         return
     _refuse_newer(job)
-    bucket.delete(name)  # of a job that is gone
+    bucket.delete(name)  # the claim of a job that is gone
     if not bucket.write_new(name, claim):
         raise JobConflictError(f"another job has begun to amend the result of {job.base.job_id}")
 
 
 def release_base(job: Job) -> None:
-    """Leave the result to others: this job does not amend it."""
+    """Give up the claim on the result, which this job does not amend."""
     if job.base is None:
         return
     name, bucket = amended_name(job.base.job_id), job.outputs_bucket
@@ -109,7 +111,7 @@ def release_base(job: Job) -> None:
 
 
 def refuse_lost_claim(job: Job) -> None:
-    """``JobConflictError`` unless it is still this job that amends the result."""
+    """``JobConflictError`` unless this job still has the claim on the result."""
     if job.base is None:
         return
     other = _claimed(job.outputs_bucket, amended_name(job.base.job_id))
@@ -120,8 +122,8 @@ def refuse_lost_claim(job: Job) -> None:
 
 
 def amended(job: Job, made: Manifest) -> Manifest:
-    """The manifest of the job: it lists what the job itself has ``made``, or all of the result that
-    the job amends by that. What that takes besides is written."""
+    """The manifest of the job: what the job itself has ``made``, or the whole result if the job
+    amends one. If the job removed keys, the file with their hashes is written."""
     base = job.base
     if base is None:
         return made
@@ -158,7 +160,7 @@ def is_removal(manifest: Manifest) -> bool:
 
 
 def read_removed(bucket: Bucket, names: Sequence[str]) -> UInt64s:
-    """The hashes (XXH3, 64 bits) of all keys that the files ``names`` say were removed, sorted."""
+    """The hashes (XXH3, 64 bits) of all removed keys that the files ``names`` list, sorted."""
     found = [np.zeros(0, np.uint64)]
     for name in names:
         what = f"{name} in {bucket.uri}"
@@ -175,8 +177,8 @@ def read_removed(bucket: Bucket, names: Sequence[str]) -> UInt64s:
 
 
 def _removed_bytes(job: Job) -> bytes:
-    """The keys are not written down: some of them may have been removed because they tell who
-    somebody is."""
+    """The file with hashes of the removed keys. The keys themselves are not stored: some may have
+    been removed because they identify a person."""
     (step,) = job.pipeline.steps
     if not isinstance(step, DropKeys):
         raise InvariantError("keys are removed by drop_keys")
@@ -205,7 +207,7 @@ def _refuse_newer(job: Job) -> None:
 
 
 def _claimed(bucket: Bucket, name: str) -> str:
-    """The job that a claim names; "" if there is none."""
+    """The id of the job in the claim ``name``; "" if there is no claim."""
     try:
         content = parse_json(read_small(bucket, name, bytes_max=CLAIM_BYTES_MAX), name)
     except ObjectNotFoundError:
@@ -242,8 +244,8 @@ def result_sidecars(
 
 
 def sidecars_written(job: Job, shards: Sequence[str]) -> list[SidecarName]:
-    """The sidecars that the job writes, whose own shards are called ``shards``: theirs, then those
-    of the whole result."""
+    """The sidecars that the job writes if its own shards are called ``shards``: those of these
+    shards, then those of the whole result."""
     kinds, base = job.spec.index, job.base
     if not kinds:
         return []
@@ -256,7 +258,7 @@ def sidecars_written(job: Job, shards: Sequence[str]) -> list[SidecarName]:
 
 
 def refuse_moved_sidecars(job: Job, shards: Sequence[str]) -> None:
-    """``InputError`` if ``shards`` of the job would have what lists the result stand elsewhere."""
+    """``InputError`` if the names ``shards`` would move the files that list the whole result."""
     base = job.base
     if base is None:
         return
@@ -271,8 +273,8 @@ def refuse_moved_sidecars(job: Job, shards: Sequence[str]) -> None:
 
 
 def refuse_other_schema(job: Job, schema: str) -> None:
-    """``InputError`` if the files that list the shards of a result are not those of records of the
-    ``schema``, which all records that the job adds have."""
+    """``InputError`` if the files that list the shards of the result do not fit records of
+    ``schema``, the schema of all records that the job adds."""
     base = job.base
     if base is None or job.was_committing:
         return
@@ -292,7 +294,8 @@ def refuse_other_schema(job: Job, schema: str) -> None:
 
 
 def replaceable_names(job: Job) -> frozenset[str]:
-    """What lists the whole result that the job amends, and is written anew."""
+    """The names of the files that list the whole result which the job amends; they are
+    rewritten."""
     base = job.base
     if base is None:
         return frozenset()
@@ -310,8 +313,8 @@ def _of_the_whole(base: Manifest) -> list[ManifestSidecar]:
 
 
 def refuse_other_sidecars(job: Job) -> None:
-    """``InputError`` if the job would not keep up what the result has beside its shards, or if
-    somebody has written to what it is about to write anew."""
+    """``InputError`` if the job would not keep up the files beside the result's shards, or if a
+    file that it is about to rewrite was changed by others."""
     base, spec = job.base, job.spec
     assert base is not None
     theirs, ours = (_kept_up(each, splits=not job.replaces_inputs) for each in (base.spec, spec))
@@ -321,13 +324,13 @@ def refuse_other_sidecars(job: Job) -> None:
                 f"{name} of the spec is not as in the result of job {base.job_id}, which it amends",
                 hint=f"{name}: {theirs[name] or 'none'}",
             )
-    if job.before is None:  # else it may be ours by now
+    if job.before is None:  # else the job may have written them
         for each in _of_the_whole(base):
             _refuse_changed(job, each)
 
 
 def _kept_up(spec: JobSpec, *, splits: bool) -> dict[str, object]:
-    """What has to be said alike by all jobs of a result."""
+    """The settings that all jobs of a result must have alike."""
     found: dict[str, object] = {"index": sorted(spec.index), "lineage": spec.lineage}
     own = {target.place: target.bucket.uri for target in spec.targets if target.bucket is not None}
     found["buckets of outputs"] = own
@@ -340,7 +343,7 @@ def _kept_up(spec: JobSpec, *, splits: bool) -> dict[str, object]:
 
 def _refuse_changed(job: Job, listed: ManifestSidecar) -> None:
     if listed.name.endswith(DATABASE):
-        return  # nobody writes into it by hand
+        return  # not edited by hand
     try:
         data = read_small(job.outputs_bucket, listed.name, bytes_max=SIDECAR_BYTES_MAX)
     except ObjectNotFoundError:
@@ -353,7 +356,7 @@ def _refuse_changed(job: Job, listed: ManifestSidecar) -> None:
 
 
 def known_md5(job: Job) -> dict[str, str]:
-    """The MD5 of each shard of the result that the job amends, as its wids index has them."""
+    """The MD5 of each shard of the result that the job amends, from its wids index."""
     base = job.base
     if base is None or base.index is None:
         return {}

@@ -1,4 +1,4 @@
-"""Steps that run code, run outside of workers: on some records to learn from, or to compare."""
+"""Runs steps with code outside of workers: on some records, to learn from them or to compare."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from dsort.workers.transformer import Transformed, Transformer
 
 
 class CodeAgain:
-    """The steps of a job, of which some run code: in processes of this machine, until ``close``."""
+    """The steps of a job, some of which run code, in processes of this machine, until ``close``."""
 
     def __init__(self, failures: StepFailures, steps: Sequence[Step]) -> None:
         self._steps = steps
         room = CodeRoom.here(steps, cores())
         self._directory = tempfile.TemporaryDirectory(prefix="dsort-code-")
         scratch = Scratch(Path(self._directory.name) / "scratch", make=True)
-        rules = replace(failures, rejects="")  # the records are the job's to keep
+        rules = replace(failures, rejects="")  # the job itself keeps such records
         self._transformer = Transformer(rules, CodeShare(gpus=room.gpus), scratch)
 
     def read_rows(self, decoders: Mapping[str, str]) -> None:
-        """What comes from now on are rows, whose cells are values (``columnar.cell_types``)."""
+        """From now on records are rows, whose cells are values (``columnar.cell_types``)."""
         self._transformer.cells = dict(decoders)
 
     def close(self) -> None:
-        """End its processes."""
+        """End the processes."""
         self._transformer.close()
         self._directory.cleanup()
 
@@ -51,8 +51,8 @@ class CodeAgain:
         input_name: str = "",
         firsts: Sequence[int] = (),
     ) -> Transformed:
-        """What the steps leave of the records of a bare table, as another one. ``TransformError``
-        where the job would end."""
+        """What the steps leave of the records of a bare table, as another table. ``TransformError``
+        if the job would end."""
         left = self._transformer.run(
             self._steps,
             shard,

@@ -1,4 +1,4 @@
-"""Refuse output names that an input has, or another output, however their buckets are written."""
+"""Refuse output names that an input or another output has, however their buckets are written."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dsort.storage.ref import BucketRef
 from dsort.storage.several import parted
 
 NAMES_CHECKED_EARLY_MAX = 10_000
-"""So many names of an output template are compared with the inputs before anything is read; the
-names that are really used are compared, all of them, before anything is written."""
+"""The number of names of an output template that are compared with the inputs before anything is
+read; all names that are used are compared before anything is written."""
 
 
 @dataclass(slots=True, eq=False)
@@ -28,7 +28,8 @@ class BucketIdentity:
     _real: dict[Path, Path] = field(default_factory=dict)
 
     def identity(self, name: str) -> str:
-        """One text for one object. Of a directory: its real path; of a store: endpoint and key."""
+        """A text that identifies the object. In a directory: its real path; in a store: endpoint
+        and key."""
         if not self.ref.is_directory:
             return f"{self.ref.endpoint_url or self.ref.scheme}/{self.ref.path}/{name}"
         path = self.bucket.local_path(name or "x")
@@ -44,8 +45,8 @@ class BucketIdentity:
 
 @dataclass(slots=True, eq=False)
 class InputIdentities:
-    """The buckets of a job's inputs by name ("" of one that is alone), and which object each shard
-    is."""
+    """The buckets of a job's inputs by name ("" if there is only one), and the object that each
+    shard is."""
 
     buckets: Mapping[str, BucketIdentity]
 
@@ -57,12 +58,12 @@ class InputIdentities:
         return self.buckets[at], inside
 
     def identity(self, shard: str) -> str:
-        """One text for one object."""
+        """A text that identifies the object."""
         bucket, inside = self.found(shard)
         return bucket.identity(inside)
 
     def names_in(self, targets: OutputIdentities, shards: Iterable[InputShard]) -> set[str]:
-        """The names in the buckets ``targets`` of the ``shards`` that are objects of them."""
+        """The names, in the buckets ``targets``, of those ``shards`` that are objects of them."""
         found: set[str] = set()
         for place, target in targets.buckets.items():
             if any(each.is_same(target) for each in self.buckets.values()):
@@ -74,12 +75,12 @@ class InputIdentities:
 @dataclass(slots=True, eq=False)
 class OutputIdentities:
     """The buckets of a job's outputs by place, "" the main one (see ``storage.output_buckets``),
-    and which object each name stands for."""
+    and the object that each name stands for."""
 
     buckets: Mapping[str, BucketIdentity]
 
     def identity(self, name: str) -> str:
-        """One text for one object."""
+        """A text that identifies the object."""
         place, inside = place_of(name)
         return self.buckets[place].identity(inside)
 
@@ -124,7 +125,7 @@ def refuse_collisions(
         taken[source.identity(shard.name)] = shard.name
         bucket, inside = source.found(shard.name)
         path = bucket.bucket.local_path(inside)
-        if path is not None and path.is_symlink():  # what it leads to is the input as well
+        if path is not None and path.is_symlink():  # the target of the link is the input as well
             taken[str(path.resolve())] = shard.name
     seen: set[str] = set()
     for name in outputs:

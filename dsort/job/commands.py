@@ -1,5 +1,5 @@
-"""Programs that a job's spec names, run beside the job: no shell, a group of their own, and an end
-that somebody waits for."""
+"""Programs that a job's spec names, run beside the job: without a shell, in a process group of
+their own, and with an end that is waited for."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dsort.errors import InputError
 from dsort.user_code.environment import outside_environment
 
 SHOWN_BYTES: Final = 4096
-"""So much of what a program says is kept: the last of it."""
+"""The bytes of a program's messages that are kept: the last ones."""
 CLOSING_S_MAX: Final = 1.0
 
 
 class Command:
-    """A program that runs. What it writes to standard error is read, and the end of it kept; its
-    standard output is read likewise, or, with ``is_source``, is ``stdout``.
+    """A running program. Its standard error is read, and the end of it kept; its standard output is
+    read likewise, or, with ``is_source``, is available as ``stdout``.
 
     ``InputError`` if it cannot be started."""
 
@@ -39,7 +39,7 @@ class Command:
                 stdout=subprocess.PIPE if is_source else write_fd,
                 stderr=write_fd,
                 env={**outside_environment(), **(variables or {})},
-                start_new_session=True,  # so that what it starts can be ended along with it
+                start_new_session=True,  # so that processes that it starts can be ended with it
             )
         except (OSError, ValueError) as error:
             os.close(read_fd)
@@ -51,12 +51,13 @@ class Command:
 
     @property
     def stdout(self) -> IO[bytes]:
-        """What it writes."""
+        """The standard output of the program."""
         assert self._process.stdout is not None
         return self._process.stdout
 
     def wait(self, seconds_max: float | None = None) -> str:
-        """Why it failed; "" if it did not. All that it has started is ended with it."""
+        """Wait for the program; returns why it failed, "" on success. Ends all that it has
+        started."""
         try:
             exit_code = self._process.wait(seconds_max)
         except subprocess.TimeoutExpired:
@@ -70,7 +71,7 @@ class Command:
         return f"{ended}: {said[-1]}" if said else ended
 
     def end(self) -> None:
-        """End it, with all that it has started. It may have ended already."""
+        """End the program, with all that it has started. It may have ended already."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

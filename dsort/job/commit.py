@@ -1,7 +1,7 @@
-"""The commit: staged shards get their names, and the manifest says that they are the result.
+"""The commit: staged shards get their names, and then the manifest makes them the result.
 
-Names appear last: until every output shard is stored and checked, nothing of the result can be
-seen. The manifest is written after all of them; it is the commit.
+Names appear last: until every output shard is stored and checked, nothing of the result is visible.
+The manifest is written after all shards have their names; writing it is the commit.
 """
 
 from __future__ import annotations
@@ -65,13 +65,14 @@ from dsort.transforms.payload import PayloadStep
 from dsort.workers.tasks import PublishTask
 
 PUBLISHED_BY_WORKERS_MIN = 1000
-"""So many shards of an object store are published by workers: each is a request or three."""
+"""From this many shards on, workers publish the shards of an object store: each shard takes one to
+three requests."""
 PUBLISHED_A_TASK = 256
 
 
 class _Outputs(Sequence[ManifestOutput]):
-    """The output shards as the manifest lists them, made as they are looked at: a million of them
-    would be 300 MB."""
+    """The output shards as the manifest lists them, each made when it is read: a million of them
+    would take 300 MB."""
 
     def __init__(
         self, plan: Plan, created: Created, encoded: Sequence[bool], names: Sequence[str]
@@ -118,13 +119,13 @@ class _Outputs(Sequence[ManifestOutput]):
 def outputs_of(
     plan: Plan, created: Created, *, encoded: Sequence[bool], names: Sequence[str] = ()
 ) -> Sequence[ManifestOutput]:
-    """The output shards as the manifest lists them. ``names``: of several outputs; ``encoded``:
-    whether a codec is around each of them, or around the only one."""
+    """The output shards as the manifest lists them. ``names``: of the outputs if there are several;
+    ``encoded``: whether a codec encodes each output, or the only output."""
     return _Outputs(plan, created, encoded, names)
 
 
 class _NamedShards(Sequence[Staged]):
-    """The staged output shards with their names, as ``_Outputs`` are."""
+    """The staged output shards with their names, each made when it is read."""
 
     def __init__(self, job: Job, plan: Plan, created: Created) -> None:
         self.prefix = staged_prefix(job.job_id)
@@ -152,7 +153,7 @@ class _NamedShards(Sequence[Staged]):
 
 
 class _ShardsByToken(Mapping[str, tuple[str, str]]):
-    """(name, receipt) of each shard that may have its name by now."""
+    """(name, receipt) by token of each shard that may have its name already."""
 
     def __init__(self, shards: _NamedShards) -> None:
         self._shards = shards
@@ -172,7 +173,7 @@ class _ShardsByToken(Mapping[str, tuple[str, str]]):
 
 
 def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> str:
-    """Name the shards and write the manifest; returns its name. All or nothing is visible."""
+    """Name the shards and write the manifest; returns its name. All becomes visible, or nothing."""
     job.stop.wait_for(lambda: refuse_changed_inputs(job))
     names = job.spec.output_names
     encoded = [form.codec is not None and not form.is_late for form in job.pipeline.outputs]
@@ -186,18 +187,18 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
     shards, named = _NamedShards(job, plan, created), list[Staged]()
     files = _directory_files(job, plan, outputs, whole)
     for number, (name, data) in enumerate(files, len(shards)):
-        token = f"{prefix}{number}"  # numbered on, so that what they replace is kept as shards are
+        token = f"{prefix}{number}"  # numbered on, so that replaced files are kept as shards are
         replaces = job.was_committing
         named.append(stage(bucket, token, name, len(data), [data], replaces=replaces))
     sidecars = stage_sidecars(job, outputs, whole, first=len(shards) + len(named))
     named += [each.staged for each in sidecars]
     replaceable = len(named)
-    # All that needs room is stored before the first name is given: a disk that is full by now must
-    # not cost the user what the names stood for.
+    # All that needs room is stored before the first name is given: if the disk is full, the user
+    # must not lose the objects that have the names now.
     if index is not None:
         known = known_md5(job) | {name: md5[at] for at, name in enumerate(plan.names)}
         data = wids_index_bytes(job.job_id, whole, [known[shard.name] for shard in whole])
-        # Its name is the job's own: only an earlier attempt can have given it already.
+        # The name belongs to this job: only an earlier attempt can have given it already.
         named.append(stage(bucket, f"{prefix}index", index, len(data), [data], replaces=True))
     lineage = (stage_kept_lineage if job.replaces_inputs else stage_lineage)(job, plan)
     if lineage is not None:
@@ -213,7 +214,7 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
     refuse_lost_claim(job)
     if job.lease is not None:
         job.lease.check()
-    job.stop.raise_if_requested()  # the lease has looked whether somebody asked to
+    job.stop.raise_if_requested()  # the lease has checked for a request to stop
     transaction, given = transaction_of(job), cast(Sequence[Staged], shards)
     if _notes_replaced(job):
         receipts = {each.token: each.receipt for each in before}
@@ -222,7 +223,7 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
         kept = transaction.keep_replaced(waiting, renewed, receipts=receipts)
         given, named = kept[: len(shards)], kept[len(shards) :] + named[replaceable:]
         if job.lease is not None:
-            job.lease.check()  # that may have taken a while
+            job.lease.check()  # keeping them may have taken a while
     ours = {each.token for each in before}  # an earlier attempt may have given them their names
     named = [each._replace(replaces=each.replaces or each.token in ours) for each in named]
     others = {each.token: (each.name, each.receipt) for each in named}
@@ -240,7 +241,7 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
 def _directory_files(
     job: Job, plan: Plan, outputs: Sequence[ManifestOutput], whole: Sequence[ManifestOutput]
 ) -> Iterator[tuple[str, bytes]]:
-    """(name, content) of what stands beside ``outputs`` and lists all shards of its directory."""
+    """(name, content) of the files beside ``outputs`` that list all shards of their directory."""
     found = _containers(job, plan)
     numbers = {name: number for number, name in enumerate(job.spec.output_names)}
     if not any(each.directory_files(()) for each in found):
@@ -252,7 +253,7 @@ def _directory_files(
 
 
 def transaction_of(job: Job) -> Transaction:
-    """The names that the job gives."""
+    """The transaction that gives the job's objects their names."""
     bucket = job.outputs_bucket
     return Transaction(bucket, job.job_id, between=job.stop.raise_if_requested)
 
@@ -265,7 +266,7 @@ def _publish_by_workers(job: Job, shards: Sequence[Staged]) -> None:
 
 
 def _containers(job: Job, plan: Plan) -> list[Container]:
-    """That of each output, with the schema of its records."""
+    """The container of each output, with the schema of its records."""
     found = []
     for group, form in enumerate(job.pipeline.outputs):
         late = plan.late_schemas[group] if plan.late_schemas else ""
@@ -275,14 +276,14 @@ def _containers(job: Job, plan: Plan) -> list[Container]:
 
 
 def names_stored(job: Job) -> list[str]:
-    """All names that something is stored under, or was to be."""
+    """All names under which something is stored, or was to be stored."""
     own = (index_name, reactions_name, rejects_name, manifest_name)
     beside = (*(name(job.job_id) for name in own), *lineage_names(job.job_id))
     return [*_numbered_names(job), *beside]
 
 
 def _numbered_names(job: Job) -> list[str]:
-    """What is staged by number: output shards, files of their directories, sidecars."""
+    """The names of what is staged by number: output shards, files of directories, sidecars."""
     containers = containers_named(job.spec, job.planned_names)
     beside = directory_file_names(containers, job.planned_names)
     sidecars = [each.name for each in sidecars_written(job, job.planned_names)]
@@ -290,12 +291,12 @@ def _numbered_names(job: Job) -> list[str]:
 
 
 def rollback(job: Job) -> PutBack:
-    """Remove what is staged, and what has got its name already, in this attempt or an earlier one:
-    without a manifest it is no result. What it had replaced is put back. Only for who has the job:
-    the names may else stand for what others have published."""
+    """Remove what is staged, and what has its name already, in this attempt or an earlier one:
+    without a manifest it is not a result. Objects that it replaced are put back. Only for the owner
+    of the job: else the names may stand for objects that others have published."""
     bucket = job.outputs_bucket
     if job.naming:
-        # It may be there, though nobody said so; and it must not stand for what is gone.
+        # The manifest may exist although writing it failed; it must not list objects that are gone.
         bucket.delete(manifest_name(job.job_id))
     bucket.discard(staged_prefix(job.job_id), names=names_stored(job))
     bucket.delete(reactions_name(job.job_id))
@@ -313,20 +314,20 @@ def rollback(job: Job) -> PutBack:
 
 
 def take_names_back(job: Job) -> PutBack:
-    """Stage the output shards again that have got their names, for another attempt; what they had
-    replaced is put back. For directories, which keep what is staged under either name."""
+    """Stage the output shards that have their names again, for another attempt, and put back the
+    objects that they replaced. For directories, which keep what is staged under either name."""
     bucket = job.outputs_bucket
     bucket.delete(manifest_name(job.job_id))  # as in `rollback`; another attempt writes it again
     return transaction_of(job).take_back(_numbered_names(job), job.naming)
 
 
 def _notes_replaced(job: Job) -> bool:
-    """Whether the job notes what it replaces before it gives the first name."""
+    """Whether the job lists the objects that it replaces before it gives the first name."""
     return job.overwrite or job.spec.amend is not None
 
 
 def _moment(job: Job) -> str:
-    """When the job is committed: later than all that it may replace."""
+    """The time of the commit: later than all commits that it may replace."""
     if job.base is not None:
         return later_than(commit_of(job.base.created, job.base.job_id))
     return later_than(_newest(job) if job.overwrite else None)
@@ -347,8 +348,8 @@ def _stage_manifest(job: Job, content: IO[bytes]) -> Staged:
 def _still_last(
     job: Job, staged: Staged, moment: str, content: Callable[[str], IO[bytes]]
 ) -> Staged:
-    """The staged manifest, of a commit at ``moment``. It is staged again, with a later one, if
-    another job was committed while this one gave its shards their names."""
+    """The staged manifest, of a commit at ``moment``. It is staged again, with a later moment, if
+    another job was committed while this job gave its shards their names."""
     newest = _newest(job) if job.overwrite and job.base is None else None
     if newest is None or newest < commit_of(moment, job.job_id):
         return staged
@@ -363,7 +364,7 @@ def _manifest(
     lineage: ManifestSidecar | None,
     created: str,
 ) -> IO[bytes]:
-    """A file without a name: that of a million outputs has 150 MB."""
+    """The manifest in a file without a name: for a million outputs it has 150 MB."""
     movement, codec = job.movement, codec_of(job.spec.output_extension)
     level = job.spec.output_compression_level
     inputs = [
@@ -396,7 +397,7 @@ def _manifest(
         ),
     )
     reactions = job.reactions()
-    if job.replaces_inputs:  # they would name keys that are gone
+    if job.replaces_inputs:  # they would name removed keys
         reactions = tuple(replace(each, samples=()) for each in reactions)
     making = Making(
         move={

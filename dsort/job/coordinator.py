@@ -1,8 +1,7 @@
-"""The coordinator: takes one job from its spec to its manifest, phase by phase.
+"""The coordinator takes one job from its spec to its manifest, phase by phase.
 
-Pure modules decide what to do, and the runtime does it. The coordinator leaves the whole result;
-of a job that failed, nothing but a report; of one that was stopped from outside, what can be
-resumed.
+Pure modules decide what to do, and the runtime does it. A finished job leaves its whole result, a
+failed job only a report, and a job that was stopped from outside what ``dsort resume`` needs.
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ log = logger_of("job")
 
 
 def run_job(job: Job, tally: Tally) -> JobReport:
-    """Run a job to its end. ``tally``: what was counted before it began.
+    """Run a job to its end. ``tally``: what was counted before the job began.
 
-    Raises what went wrong, after removing all but the job's report; or what stopped it from
-    outside, after which its journal and what it staged are kept for ``dsort resume``.
+    Raises the error that ended the job, after removing everything but the job's report. If the job
+    was stopped from outside, its journal and staged files are kept for ``dsort resume``.
     """
     committed = False
     try:
@@ -69,11 +68,12 @@ def run_job(job: Job, tally: Tally) -> JobReport:
                 manifest = commit(job, plan, created, md5)
             committed = True
         except StorageError:
-            # Of a mapped input that was cut short, the kernel says that its address is bad.
+            # Reading a mapped input that was cut short fails with "bad address": report the input
+            # instead.
             refuse_changed_inputs(job)
             raise
     finally:
-        if not committed:  # whatever it was, a bug of ours included
+        if not committed:  # after any error, a bug of ours included
             _abort(job, sys.exception())
     remove_stale(job)
     if job.replaces_inputs:
@@ -98,7 +98,7 @@ def _run_on_shards(job: Job, plan: Plan, created: Created) -> None:
         return
     from dsort.job.on_shard import run_on_shards  # few jobs have any
 
-    job.runtime.close()  # its memory is for the programs by now
+    job.runtime.close()  # frees its memory for the programs
     outputs = outputs_of(plan, created, encoded=[False])
     run_on_shards(
         wanted,
@@ -111,7 +111,7 @@ def _run_on_shards(job: Job, plan: Plan, created: Created) -> None:
 
 
 def _stage_all(job: Job) -> tuple[Plan, Created, Ordering | None]:
-    """Extract, plan and create, as far as no earlier attempt has done it."""
+    """Extract, plan and create, except for what an earlier attempt has done."""
     created = Created()
     look_for_stale(job, None)
     learn_created(job)
@@ -137,7 +137,7 @@ def _stage_all(job: Job) -> tuple[Plan, Created, Ordering | None]:
 
 def plan_job(job: Job, tally: Tally) -> JobReport:
     """Resolve, extract and plan; write nothing to either bucket."""
-    from dsort.job.estimate import estimate_of  # jobs that run ask for none
+    from dsort.job.estimate import estimate_of  # only dry runs need it
 
     try:
         resolve(job, tally, dry=True)
@@ -191,8 +191,8 @@ def _refuse_outputs(job: Job, plan: Plan, *, overwrite: bool) -> None:
 
 
 def _clean(job: Job) -> None:
-    """The result is there: remove all that led to it, what workers that died had begun to upload
-    included."""
+    """Remove all that led to the result, which is complete now, including the uploads that dead
+    workers had begun."""
     job.runtime.close()
     tell_result(job.outputs_bucket, job.job_id)
     discard_run(job.outputs_bucket, job.job_id, lease=job.lease, names=names_stored(job))
@@ -200,9 +200,9 @@ def _clean(job: Job) -> None:
 
 
 def _abort(job: Job, error: BaseException | None) -> None:
-    """Remove everything of the job but a report of how far it came, from which it can be begun
-    again. What a job that was stopped from outside has done is kept. A job that somebody else has
-    by now is left alone."""
+    """Remove everything of the job but a report of how far it came, from which it can be started
+    again. A job that was stopped from outside keeps what it has done. A job that another process
+    has taken over is left alone."""
     from dsort.job.suspend import begin_again, is_from_outside, is_full_scratch, suspend
 
     job.stop.heed()
@@ -216,23 +216,23 @@ def _abort(job: Job, error: BaseException | None) -> None:
         job.lease.close()
         if job.lease.lost:
             _clean_after_others(job)
-            job.lease.check()  # says so: whatever the error was, it came of that
+            job.lease.check()  # raises: the loss of the lease caused whatever error there was
         return
     if outside and error is not None:
         suspend(job, error)
         return
-    # The error that ended the job is the one to tell, not that its report found no room.
+    # The job reports the error that ended it, even if there is no room for its report.
     try:
         done = rollback(job)
         _tell_put_back(job, error, done)
-        if not done.lost:  # else it stays as it is, for `dsort resume` or `dsort gc`
+        if not done.lost:  # else it is left as it is, for `dsort resume` or `dsort gc`
             discard_run(job.outputs_bucket, job.job_id, lease=job.lease)
     except StorageError as problem:
         job.warn("unfinished", f"not all of it could be undone: {problem.message}; {_later(job)}")
     job.lease.close()
-    reason = one_sentence(str(error)) or type(error).__name__  # the bucket is read by many
+    reason = one_sentence(str(error)) or type(error).__name__  # many can read the bucket
     report = replace(_report(job, None, state="aborted", manifest=None), error=reason)
-    if job.base is not None and job.base.has_removed:  # its keys may have come again
+    if job.base is not None and job.base.has_removed:  # its removed keys may be in this job again
         reactions = tuple(replace(each, samples=()) for each in report.reactions)
         error_kind = f"{type(error).__name__}; names are not kept beside a result with removed keys"
         report = replace(report, reactions=reactions, warnings=(), error=error_kind)
@@ -243,7 +243,7 @@ def _abort(job: Job, error: BaseException | None) -> None:
 
 
 def _tell_put_back(job: Job, error: BaseException | None, done: PutBack) -> None:
-    """Say what is where now, with what ended the job."""
+    """Add what was put back, and what was not, to the error that ended the job (or warn of it)."""
     words = done.words(job.outputs_bucket.uri)
     if words and isinstance(error, DsortError):
         error.message = f"{error.message}; {words}"
@@ -254,14 +254,14 @@ def _tell_put_back(job: Job, error: BaseException | None, done: PutBack) -> None
 
 
 def _later(job: Job) -> str:
-    """What helps once the bucket can be written to again."""
+    """The commands that help once the bucket is writable again."""
     uri = job.outputs_bucket.uri
     return f"`dsort resume {job.job_id}` goes on, `dsort gc {uri} --remove` puts all back"
 
 
 def _is_lost(job: Job, lease: Lease) -> bool:
-    """Whether the job is not ours to clean up after, or nobody can tell: the store may be out of
-    reach, and then all that is there is left to `dsort resume`."""
+    """Whether this process must not clean up: the lease is lost, or its state is unknown because
+    the store is out of reach. In the second case everything is left to `dsort resume`."""
     try:
         return lease.is_lost()
     except StorageError:
@@ -271,7 +271,7 @@ def _is_lost(job: Job, lease: Lease) -> bool:
 
 
 def _clean_after_others(job: Job) -> None:
-    """What was written here since others ended the job is nobody's."""
+    """If another process has finished the job, remove what this process wrote afterwards."""
     with contextlib.suppress(StorageError):
         if job.outputs_bucket.stat_many([manifest_name(job.job_id)]):
             discard_run(job.outputs_bucket, job.job_id)

@@ -1,4 +1,4 @@
-"""The phase that writes: output shards are created, staged and sealed. None can be seen yet."""
+"""The create phase: write output shards, stage and seal them. None of them is visible yet."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ RUNS_A_WORKER = 4
 SMALL_RUNS_A_WORKER = 16
 TOGETHER_BYTES = 16 << 20
 TOGETHER_MAX = 64
-"""Mapped output shards that one task writes: each is open until the task is done."""
+"""The most mapped output shards that one task writes: each is open until the task is done."""
 SEALED_AT_ONCE_MAX = 64
 
 log = logger_of("job")
 
 
 class CreatedShards(MutableMapping[int, ShardCreated]):
-    """As a dictionary, in a third of the memory: receipts are most of it."""
+    """A dictionary of created shards in a third of the memory, most of which receipts take."""
 
     def __init__(self) -> None:
         self._texts = TextsByNumber()
@@ -75,37 +75,38 @@ class CreatedShards(MutableMapping[int, ShardCreated]):
         del self._texts[ordinal]
 
     def checksum(self, ordinal: int) -> str:
-        """XXH3 of one of them. Each commit needs all checksums and receipts, and nothing else."""
+        """The XXH3 of one shard. Each commit needs all checksums and receipts, and nothing else."""
         return self._texts[ordinal].partition("\0")[0]
 
     def receipt(self, ordinal: int) -> str:
-        """What publishing one of them needs."""
+        """The receipt of one shard, which publishing needs."""
         return self._texts[ordinal].split("\0", 2)[2]
 
     def file_bytes(self) -> Int64s:
-        """How long each is, shape ``(n,)``, if none is missing; -1 where that is not known."""
+        """The size of each shard in bytes, shape ``(n,)``, if none is missing; -1 if it is
+        unknown."""
         return np.array(self._file_bytes, np.int64)
 
 
 @dataclass(slots=True, eq=False)
 class Created:
-    """The output shards that are staged, by ordinal. ``rechecked``: those of an earlier attempt,
-    whose bytes are to be read again before they are trusted."""
+    """The staged output shards, by ordinal. ``rechecked``: ordinals of shards of an earlier
+    attempt, whose bytes are to be read again before they are trusted."""
 
     shards: CreatedShards = field(default_factory=CreatedShards)
     rechecked: frozenset[int] = frozenset()
 
     def as_written(self, plan: Plan) -> Plan:
-        """The plan with the sizes that its output shards have by now; all of them are staged."""
+        """The plan with the actual sizes of its output shards, which are all staged."""
         written = plan.shards.with_columns(written_bytes=self.shards.file_bytes())
         return replace(plan, shards=written)
 
 
 def create(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:
-    """Write all output shards that are not in ``created`` yet, staged.
+    """Write and stage all output shards that are not in ``created`` yet.
 
-    A partition's spill goes once all of its records are written, so that scratch shrinks as the
-    outputs grow.
+    The spill of a partition is removed once all its records are written, so that scratch shrinks as
+    the outputs grow.
     """
     done = np.fromiter(created.shards, np.int64, len(created.shards))
     for shard in plan.shards.at(done):
@@ -113,7 +114,7 @@ def create(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:
     while len(created.shards) < len(plan.shards):
         retry_after_lost_scratch(ordering, lambda: _create_missing(job, plan, ordering, created))
     if ordering.extraction.stage.spill:
-        job.flush()  # or else the commit does it: each time it waits for all that the disk is given
+        job.flush()  # else the commit does it: each flush waits for all that was given to the disk
         ordering.free()
 
 
@@ -144,7 +145,8 @@ def _create_missing(job: Job, plan: Plan, ordering: Ordering, created: Created) 
 def _create_tasks(
     job: Job, plan: Plan, runs: Sequence[Int64s], ordering: Ordering
 ) -> Iterator[CreateTask]:
-    """One at a time: the pieces of a million shards would take as much memory as their receipts."""
+    """Yields one task at a time: the pieces of a million shards would take as much memory as their
+    receipts."""
     on_the_way, takes = _some_seal_on_finish(job), _take_pieces(job, plan)
     for run in runs:
         pieces = tuple(piece for shard in plan.shards.at(run) for piece in takes(shard))
@@ -180,12 +182,12 @@ def _some_seal_on_finish(job: Job) -> bool:
 
 
 def _create_runs(job: Job, plan: Plan, created: Created) -> list[Int64s]:
-    """The ordinals of output shards that are not there yet, and that one worker writes one after
-    the other; no shard is in two runs.
+    """The ordinals of the missing output shards, split into runs. One worker writes the shards of a
+    run one after the other; no shard is in two runs.
 
-    ``map``: one shard a run, or some small ones. ``spill``: neighbours, because they share
+    ``map``: one shard per run, or several small shards. ``spill``: neighbours, because they share
     partitions, and a partition is read whole; a partition that lies across two runs is read twice.
-    Enough runs that all workers are busy to the end.
+    There are enough runs to keep all workers busy to the end.
     """
     is_missing = np.ones(len(plan.shards), bool)
     is_missing[np.fromiter(created.shards, np.int64, len(created.shards))] = False
@@ -205,7 +207,7 @@ def _create_runs(job: Job, plan: Plan, created: Created) -> list[Int64s]:
 
 
 def _readers(plan: Plan, runs: Sequence[Int64s]) -> Int64s:
-    """How many runs want each partition, shape ``(partitions,)``."""
+    """How many runs need each partition, shape ``(partitions,)``."""
     run_of = np.full(len(plan.shards), -1, np.int64)
     for number, run in enumerate(runs):
         run_of[run] = number
@@ -213,13 +215,13 @@ def _readers(plan: Plan, runs: Sequence[Int64s]) -> Int64s:
     run = run_of[shard]
     count = int(partition.max(initial=-1)) + 1
     pairs = np.sort(run[run >= 0] * max(count, 1) + partition[run >= 0])
-    wanted = pairs[np.diff(pairs, prepend=-1) > 0]  # np.unique loads numpy.ma: as long as all this
+    wanted = pairs[np.diff(pairs, prepend=-1) > 0]  # np.unique loads numpy.ma, which takes as long
     return np.bincount(wanted % max(count, 1), minlength=count)
 
 
 def runs_of_small(ordinals: Int64s, stored_bytes: Int64s, workers: int) -> list[Int64s]:
-    """Runs of mapped shards: one each, but small ones together, for a task takes 0.3 ms here
-    while its worker waits. Columns have shape ``(n,)``."""
+    """Runs of mapped shards: one shard each, but small shards together, for a task takes 0.3 ms in
+    the coordinator while its worker waits. Columns have shape ``(n,)``."""
     total = int(stored_bytes.sum())
     together_bytes = min(TOGETHER_BYTES, total // (workers * SMALL_RUNS_A_WORKER))
     begins: list[int] = []
@@ -233,7 +235,7 @@ def runs_of_small(ordinals: Int64s, stored_bytes: Int64s, workers: int) -> list[
 
 
 def _take_pieces(job: Job, plan: Plan) -> Callable[[OutputShard], list[OutputPiece]]:
-    """What gives the pieces of a shard. What the spec says of all shards is asked once."""
+    """A function that returns the pieces of a shard. It reads the spec once for all shards."""
     prefix, plans_sizes = staged_prefix(job.job_id), job.pipeline.carrier.plans_sizes
     late = [form.is_late for form in job.pipeline.outputs]
 
@@ -267,13 +269,13 @@ def _take_pieces(job: Job, plan: Plan) -> Callable[[OutputShard], list[OutputPie
 def seal(job: Job, plan: Plan, ordering: Ordering | None, created: Created) -> Mapping[int, str]:
     """Make all staged shards durable and check them; their MD5 by ordinal if they were read.
 
-    Nothing to do where the store did both when they were written. ``ordering``: needed to check
+    Does nothing if the store did both when the shards were written. ``ordering``: needed to check
     content.
     """
     bucket = job.outputs_bucket
     if bucket.seals_on_finish:
         if "wids" not in job.spec.index:
-            return {}  # nobody asks
+            return {}  # no index needs MD5
         return {ordinal: shard.md5 for ordinal, shard in created.shards.items()}
     md5 = _sealed_before(job, created)
     if _some_seal_on_finish(job):
@@ -334,21 +336,22 @@ def _advance(job: Job, plan: Plan, sealed: Iterable[int]) -> None:
 
 
 def keep_sealed(job: Job, created: Created, md5: Mapping[int, str]) -> None:
-    """Let later attempts know that all shards are sealed: they may find some under their names."""
+    """Record for later attempts that all shards are sealed: they may find some under their
+    names."""
     if not job.outputs_bucket.seals_on_finish:
         rows = [[ordinal, created.shards[ordinal].receipt, md5[ordinal]] for ordinal in md5]
         job.retain(SEALED_FILE, json.dumps(rows).encode())
 
 
 def _sealed_before(job: Job, created: Created) -> dict[int, str]:
-    """The MD5 of the shards that an earlier attempt has sealed, by ordinal."""
+    """The MD5 of the shards that an earlier attempt sealed, by ordinal."""
     data = job.retained(SEALED_FILE)
     if data is None:
         return {}
     rows = parse_json(data, f"{SEALED_FILE} of job {job.job_id}")
     found: dict[int, str] = {}
     for row in rows if isinstance(rows, list) else ():
-        match row:  # what is known otherwise is sealed again
+        match row:  # other shards are sealed again
             case [int(ordinal), str(receipt), str(md5)] if ordinal in created.rechecked:
                 if created.shards[ordinal].receipt == receipt:
                     found[ordinal] = md5

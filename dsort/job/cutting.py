@@ -1,10 +1,11 @@
 """The cut of all partitions into output shards.
 
-``equalize``: the cut has shared records out as evenly as it can, with what is left over behind the
-last shard of each output; that is not written. ``encoded_shard_size``: all records are encoded once
-before the cut, in output order and in runs of about a piece of the codec, and only the lengths are
-kept. The runs depend on the order alone, so the same job ends its shards at the same records. The
-pieces of a shard begin elsewhere than the runs, which changes little if a shard has many.
+``equalize``: the cut shares records out as evenly as it can; the records that are left over come
+after the last shard of each output, and are not written. ``encoded_shard_size``: all records are
+encoded once before the cut, in output order and in runs of about a piece of the codec, and only the
+lengths are kept. The runs depend on the order alone, so the same job ends its shards at the same
+records. The pieces of a shard begin at other records than the runs, which changes little if a shard
+has many.
 """
 
 from __future__ import annotations
@@ -35,27 +36,28 @@ from dsort.workers.tasks import CutDone, CutTask, MeasureDone, MeasureTask, Orde
 
 LEFT_OUT = "left_out_to_equalize"
 NodeOf = Callable[[int], str]
-"""Which node has a partition in order."""
+"""The node that has a partition in order."""
 SIZES_FILE = "encoded-sizes.json"
 RUNS_MAX = 16384
 RUNS_A_SHARD = 16
-"""So many runs at least for each output shard, where there are more shards than ``RUNS_MAX``."""
+"""The least number of runs for each output shard; ``RUNS_MAX`` in all if that is more."""
 TASKS_A_WORKER = 4
 
 
 def cut_partitions(
     job: Job, ordering: Ordering, rule: CutRule, encoded: EncodedSizes | None = None
 ) -> tuple[Pieces, MixingTally]:
-    """The pieces of all partitions, each cut where the one before it ended, and how they mix the
-    input shards. ``encoded``: for rules about encoded files."""
+    """The pieces of all partitions, each cut from where the one before it ended, and how they mix
+    the input shards. ``encoded``: for rules about encoded files."""
     cut = _Cut(job, ordering, rule, encoded)
     retry_after_lost_scratch(ordering, cut.go_on)
     return cut.pieces, cut.mixing
 
 
 class _Cut:
-    """Where a node is lost, what was cut before stays: a partition that is ordered again comes out
-    in the same order. Partitions are cut one after the other, so it would be the longest wait."""
+    """The cut of all partitions, one after the other. If a node is lost, the cuts made so far stay:
+    a partition that is ordered again has the same order, and to cut again would be the longest
+    wait."""
 
     def __init__(
         self, job: Job, ordering: Ordering, rule: CutRule, encoded: EncodedSizes | None
@@ -92,7 +94,7 @@ class _Cut:
 
 
 def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes | None) -> CutRule:
-    """When shards end, of records that are in order."""
+    """The rule for where shards end, of records that are in order."""
     targets, spec = job.spec.targets, job.spec
     if spec.keep_shards:
         return CutRule(inputs=len(job.inputs))
@@ -124,7 +126,7 @@ def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes | Non
 
 
 def equal_total(records: int, count: int, name: str) -> int:
-    """How many of ``records`` can be shared out so that all of ``count`` shards have as many.
+    """How many of ``records`` can be shared out so that all of ``count`` shards have equally many.
     ``InputError`` if each would have none. ``name``: of the output, "" of the only one."""
     if records and records < count:
         whose = f"output {name}" if name else "the result"
@@ -137,7 +139,7 @@ def equal_total(records: int, count: int, name: str) -> int:
 
 
 def _totals(ordered: Sequence[OrderDone], outputs: int) -> Int64s:
-    """(records, payload, stored bytes) of each output; shape ``(outputs, 3)``."""
+    """(records, payload bytes, stored bytes) of each output; shape ``(outputs, 3)``."""
     totals = np.zeros((outputs, 3), np.int64)
     for facts in ordered:
         own = facts.by_output
@@ -151,7 +153,7 @@ def _totals(ordered: Sequence[OrderDone], outputs: int) -> Int64s:
 @dataclass(frozen=True, slots=True)
 class Equalized:
     """``pieces``: of all output shards, in their order. ``left_out``: how many records are in none
-    of them; ``lines``: their names, for ``reactions.jsonl``."""
+    of them; ``lines``: the names of these records, for ``reactions.jsonl``."""
 
     pieces: list[Piece]
     left_out: int
@@ -162,8 +164,8 @@ class Equalized:
 def equal_pieces(
     job: Job, extraction: Extraction, node_of: NodeOf, pieces: Iterable[Piece], rule: CutRule
 ) -> Equalized:
-    """The pieces so that all shards of an output have as many records."""
-    # The names of what is left over stay few: fewer than there are shards.
+    """The pieces with which all shards of an output have equally many records."""
+    # The names of the records that are left out stay few: fewer than there are shards.
     found: list[Piece] = []
     left: list[Piece] = []
     for piece in pieces:
@@ -211,7 +213,8 @@ def _names(
 
 
 def run_rule(job: Job, stored_bytes: int) -> CutRule:
-    """Where the runs end that are encoded together, of records of ``stored_bytes`` in all."""
+    """The rule for where the runs end that are encoded together; ``stored_bytes``: of all
+    records."""
     encoders = [
         target.codec.encoder(target.codec_level)
         for target in job.spec.targets
@@ -226,9 +229,9 @@ def run_rule(job: Job, stored_bytes: int) -> CutRule:
 
 
 def encoded_sizes(job: Job, stored_bytes: int, measure: Callable[[], EncodedSizes]) -> EncodedSizes:
-    """What an earlier attempt measured, else what ``measure`` gives: the plan has to be the same,
-    and part of the records may be written and gone from scratch. ``StorageError`` if that is
-    damaged."""
+    """The sizes that an earlier attempt measured, else the result of ``measure``: the plan has to
+    be the same, and part of the records may be written and gone from scratch. ``StorageError`` if
+    the stored sizes are damaged."""
 
     def rows(sizes: EncodedSizes) -> dict[str, Any]:
         return {"stored": sizes.stored.tolist(), "encoded": sizes.encoded.tolist()}
@@ -250,8 +253,8 @@ def encoded_sizes(job: Job, stored_bytes: int, measure: Callable[[], EncodedSize
 def measured_sizes(
     job: Job, runs: Sequence[OutputShard], locations: str, node_of: Callable[[int], str]
 ) -> EncodedSizes:
-    """What all ``runs`` come to, encoded. ``locations``: the shared file that says
-    which node has which shard; ``node_of``: which one has a partition in order."""
+    """The encoded sizes of all ``runs``. ``locations``: the shared file that lists which node has
+    which shard; ``node_of``: the node that has a partition in order."""
     found = np.zeros(len(runs), np.int64)
     for task, done in answers(job, _tasks(job, runs, locations, node_of)):
         assert isinstance(task, MeasureTask)
@@ -270,7 +273,8 @@ def measured_sizes(
 def _tasks(
     job: Job, runs: Sequence[OutputShard], locations: str, node_of: Callable[[int], str]
 ) -> Iterator[MeasureTask]:
-    """Neighbours go to one worker, for they share partitions."""
+    """The tasks that measure ``runs``. Neighbours go to one worker, because they share
+    partitions."""
     total = sum(run.stored_bytes for run in runs)
     share = max(total // (job.movement.workers * TASKS_A_WORKER), 1)
     begin, taken = 0, 0

@@ -1,5 +1,5 @@
 """Files that the readers of a container need beside its shards, one set in each directory: the
-``index.json`` of MDS. They are part of the result, and appear with the shards."""
+``index.json`` of MDS. They are part of the result, and become visible with the shards."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from dsort.spec.model import JobSpec
 
 
 def containers_named(spec: JobSpec, names: Sequence[str]) -> list[Container]:
-    """The container of each of the output shards ``names``. Where there are several outputs, names
-    end as their own says."""
+    """The container of each of the output shards ``names``. If there are several outputs, it
+    follows from the extension of the name."""
     if not spec.outputs:
         return [written_container(spec, spec.output_extension)] * len(names)
     return [container_of(name) for name in names]
 
 
 def directory_file_names(containers: Sequence[Container], outputs: Sequence[str]) -> list[str]:
-    """What such files of the ``outputs`` are called. ``containers``: of each of them."""
+    """The names of such files of the ``outputs``. ``containers``: of each of them."""
     found = _with_files(containers, outputs)
     return [f"{each}{name}" for each in found for name in found[each][0].directory_files(())]
 
@@ -56,8 +56,8 @@ def _file(output: ManifestOutput, directory: str) -> OutputFile:
 def _with_files(
     containers: Sequence[Container], outputs: Sequence[str]
 ) -> dict[str, tuple[Container, list[int]]]:
-    """By directory, in their order: the container of its shards, and which of ``outputs`` these
-    are, as far as their container has such files."""
+    """By directory, sorted: the container of its shards, and the positions of these shards in
+    ``outputs``. Only for containers that have such files."""
     found: dict[str, tuple[Container, list[int]]] = {}
     has_files: dict[str, bool] = {}
     for place, (container, name) in enumerate(zip(containers, outputs, strict=True)):
@@ -70,8 +70,8 @@ def _with_files(
 
 
 def refuse_beside_inputs(job: Job, names: Sequence[str]) -> None:
-    """``NamesTakenError`` if such a file, one of ``names``, would stand beside inputs, whose own it
-    would replace: then nobody could read them any more."""
+    """``NamesTakenError`` if such a file, one of ``names``, would lie beside inputs and replace
+    their own file: the inputs could not be read any more."""
     if not job.pipeline.reading.container.directory_files(()):
         return  # the inputs have no such files
     source, target = job.bucket_identities

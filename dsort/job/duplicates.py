@@ -1,4 +1,4 @@
-"""Records whose key an earlier record has: found by ranges of the key hash, and settled."""
+"""Find records whose key an earlier record has, by ranges of the key hash, and settle them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ DROP_FILE, RENAME_FILE = "drop.col", "rename.col"
 PART_BYTES = 16 << 20
 OPENED_FILES_MAX = 1 << 20
 HASH_BYTES = 40
-"""Memory a record takes in the search for duplicates: hash, positions, and their sorted copies."""
+"""Memory of a record in the search for duplicates: hash, positions, and their sorted copies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What is to be left out: so many records, named in the shared file ``file`` ("" if none).
+    """The records to leave out: ``count`` records, listed in the shared file ``file`` ("" if none).
     ``found``: (search, part, node) of the parts of searches that found any, left out or not.
-    ``positions``: what is in that file."""
+    ``positions``: the content of that file."""
 
     count: int = 0
     file: str = ""
@@ -43,8 +43,8 @@ class Dropped:
 
 
 def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
-    """What ``deduplicate`` and then ``duplicate_keys`` leave out; ``DuplicateError`` where the
-    latter says to abort."""
+    """The records that ``deduplicate`` and then ``duplicate_keys`` leave out; ``DuplicateError`` if
+    ``duplicate_keys`` is abort and there are any."""
     wanted = job.spec.deduplicate
     if wanted is None:
         return _settle_keys(job, extraction, Dropped())
@@ -58,8 +58,8 @@ def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
 
 
 def settle_quietly(job: Job, extraction: Extraction) -> str:
-    """The shared file of what ``settle_duplicates`` is going to leave out, "" if that is nothing;
-    nothing is counted or recorded yet."""
+    """The shared file of the records that ``settle_duplicates`` is going to leave out, "" if there
+    are none. Counts and logs nothing yet."""
     wanted, drop = job.spec.deduplicate, Dropped()
     searches = []
     if wanted is not None:
@@ -78,10 +78,10 @@ def settle_quietly(job: Job, extraction: Extraction) -> str:
 
 
 def _settle_keys(job: Job, extraction: Extraction, before: Dropped) -> Dropped:
-    """``before``, and what ``duplicate_keys`` drops of the rest."""
+    """``before``, and the records that ``duplicate_keys`` drops of the rest."""
     reaction = job.spec.config.duplicate_keys
     indexed = "wids" in job.spec.index or "energon" in job.spec.index
-    if reaction == "rename":  # they were settled before the payload moved
+    if reaction == "rename":  # keys were settled before the payload moved
         _refuse_known(job, extraction)
         return before
     if reaction == "ignore" and not indexed:
@@ -114,13 +114,13 @@ def _settle_keys(job: Job, extraction: Extraction, before: Dropped) -> Dropped:
 
 
 def _with_known(job: Job, search: _Search) -> _Search:
-    """The search that finds records, too, whose key the result has to which they are added."""
+    """The search, extended to records whose key is in the result that they are added to."""
     return search if search.by_content else replace(search, known=known_keys(job))
 
 
 def _refuse_known(job: Job, extraction: Extraction) -> None:
-    """``DuplicateError`` if records have keys of the result to which they are added: what others
-    are called there would depend on what is removed from it later."""
+    """``DuplicateError`` if records have keys of the result that they are added to: the new keys
+    there would depend on what is removed from the result later."""
     search = _with_known(job, replace(_BY_KEY, name="known"))
     found = _find_duplicates(job, extraction, search) if search.known else []
     if count := sum(part.count for part in found):
@@ -134,8 +134,8 @@ def _refuse_known(job: Job, extraction: Extraction) -> None:
 def _left_out(
     job: Job, search: _Search, kind: str, found: Sequence[DuplicatesDone], before: Dropped
 ) -> Dropped:
-    """``before``, and what was ``found`` after it: counted as ``kind``, and left out if the search
-    wrote where it is."""
+    """``before``, and the records ``found`` after it: counted as ``kind``, and left out if the
+    search wrote their positions."""
     count = sum(part.count for part in found)
     if not count:
         return before
@@ -187,9 +187,9 @@ def rename_duplicates(job: Job, survey: Extraction) -> Renamed:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """One search for records that are the same. ``name``: of what it writes; ``recorded``: the kind
-    under which names are logged, "" if they are not; ``without``: the file of what is left out
-    already, or ""; ``known``: where keys of the result are that records are added to."""
+    """One search for equal records. ``name``: of the files that it writes; ``recorded``: the kind
+    under which names are logged, "" if they are not; ``without``: the file of records that are left
+    out already, or ""; ``known``: where the keys of the result are that records are added to."""
 
     name: str
     by_content: bool = False
@@ -238,7 +238,7 @@ def _find_duplicates(job: Job, extraction: Extraction, search: _Search) -> list[
 
 
 def _keys_are_positions(job: Job, extraction: Extraction) -> bool:
-    """Whether all keys are positions in shards whose names set them apart: then no two are one."""
+    """Whether all keys are positions in shards with distinct names: then no two keys are equal."""
     if not all(each.numbers_records for each in job.pipeline.reading.containers):
         return False
     if len({position_key(shard.name, 0) for shard in job.inputs}) < len(job.inputs):
@@ -250,21 +250,22 @@ def _keys_are_positions(job: Job, extraction: Extraction) -> bool:
 
 
 def _parts(job: Job, size_bytes: int) -> int:
-    """How many ranges of hashes: each fits in a worker's buffer, all workers have one, and none is
-    large, so that memory does not grow with the data. But every range opens every index file."""
+    """The number of ranges of hashes: each fits in a worker's buffer, all workers have one, and
+    none is large, so that memory does not grow with the data. But every range opens every index
+    file."""
     needed = -(-size_bytes // max(job.movement.buffer_bytes, 1))
     wanted = max(job.movement.workers, -(-size_bytes // PART_BYTES))
     return max(needed, min(wanted, OPENED_FILES_MAX // max(len(job.inputs), 1)), 1)
 
 
 def _samples(job: Job, found: Iterable[DuplicatesDone]) -> list[str]:
-    """Some duplicates' names, the same whatever the number of parts."""
+    """The names of some duplicates, independent of the number of parts."""
     rows = sorted(sample for part in found for sample in part.samples)
     return [f"{job.inputs[shard].name}: {readable(key)}" for shard, _, key in rows[:SAMPLES_MAX]]
 
 
 def _positions(job: Job, name: str, found: Iterable[DuplicatesDone]) -> Table:
-    """Where the duplicates are that the parts of the search found."""
+    """The positions of the duplicates that the parts of the search found."""
     parts: list[Table] = [
         job.runtime.ask(part.node, PositionsOf(f"{name}-{part.part}.col"))
         for part in found

@@ -1,9 +1,9 @@
 """Results of earlier jobs: what they wrote, when they were committed, what replaced them.
 
-Their manifests are in the bucket, if it was an output bucket once. Anybody may have written there:
-a manifest that cannot be read is passed over, and only a few are read. The moment of a commit is
-the ``created`` of its manifest. A store's time is when an object was copied, too, and the id of a
-job has the time at which the job began.
+Their manifests are in the bucket, if it was an output bucket before. Everyone with access may have
+written there: unreadable manifests are passed over, and only a few are read. The moment of a commit
+is the ``created`` of its manifest: a store's time may be that of a copy, and the id of a job has
+the time at which the job began.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from dsort.storage.small_objects import read_small
 
 MANIFESTS_MAX = 16
 MANIFEST_BYTES_MAX = 16 << 20
-"""Of some 100,000 outputs; larger ones are left out, for they would be read before each job."""
+"""The size for some 100,000 outputs; larger manifests are left out, because they would be read
+before each job."""
 HEAD_BYTES: Final = 1 << 10
 CLOCKS_APART_MAX: Final = timedelta(days=1)
 _CREATED: Final = re.compile(rb'"created"\s*:\s*"([^"\\]{1,40})"')
@@ -49,8 +50,8 @@ class KnownOutput:
 
 
 def known_outputs(bucket: Bucket, names: Iterable[str]) -> dict[str, KnownOutput]:
-    """What manifests in ``bucket`` say of ``names``; of several the newest. Nothing where the
-    bucket cannot be listed: not all can be, and a job can do without."""
+    """What manifests in ``bucket`` contain about ``names``; the newest one if there are several.
+    Nothing if the bucket cannot be listed: not every bucket can, and the job works without."""
     wanted, found = set(names), dict[str, KnownOutput]()
     try:
         for info in _newest_manifests(bucket):
@@ -77,7 +78,7 @@ def _newest_manifests(bucket: Bucket) -> Sequence[ObjectInfo]:
 
 
 def listed_outputs(data: bytes) -> Iterator[tuple[str, int, str]]:
-    """(name, file_bytes, xxh3) of what a manifest lists, as far as it is one."""
+    """(name, file_bytes, xxh3) of each output in a manifest; anything malformed is left out."""
     try:
         content = json.loads(data.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError):
@@ -94,7 +95,7 @@ def listed_outputs(data: bytes) -> Iterator[tuple[str, int, str]]:
 def checksums(
     inputs: Sequence[InputShard], known: Mapping[str, KnownOutput]
 ) -> dict[int, tuple[str, str]]:
-    """By ordinal: the XXH3 of each input that a job wrote and nobody since, and that job."""
+    """(XXH3, job id) by ordinal of each input that a job wrote and that was not changed since."""
     found = {}
     for ordinal, shard in enumerate(inputs):
         wrote = known.get(shard.name)
@@ -109,8 +110,8 @@ def compare_sizes(
     incomplete_shards: str,
     tally: Tally,
 ) -> None:
-    """``ShardEndError`` for an input that is not as long as the job that wrote it says, unless it
-    was written since, or ``incomplete_shards`` lets it be: then it is counted."""
+    """``ShardEndError`` for an input of another size than the job that wrote it recorded, unless it
+    was written since, or ``incomplete_shards`` allows it: then it is counted."""
     for shard in inputs:
         wrote = known.get(shard.name)
         if wrote is None or wrote.file_bytes == shard.size_bytes:
@@ -136,7 +137,7 @@ class Commit(NamedTuple):
 
 
 def commit_of(created: str, job_id: str) -> Commit:
-    """The commit of the manifest of a job that was ``created`` then. One that does not say when
+    """The commit of a job whose manifest has this ``created``. If that is no time, the commit
     counts as one of the moment at which the job began."""
     at = _parsed(created)
     if at is None:
@@ -164,7 +165,7 @@ def commits(bucket: Bucket, job_ids: Iterable[str]) -> list[Commit]:
 
 
 def newest_first(bucket: Bucket, manifests: Sequence[ObjectInfo]) -> list[ObjectInfo]:
-    """Manifests of ``bucket``, that of the last commit first."""
+    """The given manifests of ``bucket``, the last commit first."""
     if len(manifests) < 2:
         return [*manifests]
     by_job = {job_of(info.name): info for info in manifests}
@@ -178,10 +179,10 @@ def manifests_in(bucket: Bucket) -> list[str]:
 
 
 def later_than(before: Commit | None) -> str:
-    """Now, as a manifest says it. Later than ``before``, also by a clock that is behind: the newest
-    result of a bucket is the one that was committed last."""
+    """The present time in the form of a manifest. It is later than ``before``, even if this clock
+    is behind: the newest result of a bucket is the one that was committed last."""
     now = datetime.now(UTC)
-    with contextlib.suppress(ValueError):  # anything may be called as a job is
+    with contextlib.suppress(ValueError):  # ``moment`` may come from any job id
         moment = "" if before is None else before.moment
         earlier = datetime.strptime(moment, f"%Y{_IN_THE_YEAR}").replace(tzinfo=UTC)
         if now <= earlier < now + CLOCKS_APART_MAX:
@@ -199,8 +200,9 @@ def _parsed(text: str) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """The job that committed a result under names of another one. ``names``: of the shards of the
-    other result that are the later job's now, sorted; ``total``: how many that result had."""
+    """A job that committed a result under names of another result. ``names``: of the shards of the
+    other result that the later job has replaced, sorted; ``total``: how many shards that result
+    had."""
 
     job_id: str
     names: tuple[str, ...]
@@ -208,23 +210,23 @@ class Replacement:
 
     @property
     def words(self) -> str:
-        """What happened, behind the result."""
+        """What happened to the result, in words."""
         which = "all" if len(self.names) == self.total else f"{len(self.names):,} of"
         return f"{which} {self.total:,} output shards were replaced by job {self.job_id}"
 
 
 def later_results(bucket: Bucket, created: str, job_id: str) -> list[str]:
-    """The jobs whose results were committed to ``bucket`` after that of ``job_id``, which was
-    ``created`` then; the last one first."""
+    """The ids of the jobs whose results were committed to ``bucket`` after that of ``job_id``,
+    which was ``created`` then; the last commit first."""
     own = commit_of(created, job_id)
     others = [each for each in manifests_in(bucket) if each != job_id]
     return [each.job_id for each in commits(bucket, others) if each > own]
 
 
 def replacements(bucket: Bucket, manifest: Manifest) -> list[Replacement]:
-    """The jobs that replaced shards of the result of ``manifest``, which is in ``bucket``; those
-    that committed last come first. Only shards in the bucket of the manifest are looked at, and no
-    more than the newest manifests."""
+    """The jobs that replaced shards of the result of ``manifest``, which is in ``bucket``; the last
+    commit comes first. Only shards in the bucket of the manifest are checked, and only the newest
+    manifests are read."""
     later = later_results(bucket, manifest.created, manifest.job_id)
     left = {
         shard.name: (shard.file_bytes, shard.xxh3)
@@ -240,7 +242,7 @@ def replacements(bucket: Bucket, manifest: Manifest) -> list[Replacement]:
         rows = [row for row in listed_outputs(data) if row[0] in left]
         changed = {name: size for name, size, xxh3 in rows if left[name] != (size, xxh3)}
         there = bucket.stat_many(changed)
-        # Of another size, a shard is another's, or the earlier one again.
+        # A shard of another size is that of a third job, or the earlier one again.
         names = [name for name, info in there.items() if info.size_bytes == changed[name]]
         if names:
             found.append(Replacement(job_id, tuple(sorted(names)), len(manifest.outputs)))

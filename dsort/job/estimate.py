@@ -1,4 +1,4 @@
-"""What a job is going to move, and what it asks of stores: arithmetic over its plan."""
+"""Estimates from its plan what a job is going to move, and its requests to stores."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from dsort.storage.request_counts import (
 from dsort.storage.several import BucketPlace, input_of
 
 HEADER_READ_BYTES = 4096
-"""What is read of a member to find its header, where headers are far apart."""
+"""Bytes read of each member to find its header, if headers are far apart."""
 OWN_REQUESTS = Counter(get=1, head=12, list=9, put=12, create=1, part=1, complete=1, delete=4)
-"""Of a job itself in the store of its outputs: lease, journal, manifest, and to tidy up."""
+"""Requests of a job itself to the store of its outputs: lease, journal, manifest, and clean-up."""
 INPUT_REQUESTS = Counter(head=2, list=1)
-"""To find a bucket of inputs, and the manifests in it."""
+"""Requests to find a bucket of inputs, and the manifests in it."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class _Moved:
 
 
 def estimate_of(job: Job, plan: Plan) -> PlanEstimate:
-    """What ``job`` is going to move by ``plan``, of what was extracted for it just now."""
+    """The estimate for ``job`` with ``plan``, from what was extracted for it just now."""
     moved = _Moved()
     _add_inputs(job, plan, moved)
     _add_spill(job, plan, moved)
@@ -64,8 +64,8 @@ def estimate_of(job: Job, plan: Plan) -> PlanEstimate:
 
 
 def _add_inputs(job: Job, plan: Plan, moved: _Moved) -> None:
-    """Inputs are read once for each pass over them; under ``range`` once more, for payload. What is
-    looked at twice in one pass stays in the page cache."""
+    """Add the reads of inputs: once for each pass over them; under ``range`` once more, for
+    payload. Data that one pass reads twice stays in the page cache."""
     way, passes = job.movement.way, _passes(job)
     if job.pipeline.reading.makes_shards:  # shards are made of files of this machine
         moved.disk_read += sum(shard.size_bytes for shard in job.inputs) * passes
@@ -86,12 +86,12 @@ def _add_inputs(job: Job, plan: Plan, moved: _Moved) -> None:
 def _add_store_inputs(
     job: Job, plan: Plan, moved: _Moved, place: BucketPlace, sizes: Int64s
 ) -> None:
-    """The same of inputs in a store, of so many bytes each."""
+    """Add the reads of inputs in a store; ``sizes``: of these inputs, in bytes."""
     passes, buffer_bytes, total = _passes(job), job.movement.buffer_bytes, int(sizes.sum())
     share = total / max(sum(shard.size_bytes for shard in job.inputs), 1)
     reads, read_bytes = requests_of_reads(sizes, place.limits, buffer_bytes=buffer_bytes), total
     if job.movement.hops:
-        # The most: small members are found with what is before them.
+        # An upper bound: small members are found with the bytes before them.
         reads = Counter(get=len(sizes) + round(plan.members * share))
         read_bytes = min(reads["get"] * HOP_BYTES, total)
     requests = Counter(INPUT_REQUESTS)
@@ -101,17 +101,17 @@ def _add_store_inputs(
     requests.update(requests_of_lookups(len(sizes)))
     read_bytes *= passes
     if job.movement.way.reads_ranges:
-        # The most, too: of neighbours that stay so, some come by one.
+        # An upper bound, too: some of the neighbours that stay neighbours come by one request.
         requests.update(get=round((plan.records + plan.stored_bytes // FAR_READ_BYTES_MAX) * share))
         read_bytes += total
-    else:  # to be read again without a request
+    else:  # on disk, to be read again without a request
         moved.disk_written += int(sizes[sizes > buffer_bytes].sum()) * passes
     moved.store_read += read_bytes
     moved.requests.update(requests)
 
 
 def _passes(job: Job) -> int:
-    """How often inputs were read to plan: so they are by the job."""
+    """How often inputs were read for the plan; the job reads them as often."""
     total = sum(shard.size_bytes for shard in job.inputs)
     return max(round(job.state.phases["extract"].bytes_total / total), 1) if total else 1
 
@@ -120,7 +120,7 @@ def _add_spill(job: Job, plan: Plan, moved: _Moved) -> None:
     nodes = job.runtime.nodes()
     if not job.movement.way.spills:
         return
-    if nodes > 1:  # each has but its own part of a partition
+    if nodes > 1:  # each node has only its own part of a partition
         moved.exchanged += plan.stored_bytes * (nodes - 1) // nodes
     if job.movement.to_disk:
         moved.disk_written += plan.stored_bytes
@@ -153,8 +153,8 @@ def _add_outputs(job: Job, plan: Plan, moved: _Moved) -> None:
 
 
 def _surely_heeds(bucket: Bucket) -> bool:
-    """Whether its store is known to take one request to publish a name. A plan asks for nothing
-    that would write, so of other stores the most is counted."""
+    """Whether the store of ``bucket`` is known to publish a name by one request. A plan makes no
+    request that would write, so the most is counted for other stores."""
     backend: object = bucket
     while (inner := getattr(backend, "inner", None)) is not None:
         backend = inner
@@ -170,7 +170,7 @@ def _inputs(job: Job) -> Iterator[tuple[str, int]]:
 def _sizes_by_place(
     places: Iterable[BucketPlace], found: Iterable[tuple[str, int]]
 ) -> Iterator[tuple[BucketPlace, Int64s]]:
-    """Each bucket with the sizes of what is in it."""
+    """Each bucket with the sizes of the objects in it."""
     sizes: dict[str, list[int]] = {place.name: [] for place in places}
     by_name = {place.name: place for place in places}
     for name, size in found:

@@ -14,7 +14,7 @@ class JobStarted:
     """The inputs are known and the way payload moves is chosen; workers start now."""
 
     job_id: str
-    move: str  # map | spill
+    move: str  # map | range | spill
     workers: int
     input_shards: int
     input_bytes: int
@@ -23,7 +23,7 @@ class JobStarted:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far one phase is. A total of 0 means that it is not known (yet). ``members_done``,
+    """The progress of one phase. A total of 0 is not known (yet). ``members_done``,
     ``payload_bytes_done``: of extraction; payload without headers and padding."""
 
     job_id: str

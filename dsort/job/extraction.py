@@ -1,4 +1,4 @@
-"""Extraction: the index (and spill) of every input shard, made again where a node was lost."""
+"""Extraction makes the index (and spill) of every input shard, again if a node was lost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from dsort.workers.tasks import (
 )
 
 HOMES_LOST_MAX = 16
-"""Scratch nodes that may be lost in one attempt before it is given up."""
+"""The most scratch nodes that one attempt may lose; if it loses more, it is given up."""
 
 log = logger_of("job")
 
@@ -43,17 +43,17 @@ Result = TypeVar("Result")
 
 
 class Restaged(Protocol):
-    """Work whose results are on nodes, and that can be done again where one was lost."""
+    """Work whose results lie on nodes, and that can be repeated if a node is lost."""
 
     def complete(self) -> None:
-        """Do what is missing."""
+        """Do the missing work."""
 
     def lose(self, node: str) -> None:
-        """What is on ``node`` is missing from now on."""
+        """Mark the results on ``node`` as missing."""
 
 
 def retry_after_lost_scratch(work: Restaged, action: Callable[[], Result]) -> Result:
-    """What ``action`` gives once ``work`` is complete, however many nodes are lost meanwhile."""
+    """Complete ``work``, then run ``action`` and return its result; again after each lost node."""
     while True:
         try:
             work.complete()
@@ -65,8 +65,8 @@ def retry_after_lost_scratch(work: Restaged, action: Callable[[], Result]) -> Re
 def answers(
     job: Job, tasks: Iterable[Task], *, workers_max: int | None = None
 ) -> Iterator[tuple[Task, TaskDone]]:
-    """Have all tasks done. ``ScratchLostError`` after the last answer if some could not be because
-    a node was lost."""
+    """Run all tasks; yields each task with its result. ``ScratchLostError`` after the last result
+    if some tasks could not be done because a node was lost."""
     lost = ""
     for task, done in job.runtime.run(tasks, workers_max=workers_max):
         for text in job.runtime.warnings():
@@ -83,9 +83,10 @@ def answers(
 class Extraction:
     """One pass over the inputs.
 
-    ``known``: what earlier passes have found. ``done``: what is known of each extracted shard;
-    ``locations``: the shared file that says which node has it, "" as long as not all are;
-    ``resumed``: some of it is what an earlier attempt noted in its journal.
+    ``known``: facts that earlier passes found. ``done``: the facts of each extracted shard, by
+    ordinal. ``locations``: the name of the shared file that lists the node of each shard, "" until
+    all shards are extracted. ``resumed``: whether some facts come from the journal of an earlier
+    attempt.
     """
 
     job: Job
@@ -102,7 +103,7 @@ class Extraction:
     _counted: set[int] = field(default_factory=set)
 
     def complete(self) -> None:
-        """Extract the shards that are missing, and share where all are."""
+        """Extract the missing shards, and share the locations of all shards."""
         missing = [n for n in range(len(self.job.inputs)) if n not in self.done]
         workers_max = self.job.extractors_max
         if missing:
@@ -117,7 +118,8 @@ class Extraction:
             self.job.runtime.share(self.locations, self.shard_locations().dump())
 
     def lose(self, node: str) -> None:
-        """Shards extracted on ``node`` are to be extracted again."""
+        """Mark the shards extracted on ``node`` as missing, so that they are extracted again.
+        ``WorkerLostError`` after more than ``HOMES_LOST_MAX`` lost nodes."""
         gone = [shard for shard, facts in self.done.items() if facts.node == node]
         for shard in gone:
             self._before[shard] = replace(self.done.pop(shard), tally=Tally())
@@ -136,15 +138,17 @@ class Extraction:
         )
 
     def keep(self, facts: Iterable[ShardExtracted]) -> None:
-        """Take over what an earlier attempt extracted, as far as it is still there."""
+        """Take over shards that an earlier attempt extracted, as far as they are still in
+        scratch."""
         present = set(self.job.runtime.scratch_nodes())
         by_node: dict[str, list[ShardExtracted]] = {}
         for each in facts:
             if each.node in present:
                 by_node.setdefault(each.node, []).append(each)
         for node, every in by_node.items():
-            # Of a run that the journal has in part, the others' rows would come a second time. One
-            # that two attempts extracted may be longer in one of them.
+            # Keep whole runs only: the file of a run has the rows of all its shards, so rows of
+            # shards that the journal lacks would come a second time. A run that two attempts
+            # extracted may be longer in one of them, so its length is part of what is counted.
             found = Counter((each.file, each.run_shards, each.worker) for each in every)
             known = [
                 each
@@ -171,7 +175,7 @@ class Extraction:
         known = self.known
         plain = not self.stage.changes_records and known.copies is None and known.positions is None
         workers, buffer_bytes = self.job.movement.workers, self.job.movement.buffer_bytes
-        plain &= len(missing) >= 2 * TASKS_A_WORKER * workers  # else each is a task
+        plain &= len(missing) >= 2 * TASKS_A_WORKER * workers  # else each shard is a task
         if self.stage.name == "index" and plain and can_run(self.job):
             sizes = [shard.size_bytes for shard in self.job.inputs]
             runs = runs_of(sizes, missing, workers=workers, buffer_bytes=buffer_bytes)
@@ -181,8 +185,8 @@ class Extraction:
             yield tasks[0] if len(tasks) == 1 else ExtractRunTask(tasks)
 
     def _task(self, ordinal: int, following: int) -> ExtractTask:
-        """To extract a shard. ``following``: the one that its worker is going to be given next, -1
-        for none."""
+        """The task that extracts a shard. ``following``: the shard that its worker is to get next,
+        -1 if there is none."""
         shard = self.job.inputs[ordinal]
         xxh3, written_by = self.job.input_checksums.get(ordinal, ("", ""))
         positions, copies = self.known.positions, self.known.copies
@@ -202,11 +206,11 @@ class Extraction:
         )
 
     def _fetched(self, following: int) -> int:
-        """``following``, if it is to be fetched meanwhile, else -1: of stores, where workers take
-        turns."""
+        """``following`` if it is to be fetched during the extraction, else -1. Only shards of
+        object stores are fetched, where workers take turns."""
         job = self.job
         gives_turns = job.runtime.name in ("local", "ray") and not job.extractors_max
-        # What steps make stands behind a shard in the buffer, which is to have room for it.
+        # Records that steps make take room in the buffer, behind the shard.
         fetches = (
             self.stage.spill
             and not job.pipeline.reading.makes_shards
@@ -218,12 +222,12 @@ class Extraction:
         is_table = job.pipeline.reads_rows or job.pipeline.carrier.is_columnar
         name = job.inputs[following].name
         codec = codec_of(name) if archive_extension(name) else job.pipeline.reading.codec
-        # What is decoded takes the place in the buffer that a fetched shard lies in.
+        # A decoded shard takes the place in the buffer where a fetched shard would lie.
         return -1 if any(here) or is_table or codec is not None else following
 
     def _ahead(self, ordinal: int) -> tuple[int, ...]:
-        """The shards whose headers the worker that gets this one is to read: each is read ahead by
-        one worker, as long as they take turns."""
+        """The shards whose headers the worker of shard ``ordinal`` is to read ahead. One worker
+        reads each shard ahead, as long as the workers take turns."""
         if not self.job.movement.hops:
             return ()
         step, count = self.job.movement.workers, len(self.job.inputs)
@@ -239,7 +243,7 @@ class Extraction:
         if self.stage.name == "index" and not again:
             job.record(facts)
         if facts.shard in self._counted:
-            return  # done again: its progress was reported
+            return  # extracted again: its progress was reported
         self._counted.add(facts.shard)
         if job.state.phase == "extract":
             size_bytes = job.inputs[facts.shard].size_bytes
@@ -252,7 +256,8 @@ class Extraction:
             )
 
     def _check_same(self, facts: ShardExtracted) -> None:
-        """A shard that is extracted again has the same records: partitions are in order by then."""
+        """``InvariantError`` if a shard that is extracted again has other records: partitions are
+        in order by then."""
         before = self._before.pop(facts.shard, facts)
         was, now = (
             (each.records, each.members, each.payload_bytes, each.stored_bytes)
@@ -263,7 +268,7 @@ class Extraction:
             raise InvariantError(f"input shard {name} has {now} now, it had {was}")
 
     def shard_locations(self) -> ShardLocations:
-        """Which node has what."""
+        """The node and the file of each extracted shard."""
         node_of = np.full(len(self.job.inputs), -1, np.int32)
         file_of = np.arange(len(self.job.inputs), dtype=np.int32)
         numbers = {node: number for number, node in enumerate(self._scratch_nodes)}
@@ -281,7 +286,8 @@ class Extraction:
         return ShardLocations(tuple(self._scratch_nodes), node_of, file_of, since)
 
     def flow(self) -> RecordFlow:
-        """How many records were read, and what dropped and added some. Before ``tally``."""
+        """How many records were read, and how many each cause dropped or added. To be called before
+        ``tally``, which removes the counts."""
         flow, names = RecordFlow(), [place.name for place in self.job.input_places]
         for shard, facts in sorted(self.done.items()):
             counts = facts.tally.counts
@@ -296,8 +302,8 @@ class Extraction:
         return flow
 
     def tally(self) -> Tally:
-        """What was counted, in the order of the shards; the facts forget it. ``TransformError`` if
-        steps failed at too many records."""
+        """The counts of all shards, merged in the order of the shards and removed from ``done``.
+        ``TransformError`` if steps failed at too many records."""
         total = Tally()
         for shard in sorted(self.done):
             facts = self.done[shard]
@@ -312,8 +318,8 @@ class Extraction:
 
 
 def is_even(job: Job) -> bool:
-    """Whether partitions need no splitters: hashes of keys spread records evenly, or there is one
-    partition."""
+    """Whether partitions need no splitters: hashes of keys spread records evenly, or there is only
+    one partition."""
     hashed = job.pipeline.algorithm.is_spread_evenly and job.pipeline.keymap is None
     return hashed or job.movement.partitions == 1
 
@@ -321,9 +327,9 @@ def is_even(job: Job) -> bool:
 def extract(
     job: Job, known: Facts, *, dry: bool = False, before: Iterable[ShardExtracted] = ()
 ) -> Extraction:
-    """The last pass over all inputs: the record index, and spill where payload has to move. If
-    ``dry``, only where payload has to be measured for the plan. ``before``: what an earlier attempt
-    extracted, which is used as far as it is still there."""
+    """Make the last pass over all inputs: write the record index, and the spill if payload has to
+    move. If ``dry``, spill only where payload has to be measured for the plan. ``before``: shards
+    that an earlier attempt extracted, used as far as they are still in scratch."""
     spill = job.movement.way.spills
     stage = Stage(
         "index",
@@ -347,8 +353,8 @@ def extract(
 
 
 def _warn_of_what_fits_nothing(job: Job, fits: Collection[str]) -> None:
-    """Extensions and lists of keys that a spec names for nothing are most likely misspelt. Columns
-    of tables that are not there are refused."""
+    """Warn of extensions and lists of keys in the spec that match no record: they are most likely
+    misspelt. Columns that tables lack are refused instead."""
     if job.pipeline.reads_rows:
         return
     compared = job.pipeline.compared or ()
@@ -378,13 +384,13 @@ def refuse_too_many_errors(job: Job, extracted: Iterable[ShardExtracted], tally:
 SMALL_BYTES = 4 << 20
 RUN_BYTES = 32 << 20
 TASKS_A_WORKER = 8
-"""So many tasks each worker is to have, for the last ones to end at about the same time."""
+"""Tasks that each worker is to have, so that the last tasks end at about the same time."""
 
 
 def can_run(job: Job) -> bool:
-    """Whether a job's input shards may be extracted in runs: ``RunExtractor`` knows no steps and no
-    operators."""
-    from dsort.workers.operators import allow_runs  # loads them all
+    """Whether a job's input shards may be extracted in runs: ``RunExtractor`` supports no steps and
+    no operators."""
+    from dsort.workers.operators import allow_runs  # imports all operators
 
     pipeline = job.pipeline
     more_than_keys = (
@@ -410,10 +416,10 @@ def can_run(job: Job) -> bool:
 def runs_of(
     sizes: Sequence[int], shards: Sequence[int], *, workers: int, buffer_bytes: int
 ) -> Iterator[Sequence[int]]:
-    """``shards``, ascending, in runs of those that follow one another and are small; others one by
-    one. ``sizes``: of all shards, in bytes."""
+    """Split ``shards`` (ascending ordinals) into runs of consecutive small shards; each other shard
+    is alone. ``sizes``: of all shards, in bytes."""
     most = min(RUN_SHARDS_MAX, len(shards) // (TASKS_A_WORKER * max(workers, 1)))
-    room = min(RUN_BYTES, buffer_bytes)  # under spill, all of a run is in the buffer
+    room = min(RUN_BYTES, buffer_bytes)  # under spill, the whole run is in the buffer
     run: list[int] = []
     run_bytes = 0
     for shard in shards:

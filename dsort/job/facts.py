@@ -1,5 +1,5 @@
-"""What passes over the inputs find, for the passes after them. A later attempt of the job uses the
-files that were kept as they are: its scratch fits no others."""
+"""What passes over the inputs find, for later passes. A later attempt of the job uses the retained
+files unchanged: its scratch fits no others."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Value = TypeVar("Value")
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What the surveys of a job have found. ``copies``: the rule of each input shard; None: each
-    record comes out once. ``positions``: None where no step asks for them. The others name files
-    that workers read (see ``Stage``), "" where nothing had to be found."""
+    record is output once. ``positions``: None if no step needs them. The other fields name files
+    that workers read (see ``Stage``), "" if nothing had to be found."""
 
     positions: InputPositions | None = None
     copies: Sequence[CopyRule] | None = None
@@ -36,8 +36,8 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Fact(Generic[Value]):
-    """One file beside the job. ``parse`` gets its bytes and what to call it in errors, and checks
-    both: others may have written it. ``is_shared``: workers read the file, too."""
+    """One file beside the job. ``parse`` receives its bytes and its name for errors, and checks the
+    bytes: others may have written them. ``is_shared``: workers read the file, too."""
 
     name: str
     dump: Callable[[Value], bytes]
@@ -45,7 +45,7 @@ class Fact(Generic[Value]):
     is_shared: bool = False
 
     def settle(self, job: Job, find: Callable[[], Value]) -> Value:
-        """What an earlier attempt has found, else what ``find`` finds now."""
+        """The value that an earlier attempt found, else the value that ``find`` finds now."""
         data = job.retained(self.name)
         if data is None:
             return self.keep(job, find())
@@ -55,7 +55,7 @@ class Fact(Generic[Value]):
         return value
 
     def keep(self, job: Job, value: Value) -> Value:
-        """Keep ``value`` for later attempts."""
+        """Store ``value`` for later attempts."""
         if self.is_shared:
             job.retain_on_nodes(self.name, self.dump(value))
         else:
@@ -66,7 +66,8 @@ class Fact(Generic[Value]):
 def json_fact(
     name: str, rows: Callable[[Value], Any], of_rows: Callable[[Any], Value]
 ) -> Fact[Value]:
-    """One that is kept as JSON. ``of_rows`` raises ``ValueError`` and the like for what is none."""
+    """A fact that is stored as JSON. ``of_rows`` raises ``ValueError`` or a similar error for rows
+    that are invalid."""
 
     def parse(data: bytes, what: str) -> Value:
         content = parse_json(data, what)
@@ -78,8 +79,8 @@ def json_fact(
 
 @contextlib.contextmanager
 def refuse_damage_in(what: str) -> Iterator[None]:
-    """The body takes ``what`` apart, which others may have written; ``StorageError`` if it is not
-    as dsort writes it."""
+    """The body parses ``what``, which others may have written; its errors become
+    ``StorageError``."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

@@ -14,7 +14,7 @@ from dsort.order.mixing_counts import mixing_of
 
 
 def report_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> JobReport:
-    """The report of the job that wrote ``manifest``. ``InputError`` if no job wrote it so."""
+    """The report of the job that wrote ``manifest``. ``InputError`` if the manifest is damaged."""
     try:
         totals, move, mixing = manifest["totals"], manifest["move"], manifest.get("mixing")
         outputs = output_counts(manifest)

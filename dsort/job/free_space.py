@@ -13,7 +13,7 @@ def check_free_space(job: Job, total_bytes: int, *, dry: bool) -> None:
     """``StorageFullError`` unless there is room for scratch, and for outputs as large as the
     inputs, which have ``total_bytes``."""
     if job.before is not None and (job.before.extracted or job.before.created):
-        return  # part of it is taken by what is there already
+        return  # a part of the room is taken by existing files
     scratch_bytes = job.movement.sizes.scratch_bytes
     scratch_free = sum(free for free, _ in _free_scratch(job))
     if dry and not job.pipeline.measures_encoded:  # index files only
@@ -29,20 +29,20 @@ def check_free_space(job: Job, total_bytes: int, *, dry: bool) -> None:
 
 
 def check_output_space(job: Job, total_bytes: int) -> None:
-    """``StorageFullError`` unless there is room for ``total_bytes`` of outputs, as planned: hard
-    links that are resolved make them larger than the inputs that room was checked for."""
+    """``StorageFullError`` unless there is room for ``total_bytes`` of outputs, as planned. Hard
+    links that are resolved make outputs larger than the inputs, for which room was checked."""
     if job.before is not None or job.pipeline.encodes:
         return  # planned sizes are those before the codec
     expected = sum(shard.size_bytes for shard in job.inputs)
     if total_bytes > expected:
-        # What is spilled goes as outputs come.
+        # Spilled data is removed as outputs are written.
         spilled = job.movement.sizes.scratch_bytes if _shares_disk(job) else 0
         _need_for_outputs(job, total_bytes, beside=-spilled)
 
 
 def _need_for_outputs(job: Job, needed: int, *, beside: int) -> None:
     """``StorageFullError`` unless each bucket has room for its share of ``needed``, as far as it is
-    known, and the main one for so many bytes more."""
+    known, and the main bucket for ``beside`` bytes more."""
     division = job.pipeline.division
     shares = {"": 1.0} if division is None else {place.name: 0.0 for place in job.output_places}
     if division is not None and division.fractions:
@@ -59,7 +59,7 @@ def _need_for_outputs(job: Job, needed: int, *, beside: int) -> None:
 
 
 def _outputs_bytes(job: Job, total_bytes: int) -> int:
-    """About how much the outputs come to, of inputs of ``total_bytes``."""
+    """About how many bytes the outputs take, for inputs of ``total_bytes``."""
     encoded = job.movement.sizes.encoded_inputs
     if job.pipeline.encodes:
         return total_bytes if encoded else 0  # how much plain inputs shrink is not known
@@ -75,7 +75,7 @@ def _shares_disk(job: Job) -> bool:
 
 
 def _free_scratch(job: Job) -> list[tuple[int, int]]:
-    """(bytes that are free, device) of each scratch node."""
+    """(free bytes, device) of each scratch node."""
     return [job.runtime.ask(node, FreeBytes()) for node in job.runtime.scratch_nodes()]
 
 

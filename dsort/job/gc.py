@@ -1,6 +1,6 @@
-"""What dead jobs left behind: finding it, and removing it.
+"""Find and remove what dead jobs left behind.
 
-Nothing of a job that runs is garbage, nor are manifests and the reports of aborted jobs.
+Files of running jobs, manifests, and reports of aborted jobs are not garbage.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from dsort.sidecars.kinds import parse_kinds, sidecar_names
 from dsort.storage.bucket import Bucket
 
 OWNER_FILE: Final = "owner.json"
-"""In each scratch directory: ``job_id``, ``output_uri`` and ``created`` of the job that has it."""
+"""A file in each scratch directory: ``job_id``, ``output_uri`` and ``created`` of its job."""
 
 _SCRATCH_DIRECTORIES = "dsort-*"
 READ_BYTES = 8 << 20
@@ -64,7 +64,7 @@ log = logger_of("job")
 
 
 class Upload(Protocol):
-    """An upload that was begun and never completed. ``began_ns``: in ns since 1970."""
+    """An upload that was begun and never completed. ``began_ns``: when, in ns since 1970."""
 
     @property
     def name(self) -> str: ...
@@ -76,7 +76,7 @@ class Upload(Protocol):
 
 @runtime_checkable
 class KeepsUploads(Protocol):
-    """A bucket whose store keeps what was uploaded in parts until that is completed or aborted."""
+    """A bucket whose store keeps uploaded parts until their upload is completed or aborted."""
 
     def unfinished_uploads(self) -> Iterable[Upload]: ...
 
@@ -85,13 +85,13 @@ class KeepsUploads(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """One thing that was left.
+    """One thing that a job left behind.
 
     ``kind`` is ``job`` (a job's directory in the bucket), ``file`` (a write that was cut short),
-    ``upload``, ``scratch`` or ``ray`` (directories of this machine; that of a Ray which a job had
-    for itself is of no bucket). ``where``: name in the bucket, or path. ``job_id`` is "" where no
-    dead job is known to have left it. ``age_s``: since it was last written to. ``resumable``: the
-    job can go on, unless this is removed.
+    ``upload``, ``scratch`` or ``ray`` (directories of this machine; the directory of a Ray that a
+    job had for itself belongs to no bucket). ``where``: name in the bucket, or path. ``job_id`` is
+    "" if no dead job is known to have left it. ``age_s``: seconds since it was last written to.
+    ``resumable``: the job can be resumed, unless this is removed.
     """
 
     kind: str
@@ -113,8 +113,8 @@ def find_garbage(
     machine: Machine | None = None,
 ) -> list[Garbage]:
     """All that dead jobs left in ``bucket``, and in ``dsort-*`` under ``scratch_bases`` for it; the
-    unfinished uploads in it that belong to no running job; and what is left under ``ray_bases`` of
-    Rays that jobs had for themselves. Whatever its age."""
+    unfinished uploads in the bucket that belong to no running job; and the remains under
+    ``ray_bases`` of Rays that jobs had for themselves. Of any age."""
     search = _Search(bucket, machine or Machine(), list_job_directories(bucket))
     return [
         *search.jobs(),
@@ -132,8 +132,8 @@ def remove_garbage(
     machine: Machine | None = None,
     opened: Opened | None = None,
 ) -> None:
-    """Remove it. ``JobConflictError`` if somebody has begun to run the job meanwhile. ``opened``:
-    opens the buckets that outputs of the job have for themselves."""
+    """Remove ``garbage``. ``JobConflictError`` if a process has begun to run the job meanwhile.
+    ``opened``: opens the buckets that outputs of the job have for themselves."""
     log.debug("%s is removed: %s", garbage.where, garbage.what)
     if garbage.kind == "job":
         _remove_job(bucket, garbage.job_id, machine or Machine(), opened)
@@ -162,8 +162,9 @@ def tidy_finished(
     machine: Machine | None = None,
     opened: Opened | None = None,
 ) -> list[Garbage]:
-    """Remove what a job left that died after its manifest was written; what that was. Nothing while
-    its coordinator lives: it is about to do the same. ``opened``: as for ``remove_garbage``."""
+    """Remove what is left of a job that died after its manifest was written; returns what was
+    removed. Nothing is removed while the coordinator is alive: it is about to do the same.
+    ``opened``: as for ``remove_garbage``."""
     machine = machine or Machine()
     search = _Search(bucket, machine, list_job_directories(bucket, job_id))
     if not any(each.has_manifest and each.objects for each in search.directories):
@@ -178,7 +179,7 @@ def tidy_finished(
 
 
 def _remove_job(bucket: Bucket, job_id: str, machine: Machine, opened: Opened | None) -> None:
-    # Taken first, so that nobody resumes the job while it is being removed.
+    # The lease is taken first, so that the job is not resumed while it is being removed.
     attempt = last_attempt(bucket, job_id) + 1
     lease = Lease.take(bucket, job_id, attempt=attempt, machine=machine)
     lease.keep(on_lost=lambda why: None, on_stop=lambda: None)
@@ -191,7 +192,7 @@ def _remove_job(bucket: Bucket, job_id: str, machine: Machine, opened: Opened | 
             if directory.has_result and not directory.has_manifest:
                 raise JobConflictError(f"there is the result of a job in {directory.job_id}")
             if directory.has_manifest:
-                with contextlib.suppress(InputError):  # of a newer dsort, which knows more
+                with contextlib.suppress(InputError):  # the manifest may be of a newer dsort
                     forget_removed(bucket, job_id)
             else:
                 _remove_named(outputs, directory)
@@ -207,7 +208,7 @@ def _remove_job(bucket: Bucket, job_id: str, machine: Machine, opened: Opened | 
 
 
 def _outputs_of(bucket: Bucket, directory: JobDirectory, opened: Opened | None) -> Bucket:
-    """All buckets that a job wrote to, as one."""
+    """All buckets that a job wrote to, as one bucket."""
     state = _journal(bucket, directory)
     if state is None or state.accepted is None:
         return bucket
@@ -216,8 +217,9 @@ def _outputs_of(bucket: Bucket, directory: JobDirectory, opened: Opened | None) 
 
 def _remove_named(bucket: Bucket, directory: JobDirectory) -> None:
     """Remove the output shards that a job had named before it died: without a manifest they are no
-    result. Only what is byte for byte what the job made; it may be somebody else's by now. What the
-    job had replaced is put back; ``StorageError`` if it cannot be."""
+    result. Only objects that are byte for byte what the job made are removed, because others may
+    have the names now. Objects that the job had replaced are put back; ``StorageError`` if that
+    fails."""
     state = _journal(bucket, directory)
     planned = state.planned.shards if state is not None and state.planned is not None else ()
     accepted = None if state is None else state.accepted
@@ -233,7 +235,7 @@ def _remove_named(bucket: Bucket, directory: JobDirectory) -> None:
         return
     notes = accepted is not None and bool({"overwrite", "amend"} & _given(accepted.spec))
     if notes and not done.was_noted:
-        return  # no name was given: what is there may well be the same bytes, of an older job
+        return  # no name was given: equal bytes there may be an older job's
     bucket.delete(index_name(directory.job_id))
     for each in noted_sidecars(bucket, directory.job_id):
         name = each.name
@@ -275,9 +277,9 @@ class _Search:
     def jobs(self) -> Iterator[Garbage]:
         for each in self.directories:
             if each.has_result and not each.has_manifest:
-                continue  # what is inside is no job's of this bucket
+                continue  # holds a manifest of another job
             if is_elsewhere(each) and not is_note_alone(each):
-                continue  # who clears up after it does so from where it is
+                continue  # it is cleaned up from the bucket that it is in
             if each.objects and not self._is_live(each.job_id):
                 resumable = each.has_journal and not each.has_manifest
                 yield Garbage(
@@ -310,7 +312,7 @@ class _Search:
                 continue  # even if a dead job wrote to that name, too
             job_id = _owner(each.name, dead)
             if has_guests and not job_id:
-                continue  # may well be theirs: their names are known where they are
+                continue  # may be of jobs elsewhere, whose names are known there
             what = "an unfinished upload" + (
                 f" of job {job_id}" if job_id else " of nobody who is known here"
             )
@@ -352,12 +354,13 @@ class _Search:
         return self.holds[job_id].live
 
     def _age_s(self, then_ns: int, job_id: str = "") -> float:
-        """What belongs to a job is as young as the job: it may be wanted to go on."""
+        """Seconds since ``then_ns``. Things of a job are as young as the job, which may be
+        resumed."""
         own = [each.newest_ns for each in self.directories if each.job_id == job_id]
         return max(self.machine.now_s() - max(then_ns, *own, 0) / 1e9, 0.0)
 
     def _owners(self, directories: Iterable[JobDirectory]) -> dict[str, str]:
-        """The job by the name of each object that it plans to upload."""
+        """The job by the name of each object that it may upload."""
         owners: dict[str, str] = {}
         for each in directories:
             owners[job_directory(each.job_id)] = each.job_id
@@ -381,9 +384,10 @@ def _planned_names(bucket: Bucket, directory: JobDirectory) -> list[str]:
 
 
 def _beside(spec: Mapping[str, object], shards: Sequence[str]) -> list[str]:
-    """What a job stages behind its output ``shards``, in order. ``spec``: as the journal has it."""
+    """The names that a job stages after its output ``shards``, in order. ``spec``: as in the
+    journal."""
     containers = [container_of(str(spec.get("output_extension")))] * len(shards)
-    if spec.get("outputs"):  # each may have a container of its own, as names say
+    if spec.get("outputs"):  # each may have a container of its own, by its name
         containers = [container_of(name) for name in shards]
     sidecars = sidecar_names(parse_kinds(spec.get("index")), shards)
     return [*directory_file_names(containers, shards), *(each.name for each in sidecars)]
@@ -397,7 +401,7 @@ def _journal(bucket: Bucket, directory: JobDirectory) -> JournalState | None:
         state.check()
         return state
     except (InvariantError, JobConflictError, StorageError):
-        return None  # a damaged journal must not keep us from clearing up the rest
+        return None  # a damaged journal must not prevent the removal of the rest
 
 
 def _what_is_left(directory: JobDirectory) -> str:
@@ -413,7 +417,8 @@ def _what_is_left(directory: JobDirectory) -> str:
 
 
 def upload_keeper(bucket: object) -> KeepsUploads | None:
-    """The store itself, which may be wrapped (retries, limits): a wrapper has it as ``inner``."""
+    """The store of ``bucket`` if it keeps uploads, else None. The bucket may be a wrapper (retries,
+    limits), which has the store as ``inner``."""
     while bucket is not None:
         if isinstance(bucket, KeepsUploads):
             return bucket
@@ -422,12 +427,12 @@ def upload_keeper(bucket: object) -> KeepsUploads | None:
 
 
 def _scratch_owner(path: Path, output_uri: str) -> str:
-    """The job that has the scratch directory ``path`` for its output to ``output_uri``; ""
-    otherwise."""
+    """The job that owns the scratch directory ``path`` and has its output in ``output_uri``; else
+    ""."""
     if path.is_symlink():
         return ""
     try:
-        # On a cluster each node has a directory of its own in it, which says the same.
+        # On a cluster each node has a directory of its own in ``path``, with the same content.
         files = (path / OWNER_FILE, *path.glob(f"*/{OWNER_FILE}"))
         owner = json.loads(_own_bytes(next(file for file in files if file.exists())))
         return str(owner["job_id"]) if owner["output_uri"] == output_uri else ""
@@ -436,8 +441,8 @@ def _scratch_owner(path: Path, output_uri: str) -> str:
 
 
 def _own_bytes(path: Path) -> bytes:
-    """A small file of this user; ``ValueError`` for anything else: everybody may make directories
-    in the temporary one, and pipes in them."""
+    """The content of a small file of this user; ``ValueError`` for any other file: every user may
+    make directories in the temporary directory, and pipes in them."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(fd, "rb") as file:
         status = os.fstat(fd)
@@ -453,7 +458,7 @@ def measure_directory(directory: Path) -> tuple[int, int, int]:
         try:
             status = path.lstat()
         except OSError:
-            continue  # it went in the meantime
+            continue  # it was removed in the meantime
         newest_ns = max(newest_ns, status.st_mtime_ns)
         if not path.is_dir():
             files, size_bytes = files + 1, size_bytes + status.st_size

@@ -1,7 +1,7 @@
-"""Hooks: whom a job tells how it ended. A webhook gets JSON, a command gets it on its input.
+"""Hooks: how a job reports its end. A webhook receives JSON, a command receives it on its input.
 
 Commands are named in a spec and defined where the job runs (``[commands]`` in the user's own
-settings), so that a spec can never say what is executed. Neither is ever given to a shell.
+settings), so that a spec cannot set what is executed. Neither is ever given to a shell.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ TEXT_CHARS_MAX = 1000
 
 
 def hooks_of(on_success: Hook | None, on_failure: Hook | None) -> dict[str, dict[str, str]]:
-    """The hooks that there are, in JSON types: ``{"on_failure": {"webhook": ...}}``."""
+    """The hooks that are set, in JSON types: ``{"on_failure": {"webhook": ...}}``."""
     given = {"on_success": on_success, "on_failure": on_failure}
     return {name: hook.called for name, hook in given.items() if hook is not None}
 
 
 def unknown_commands(spec: JobSpec, commands: Mapping[str, Sequence[str]]) -> list[SpecProblem]:
-    """What is wrong with the hooks of a spec: commands that nobody defined here."""
+    """The problems of the hooks of a spec: commands that are not defined here."""
     problems = []
     for name, hook in hooks_of(spec.on_success, spec.on_failure).items():
         command = hook.get("command")
@@ -60,8 +60,8 @@ def unknown_commands(spec: JobSpec, commands: Mapping[str, Sequence[str]]) -> li
 
 
 def job_notice(spec: JobSpec, job_id: str, end: JobReport | DsortError) -> dict[str, Any]:
-    """What a hook receives of a job that has finished with a report or failed with an error.
-    ``text`` is one sentence, and what chat servers show of it."""
+    """The JSON that a hook receives about a job that finished with a report or failed with an
+    error. ``text`` is one sentence, which chat servers show."""
     notice: dict[str, Any] = {
         "job_id": job_id,
         "description": spec.description,
@@ -84,7 +84,7 @@ def call_hook(
     commands: Mapping[str, Sequence[str]],
     policy: FetchPolicy | None = None,
 ) -> list[str]:
-    """Call what a hook names (see ``Hook.called``); what could not be called, and why."""
+    """Call the targets of a hook (see ``Hook.called``); returns why each failed that did."""
     failures = []
     if "webhook" in hook:
         failures.append(call_webhook(hook["webhook"], notice, policy=policy))
@@ -105,17 +105,17 @@ def call_webhook(
     policy: FetchPolicy | None = None,
     seconds_max: float = WEBHOOK_S_MAX,
 ) -> str:
-    """POST ``notice`` as JSON to ``url``. Why that failed; "" if it did not. Redirections are not
-    followed: what the hook leads to is for whoever wrote it to say."""
+    """POST ``notice`` as JSON to ``url``; returns why that failed, "" on success. Redirections are
+    not followed: the author of the hook decides where it leads."""
     answers: list[str] = []
     ends_s = time.monotonic() + seconds_max
 
     def post() -> None:
         answer = _post(url, notice, policy, seconds_max)
-        if time.monotonic() < ends_s:  # a connection that was cut then reads as one that ended
+        if time.monotonic() < ends_s:  # a connection that was cut looks later like one that ended
             answers.append(answer)
 
-    # In a thread, for a server that drips is never too slow for a time-out of each read.
+    # In a thread: a server that sends byte by byte never exceeds a time-out of each read.
     thread = threading.Thread(target=post, daemon=True)
     thread.start()
     thread.join(seconds_max)
@@ -149,8 +149,8 @@ def call_command(
     *,
     seconds_max: float = COMMAND_S_MAX,
 ) -> str:
-    """Run a command with ``notice`` as JSON on its input, and the gist of it in ``DSORT_*``
-    variables. Why that failed; "" if it did not."""
+    """Run a command with ``notice`` as JSON on its input, and its main values in ``DSORT_*``
+    variables; returns why that failed, "" on success."""
     environment = outside_environment()
     for key in ("event", "job_id", "state", "text", "schedule"):
         environment[f"DSORT_{key.upper()}"] = str(notice.get(key) or "").replace("\0", "")
@@ -164,7 +164,7 @@ def call_command(
                 stdout=subprocess.DEVNULL,
                 stderr=said,
                 env=environment,
-                start_new_session=True,  # so that what it starts can be ended along with it
+                start_new_session=True,  # so that processes that it starts can be ended with it
             )
             try:
                 exit_code = process.wait(seconds_max)
@@ -187,13 +187,13 @@ def _last_line(said: IO[bytes]) -> str:
 
 
 def shown_webhook(url: str) -> str:
-    """The server of a webhook: the rest of the URL is often a secret."""
+    """The server of a webhook; the rest of the URL is often a secret."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}/…"
 
 
 def redacted_hook(hook: Mapping[str, str]) -> dict[str, str]:
-    """A hook for everybody to see."""
+    """A hook as everyone may see it."""
     return {
         name: shown_webhook(value) if name == "webhook" else value for name, value in hook.items()
     }

@@ -1,9 +1,9 @@
-"""What samples of the inputs say of them: how much encoded shards come to once they are decoded,
-and how large the tables of short records get.
+"""Estimates from samples of the inputs: the size of encoded shards once they are decoded, and the
+size of the tables of short records.
 
-No format says the first reliably. gzip ends with a length, of its last member and modulo 4 GiB;
-zstd may have one in each frame. What is decoded tells more, and costs little. The table of a shard
-is held whole: of a million lines of 66 bytes it takes more than the bytes of the shard.
+No format contains the first reliably. gzip ends with a length, of its last member and modulo 4 GiB;
+zstd may have one in each frame. Decoding a sample gives more, and costs little. The table of a
+shard is held whole: for a million lines of 66 bytes it takes more than the bytes of the shard.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from dsort.storage.bucket import ReadObject
 SAMPLES = 3
 SAMPLE_BYTES = 256 << 10
 RATIO_GUESSED = 3.0
-"""Of what cannot be decoded at its beginning: text has about so much."""
+"""For shards that cannot be decoded at their beginning: text has about this ratio."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedBytes:
-    """``estimate_bytes``: all inputs, decoded. ``are_encoded``: whether one of them is."""
+    """``estimate_bytes``: all inputs, decoded. ``are_encoded``: whether any of them is encoded."""
 
     estimate_bytes: int
     are_encoded: bool
 
 
 def decoded_bytes(job: Job) -> DecodedBytes:
-    """What the inputs of a job come to."""
+    """The decoded size of the inputs of a job."""
     plain = 0
     encoded: list[tuple[InputShard, Codec]] = []
     for shard in job.inputs:
@@ -64,7 +64,7 @@ def _codec(job: Job, shard: InputShard) -> Codec | None:
 def _sample(
     job: Job, shard: InputShard, codec: Codec, weigh: Callable[[bytes], int]
 ) -> tuple[int, int]:
-    """(bytes of the file, what ``weigh`` gives of what they decode to), of its beginning."""
+    """(bytes of the file, sum of ``weigh`` over what they decode to), for a shard's beginning."""
     read = made = 0
 
     def pieces() -> Iterator[bytes]:
@@ -80,25 +80,27 @@ def _sample(
         for piece in Decoding(shard.name, codec, pieces(), SAMPLE_BYTES, max_expansion=limit):
             made += weigh(bytes(piece))
     except CorruptShardError:
-        pass  # the sample ends in the midst of a member; or the shard is reported when it is read
+        pass  # the sample ends within a member; or the shard is reported when it is read
     return read, made
 
 
 ROW_BYTES = 120
-"""The most that a line took at one time, of a million of 66 bytes: 111. With each of the next:"""
+"""Memory of a line; the most at one time, for a million lines of 66 bytes, was 111. The next four
+are added to it where they apply."""
 SORTED_BYTES, CHECKED_BYTES, LINEAGE_BYTES, KEYED_BYTES = 88, 32, 48, 472
-"""196 with keys that are not spread evenly, 138 with checked content, 158 with lineage, 575 with
-keys of 55 bytes in the lines."""
+"""Measured with each of the four: 196 with keys that are not spread evenly, 138 with checked
+content, 158 with lineage, 575 with keys of 55 bytes in the lines."""
 LINES_SAMPLE_BYTES = 64 << 10
 LEAST_LINE_BYTES = 2
 EXPANSION = 10
 SPARE_SHARE = 8
-"""A table that surely takes less than one part in so many of a worker's memory is not looked at."""
+"""A table that certainly takes less than one part in this many of a worker's memory is not
+sampled."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardTable:
-    """The largest table of a job: about so many ``records`` of ``shard``."""
+    """The largest table of a job: that of ``shard``, with about ``records`` records."""
 
     shard: str = ""
     records: int = 0
@@ -106,7 +108,7 @@ class ShardTable:
 
     @property
     def why(self) -> str:
-        """Why so much memory is needed, for people."""
+        """Why so much memory is needed, as a text for users."""
         return (
             f"the table of {self.shard}, about {self.records:,} records, takes "
             f"{format_bytes(self.size_bytes)} of that: smaller input shards take less"
@@ -114,11 +116,11 @@ class ShardTable:
 
 
 NO_TABLE = ShardTable()
-"""Nothing that needs room of its own."""
+"""No table that needs room of its own."""
 
 
 def row_bytes(job: Job) -> int:
-    """What a line takes in the table of its shard."""
+    """The memory of a line in the table of its shard, in bytes."""
     found = ROW_BYTES
     if not job.pipeline.algorithm.is_spread_evenly:
         found += SORTED_BYTES
@@ -130,8 +132,9 @@ def row_bytes(job: Job) -> int:
 
 
 def largest_table(job: Job, memory_bytes: int) -> ShardTable:
-    """The table that takes most room; ``NO_TABLE`` where records are not short, or tables are next
-    to nothing of ``memory_bytes``, what the job may use on a node. Reads some of one shard."""
+    """The table that takes most memory; ``NO_TABLE`` if records are not short, or if tables are
+    negligible in ``memory_bytes``, the memory that the job may use on a node. Reads some of one
+    shard."""
     shards = [each for each in job.inputs if _is_of_lines(job, each)]
     if not shards or job.pipeline.reading.makes_shards:
         return NO_TABLE
@@ -156,8 +159,8 @@ def _is_of_lines(job: Job, shard: InputShard) -> bool:
 
 
 def _plain_sample(source: ReadObject) -> tuple[int, int]:
-    """(bytes of the file, line feeds) of its beginning, its middle and its end; of its beginning
-    where each is a request."""
+    """(bytes read, line feeds in them) at the beginning, the middle and the end of a file; only at
+    its beginning if each read is a request."""
     size = source.info.size_bytes
     length = min(size, LINES_SAMPLE_BYTES)
     starts = (0, (size - length) // 2, size - length) if source.rereads_cheaply else (0,)

@@ -1,4 +1,4 @@
-"""The input shards: their names and sizes, that they may be read, and that they stay the same."""
+"""The input shards: their names and sizes, and checks that they can be read and did not change."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ from dsort.storage.directory.files import list_broken_links
 from dsort.storage.several import SeveralBuckets, bucket_named
 
 NAMES_A_BATCH = 10_000
-"""So many names are made of a template and looked for at once. A power of ten: the names of a batch
-that ends at a round number begin alike, which a store can list them by."""
+"""The number of names that are made of a template and looked up at once. A power of ten: the names
+of a batch that ends at a round number begin alike, and a store can list them by that prefix."""
 
 NAMES_KEPT_MAX = 100_000
-"""Of names that are missing or passed over: those beyond are counted. A template may have 10**7."""
+"""The most names kept of shards that are missing or passed over; all are counted. A template may
+have 10**7."""
 
 
 FILES_NAMED_MAX = 3
@@ -51,10 +52,10 @@ _LOOK_HINT = "check input_format and input_extension; `dsort ls` shows what is t
 def resolve_inputs(
     spec: JobSpec, bucket: Bucket, tally: Tally, *, check: Callable[[], None] = lambda: None
 ) -> list[InputShard]:
-    """The input shards in input order; missing ones are counted, or refused as the spec says.
+    """The input shards in input order; missing ones are counted, or refused, as in the spec.
 
-    Memory is bounded by the shards that are there, not by the names. ``check`` is called again and
-    again on the way, and may raise."""
+    Memory is bounded by the shards that exist, not by the names. ``check`` is called repeatedly
+    meanwhile, and may raise."""
     if isinstance(bucket, FilesBucket):
         return [InputShard(i.name, i.size_bytes, i.mtime_ns, i.etag) for i in bucket.list()]
     for source in spec.sources:
@@ -97,9 +98,9 @@ def resolve_inputs(
 def absent_inputs(
     spec: JobSpec, bucket: Bucket, *, check: Callable[[], None] = lambda: None
 ) -> str:
-    """What a job of ``spec`` would look for in vain; empty if there is at least one input shard,
-    and then no more of them is looked for. ``check``: as for ``resolve_inputs``.
-    ``MissingShardError`` for a bucket that is not there, ``StorageError``."""
+    """What a job of ``spec`` would not find; empty if there is at least one input shard, and then
+    the search ends. ``check``: as for ``resolve_inputs``. ``ObjectNotFoundError`` if a bucket does
+    not exist, ``StorageError``."""
     looked_for = []
     for source in spec.sources:
         own, absent = bucket_named(bucket, source.name), _SomeNames()
@@ -125,8 +126,9 @@ def first_objects(job: Job) -> list[tuple[Bucket, str]]:
 
 
 def refuse_unreadable(inputs: Sequence[InputShard], bucket: Bucket) -> None:
-    """``StorageAccessError`` that names the inputs which may not be read. Files are asked for one
-    by one; in an object store the first one, for all: who may list need not be allowed to read."""
+    """``StorageAccessError`` with the names of inputs that may not be read. Files are checked one
+    by one; in an object store only the first one, for all: a user who may list need not be allowed
+    to read."""
     by_input = groupby(inputs, lambda shard: shard.name.partition("/")[0])
     several = isinstance(bucket, SeveralBuckets)
     for shards in [[*each] for _, each in by_input] if several else [inputs]:
@@ -140,7 +142,7 @@ def _refuse_unreadable(inputs: Sequence[InputShard], bucket: Bucket) -> None:
         try:
             bucket.stat(inputs[0].name)
         except ObjectNotFoundError:
-            return  # it is reported when it is read: with what became of the others
+            return  # it is reported when it is read, with what became of the others
         except StorageAccessError as error:
             raise StorageAccessError(
                 f"input shard {inputs[0].name} can be listed but not read: {error.message}",
@@ -157,7 +159,7 @@ def _refuse_unreadable(inputs: Sequence[InputShard], bucket: Bucket) -> None:
 
 
 def refuse_changed_inputs(job: Job) -> None:
-    """An input that changed while it was read may have been read half old, half new."""
+    """``ChangedInputError`` if an input changed: it may have been read half old, half new."""
     if job.replaces_inputs and (job.was_committing or job.naming):
         return  # they were checked before the first of them was replaced
     if isinstance(job.inputs_bucket, FilesBucket):
@@ -178,7 +180,7 @@ def refuse_changed_inputs(job: Job) -> None:
 
 
 def refuse_changed_files(files: FilesBucket) -> None:
-    """The same for loose files."""
+    """``ChangedInputError`` if a loose file changed."""
     if changed := files.changes(FILES_NAMED_MAX):
         more = ", …" if len(changed) == FILES_NAMED_MAX else ""
         raise ChangedInputError(
@@ -189,8 +191,9 @@ def refuse_changed_files(files: FilesBucket) -> None:
 
 
 def warn_of_equal_numbers(job: Job) -> None:
-    """Records without a key of their own are called by their shard and their number. Shards whose
-    names differ in nothing but their suffix have the same ones."""
+    """Warn if records of two shards get the same keys. Records without a key of their own are named
+    by their shard, without its suffix, and their number, so shards whose names differ only in the
+    suffix have the same ones."""
     if not any(each.numbers_records for each in job.pipeline.reading.containers):
         return
     first: dict[bytes, str] = {}
@@ -227,7 +230,7 @@ def _candidates(
 ) -> Iterator[tuple[str, ObjectInfo | None]]:
     """(name, info or None if it is missing) of everything that one input names.
 
-    ``passed_over``: where the names go that would fit, but have another extension."""
+    ``passed_over``: collects the names that would fit, but have another extension."""
     wanted = source.format
     names: Iterable[str] | None = None
     if wanted.template is not None:
@@ -244,7 +247,7 @@ def _candidates(
     prefix, pattern = wanted.prefix or "", None
     if wanted.glob is not None:
         prefix, pattern = glob_prefix(wanted.glob), glob_regex(wanted.glob)
-    # An index.json is no shard left out.
+    # Such files, for instance index.json, are not counted as passed over.
     of_readers = container_of(source.extension).directory_files(())
     for at, info in enumerate(bucket.list(prefix)):
         if at % NAMES_A_BATCH == 0:
@@ -265,7 +268,7 @@ def _candidates(
 
 @dataclass(slots=True)
 class _SomeNames:
-    """How many names there were, and the first of them."""
+    """The number of names, and the first of them."""
 
     count: int = 0
     first: list[str] = field(default_factory=list)
@@ -280,8 +283,8 @@ class _SomeNames:
 
 
 def _refuse_unsized(bucket: Bucket, name: str) -> None:
-    """``InputError`` for a file that has no size, but content: what is read of it is not known to
-    be whole."""
+    """``InputError`` for a file with a size of 0 that has content: it cannot be known whether what
+    is read of it is whole."""
     if bucket.local_path(name) is None:
         return
     try:
@@ -302,7 +305,7 @@ def _may_read(bucket: Bucket, name: str) -> bool:
 
 
 def _naming_hint(source: Source, bucket: Bucket, absent: _SomeNames) -> str:
-    """What whoever wrote these names probably meant; empty if that cannot be told."""
+    """A hint at what the user probably meant by these names; empty if there is none."""
     for name in absent.first if source.format.objnames is not None else ():
         longer = with_extension(name, source.extension)
         if longer != name and bucket.stat_many([longer]):
@@ -314,8 +317,7 @@ def _naming_hint(source: Source, bucket: Bucket, absent: _SomeNames) -> str:
 
 
 def _other_suffixes(passed_over: _SomeNames) -> str:
-    """A hint that names the containers of the shards that were passed over; empty if there are
-    none."""
+    """A hint with the suffixes of the shards that were passed over; empty if there are none."""
     suffixes = sorted({archive_extension(name) or "" for name in passed_over.first} - {""})
     if not suffixes:
         return ""

@@ -1,6 +1,6 @@
-"""One running job: its buckets and runtime, what is known of it so far, and who listens to it.
+"""One running job: its buckets and runtime, its state so far, and the listener for its events.
 
-:class:`JobState` changes only in :meth:`JobState.apply`; :class:`Job` holds all that lives.
+:class:`JobState` changes only in :meth:`JobState.apply`; :class:`Job` holds the live objects.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Advanced:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """Something was dropped, kept, renamed or odd, and is counted."""
+    """Counts of what was dropped, kept, renamed or odd."""
 
     tally: Tally
 
@@ -99,7 +99,7 @@ class PhaseEnded:
 
 @dataclass(slots=True)
 class PhaseTotals:
-    """One phase, so far. Times in seconds of the coordinator's clock."""
+    """The totals of one phase so far. Times are seconds of the coordinator's clock."""
 
     began_s: float
     shards_total: int
@@ -113,21 +113,20 @@ class PhaseTotals:
 
     @property
     def seconds(self) -> float:
-        """How long it took; 0 while it runs."""
+        """The duration of the phase; 0 while it runs."""
         return 0.0 if self.ended_s is None else self.ended_s - self.began_s
 
 
 @dataclass(slots=True)
 class JobState:
-    """The phases of a job in their order, each at most once (a phase may be entered again to go
-    on: a survey and the extraction after it are both ``extract``)."""
+    """The phases of a job in their order, each at most once (surveys are part of ``extract``)."""
 
     phases: dict[str, PhaseTotals] = field(default_factory=dict)
     phase: str | None = None
     tally: Tally = field(default_factory=Tally)
 
     def apply(self, event: PhaseBegan | Advanced | Noted | PhaseEnded) -> None:
-        """Take in one event; ``InvariantError`` if it cannot come now."""
+        """Apply one event; ``InvariantError`` if it is not possible in the present state."""
         match event:
             case PhaseBegan():
                 self._begin(event)
@@ -145,7 +144,7 @@ class JobState:
                 self.phase = None
 
     def seconds(self) -> dict[str, float]:
-        """Seconds of each phase that is over, rounded to microseconds."""
+        """Seconds of each phase, rounded to microseconds; 0 while it runs."""
         return {name: round(totals.seconds, 6) for name, totals in self.phases.items()}
 
     def _begin(self, event: PhaseBegan) -> None:
@@ -177,9 +176,9 @@ QUIET_KINDS = frozenset(
         "left_out_to_equalize",
     }
 )
-"""Counted in the manifest, but nothing that a user has to be warned of."""
+"""Kinds that the manifest counts, but that need no warning."""
 
-WARNING_TEXTS = {  # [of one|of many]
+WARNING_TEXTS = {  # [singular|plural]
     "rows_without_record": "{count} [row|rows] of ingest.table [is|are] about no record: {names}",
     "records_without_row": "{count} [record has|records have] no row in ingest.table: {names}",
     "unlisted_files": "{count} files were left out, for they are in no row of metadata: {names}",
@@ -227,15 +226,15 @@ WARNING_TEXTS = {  # [of one|of many]
 class Job:
     """One job while it runs. ``on_event`` is called in the thread that runs the job.
 
-    ``lease`` and ``journal``: None in a dry run. ``before``: what the journal says of earlier
-    attempts, None in a first one. ``streams``: None of a job that has none.
-    ``base``: the result that the job amends, if it does; ``known_keys``: of it. ``resolved``: what
-    was found besides the inputs, for later attempts. ``planned_names``: of the output shards, once
-    they are known. ``naming``: what may have its name by now, (name, receipt) by token. ``stale``:
-    what is to be removed after the commit, as it was when it was looked for (see
-    ``stale_outputs``). ``mixing``, ``flow``,
-    ``reactions_file``, ``rejects_file``: once there is a plan. ``input_checksums``: (XXH3, the job
-    that wrote it) by ordinal of the input, where content is to be verified.
+    ``lease``, ``journal``: None in a dry run. ``before``: the state of earlier attempts, read from
+    the journal; None in the first attempt. ``streams``: None if the job has none. ``base``: the
+    result that the job amends, or None; ``known_keys``: of that result. ``resolved``: what was
+    found besides the inputs, for later attempts. ``planned_names``: of the output shards, once they
+    are known. ``naming``: (name, receipt) by token of objects that may have their names already.
+    ``stale``: the objects to remove after the commit, as they were when they were found (see
+    ``stale_outputs``). ``mixing``, ``flow``, ``reactions_file``, ``rejects_file``: None until there
+    is a plan. ``input_checksums``: (XXH3, the job that wrote the input) by ordinal of the input, if
+    content is to be verified.
     """
 
     job_id: str
@@ -278,18 +277,18 @@ class Job:
 
     @property
     def movement(self) -> Movement:
-        """How payload moves; only after it was chosen."""
+        """The movement of payload, once it is chosen."""
         assert self.movement_chosen is not None
         return self.movement_chosen
 
     @property
     def output_bck(self) -> BucketRef:
-        """The bucket of the outputs in which the job itself is."""
+        """The output bucket that holds the job's own files, too."""
         return self.output_places[0].ref
 
     @property
     def bucket_identities(self) -> tuple[InputIdentities, OutputIdentities]:
-        """Of the buckets of the inputs, and of the outputs'."""
+        """The identities of the input buckets and of the output buckets."""
         bucket = self.outputs_bucket
         targets = {
             place.name: BucketIdentity(bucket_for(bucket, placed_at(place.name, "x")), place.ref)
@@ -304,13 +303,13 @@ class Job:
         return InputIdentities(sources), OutputIdentities(targets)
 
     def output_of(self, group: int) -> int:
-        """Which of several outputs a group of the order is; 0 where there is one, whatever its
-        templates are."""
+        """The output that ``group``, a group of the order, belongs to; 0 if there is only one
+        output, whatever its templates are."""
         return group if self.spec.outputs else 0
 
     @property
     def overwrite(self) -> bool:
-        """Whether output shards may replace objects of their names."""
+        """Whether output shards may replace objects that have their names."""
         given = self.options.overwrite
         return given if given is not None else self.spec.overwrite
 
@@ -326,7 +325,7 @@ class Job:
 
     @property
     def extractors_max(self) -> int | None:
-        """How many workers may extract at a time; None: all."""
+        """How many workers may extract at the same time; None: all."""
         limits: list[int | None] = [
             step.limits.processes for step in self.pipeline.steps if isinstance(step, PayloadStep)
         ]
@@ -334,8 +333,8 @@ class Job:
         return min((limit for limit in limits if limit), default=None)
 
     def begin_attempt(self, attempt: int) -> None:
-        """Take the job's lease and open its journal: from here on the job is ours to run, and to
-        clean up after."""
+        """Take the job's lease and open its journal. From then on this process runs the job and
+        cleans up after it."""
         is_warned = False
 
         def waiting(why: str) -> None:
@@ -359,34 +358,34 @@ class Job:
         self.stop.request(signal.SIGTERM, why, discards=discards)
 
     def record(self, event: JournalEvent) -> None:
-        """Note in the journal what a later attempt can rely on. Nothing where nothing is written:
-        a dry run has no journal."""
+        """Append to the journal an event that later attempts can rely on. A dry run has no journal
+        and records nothing."""
         if self.journal is not None:
             self.journal.append(event)
 
     @property
     def is_recorded(self) -> bool:
-        """Whether all that was noted is stored."""
+        """Whether all recorded events are stored."""
         return self.journal is None or not self.journal.is_waiting
 
     def flush(self) -> None:
-        """Have all that was noted stored."""
+        """Store all recorded events."""
         if self.journal is not None:
             self.journal.flush()
 
     def retain(self, name: str, data: bytes) -> None:
-        """Retain a file for later attempts."""
+        """Store a file for later attempts."""
         if self.journal is not None:
             self.outputs_bucket.write(shared_name(self.job_id, name), data)
 
     def retain_on_nodes(self, name: str, data: bytes) -> None:
-        """Give all nodes a file, and retain it for later attempts: all have to use the same."""
+        """Give a file to all nodes and store it for later attempts: all have to use the same."""
         self.retain(name, data)
         self.digests[name] = xxhash.xxh3_128_hexdigest(data)
         self.runtime.share(name, data)
 
     def retained(self, name: str) -> bytes | None:
-        """What an earlier attempt retained as ``name``; None if none did."""
+        """The file that an earlier attempt retained as ``name``; None if there is none."""
         if self.before is None:
             return None
         try:
@@ -397,7 +396,7 @@ class Job:
 
     @contextmanager
     def phase(self, name: str, *, shards: int = 0, bytes_total: int = 0) -> Iterator[None]:
-        """The body is one phase: timed, and told to the listener when it begins and ends."""
+        """Run the body as one phase: time it, and report its begin and end to the listener."""
         self.state.apply(PhaseBegan(name, time.monotonic(), shards, bytes_total))
         totals = self.state.phases[name]
         self.timeline.begin(name, totals.began_s - self._began_s)
@@ -422,7 +421,7 @@ class Job:
         )
 
     def expect(self, *, shards: int, bytes_total: int) -> None:
-        """The totals of the current phase, once they are known."""
+        """Set the totals of the current phase, once they are known."""
         assert self.state.phase is not None
         totals = self.state.phases[self.state.phase]
         totals.shards_total, totals.bytes_total = shards, bytes_total
@@ -436,24 +435,24 @@ class Job:
         members: int = 0,
         payload_bytes: int = 0,
     ) -> None:
-        """Some more of the current phase is done."""
+        """Add finished work to the current phase, and report the progress."""
         self.state.apply(Advanced(shards, records, bytes_done, members, payload_bytes))
         assert self.state.phase is not None
         self._tell_progress(self.state.phase)
 
     def note(self, tally: Tally) -> None:
-        """Count, and warn of what a user should know."""
+        """Add ``tally`` to the counts, and warn of what a user should know."""
         self.state.apply(Noted(tally))
         for kind, count, samples in tally:
             if not self._is_quiet(kind) and not self._ignored(kind):
                 self._warn(kind, count, samples)
 
     def reactions(self) -> tuple[ReactionCount, ...]:
-        """All that was counted so far."""
+        """Everything that was counted so far."""
         return tuple(ReactionCount(kind, count, names) for kind, count, names in self.state.tally)
 
     def _oddity(self, kind: str) -> OddityKind | None:
-        """What the container of the inputs says of what was counted as ``kind``."""
+        """The oddity of the inputs' containers that has this ``kind``; None if there is none."""
         tables = (each.oddities for each in self.pipeline.reading.containers)
         return next((each for each in chain(*tables) if each.kind == kind), None)
 
@@ -475,7 +474,7 @@ class Job:
         self.warn(kind, agreed.format(count=f"{count:,}", names=shown))
 
     def warn(self, kind: str, text: str) -> None:
-        """Tell the user what does not stop the job."""
+        """Warn the user of something that does not stop the job."""
         self.warnings.append(text)
         self.on_event(JobWarning(self.job_id, kind, text))
 

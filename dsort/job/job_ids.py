@@ -10,18 +10,18 @@ from typing import Final
 _JOB_ID: Final = re.compile(r"([0-9]{8}-[0-9]{6})-([0-9a-f]{6})")
 _SECOND_NS: Final = 10**9
 _FRACTION: Final = 1 << 16
-"""An id tells the second in so many parts, of 15 µs; its last two digits are drawn."""
+"""An id has the second in this many parts, of 15 µs; its last two digits are random."""
 
 
 def new_job_id() -> str:
-    """An id like ``20260131-235959-4f2a9c``: the second, in UTC, and how much of it is over."""
+    """An id like ``20260131-235959-4f2a9c``: the second, in UTC, and the elapsed part of it."""
     second, rest_ns = divmod(time.time_ns(), _SECOND_NS)
     began = time.strftime("%Y%m%d-%H%M%S", time.gmtime(second))
     return f"{began}-{rest_ns * _FRACTION // _SECOND_NS:04x}{secrets.token_hex(1)}"
 
 
 def later_job_id(earlier: str) -> str:
-    """A new id that sorts after the id ``earlier``, also by a clock that is behind."""
+    """A new id that sorts after the id ``earlier``, even if this clock is behind."""
     found = new_job_id()
     match = _JOB_ID.fullmatch(earlier)
     if found > earlier or match is None:
@@ -32,8 +32,8 @@ def later_job_id(earlier: str) -> str:
 
 
 def moment_of_id(job_id: str) -> str:
-    """When the job began, as ``20260131-235959.309234``; "" if the id does not say so. Ids of
-    older versions tell no more than the second."""
+    """The time at which the job began, as ``20260131-235959.309234``; "" if the id has no time. Ids
+    of older versions have only the second."""
     match = _JOB_ID.fullmatch(job_id)
     if match is None:
         return ""

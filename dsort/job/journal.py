@@ -1,4 +1,4 @@
-"""The journal of a job in its output bucket: written as the job goes on, read to go on with it."""
+"""The journal of a job in its output bucket: written while the job runs, read to resume it."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ log = logger_of("job")
 
 
 class NoJournalError(JobConflictError):
-    """A job has no journal: what is left of it, if anything is, is known by its report."""
+    """A job has no journal: what is left of it, if anything, is known by its report."""
 
 
 class Journal:
-    """The end of a job's journal, where attempt ``attempt`` writes what happens.
+    """Writes the end of a job's journal, in attempt ``attempt``.
 
-    What was appended is stored a second later at most, when the next event comes, or 1,000 events
+    An appended event is stored a second later at most, when the next event comes, or 1,000 events
     later, or by ``flush``; a death loses no more than that. For one thread.
     """
 
@@ -76,14 +76,14 @@ class Journal:
         return bool(self._waiting)
 
     def append(self, event: JournalEvent) -> None:
-        """Note what happened. ``StorageError`` if it was time to store, and that failed: nothing
-        is lost, the next call tries again."""
+        """Append an event. ``StorageError`` if it was time to store events, and that failed:
+        nothing is lost, the next call tries again."""
         self._waiting.append(event)
         if len(self._waiting) >= EVENTS_MAX or self._clock() - self._flushed_s >= FLUSH_S:
             self.flush()
 
     def flush(self) -> None:
-        """Store what was appended; when it returns, it survives."""
+        """Store all appended events; once it returns, they survive a death."""
         if self._waiting:
             name = segment_name(self._job_id, self._attempt, self._sequence)
             self._bucket.write(name, encode_segment(self._waiting))
@@ -94,10 +94,10 @@ class Journal:
 
 
 def read_journal(bucket: Bucket, job_id: str) -> JournalState:
-    """What the journal of a job tells.
+    """The state that follows from the journal of a job.
 
-    ``NoJournalError``: there is none. ``JobConflictError``: it has another format.
-    ``StorageError``: it is damaged.
+    ``NoJournalError`` if there is none. ``JobConflictError`` if it has another format.
+    ``StorageError`` if it is damaged.
     """
     state = JournalState()
     segments = _segments(bucket, job_id)
@@ -125,7 +125,8 @@ def read_journal(bucket: Bucket, job_id: str) -> JournalState:
 
 
 def _segments(bucket: Bucket, job_id: str) -> list[tuple[int, str]]:
-    """(attempt, name) of each segment, in order; none is missing between two others."""
+    """(attempt, name) of each segment, in order. ``StorageError`` if one is missing between
+    others."""
     by_attempt: dict[int, dict[int, str]] = defaultdict(dict)
     try:
         for found in bucket.list(journal_prefix(job_id)):
@@ -151,11 +152,12 @@ def _segments(bucket: Bucket, job_id: str) -> list[tuple[int, str]]:
 
 @dataclass(frozen=True, slots=True)
 class JobDirectory:
-    """What is in ``.dsort/<job id>/`` of a bucket: the objects by what they are part of.
+    """The content of ``.dsort/<job id>/`` of a bucket: its objects, by the part that they belong
+    to.
 
     ``objects`` and ``size_bytes`` count all but manifest and report; ``newest_ns``: when the last
-    of them was written, in ns since 1970 (0: there are none). ``has_result``: there is a manifest,
-    or one of another job inside, where no dsort puts any now: it is no garbage.
+    of these was written, in ns since 1970 (0: there are none). ``has_result``: there is a manifest,
+    or one of another job inside, where no dsort writes any now: it is no garbage.
     """
 
     job_id: str
@@ -206,9 +208,9 @@ def discard_run(
 ) -> None:
     """Remove all of a job but its manifest and its report.
 
-    ``lease``: the job's, if it is still renewed. It is closed when most is gone, for that may take
-    longer than a lease lasts. ``names``: of its output shards, where uploads to them may be
-    unfinished.
+    ``lease``: the lease of the job, if it is still renewed. It is closed once most is removed,
+    because removal may take longer than a lease lasts. ``names``: of its output shards, if uploads
+    to them may be unfinished.
     """
     own = job_directory(job_id)
     log.debug("the working files of job %s are removed from %s", job_id, bucket.uri)

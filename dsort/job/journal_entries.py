@@ -1,9 +1,10 @@
-"""The journal of a job: what happened, as events, how they are stored, and what is known from them.
+"""The journal of a job: its events, how they are stored, and the state that follows from them.
 
 Events are stored in *segments*, JSON objects ``{"journal": 4, "events": [...]}``. Neighbours of one
 kind are one entry, ``{"kind": ..., "count": n, <field>: column, ...}``. A column is a list of n
-values, ``{"all": value}`` where they are all the same, or ``{"of": values, "at": positions}`` where
-few of them differ: 100,000 shards' facts are a few megabytes and take some tenths of a second.
+values, ``{"all": value}`` if they are all the same, or ``{"of": values, "at": positions}`` if there
+are few different ones: the facts of 100,000 shards are a few megabytes and take some tenths of a
+second.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from dsort.storage.output_buckets import place_of
 from dsort.workers.tasks import ScratchLost, ShardExtracted
 
 JOURNAL_VERSION = 4
-"""Raised with each change of what a job keeps; a job of another version is not resumed."""
+"""Raised with each change of what a job stores; a job of another version is not resumed."""
 PARTITIONS_MAX = 1 << 24
 EVENTS_MAX = 1_000_000
-"""In one segment."""
+"""The most events in one segment."""
 INTEGER_MAX = (1 << 63) - 1
 ROWS_MAX = 20_000_000
 
@@ -69,9 +70,9 @@ class InputsResolved:
 
 @dataclass(frozen=True, slots=True)
 class MovementChosen:
-    """How payload moves (see ``job.movement.Movement``)."""
+    """How payload moves (see ``pipeline.movement.Movement``)."""
 
-    movement: str  # map | spill
+    movement: str  # map | range | spill
     partitions: int
     workers: int
     buffer_bytes: int
@@ -82,7 +83,7 @@ class MovementChosen:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The cut: all output shards in order. ``digest`` tells whether two plans are the same."""
+    """The cut: all output shards in order. ``digest``: the same for two plans that are the same."""
 
     digest: str
     shards: tuple[PlannedRow, ...]
@@ -118,7 +119,7 @@ _KINDS: Final[Mapping[str, type[JournalEvent]]] = {
     )
 }
 _SIGNED: Final = frozenset({"mtime_ns", "file_bytes"})
-"""Numbers that may be negative: there were files before 1970, and sizes that nobody gave."""
+"""Numbers that may be negative: times of files before 1970, and sizes that are not given."""
 _TABLES: Final[Mapping[str, type[InputRow] | type[PlannedRow]]] = {
     "inputs": InputRow,
     "shards": PlannedRow,
@@ -127,11 +128,11 @@ _TABLES: Final[Mapping[str, type[InputRow] | type[PlannedRow]]] = {
 
 @dataclass(slots=True)
 class JournalState:
-    """What a journal tells. Changes only in ``apply`` and ``begin_attempt``.
+    """The state that follows from a journal. Changes only in ``apply`` and ``begin_attempt``.
 
-    ``extracted``: by input ordinal, without what lost nodes had. ``created``: by output ordinal.
-    ``worker_last``: the highest number of a worker that ended
-    a task, -1 if none did. ``attempts``: the highest that began.
+    ``extracted``: by input ordinal, without shards of lost nodes. ``created``: by output ordinal.
+    ``worker_last``: the highest number of a worker that ended a task, -1 if none did. ``attempts``:
+    the number of the newest attempt.
     """
 
     accepted: JobAccepted | None = None
@@ -145,11 +146,11 @@ class JournalState:
     attempts: int = 0
 
     def begin_attempt(self, attempt: int) -> None:
-        """The events that follow are of ``attempt``."""
+        """The events that follow belong to ``attempt``."""
         self.attempts = max(self.attempts, attempt)
 
     def apply(self, event: JournalEvent) -> None:
-        """Take in one event. ``InvariantError``: the job was planned again, differently."""
+        """Apply one event. ``InvariantError`` if the job was planned again, differently."""
         match event:
             case JobAccepted():
                 self.accepted = event
@@ -171,8 +172,9 @@ class JournalState:
                 self.committing = True
 
     def check(self) -> None:
-        """``StorageError`` unless what is reported fits together. For whoever acts on it: who can
-        write to the bucket can have written it, and it decides which names are read and written."""
+        """``StorageError`` unless the events fit together. Required before acting on them: everyone
+        who can write to the bucket can have written the journal, which decides which names are read
+        and written."""
         shards = len(self.inputs or ())
         outputs = len(self.planned.shards) if self.planned is not None else 0
         if any(at >= shards for at in self.extracted):
@@ -201,7 +203,7 @@ class JournalState:
             event.movement,
             event.partitions,
         ):
-            self.extracted = {}  # the index and the spill are parted in another way
+            self.extracted = {}  # index and spill are divided in another way
         self.movement = event
 
     def _plan(self, event: Planned) -> None:
@@ -339,7 +341,7 @@ def _tally(value: Any) -> Tally:
 
 
 def parse_accepted(row: Mapping[str, Any]) -> JobAccepted:
-    """The job in a report; ``ValueError`` and the like for anything else."""
+    """The accepted job in a report; ``ValueError`` or a similar error for anything else."""
     accepted = JobAccepted(row["job_id"], row["dsort_version"], row["spec"], row["created"])
     texts = (accepted.job_id, accepted.dsort_version, accepted.created)
     if not all(type(text) is str for text in texts) or type(accepted.spec) is not dict:
@@ -348,7 +350,7 @@ def parse_accepted(row: Mapping[str, Any]) -> JobAccepted:
 
 
 def parse_inputs(rows: Iterable[Sequence[Any]]) -> tuple[InputRow, ...]:
-    """The inputs in a report, row by row; ``ValueError`` and the like for anything else."""
+    """The inputs in a report, row by row; ``ValueError`` or a similar error for anything else."""
     table = tuple(InputRow(*row) for row in rows)
     types = get_type_hints(InputRow)
     for name, column in zip(InputRow._fields, zip(*table, strict=True), strict=False):
@@ -357,8 +359,8 @@ def parse_inputs(rows: Iterable[Sequence[Any]]) -> tuple[InputRow, ...]:
 
 
 def counted(value: Any, most: int) -> int:
-    """A number of things; ``ValueError`` for anything else. Few bytes may claim many rows, so what
-    one number stands for is bounded."""
+    """``value``, a number of things; ``ValueError`` for anything else. A few bytes may claim many
+    rows, so the number is at most ``most``."""
     if type(value) is not int or not 0 <= value <= most:
         raise ValueError(f"{value!r} is no number of things")
     return value

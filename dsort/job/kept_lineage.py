@@ -1,5 +1,5 @@
-"""The lineage of a result from which records are removed: that of before, without the rows of these
-records. Rows of shards that were written again have no offset in the output any more."""
+"""The lineage of a result from which records are removed: the earlier lineage without the rows of
+these records. Rows of shards that were written again no longer have an offset in the output."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 LINE_BYTES_MAX: Final = 1 << 20
 _OTHER: Final = "it does not say what is in the shards from which records are removed"
-"""It is of another result; or two keys read alike that are not UTF-8, and whose row it is, it does
-not say."""
+"""The lineage is of another result; or it writes two keys that are not UTF-8 alike, so that it is
+unknown whose row it is."""
 
 
 def stage_kept_lineage(job: Job, plan: Plan) -> StagedSidecar | None:
-    """Stage one lineage of the whole result from which the job removes records, in place of those
-    that there are; None if there are none. ``StorageError`` if they are no lineages."""
+    """Stage one lineage of the whole result from which the job removes records, in place of the
+    existing ones; None if there are none. ``StorageError`` if these are no lineages."""
     kind, base = job.spec.lineage, job.base
     if kind is None or base is None:
         return None
@@ -63,7 +63,7 @@ def stage_kept_lineage(job: Job, plan: Plan) -> StagedSidecar | None:
 
 
 def _files(job: Job, names: list[str]) -> Iterator[tuple[str, Path]]:
-    """(what it is, path) of each lineage of before."""
+    """(description, path) of each earlier lineage."""
     for name in names:
         job.stop.raise_if_requested()
         with local_file(job.outputs_bucket, name) as path:
@@ -76,7 +76,7 @@ def _write_parquet(
     removed: BytesColumn,
     written: Collection[str],
 ) -> Counter[str]:
-    """How many rows of each of the shards ``written`` stay."""
+    """Write the rows that stay; returns how many rows of each of the shards ``written`` stay."""
     import pyarrow as pa  # few jobs need it
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -136,5 +136,5 @@ def _write_lines(
 
 
 def _shown(name: str) -> str:
-    """The name of a shard as lineages have it."""
+    """The name of a shard as in lineages."""
     return readable(name.encode("utf-8", "surrogateescape"))

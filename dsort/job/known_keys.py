@@ -1,8 +1,8 @@
 """The keys that a result has before a job adds records to it.
 
-They are read from its shards, some shards a task, and stay in the scratch of the nodes that read
-them, sorted by their hashes. Whoever looks for duplicates asks for those of a few hashes; so no
-memory grows with the result.
+They are read from its shards, some shards per task, and stay in the scratch of the nodes that read
+them, sorted by their hashes. A search for duplicates requests the keys of a few hashes at a time;
+so no memory grows with the result.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dsort.job.manifest import ManifestOutput
 from dsort.workers.tasks import KnownKeysDone, KnownKeysTask
 
 RECORDS_A_FILE: Final = 1 << 18
-"""So many keys, with their bytes, a worker holds at a time, unless a shard has more."""
+"""The keys, with their bytes, that a worker holds at a time, unless a shard has more."""
 
 
 def compares_known_keys(job: Job) -> bool:
-    """Whether the keys of the job's records are compared with those of the result to which they are
-    added. Records that are joined, and those that are but numbered, are not."""
+    """Whether the keys of the job's records are compared with those of the result that they are
+    added to. The keys of joined records, and keys that are only numbers, are not."""
     amend, spec = job.spec.amend, job.spec
     if amend is None or amend.by != "append" or spec.join is not None:
         return False
@@ -33,8 +33,8 @@ def compares_known_keys(job: Job) -> bool:
 
 
 def known_keys(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """(node, numbers of its files) of the keys that the result has; read once, and again where a
-    node was lost. Empty if they are not compared."""
+    """(node, numbers of its files) of the keys of the result; read once, and again if a node was
+    lost. Empty if keys are not compared."""
     if not compares_known_keys(job) or job.base is None:
         return ()
     if job.known_keys is None:
@@ -44,13 +44,13 @@ def known_keys(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 @dataclass(slots=True, eq=False)
 class KnownKeys:
-    """The shards of a result in parts, and on which node the keys of each part are."""
+    """The shards of a result in parts, and the node with the keys of each part."""
 
     parts: Sequence[tuple[tuple[str, int], ...]]
     nodes: dict[int, str] = field(default_factory=dict)
 
     def located(self, job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """(node, numbers of its files), once all have been read."""
+        """(node, numbers of its files), once the keys of all parts have been read."""
         there = set(job.runtime.scratch_nodes())
         missing = [n for n in range(len(self.parts)) if self.nodes.get(n) not in there]
         containers = tuple(form.container for form in job.pipeline.outputs)
@@ -65,7 +65,7 @@ class KnownKeys:
 
 
 def _parts(job: Job, outputs: Sequence[ManifestOutput]) -> list[tuple[tuple[str, int], ...]]:
-    """The shards whose records have keys, each with the number of its output, in parts."""
+    """The shards whose records have keys, each with the ordinal of its output, in parts."""
     numbers_records = [form.container.numbers_records for form in job.pipeline.outputs]
     parts: list[tuple[tuple[str, int], ...]] = []
     shards: list[tuple[str, int]] = []

@@ -1,4 +1,4 @@
-"""The samples of a result that is amended, as its database of Energon has them."""
+"""The samples of a result that is amended, from its database of Energon."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PARTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class KnownSamples:
-    """A database that somebody else may have written; ``what`` names it."""
+    """A database that others may have written; ``what`` names it in errors."""
 
     database: sqlite3.Connection
     what: str
@@ -62,8 +62,8 @@ def _check(name: object, *numbers: object) -> None:
 
 @contextmanager
 def known_samples(job: Job, directory: Path) -> Iterator[KnownSamples | None]:
-    """Those of the result that the job amends, by way of a file in ``directory``; None if it amends
-    none. ``StorageError`` if the database is gone."""
+    """The samples of the result that the job amends, by way of a file in ``directory``; None if it
+    amends none. ``StorageError`` if the database is gone."""
     if job.base is None:
         yield None
         return

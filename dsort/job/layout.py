@@ -2,26 +2,26 @@
 
 ::
 
-    <output shards>               where the spec says
-    <job id>-index.json           the wids index, if one was asked for
+    <output shards>               at the names that the spec sets
+    <job id>-index.json           the wids index, if the spec has one
     .dsort/<job id>/
         manifest.json             the commit; stays
         reactions.jsonl           all names that a reaction dropped, kept or renamed; stays
-        lineage.parquet, .jsonl   where each record comes from and is now, if asked for; stays
+        lineage.parquet, .jsonl   origin and place of each record, if the spec has it; stays
         removed.json              hashes of the keys that the job removed from a result; stays
-        amended.json              which job amends this one's result; stays
-        on_shard.json             for which shards on_shard was done; stays
+        amended.json              the job that amends this one's result; stays
+        on_shard.json             the shards for which on_shard was done; stays
         report.json               of an aborted job, in place of a manifest; stays
-        elsewhere.json            in the bucket of one output alone: where the job is
-        result.json               there, too, once it is committed: where its manifest is; stays
-        lease.json                who runs the job, and until when
+        elsewhere.json            in a bucket of one output alone: the place of the job
+        result.json               there, too, once it is committed: the place of its manifest; stays
+        lease.json                the process that runs the job, and until when
         attempts/0001, ...        the claim of each attempt
-        stop                      asks the job to stop
+        stop                      a request to the job to stop
         journal/0001-000000.json  segments of the journal, by attempt
-        journal/shared-<name>     what all attempts share
+        journal/shared-<name>     files that all attempts share
         staged/<ordinal>          output shards without their name; sidecars behind them
-        sidecars/<ordinal>.<kind> what sidecars of an output shard will say
-        replaced/<n>, kept.json   what the output shards replaced
+        sidecars/<ordinal>.<kind> the content of sidecars of an output shard
+        replaced/<n>, kept.json   the objects that the output shards replaced
         scratch/                  of a job on one machine, in a directory
         write-<token>             an object that is being written
     .dsort/gen-<token>/           synthetic shards without their names
@@ -52,16 +52,16 @@ _ATTEMPTS: Final = "attempts/"
 _STOP: Final = "stop"
 
 RUN_PARTS: Final = (_STAGED, _SIDECARS, f"{_SCRATCH}/", _WRITE, _REPLACED, _JOURNAL)
-"""What is in a job's directory while it runs, but for ``HOLD_PARTS``."""
+"""The parts of a job's directory while it runs, without ``HOLD_PARTS``."""
 HOLD_PARTS: Final = (_STOP, _LEASE, _ATTEMPTS)
-"""What says whose the job is: it is removed last."""
+"""The parts that identify the holder of the job: they are removed last."""
 
 _ATTEMPT_NUMBER: Final = re.compile(r"[0-9]{4,9}")
 _SEGMENT: Final = re.compile(r"([0-9]{4,9})-([0-9]{6,9})\.json")
 
 
 def job_directory(job_id: str) -> str:
-    """The prefix of all that is a job's own, but for its result."""
+    """The prefix of all that belongs to a job, except for its result."""
     return f"{INTERNAL_PREFIX}{job_id}/"
 
 
@@ -90,7 +90,7 @@ def reactions_name(job_id: str) -> str:
 
 
 def on_shard_name(job_id: str) -> str:
-    """For which output shards the program of ``on_shard`` was run."""
+    """The list of output shards for which the program of ``on_shard`` was run."""
     return f"{job_directory(job_id)}on_shard.json"
 
 
@@ -100,12 +100,12 @@ def removed_name(job_id: str) -> str:
 
 
 def amended_name(job_id: str) -> str:
-    """Which job amends the result of the job."""
+    """The claim of the job that amends the result of this job."""
     return f"{job_directory(job_id)}amended.json"
 
 
 def rejects_name(job_id: str) -> str:
-    """The records at which steps failed, if the spec wants them kept."""
+    """The records at which steps failed, if the spec keeps them."""
     return f"{job_directory(job_id)}rejects.jsonl"
 
 
@@ -125,16 +125,17 @@ def index_name(job_id: str) -> str:
 
 
 def elsewhere_name(job_id: str) -> str:
-    """In a bucket that one of several outputs has for itself: where the job is."""
+    """In a bucket that one of several outputs has for itself: the note with the place of the
+    job."""
     return f"{job_directory(job_id)}elsewhere.json"
 
 
 def result_name(job_id: str) -> str:
-    """In a bucket that one of several outputs has for itself: where the manifest is."""
+    """In a bucket that one of several outputs has for itself: the place of the manifest."""
     return f"{job_directory(job_id)}{RESULT}"
 
 
-# -- who has the job -----------------------------------------------------------------------------
+# -- the holder of the job -----------------------------------------------------------------------
 
 
 def lease_name(job_id: str) -> str:
@@ -159,12 +160,12 @@ def attempt_of(name: str) -> int | None:
 
 
 def clock_name(job_id: str) -> str:
-    """A probe that is written to learn what time it is in the store."""
+    """A probe object that is written to read the time of the store."""
     return f"{attempts_prefix(job_id)}clock"
 
 
 def stop_name(job_id: str) -> str:
-    """The object that asks a job to stop."""
+    """The object that requests a job to stop."""
     return f"{job_directory(job_id)}{_STOP}"
 
 
@@ -172,7 +173,7 @@ def stop_name(job_id: str) -> str:
 
 
 def journal_prefix(job_id: str) -> str:
-    """The prefix of the segments of a job's journal, and of what its attempts share."""
+    """The prefix of the segments of a job's journal, and of the files that its attempts share."""
     return f"{job_directory(job_id)}{_JOURNAL}"
 
 
@@ -201,17 +202,17 @@ def staged_prefix(job_id: str) -> str:
 
 
 def sidecars_prefix(job_id: str) -> str:
-    """The prefix of what the sidecars of output shards will say, until they are staged."""
+    """The prefix of the content of sidecars of output shards, until the sidecars are staged."""
     return f"{job_directory(job_id)}{_SIDECARS}"
 
 
 def replaced_prefix(job_id: str) -> str:
-    """The prefix of what a job replaces, until it is committed."""
+    """The prefix of the objects that a job replaces, until it is committed."""
     return f"{job_directory(job_id)}{_REPLACED}"
 
 
 def replaced_list_name(job_id: str) -> str:
-    """The list of what a job replaces."""
+    """The list of the objects that a job replaces."""
     return f"{replaced_prefix(job_id)}kept.json"
 
 
@@ -221,7 +222,7 @@ def scratch_name(job_id: str) -> str:
 
 
 def writes_prefix(job_id: str = "") -> str:
-    """The prefix of what a job, or somebody else, has begun to write and not ended."""
+    """The prefix of objects that a job, or another writer, has begun to write and not completed."""
     return f"{job_directory(job_id) if job_id else INTERNAL_PREFIX}{_WRITE}"
 
 

@@ -1,9 +1,10 @@
-"""Who runs a job: a lease in its directory that lapses unless it is renewed.
+"""The lease of a job: a file in its directory that names its holder, and lapses unless renewed.
 
-The lease says whom to ask and how long to wait. What keeps two coordinators apart is the *claim*:
-of all that want to begin attempt n, exactly one stores ``attempts/<n>``. A coordinator that sees a
-newer claim than its own has lost the job. The lease itself is written over what was there when no
-newer claim was, and nothing else, where the store heeds that.
+The lease contains the process that runs the job and how long others have to wait. What keeps two
+coordinators apart is the *claim*: of all processes that try to begin attempt n, exactly one stores
+``attempts/<n>``. A coordinator that finds a newer claim than its own has lost the job. The lease
+itself is written only over the version that was there when there was no newer claim, where the
+store supports that.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ log = logger_of("job")
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """The lease as its holder wrote it, or a claim, which looks the same. ``token``: different in
-    any two claims. ``renewed_at_s``: seconds since 1970, by the holder's clock."""
+    """The lease as its holder wrote it, or a claim, which has the same form. ``token``: different
+    in any two claims. ``renewed_at_s``: seconds since 1970, by the holder's clock."""
 
     attempt: int
     holder: Holder
@@ -61,7 +62,7 @@ class LeaseRecord:
     released: bool = False
 
     def age_s(self, now_s: float) -> float:
-        """How long ago it was renewed; never negative, for clocks differ."""
+        """Seconds since the renewal; never negative, though clocks differ."""
         return max(now_s - self.renewed_at_s, 0.0)
 
 
@@ -80,7 +81,8 @@ def judge_lease(
 ) -> Standing:
     """What ``record`` means at ``now_s`` to the process ``here``.
 
-    ``process_gone``: no process of this machine is the holder. Counts only if it is ours to say.
+    ``process_gone``: no process of this machine is the holder. It counts only if the holder ran on
+    this machine.
     """
     if record is None:
         return Standing.ABSENT
@@ -93,7 +95,7 @@ def judge_lease(
 
 
 def refusal(job_id: str, record: LeaseRecord, *, now_s: float) -> JobConflictError:
-    """What to tell somebody who wants a job that is being run."""
+    """The error for a process that requests a job which is being run."""
     age_s = record.age_s(now_s)
     wait_s = max(round(record.lapses_s - age_s), 1)
     return JobConflictError(
@@ -121,8 +123,8 @@ def encode_lease(record: LeaseRecord) -> bytes:
 
 
 def decode_lease(data: bytes) -> LeaseRecord:
-    """What ``encode_lease`` wrote; ``StorageError`` for anything else. Others may write to the
-    bucket: a process number is one, and no lease holds for ever."""
+    """The lease that ``encode_lease`` stored; ``StorageError`` for anything else. Others may write
+    to the bucket, so a process number has to be a valid one, and no lease may last for ever."""
     try:
         content = json.loads(data)
         holder = Holder(
@@ -161,15 +163,15 @@ def _number(content: Mapping[str, Any], name: str, low: int, high: int) -> int:
 
 
 LOST_SHARE = 2 / 3
-"""A holder that could not renew for this share of the lapse gives the job up: before others may
+"""A holder that could not renew for this share of the lapse gives the job up, before others may
 take it."""
 AGAIN_SHARE = 1 / 4
-"""After a renewal that failed, the next one comes after this share of the usual time."""
+"""After a failed renewal, the next one comes after this share of the usual time."""
 POLL_S = 0.5
 WATCH_EACH_S = 2.0
 WATCH_S_MAX = 120.0
 CLOCK_GRAIN_S = 2.0
-"""Stores tell times in seconds."""
+"""Stores report times in seconds."""
 STOP_WAIT_S = 600.0
 WRITE_TRIES_MAX = 3
 STOP_REQUEST = b"stop\n"
@@ -178,19 +180,19 @@ LEASE_BYTES_MAX = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class JobHold:
-    """Who has a job: the newest lease or claim, if there is one, and what it means now."""
+    """The holder of a job: the newest lease or claim, if there is one, and what it means now."""
 
     record: LeaseRecord | None
     standing: Standing
 
     @property
     def live(self) -> bool:
-        """Whether somebody runs the job."""
+        """Whether a process runs the job."""
         return self.standing is Standing.LIVE
 
 
 def last_attempt(bucket: Bucket, job_id: str) -> int:
-    """The number of the newest attempt that was claimed; 0 if none was."""
+    """The number of the newest claimed attempt; 0 if there is none."""
     begun = 0
     for found in bucket.list(attempts_prefix(job_id)):
         begun = max(begun, attempt_of(found.name) or 0)
@@ -203,7 +205,7 @@ def last_attempt(bucket: Bucket, job_id: str) -> int:
 
 
 def read_hold(bucket: Bucket, job_id: str, *, machine: Machine | None = None) -> JobHold:
-    """Who has the job, as seen from here."""
+    """The holder of the job, as seen from this machine."""
     machine = machine or Machine()
     record = _newest(bucket, job_id, last_attempt(bucket, job_id))
     gone = record is not None and machine.is_gone(record.holder)
@@ -212,8 +214,9 @@ def read_hold(bucket: Bucket, job_id: str, *, machine: Machine | None = None) ->
 
 
 def release_for_dead(bucket: Bucket, job_id: str, *, machine: Machine | None = None) -> bool:
-    """Release the lease of a process of this machine that is gone: who cannot see that it is need
-    not wait until the lease lapses. False where there is none, or its holder may live."""
+    """Release the lease of a process of this machine that is gone, so that other machines, which
+    cannot see that, need not wait until the lease lapses. False if there is no such lease, or its
+    holder may be alive."""
     hold = read_hold(bucket, job_id, machine=machine)
     if hold.record is None or hold.standing is not Standing.DEAD:
         return False
@@ -227,11 +230,12 @@ def release_for_dead(bucket: Bucket, job_id: str, *, machine: Machine | None = N
 def _settled(
     bucket: Bucket, job_id: str, machine: Machine, waiting: Callable[[str], None]
 ) -> JobHold:
-    """Who has the job, whatever clocks say: ours and the holder's may be hours apart.
+    """The holder of the job, independent of clocks: those of this machine and of the holder may be
+    hours apart.
 
-    Times that the store has put on objects are of one clock. Where they and the lease do not tell
-    the same, the lease is watched: one that is renewed is live, and one that is not renewed for as
-    long as it lasts has lapsed.
+    The times that the store sets on objects come from one clock. If they disagree with the lease,
+    the lease is watched: one that is renewed is live, and one that is not renewed for as long as it
+    lasts has lapsed.
     """
     hold = read_hold(bucket, job_id, machine=machine)
     record = hold.record
@@ -257,7 +261,7 @@ def _settled(
 
 
 def _age_in_store_s(bucket: Bucket, job_id: str, attempt: int) -> float:
-    """How long ago the newest lease or claim was stored, by the clock of the store alone."""
+    """Seconds since the newest lease or claim was stored, by the clock of the store alone."""
     probe = clock_name(job_id)
     bucket.write(probe, secrets.token_hex(8).encode())
     try:
@@ -270,7 +274,7 @@ def _age_in_store_s(bucket: Bucket, job_id: str, attempt: int) -> float:
 
 
 def _newest(bucket: Bucket, job_id: str, attempt: int) -> LeaseRecord | None:
-    """The lease; or the newest claim, if its maker has not come to write the lease yet."""
+    """The lease; or the newest claim, if its process has not written the lease yet."""
     lease = _record(bucket, lease_name(job_id))
     if attempt and (lease is None or lease.attempt < attempt):
         return _record(bucket, attempt_name(job_id, attempt)) or lease
@@ -300,10 +304,10 @@ def _is_there(bucket: Bucket, name: str) -> bool:
 class Lease:
     """A job held by this process. Made by ``take``; ``keep`` starts to renew it.
 
-    ``lost`` once another attempt began, or the store was out of reach for two thirds of the lapse:
-    then whatever this process does about the job must stop, and nothing may be cleaned up, for it
-    may belong to somebody else. ``release`` or ``close`` ends the renewals; used in a ``with``, it
-    is released at the end.
+    ``lost`` is set once another attempt began, or the store was out of reach for two thirds of the
+    lapse: then this process has to stop all work on the job, and must clean up nothing, because the
+    job may belong to another process. ``release`` or ``close`` ends the renewals; a ``with``
+    statement releases the lease at its end.
     """
 
     def __init__(
@@ -337,15 +341,15 @@ class Lease:
     ) -> Lease:
         """Begin attempt number ``attempt`` (from 1; ``last_attempt`` + 1) of a job.
 
-        ``JobConflictError`` if somebody runs the job, or began this attempt first. An older request
-        to stop is void from here on. ``waiting(why)`` is called again and again while the lease is
-        watched, which clocks that do not agree make necessary; it may raise.
+        ``JobConflictError`` if another process runs the job, or began this attempt first. An older
+        request to stop becomes void. ``waiting(why)`` is called repeatedly while the lease is
+        watched, which is necessary if clocks disagree; it may raise.
         """
         machine = machine or Machine()
         hold = _settled(bucket, job_id, machine, waiting)
         if hold.live and hold.record is not None:
             raise refusal(job_id, hold.record, now_s=machine.now_s())
-        # So that a claim tells whose it is, to whoever has to ask again because no answer came.
+        # The token identifies the writer of a claim, which reads it again if it got no answer.
         token = secrets.token_hex(8)
         record = LeaseRecord(attempt, machine.holder(), token, machine.now_s(), lapses_s)
         if not bucket.write_new(attempt_name(job_id, attempt), encode_lease(record)):
@@ -365,14 +369,14 @@ class Lease:
 
     @property
     def lost(self) -> bool:
-        """Whether the job is no longer ours."""
+        """Whether this process has lost the job."""
         return bool(self._why_lost)
 
     def keep(self, *, on_lost: Callable[[str], None], on_stop: Callable[[], None]) -> None:
         """Renew the lease from a thread until ``close``.
 
-        From that thread, each at most once: ``on_lost(why)``, and ``on_stop()`` when somebody asked
-        the job to stop.
+        The thread calls ``on_lost(why)``, and ``on_stop()`` when a stop of the job was requested,
+        each at most once.
         """
         self._on_lost, self._on_stop = on_lost, on_stop
         thread = threading.Thread(target=self._run, name="dsort-lease", daemon=True)
@@ -382,11 +386,11 @@ class Lease:
     def renew(self) -> bool:
         """Renew once, in a few small requests; False if it failed and is worth another try.
 
-        A late renewal is good, as long as nobody else has claimed the job.
+        A late renewal is valid as long as no other process has claimed the job.
         """
         try:
             self._renew()
-        except (StorageError, JobStoppedError) as error:  # whoever has the job ends it just now
+        except (StorageError, JobStoppedError) as error:  # the job may be ending just now
             silent_s = self._machine.elapsed_s() - self._renewed_s
             why = error.message
             log.debug("the lease of job %s was not renewed: %.0f s, %s", self.job_id, silent_s, why)
@@ -397,8 +401,8 @@ class Lease:
         return True
 
     def is_lost(self) -> bool:
-        """Look whether the job is somebody else's by now, or nobody's; writes nothing.
-        ``StorageError`` if the store does not tell."""
+        """Check whether another process has the job now, or the job's directory is gone; writes
+        nothing. ``StorageError`` if the store does not answer."""
         if not self.lost and _is_there(self._bucket, attempt_name(self.job_id, self.attempt + 1)):
             self._lose(f"attempt {self.attempt + 1} has begun")
         if not self.lost and not _is_there(self._bucket, attempt_name(self.job_id, self.attempt)):
@@ -406,8 +410,8 @@ class Lease:
         return self.lost
 
     def check(self) -> None:
-        """Renew, and return if the job is surely still ours; ``JobConflictError`` if it is not,
-        ``StorageError`` if the store does not tell."""
+        """Renew, and return if the job certainly still belongs to this process;
+        ``JobConflictError`` if it does not, ``StorageError`` if the store does not answer."""
         if not self.lost:
             self._renew()
         if self.is_lost():
@@ -419,8 +423,8 @@ class Lease:
             )
 
     def release(self) -> None:
-        """End the renewals, and let others have the job at once (if the store cannot be told, once
-        the lease has lapsed)."""
+        """End the renewals, and let others have the job at once (if the store cannot be reached,
+        once the lease has lapsed)."""
         self.close()
         log.debug("the lease of job %s is released", self.job_id)
         if not self.lost:
@@ -428,7 +432,7 @@ class Lease:
             with contextlib.suppress(StorageError):
                 try:
                     self._write(released)
-                except StorageFullError:  # the room that the lease had is enough
+                except StorageFullError:  # the room of the old lease is enough
                     self._bucket.delete(lease_name(self.job_id))
                     self._write(released)
 
@@ -467,8 +471,9 @@ class Lease:
                     self._on_stop()
 
     def _write(self, record: LeaseRecord) -> bool:
-        """Store the lease, unless the job is lost. Looked at in this order, what is written over is
-        no lease of a newer attempt: whoever writes one has claimed the job before."""
+        """Store the lease; False if the job is lost. The order of the checks makes sure that no
+        lease of a newer attempt is written over: a newer attempt is claimed before its lease is
+        written."""
         name = lease_name(self.job_id)
         for _ in range(WRITE_TRIES_MAX):
             stored = self._bucket.stat_many([name]).get(name)
@@ -494,10 +499,10 @@ class Lease:
 def stop_job(
     bucket: Bucket, job_id: str, *, wait_s: float = STOP_WAIT_S, machine: Machine | None = None
 ) -> JobHold:
-    """Ask whoever runs a job to stop, and wait until that has happened: what became of its lease.
+    """Request the process that runs a job to stop, wait for that, and return the hold after it.
 
-    A coordinator that is not there any more is waited for until its lease lapses. The hold is still
-    ``live`` if ``wait_s`` were not enough. ``JobConflictError`` if nobody runs the job.
+    If the coordinator is gone, the wait lasts until its lease lapses. The hold is still ``live`` if
+    ``wait_s`` was too short. ``JobConflictError`` if no process runs the job.
     """
     machine = machine or Machine()
     hold = _settled(bucket, job_id, machine, lambda why: None)
@@ -517,9 +522,9 @@ def stop_job(
         if hold.record != record:
             record, renewed_s = hold.record, machine.elapsed_s()
         elif hold.standing in (Standing.LIVE, Standing.LAPSED) and hold.record is not None:
-            # By what was seen, not by what clocks say: they may be hours apart.
+            # Judged by the renewals seen here, not by clocks, which may be hours apart.
             silent = machine.elapsed_s() - renewed_s > hold.record.lapses_s
             hold = JobHold(hold.record, Standing.LAPSED if silent else Standing.LIVE)
         if hold.record is not None and hold.record.attempt != asked_attempt:
-            break  # that one ended, and somebody has resumed the job since
+            break  # the attempt ended, and the job was resumed since
     return hold

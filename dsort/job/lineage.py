@@ -1,18 +1,19 @@
 """The lineage of a job: which record of which input shard became which record of the result.
 
-One file in the job's directory, a row for each record in output order. Workers store the rows of
-each output shard when they write it; they are put together here for the commit.
+It is one file in the job's directory, with a row for each record in output order. Workers store the
+rows of each output shard when they write the shard; here they are put together for the commit.
 
 =============  ====================================================================================
-key            of the record in the output
-input_shard    its name
-input_offset   where the record begins in it, without its codec, in bytes; null: in no one place
-input_bytes    from there to the end of its last member
-output_shard   its name
-output_offset  where the record begins in it, without its codec; null: its columns are apart, or
-               records were removed from the shard since
-output_bytes   what the record takes in it, headers and padding included
-xxh3           XXH3 (64 bits) of these bytes, as 16 hexadecimal digits; of rows of tables: of their
+key            key of the record in the output
+input_shard    name of its input shard
+input_offset   where the record begins in the input shard without its codec, in bytes; null if it is
+               not in one place
+input_bytes    bytes from there to the end of its last member
+output_shard   name of its output shard
+output_offset  where the record begins in the output shard without its codec, in bytes; null if its
+               columns are apart, or records were removed from the shard since
+output_bytes   bytes of the record in the output shard, headers and padding included
+xxh3           XXH3 (64 bits) of these bytes, as 16 hexadecimal digits; for rows of tables, of their
                values
 =============  ====================================================================================
 """
@@ -56,7 +57,7 @@ LINE_BYTES_MAX: Final = 1 << 20
 
 
 class _LineageOfShard(NamedTuple):
-    """Rows of one output shard; ``start``: where each begins in it, -1: unknown."""
+    """The rows of one output shard; an offset of -1 is unknown."""
 
     keys: BytesColumn
     input_shard: np.ndarray[Any, Any]
@@ -69,8 +70,7 @@ class _LineageOfShard(NamedTuple):
 
 
 def stage_lineage(job: Job, plan: Plan) -> StagedSidecar | None:
-    """Stage the lineage of a job whose output shards are all written; None if the spec does not ask
-    for it."""
+    """Stage the lineage of a job whose output shards are all written; None if the spec has none."""
     kind = job.spec.lineage
     if kind is None:
         return None
@@ -80,8 +80,8 @@ def stage_lineage(job: Job, plan: Plan) -> StagedSidecar | None:
 
 
 def stage_rows(job: Job, kind: str, write: Callable[[IO[bytes]], None]) -> StagedSidecar:
-    """Stage what ``write`` puts into a file as the lineage of the job. ``kind``: ``parquet`` or
-    ``jsonl``."""
+    """Stage the content that ``write`` gives a file as the lineage of the job. ``kind``:
+    ``parquet`` or ``jsonl``."""
     name, token = lineage_name(job.job_id, kind), f"{staged_prefix(job.job_id)}lineage"
     with tempfile.TemporaryDirectory(prefix="dsort-lineage-") as directory:
         path = Path(directory) / "lineage"
@@ -105,8 +105,8 @@ _COLUMNS: Final[Mapping[str, type]] = {
 
 
 def find_in_lineage(bucket: Bucket, name: str, keys: Collection[str]) -> Iterator[dict[str, Any]]:
-    """The rows of the lineage ``name`` whose key is one of ``keys``. ``StorageError`` if it is
-    none: somebody else may have written it."""
+    """The rows of the lineage ``name`` whose key is one of ``keys``. ``StorageError`` if the file
+    is no lineage: others may have written it."""
     with local_file(bucket, name) as path:
         find = _find_in_parquet if name.endswith(".parquet") else _find_in_lines
         for row in find(path, frozenset(keys), f"{name} in {bucket.uri}"):
@@ -141,7 +141,8 @@ def local_file(bucket: Bucket, name: str) -> Iterator[Path]:
 
 
 def row_groups(file: Any, what: str) -> Iterator[int]:
-    """The numbers of the row groups of a ``ParquetFile``, each if it is as large as ours are."""
+    """The numbers of the row groups of a ``ParquetFile``; ``StorageError`` if one is larger than
+    those that dsort writes."""
     for number in range(file.num_row_groups):
         group = file.metadata.row_group(number)
         if group.total_byte_size > GROUP_BYTES_MAX or group.num_rows > GROUP_ROWS_MAX:
@@ -177,7 +178,7 @@ def _find_in_lines(path: Path, keys: frozenset[str], what: str) -> Iterator[dict
 
 
 def damaged_lineage(what: str, reason: str) -> StorageError:
-    """The error that says so of the file ``what``."""
+    """The error for the damaged file ``what``."""
     return StorageError(f"{what} is damaged: {reason}", hint="dsort did not write it so")
 
 
@@ -188,7 +189,7 @@ def _rows(job: Job, plan: Plan) -> Iterator[_LineageOfShard]:
 
 
 def _rows_of(job: Job, shard: OutputShard, name: str) -> _LineageOfShard:
-    """As the worker stored them that wrote the shard."""
+    """The rows of an output shard, as the worker that wrote the shard stored them."""
     is_known = not job.pipeline.carrier.is_columnar and not job.pipeline.output(shard.group).is_late
     place = staged_sidecar(sidecars_prefix(job.job_id), shard.ordinal, LINEAGE)
     data = read_small(job.outputs_bucket, place, bytes_max=STORED_BYTES_MAX)
@@ -209,7 +210,7 @@ def _rows_of(job: Job, shard: OutputShard, name: str) -> _LineageOfShard:
 
 
 def lineage_schema() -> Any:
-    """The schema of pyarrow that lineages of the kind ``parquet`` have."""
+    """The pyarrow schema of lineages of the kind ``parquet``."""
     import pyarrow as pa
 
     names = pa.dictionary(pa.int32(), pa.string())
@@ -262,7 +263,7 @@ def _write_parquet(
 
 
 def _groups(shards: Iterator[_LineageOfShard]) -> Iterator[list[_LineageOfShard]]:
-    """Some shards at a time, for a row group: about ``ROWS_A_GROUP`` rows."""
+    """Groups of shards, each for a row group of about ``ROWS_A_GROUP`` rows."""
     group: list[_LineageOfShard] = []
     for each in shards:
         group.append(each)
@@ -274,7 +275,7 @@ def _groups(shards: Iterator[_LineageOfShard]) -> Iterator[list[_LineageOfShard]
 
 
 def key_strings(keys: BytesColumn) -> Any:
-    """A column of text. Keys that are not UTF-8 are shown as messages show them."""
+    """The keys as a column of text. Keys that are not UTF-8 appear as in messages."""
     import pyarrow as pa
 
     offsets, blob = pa.py_buffer(keys.offsets), pa.py_buffer(keys.blob)
@@ -293,7 +294,7 @@ def _texts(texts: Sequence[str]) -> Any:
 
 
 def _hash_strings(hashes: np.ndarray[Any, Any]) -> Any:
-    """16 hexadecimal digits each."""
+    """The hashes as text, 16 hexadecimal digits each."""
     import pyarrow as pa
 
     digits = np.frombuffer(hashes.astype(">u8").tobytes().hex().encode(), np.uint8)
@@ -330,5 +331,5 @@ def _write_lines(file: IO[bytes], shards: Iterator[_LineageOfShard], inputs: Seq
 
 
 def _text(name: str) -> str:
-    """A shard's name as messages show it: it may be no UTF-8."""
+    """A shard's name as in messages: it may not be UTF-8."""
     return readable(name.encode("utf-8", "surrogateescape"))

@@ -22,7 +22,7 @@ from dsort.storage.several import bucket_named
 _NAMES = ("utf-8", "surrogateescape")
 
 WrittenBy = Callable[[Sequence[tuple[str, str]]], Sequence[bytes]]
-"""As ``loose_files.recipe`` has it, which few jobs load."""
+"""As in ``loose_files.recipe``, which few jobs load."""
 
 
 def files_of(
@@ -36,8 +36,8 @@ def files_of(
     written_by: WrittenBy | None = None,
 ) -> FilesBucket:
     """The files that the ``ingest`` of a spec names, as a bucket of shards. ``bucket``: of the
-    inputs. They are listed once it is asked for them; ``known_classes``,
-    ``written_by`` and errors as ``list_members``."""
+    inputs. The files are listed once the bucket is used; ``known_classes``, ``written_by`` and
+    errors: as for ``list_members``."""
     from dsort.keymap.fetch import TextKind
     from dsort.loose_files.gather import list_members  # jobs over shards load neither
 
@@ -65,8 +65,8 @@ def files_of(
 
 
 def list_files(job: Job, tally: Tally, written_by: WrittenBy | None = None) -> None:
-    """List the files of the job: from here on they are its shards. ``written_by``: as
-    ``list_members`` takes it."""
+    """List the files of the job and make them its shards. ``written_by``: as for
+    ``list_members``."""
     for source in job.spec.sources:
         refuse_absent(source, bucket_named(job.inputs_bucket, source.name))
     _refuse_outputs_inside(job)
@@ -86,8 +86,8 @@ def list_files(job: Job, tally: Tally, written_by: WrittenBy | None = None) -> N
 
 
 def list_files_again(job: Job) -> None:
-    """The same, for a job that an earlier attempt began. ``ChangedInputError`` unless all files
-    are as that attempt found them."""
+    """List the files again, for a job that an earlier attempt began. ``ChangedInputError`` unless
+    all files are as that attempt found them."""
     list_files(job, Tally())
     if resolve_inputs(job.spec, job.inputs_bucket, Tally()) == job.inputs:
         return
@@ -106,7 +106,7 @@ def list_files_again(job: Job) -> None:
 
 
 def retain_files(job: Job) -> None:
-    """Retain the listing, from which a later attempt tells which files changed."""
+    """Retain the listing, by which a later attempt finds out which files changed."""
     if isinstance(job.inputs_bucket, FilesBucket):
         job.retain(LISTING_FILE, job.inputs_bucket.listing.to_bytes())
 
@@ -127,8 +127,8 @@ def classes_of(job: Job) -> Mapping[str, int]:
 
 
 def _known_classes(job: Job) -> Mapping[bytes, int] | None:
-    """The number of each class of the result that the job adds files to; None if there is none
-    whose classes have numbers."""
+    """The number of each class of the result that the job adds files to; None if there is no such
+    result, or its classes have no numbers."""
     if job.base is None:
         return None
     if not job.base.classes:
@@ -144,8 +144,8 @@ def _known_classes(job: Job) -> Mapping[bytes, int] | None:
 
 
 def _refuse_outputs_inside(job: Job) -> None:
-    """``SpecError`` if outputs would be among the files: they would be files themselves when these
-    are listed again."""
+    """``SpecError`` if outputs would lie among the input files: a later listing would contain
+    them."""
     source, target = job.bucket_identities  # of the buckets: nothing is listed yet
     where = [target.identity(placed_at(place, "x")) for place in target.buckets]
     for each in job.spec.sources:

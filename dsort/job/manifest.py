@@ -1,47 +1,48 @@
-"""The manifest: what a job has made, of what, and how. Written last: it is the commit.
+"""The manifest: what a job made, of what, and how. It is written last: writing it is the commit.
 
-JSON, UTF-8, keys in the order below, two spaces of indent, one newline at the end. Each of
-``inputs`` and ``outputs`` is a line, so that a petabyte's manifest is quick to write and to search.
+JSON, UTF-8, keys in the order below, two spaces of indent, one newline at the end. Each entry of
+``inputs`` and ``outputs`` is one line, so that a petabyte's manifest is quick to write and to
+search.
 
 =================  ================================================================================
 ``manifest``       version of this format: 1
 ``job_id``         as in the manifest's own path, ``.dsort/<job_id>/manifest.json``
-``created``        when it was committed, RFC 3339, UTC; in microseconds, and later than that of
-                   what it replaces or amends. Manifests of the first releases have seconds
+``created``        when it was committed, RFC 3339, UTC; in microseconds, and later than the results
+                   that it replaces or amends. Manifests of the first releases have seconds
 ``dsort``          versions of dsort and Python
-``spec``           the spec with every default and the seed; can be run again as it is
+``spec``           the spec with every default and the seed; can be run again unchanged
 ``inputs``         name, bytes, mtime_ns, etag and records of each input shard, in input order
 ``outputs``        name, records, members, payload_bytes, file_bytes and xxh3 (XXH3-64 of the file,
                    16 hexadecimal digits) of each output shard, in output order; decoded_bytes
-                   too, where a codec is around them
+                   too, if the outputs have a codec
 ``totals``         records, members, payload_bytes, file_bytes of all outputs
 ``readers``        of each output: output (its name, "" of the only one), shards, records_min,
                    records_max, and workers, the numbers of readers that divide its shards
                    (world size x workers); absent in manifests of the first releases
-``codec``          what the outputs are compressed with: name, library, version and level; null if
-                   they are not, absent in manifests of the first releases
+``codec``          the compression of the outputs: name, library, version and level; null if there
+                   is none, absent in manifests of the first releases
 ``move``           how payload moved, and why
 ``phase_seconds``  seconds of each phase up to the manifest
 ``reactions``      kind, count and samples of all that was dropped, kept, renamed or odd
-``lineage``        kind, name, file_bytes, xxh3 of the file that says where each record comes from;
-                   null if the spec did not ask for it
-``reactions_file`` name of the object with all names of these reactions, one a line; null if there
-                   are none, absent in manifests of the first releases
+``lineage``        kind, name, file_bytes, xxh3 of the file with the origin of each record; null if
+                   the spec has no lineage
+``reactions_file`` name of the object with all names of these reactions, one per line; null if
+                   there are none, absent in manifests of the first releases
 ``rejects_file``   name of the object with the records at which steps failed; null if there is
                    none, absent in manifests of the first releases
 ``code``           of each step that ran code: step (its number), kind, source_sha256 and packages
                    (versions by name); absent in manifests of the first releases
-``index``          name of the wids index, if one was asked for
+``index``          name of the wids index, if the spec has one
 ``sidecars``       kind, name, file_bytes and xxh3 of each other sidecar; absent in manifests of the
                    first releases
 ``amends``         the job whose result this one amends; null if it made a result of its own,
-                   absent in manifests of the first releases, like the two behind it
+                   absent in manifests of the first releases, like ``removed`` and ``earlier``
 ``removed``        names of files with hashes of keys that were removed from the shards of ``spec``
-``earlier``        what earlier jobs have made of the result, whose shards come first in
+``earlier``        the parts of the result that earlier jobs made, whose shards come first in
                    ``outputs``: by job id, spec, removed, lineage, inputs and outputs (how many)
 ``classes``        of files in folders: the number of each class by name, as in ``.cls``; null if
                    there are none, absent in manifests of the first releases
-``mixing``         how records were mixed: counts (of each input bin, how many came to each
+``mixing``         how records were mixed: counts (of each input bin, how many went to each
                    output bin), input_shards, output_shards, input_bins, output_bins,
                    output_bin_shards, chi2, degrees_of_freedom, p_value, verdict
                    (``order.mixing``); null if there are no records
@@ -49,10 +50,10 @@ JSON, UTF-8, keys in the order below, two spaces of indent, one newline at the e
                    since the row before it], at most 240 (``Timeline``)
 =================  ================================================================================
 
-Readers have to do without ``timeline`` and ``mixing``: manifests of the first releases have none.
+Readers have to work without ``timeline`` and ``mixing``: manifests of the first releases have none.
 
-A manifest that is read back is data from outside: somebody may have edited it, or given another
-file by mistake. It is checked field by field.
+A manifest that is read back is data from outside: it may have been edited, or be another file given
+by mistake. It is checked field by field.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ MANIFEST_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class ManifestInput:
-    """One input shard. ``records``: what it had once strays and the like were settled."""
+    """One input shard. ``records``: how many it had once strays and the like were settled."""
 
     name: str
     bytes: int
@@ -94,8 +95,8 @@ class ManifestInput:
 @dataclass(frozen=True, slots=True)
 class ManifestOutput:
     """One output shard. ``xxh3``: XXH3 (64 bits) of the file, as ``xxhsum -H3`` prints it.
-    ``decoded_bytes``: how long it is without its codec; None if there is none. ``output``: which of
-    several outputs it is of; None if there is only one."""
+    ``decoded_bytes``: its size without its codec; None if it has none. ``output``: the name of its
+    output; None if there is only one."""
 
     name: str
     records: int
@@ -108,7 +109,7 @@ class ManifestOutput:
 
     @property
     def container_bytes(self) -> int:
-        """How long the shard is, without its codec."""
+        """The size of the shard without its codec."""
         return self.file_bytes if self.decoded_bytes is None else self.decoded_bytes
 
 
@@ -138,9 +139,9 @@ class StagedSidecar(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ManifestPart:
-    """What an earlier job has made of a result. ``outputs``: how many of its shards, which come
-    behind those of the part before. ``removed``: files with hashes of keys that were removed from
-    them since. ``lineage``: of these shards, unless a later one has them."""
+    """The part of a result that an earlier job made. ``outputs``: the number of its shards, which
+    follow the shards of the part before. ``removed``: files with hashes of keys that were removed
+    from these shards since. ``lineage``: of these shards, unless that of a later part has them."""
 
     job_id: str
     spec: JobSpec
@@ -152,8 +153,9 @@ class ManifestPart:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Of a result that several jobs have made. ``amends``: the job whose result this one amends;
-    ``removed``: as of a part; ``earlier``: its parts, without what this job has made."""
+    """The history of a result that several jobs made. ``amends``: the job whose result this job
+    amends; ``removed``: as in a part; ``earlier``: the parts of earlier jobs, without that of this
+    job."""
 
     amends: str | None = None
     removed: tuple[str, ...] = ()
@@ -162,8 +164,8 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a manifest lists. ``totals``: as one that was read says, which may be wrong; those that
-    are written are the sums of ``outputs``."""
+    """The content of a manifest. ``totals``: as read from a manifest, so they may be wrong; the
+    totals that are written are the sums of ``outputs``."""
 
     job_id: str
     created: str
@@ -200,7 +202,8 @@ class Manifest:
         return head + rows_html(("shard", "records", "size", "xxh3"), rows, len(self.outputs))
 
     def parts(self) -> list[Manifest]:
-        """What each job has made of the result, as if it was all; this one's itself if it is."""
+        """A manifest for each job that made a part of the result, as if that part was all of it;
+        the last one is that of this job."""
         found, first = [], 0
         for part in self.history.earlier:
             found.append(
@@ -226,13 +229,13 @@ class Manifest:
 
     @property
     def lineages(self) -> list[ManifestSidecar]:
-        """The files whose rows, one behind the other, are the lineage of the result."""
+        """The files whose rows, one after the other, are the lineage of the result."""
         earlier = (part.lineage for part in self.history.earlier)
         return [each for each in (*earlier, self.lineage) if each]
 
     @property
     def stored_names(self) -> list[str]:
-        """All objects of the result: output shards, then what is beside them."""
+        """The names of all objects of the result: output shards, then the files beside them."""
         index = [] if self.index is None else [self.index]
         beside = [*index, *(each.name for each in self.sidecars)]
         return [*(each.name for each in self.outputs), *beside]
@@ -253,8 +256,8 @@ class Making:
 
 
 def write_manifest(file: IO[bytes], manifest: Manifest, making: Making) -> None:
-    """Write the manifest as it is stored. Its outputs are gone through twice: those of a million
-    are made as they are looked at."""
+    """Write the manifest in its stored form. Its outputs are iterated twice; a million outputs are
+    not in memory, but made as they are read."""
     totals, readers = _summed(manifest.outputs)
     lineage, history, mixing = manifest.lineage, manifest.history, making.mixing
     content = {
@@ -288,8 +291,8 @@ def write_manifest(file: IO[bytes], manifest: Manifest, making: Making) -> None:
 
 
 def without_names(data: bytes) -> bytes:
-    """A manifest without the names in its ``reactions``; all else of it stays, and its form.
-    ``InputError`` if it is none."""
+    """A manifest without the names in its ``reactions``; all else stays, and so does its form.
+    ``InputError`` if ``data`` is no manifest."""
     content = _json_object(data)
     reactions = content.get("reactions")
     for each in reactions if isinstance(reactions, list) else []:
@@ -329,8 +332,8 @@ def splits_of(spec: JobSpec, outputs: Sequence[ManifestOutput]) -> dict[str, lis
 
 
 def wids_index_bytes(name: str, outputs: Sequence[ManifestOutput], md5: Sequence[str]) -> bytes:
-    """A ``wids-shard-index-v1`` JSON (the index of the ``wids`` package): its ``url`` are relative
-    to the index file, its shards sorted by them."""
+    """A ``wids-shard-index-v1`` JSON (the index of the ``wids`` package). Its ``url`` are relative
+    to the index file, and its shards are sorted by ``url``."""
     shards = sorted(
         zip(outputs, md5, strict=True),
         key=lambda pair: pair[0].name.encode("utf-8", "surrogateescape"),
@@ -355,7 +358,7 @@ def wids_index_bytes(name: str, outputs: Sequence[ManifestOutput], md5: Sequence
 
 
 def _mixing(mixing: Mapping[str, object]) -> dict[str, object]:
-    """With a row of counts a line."""
+    """``mixing``, with each row of counts on a line of its own."""
     counts = mixing["counts"]
     assert isinstance(counts, Sequence)
     return {**mixing, "counts": Rows(counts)}
@@ -391,7 +394,7 @@ _TYPES: Mapping[str, type] = {"int": int, "str": str, "int | None": int, "str | 
 
 
 def parse_manifest(data: bytes) -> Manifest:
-    """The manifest in ``data``; ``InputError`` if it is none, or one of another version."""
+    """The manifest in ``data``; ``InputError`` if it is no manifest, or of another version."""
     content = _json_object(data)
     version = content["manifest"]
     if version != MANIFEST_VERSION:
@@ -425,8 +428,8 @@ def parse_manifest(data: bytes) -> Manifest:
 
 
 def _spec_fields(content: Mapping[str, Any], created: str) -> dict[str, Any]:
-    """The spec. Versions that wrote ``created`` in seconds wrote out a default of abort that let
-    members of one name lie apart."""
+    """The fields of the spec. Versions that wrote ``created`` in seconds stored a default of
+    ``abort`` that allowed members of one name to lie apart; that default is removed."""
     fields: dict[str, Any] = _field(content, "spec", dict)
     if "." not in created and fields.get("duplicated_records") == "abort":
         return {**fields, "duplicated_records": None}

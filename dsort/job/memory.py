@@ -1,8 +1,8 @@
-"""The memory that a job may really use.
+"""The memory that a job can actually use.
 
 Both generations of control groups are read, also side by side (the hybrid set-up), because in a
-container ``/proc/meminfo`` tells of the whole machine. File formats: ``man 5 proc``,
-``man 7 cgroups``, and the kernel's admin-guide, ``cgroup-v1/memory`` and ``cgroup-v2``.
+container ``/proc/meminfo`` describes the whole machine. File formats: ``man 5 proc``, ``man 7
+cgroups``, and the kernel's admin-guide, ``cgroup-v1/memory`` and ``cgroup-v2``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dsort.errors import StorageError
 
 @dataclass(frozen=True, slots=True)
 class JobMemory:
-    """What a whole job may use on this node, in bytes.
+    """The memory that a whole job may use on this node, in bytes.
 
-    ``most_bytes``: the smaller of what can be had in this container and the user's
-    ``memory_max_bytes``. ``wanted_bytes``: what the spec asks for of that.
+    ``most_bytes``: the smaller of what is available in this container and the user's
+    ``memory_max_bytes``. ``wanted_bytes``: how much of that the spec requests.
     """
 
     most_bytes: int
@@ -36,9 +36,9 @@ _CGROUP_MOUNT = PurePosixPath("/sys/fs/cgroup")
 class MemoryLimits:
     """Memory in bytes; ``available_bytes`` <= ``limit_bytes`` <= ``total_bytes``.
 
-    ``total_bytes``: of the machine. ``limit_bytes``: what control groups leave of it to this
-    process and those that share its groups. ``available_bytes``: what of that can be had now
-    without swapping; page cache counts as available, since it gives way.
+    ``total_bytes``: of the machine. ``limit_bytes``: how much of it control groups leave to this
+    process and those that share its groups. ``available_bytes``: how much of that is available now
+    without swapping; page cache counts as available, because the kernel can drop it.
     """
 
     total_bytes: int
@@ -48,7 +48,7 @@ class MemoryLimits:
 
 @dataclass(frozen=True, slots=True)
 class _Generation:
-    """Where one generation of control groups keeps what matters here."""
+    """The files and keys of one generation of control groups that are read here."""
 
     limits: tuple[str, ...]  # files with a limit each; the smallest counts
     usage: str
@@ -72,7 +72,8 @@ _V2 = _Generation(
 
 @dataclass(frozen=True, slots=True)
 class _Mount:
-    """One line of mountinfo about control groups: ``root`` is what of the tree is mounted."""
+    """One line of mountinfo about control groups; ``root``: the part of the tree that is
+    mounted."""
 
     generation: _Generation
     root: str
@@ -84,8 +85,8 @@ def usable_memory_bytes(
 ) -> MemoryLimits:
     """What this process may use now (see :class:`MemoryLimits`).
 
-    The two directories are parameters for tests. ``StorageError`` if ``proc_root`` has no
-    readable ``meminfo``; what is missing of control groups means that there is no such limit.
+    The two directories are parameters for tests. ``StorageError`` if ``proc_root`` has no readable
+    ``meminfo``; a missing file of control groups means that there is no such limit.
     """
     total, available = _machine_memory(proc_root / "meminfo")
     limit = total
@@ -99,7 +100,7 @@ def usable_memory_bytes(
 
 
 def process_memory_bytes(proc_root: Path = Path("/proc")) -> int:
-    """What this process holds of memory that would not give way; 0 if that is not reported."""
+    """Memory of this process that the kernel cannot drop, in bytes; 0 if it is not reported."""
     fields = _text_of(proc_root / "self" / "statm").split()
     if len(fields) < 3:
         return 0
@@ -116,7 +117,7 @@ def _machine_memory(meminfo: Path) -> tuple[int, int]:
     sizes = {key: int(size) << 10 for key, size in re.findall(r"(?m)^(\w+): +(\d+) kB", text)}
     if "MemTotal" not in sizes:
         raise StorageError(f"cannot read how much memory there is: no MemTotal in {meminfo}")
-    # Kernels before 3.14 do not tell what is available; free memory and page cache come close.
+    # Kernels before 3.14 do not report what is available; free memory and page cache come close.
     guess = sizes.get("MemFree", 0) + sizes.get("Buffers", 0) + sizes.get("Cached", 0)
     return sizes["MemTotal"], min(sizes["MemTotal"], sizes.get("MemAvailable", guess))
 
@@ -180,21 +181,21 @@ def _below(mount_root: str, path: str) -> str:
 
 
 def _group_limit(generation: _Generation, directory: Path) -> int | None:
-    """The smallest limit that ``directory`` tells of, in bytes; None if there is none."""
+    """The smallest limit in the files of ``directory``, in bytes; None if there is none."""
     found = [_number_in(directory / name) for name in generation.limits]
     found.append(_numbers_of(directory / "memory.stat").get(generation.inherited_limit))
     return min((number for number in found if number is not None), default=None)
 
 
 def _group_use(generation: _Generation, directory: Path) -> int:
-    """Bytes in use in a group that would not give way: all but the page cache of files."""
+    """Bytes in use in a group that the kernel cannot drop: all but the page cache of files."""
     usage = _number_in(directory / generation.usage) or 0
     numbers = _numbers_of(directory / "memory.stat")
     return usage - sum(numbers.get(key, 0) for key in generation.file_cache)
 
 
 def _number_in(file: Path) -> int | None:
-    """The number in ``file``; None if it is not there or says ``max``."""
+    """The number in ``file``; None if the file is missing or contains ``max``."""
     text = _text_of(file).strip()
     return int(text) if text.isdecimal() else None
 

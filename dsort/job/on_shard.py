@@ -1,9 +1,10 @@
 """``on_shard``: a program that is run for each output shard, once the manifest is written.
 
-What is done is noted in ``on_shard.json`` of the job's directory: the program ran for the first
-``done`` shards, in output order, and for those in ``more``. It is written after each shard, but not
-more than once a second; so after a death of dsort itself, the program runs once more for what it
-had done in that second, and for what was under way. Else it runs once for each shard.
+Progress is stored in ``on_shard.json`` of the job's directory: the program ran for the first
+``done`` shards, in output order, and for those in ``more``. The file is written after each shard,
+but not more than once a second; so after a death of dsort itself, the program runs once more for
+shards that were done in that second, and for those that were under way. Else it runs once for each
+shard.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ LOOKED_AT_S: Final = 0.1
 
 
 def shards_left(bucket: Bucket, job_id: str, shards: int) -> list[int]:
-    """The ordinals of the shards, of so many, that the program has not been run for."""
+    """The ordinals of those of ``shards`` shards for which the program has not been run."""
     name = on_shard_name(job_id)
     try:
         content = parse_json(read_small(bucket, name, bytes_max=NOTED_BYTES_MAX), name)
@@ -51,8 +52,8 @@ def run_on_shards(
     stop: StopFlag,
     warn: Callable[[str], None],
 ) -> None:
-    """Run the program for all shards for which that is not noted. ``ShardCommandError`` at the
-    first failure, unless that is a warning; ``JobStoppedError``."""
+    """Run the program for all shards for which it has not been run. ``ShardCommandError`` at the
+    first failure, unless failures are warnings; ``JobStoppedError``."""
     left = shards_left(bucket, job_id, len(outputs))
     if not left:
         return
@@ -120,13 +121,13 @@ class _Runs:
             )
 
     def end(self) -> None:
-        """End what runs."""
+        """End the running programs."""
         self._ended = True
         for command in list(self._running.values()):
             command.end()
 
     def _run(self, ordinal: int) -> str:
-        """Why the program failed; "" if it did not."""
+        """Run the program for a shard; returns why it failed, "" on success."""
         shard = self._outputs[ordinal]
         local = self._bucket.local_path(shard.name)
         path = str(local) if local is not None else f"{self._bucket.uri}/{shard.name}"
@@ -169,7 +170,8 @@ class _Runs:
 
 
 def _filled(word: str, stands_for: dict[str, str]) -> str:
-    """``word`` with what its fields stand for, each looked for once: a name may have braces."""
+    """``word`` with its fields replaced. Values are not searched for fields: names may have
+    braces."""
     for field, value in stands_for.items():
         if field in word:
             before, _, after = word.partition(field)

@@ -1,4 +1,4 @@
-"""The partitions of a job in output order: on which node each is, and which are spent."""
+"""The partitions of a job in output order: the node of each, and which ones are spent."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from dsort.scratch.spill import RemoveSpill
 from dsort.workers.tasks import OrderDone, OrderRunTask, OrderTask, RunOrdered, Task
 
 RUNS_A_WORKER = 4
-"""So many tasks to order partitions each worker is to have, to be done at about the same time."""
+"""Tasks to order partitions for each worker, so that all workers end at about the same time."""
 RUN_ROWS_MAX = 1 << 15
-"""So many rows the partitions of a run have at most, of some 100 bytes each."""
+"""The most rows of all partitions of a run, of some 100 bytes each."""
 FREED_SHARE = 32
-"""The journal is written at least each time that so great a share of the partitions is spent:
-scratch is to shrink as the outputs grow."""
+"""The journal is written at least each time that one part in this many of the partitions is spent,
+so that scratch shrinks as the outputs grow."""
 
 
 @dataclass(slots=True, eq=False)
 class Ordering:
     """All partitions of one extraction. ``drop``: the shared file of records to leave out, or "".
 
-    ``facts``: what is known of each partition, for good; ``_scratch_nodes``: which node
-    has it in order now.
-    ``_spent``: partitions whose records are all written.
+    ``facts``: what is known of each partition, for good; ``_scratch_nodes``: the node that has it
+    in order now. ``_spent``: partitions whose records are all written.
     """
 
     job: Job
@@ -39,17 +38,18 @@ class Ordering:
 
     @property
     def locations(self) -> str:
-        """The shared file that says which node has which shard."""
+        """The shared file that lists the node of each shard."""
         return self.extraction.locations
 
     @property
     def partitions(self) -> int:
-        """How many there are."""
+        """The number of partitions."""
         return self.extraction.stage.partitions
 
     def complete(self) -> None:
-        """Order what is not in order. Where shards lie elsewhere by now than when a partition was
-        ordered, its order stays what it was: who reads its spill asks for the new places."""
+        """Order the partitions that are not in order. If shards are on other nodes by now than when
+        a partition was ordered, its order stays the same: readers of its spill use the new
+        places."""
         self.extraction.complete()
         missing = [
             partition
@@ -73,16 +73,16 @@ class Ordering:
         return self._scratch_nodes[partition]
 
     def in_order(self) -> list[OrderDone]:
-        """What is known of all partitions, in their order."""
+        """The facts of all partitions, in their order."""
         return [self.facts[partition] for partition in range(self.partitions)]
 
     def located(self) -> list[OrderDone]:
-        """The same, with the nodes that have them now."""
+        """The facts of all partitions, with the nodes that have them now."""
         return [replace(facts, node=self.node_of(facts.partition)) for facts in self.in_order()]
 
     def spend(self, partitions: tuple[int, ...]) -> None:
-        """Their records are written: the room that their spill takes is free, as soon as the
-        journal says so. Whoever goes on with the job could not write them again."""
+        """Mark partitions whose records are all written: their spill is removed as soon as the
+        journal has these records as written, because a resumed job could not write them again."""
         self._spent.update(partitions)
         if self.extraction.stage.spill:
             self._unfreed.update(partitions)
@@ -91,12 +91,12 @@ class Ordering:
         self.free()
 
     def want_all(self) -> None:
-        """From now on what is spent has to be in order, too: written records are compared with it,
-        for which their spill is not needed."""
+        """From now on spent partitions have to be in order, too: written records are compared with
+        them, for which their spill is not needed."""
         self._spent.clear()
 
     def free(self) -> None:
-        """Give back the room of what is spent, as far as it may be."""
+        """Remove the spill of spent partitions, as far as that is allowed yet."""
         if self._unfreed and self.job.is_recorded:
             freed = tuple(sorted(self._unfreed))
             self._unfreed.clear()
@@ -104,8 +104,8 @@ class Ordering:
                 self.job.runtime.tell(node, RemoveSpill(freed, workers))
 
     def _tasks(self, missing: Sequence[int]) -> Iterator[Task]:
-        """To order partitions. Small ones that several nodes have rows of are ordered in runs: to
-        ask a node takes longer than to read, sort and store a thousand rows."""
+        """The tasks that order partitions. Small partitions with rows on several nodes are ordered
+        in runs: a request to a node takes longer than to read, sort and store a thousand rows."""
         job, most = self.job, 1
         if job.runtime.nodes() > 1 and job.pipeline.join is None:
             records = sum(facts.records for facts in self.extraction.done.values())

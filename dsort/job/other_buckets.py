@@ -1,10 +1,11 @@
-"""The buckets that outputs of a job have for themselves: which job writes there, and where it is.
+"""The buckets that outputs of a job have for themselves: notes of which job writes there, and of
+its main bucket.
 
-Lease, journal and manifest are in the main bucket alone. So that ``dsort gc`` in another one does
-not take what waits there for garbage, the job leaves ``.dsort/<job>/elsewhere.json`` in it, as long
-as there is something of it. Once it is committed, ``result.json`` there says where its manifest is.
-Whoever goes on with a job, or clears up after it, touches a bucket only if the note is there: who
-can write to the main bucket can have written the spec.
+Lease, journal and manifest are in the main bucket alone. So that ``dsort gc`` in another bucket
+does not take staged objects there for garbage, the job leaves ``.dsort/<job>/elsewhere.json`` in
+it, as long as it has anything there. Once the job is committed, ``result.json`` there has the place
+of its manifest. A process that resumes a job, or cleans up after it, touches a bucket only if the
+note is there: everyone who can write to the main bucket can have written the spec.
 """
 
 from __future__ import annotations
@@ -30,29 +31,29 @@ _NOTE = elsewhere_name("").rpartition("/")[2]
 
 
 def note_elsewhere(bucket: Bucket, job_id: str) -> None:
-    """Say in all other buckets of ``bucket`` where the job is."""
+    """Note in all other buckets of ``bucket`` where the job is."""
     content = json.dumps({"job_id": job_id, "output_uri": bucket.uri}).encode()
     for other in _others(bucket).values():
         other.write(elsewhere_name(job_id), content)
 
 
 def forget_elsewhere(bucket: Bucket, job_id: str) -> None:
-    """Nothing of the job is left in other buckets but its result."""
+    """Remove the notes in other buckets, in which only the job's result is left."""
     for other in _others(bucket).values():
         other.delete(elsewhere_name(job_id))
         other.discard(elsewhere_name(job_id))
 
 
 def tell_result(bucket: Bucket, job_id: str) -> None:
-    """Say in all other buckets of ``bucket`` where the manifest is, which is there by now."""
+    """Note in all other buckets of ``bucket`` where the manifest is, which exists by now."""
     content = json.dumps({"job_id": job_id, "output_uri": bucket.uri}).encode()
     for other in _others(bucket).values():
         other.write(result_name(job_id), content)
 
 
 def result_elsewhere(bucket: Bucket, job_id: str) -> str:
-    """The URI of the bucket with the manifest of a job, by what the job has said in this one.
-    ``StorageError`` for what no dsort has written."""
+    """The URI of the bucket with the manifest of a job, from the job's note in ``bucket``.
+    ``StorageError`` if dsort did not write the note."""
     found = read_json(bucket, result_name(job_id), bytes_max=_BYTES_MAX)
     uri = found.get("output_uri") if isinstance(found, dict) else None
     if not isinstance(uri, str) or found.get("job_id") != job_id:
@@ -61,17 +62,17 @@ def result_elsewhere(bucket: Bucket, job_id: str) -> str:
 
 
 def is_elsewhere(directory: JobDirectory) -> bool:
-    """Whether a job has but outputs in the bucket."""
+    """Whether a job has nothing but outputs in the bucket."""
     return _NOTE in directory.parts
 
 
 def is_note_alone(directory: JobDirectory) -> bool:
-    """Whether nothing is left of such a job but the note: as a job that was aborted leaves it."""
+    """Whether only the note of such a job is left, as after an aborted job."""
     return directory.parts == {_NOTE}
 
 
 def refuse_unnoted(bucket: Bucket, job_id: str) -> None:
-    """``JobConflictError`` for a bucket of the job in which the job has never been."""
+    """``JobConflictError`` if a bucket of the job has no note of it."""
     for other in _others(bucket).values():
         if not _is_noted(other, bucket, job_id):
             raise JobConflictError(

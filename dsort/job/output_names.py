@@ -29,9 +29,9 @@ class TemplateExhaustedError(ValueError):
 class OutputNames:
     """The templates of a job's outputs, one a group, each with its own counter.
 
-    ``totals``: how many names each template makes, as ``{total}`` says it; None until the outputs
-    are planned, unless the spec says how many there will be. ``places``: what names say of the
-    bucket that a group is in (see ``storage.output_buckets``), if any is in another one.
+    ``totals``: how many names each template makes, for ``{total}``; None until the outputs are
+    planned, unless the spec has the number of shards. ``places``: the part of names that stands for
+    the bucket of a group (see ``storage.output_buckets``), if any group is in another bucket.
     ``extensions``: of each group, if they differ."""
 
     templates: tuple[ShardTemplate, ...]
@@ -49,8 +49,8 @@ class OutputNames:
         places: Sequence[str] = (),
         extensions: Sequence[str] = (),
     ) -> OutputNames:
-        """From the templates' texts; ``ValueError`` where one is none, or its names cannot be those
-        of outputs."""
+        """The names of the templates ``texts``; ``ValueError`` if one is no template, or its names
+        cannot be names of outputs."""
         known = None if totals is None else tuple(totals)
         templates = tuple(parse_template(text) for text in texts)
         own = tuple(extensions) if {*extensions} - {extension} else ()
@@ -60,16 +60,16 @@ class OutputNames:
         return names
 
     def counted(self, shards: OutputShards) -> OutputNames:
-        """The same, once it is known which shards there are."""
+        """These names, with the totals of ``shards``."""
         return replace(self, totals=tuple(self._needed(shards)))
 
     def _needed(self, shards: OutputShards) -> list[int]:
-        """How many names of each template they take."""
+        """How many names of each template the ``shards`` take."""
         groups, numbers = shards.column("group"), shards.column("number")
         return [int(numbers[groups == group].max(initial=-1)) + 1 for group in self._groups()]
 
     def counted_in(self, names: Collection[str]) -> OutputNames:
-        """The same, for a result whose shards are called ``names``."""
+        """These names, with the totals of a result whose shards are called ``names``."""
         if not any(template.has_total for template in self.templates):
             return self
         numbers = [[self.number_of(group, each) for each in names] for group in self._groups()]
@@ -80,40 +80,40 @@ class OutputNames:
         return range(len(self.templates))
 
     def awaits_total(self, group: int) -> bool:
-        """Whether the names of a group are not known yet, for they say how many there are."""
+        """Whether the names of a group are not known yet because they contain their number."""
         return self.totals is None and self.templates[group].has_total
 
     def name(self, group: int, number: int) -> str:
-        """The name of shard ``number`` of ``group``; as if it was the last one if nobody knows yet
-        how many there are."""
+        """The name of shard ``number`` of ``group``; if the number of shards is not known yet, as
+        if this were the last one."""
         return placed_at(self.place(group), self._inside(group, number))
 
     def place(self, group: int) -> str:
-        """Which bucket the names of a group are in: "" for the main one."""
+        """The bucket of a group, as it stands in names: "" for the main one."""
         return self.places[group] if self.places else ""
 
     def prefix(self, group: int) -> str:
-        """What all names of a group begin with."""
+        """The prefix that all names of a group have."""
         return placed_at(self.place(group), self.templates[group].prefix)
 
     def _inside(self, group: int, number: int) -> str:
-        """The name in its bucket."""
+        """The name inside its bucket."""
         total = None if self.totals is None else self.totals[group]
         return with_extension(self.templates[group].name(number, total), self.extension_of(group))
 
     def extension_of(self, group: int) -> str:
-        """What is appended to the names of a group that have no archive extension."""
+        """The extension that is appended to names of a group without an archive extension."""
         return self.extensions[group] if self.extensions else self.extension
 
     def _own(self, group: int, name: str) -> str | None:
-        """``name`` as it is in the bucket of a group; None if it is in another one."""
+        """``name`` inside the bucket of a group; None if it is in another bucket."""
         place, inside = place_of(name)
         return inside if place == self.place(group) else None
 
     def number_of(self, group: int, name: str) -> int | None:
-        """The number of the shard of ``group`` that is called ``name``, None if none is; where
-        names say how many there are, whatever ``name`` says of it. For templates with one counter;
-        of others None."""
+        """The number of the shard of ``group`` that is called ``name``, or None; where names
+        contain the number of shards, ``name`` may have any. For templates with one counter; None
+        for others."""
         template = self.templates[group]
         counter, own = template.counter, self._own(group, name)
         if counter is None or own is None or not own.startswith(template.prefix):
@@ -133,7 +133,7 @@ class OutputNames:
         return number if in_range and not rest and self._inside(group, number) == name else None
 
     def _number_of_many(self, group: int, name: str) -> int | None:
-        """The number of a shard whose name says how many there are."""
+        """The number of a shard whose name contains the number of shards; None if there is none."""
         template = self.templates[group]
         pattern = re.escape(template.prefix)
         for each in template.ranges:
@@ -149,8 +149,8 @@ class OutputNames:
         return None
 
     def made(self, names: Collection[str], first: Sequence[int]) -> set[str]:
-        """Those of ``names`` that a template makes, from the number in ``first`` on, by group. Of
-        templates with several counters, from 0 on; so are names that say another total."""
+        """Those of ``names`` that a template makes, by group from the number in ``first`` on. From
+        0 on for templates with several counters, and for names with another total."""
         found = set()
         several: dict[str, list[str]] = {}
         for group, template in enumerate(self.templates):
@@ -171,8 +171,8 @@ class OutputNames:
         return found
 
     def some(self, group: int, first: int, count_max: int) -> list[str]:
-        """The names of the shards of ``group`` from number ``first`` on, ``count_max`` at most.
-        None where they are not known yet."""
+        """The names of the shards of ``group`` from number ``first`` on, at most ``count_max``.
+        Empty if they are not known yet."""
         if self.awaits_total(group):
             return []
         total = self.templates[group].count
@@ -182,8 +182,8 @@ class OutputNames:
     def names(self, shards: OutputShards) -> Iterator[str]:
         """The name of each shard.
 
-        ``TemplateExhaustedError`` says how many names are missing; ``ValueError`` if one cannot be
-        an object's name.
+        ``TemplateExhaustedError`` if a template has too few names; ``ValueError`` if a name cannot
+        be an object's name.
         """
         for group, count in enumerate(self._needed(shards)):
             template = self.templates[group]
@@ -209,8 +209,9 @@ class OutputNames:
         counts_file: bool = False,
         at_most: bool = False,
     ) -> CutRule:
-        """When shards close. With none of the three: an even share of a bounded template each.
-        ``bytes_total``: of what is counted, payload or (``counts_file``) all that is stored."""
+        """The rule for where shards end. Without ``size_bytes``, ``records`` and ``count``: an even
+        share for each name of a bounded template. ``bytes_total``: of what is counted, payload or
+        (``counts_file``) everything stored."""
         if count is not None:
             return CutRule(count=count, records_total=records_total)
         if size_bytes:
@@ -226,8 +227,8 @@ class OutputNames:
 
 
 def kept_name(name: str, extension: str) -> str:
-    """What the output shard of the input shard ``name`` is called, where outputs are ``extension``
-    shards: the same, unless its suffix would say something else than is in it."""
+    """The name of the output shard of the input shard ``name``, if outputs are ``extension``
+    shards: the same, unless its suffix would not match the content."""
     suffix = archive_extension(name) or ""
     if not suffix:
         return f"{name}{extension}"
@@ -239,15 +240,16 @@ def kept_name(name: str, extension: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KeptNames(OutputNames):
-    """One group, whose shard of number ``n`` is called as input ``n`` is. Its only template stands
-    for all of them: it has what they begin with, and says how many there are."""
+    """One group, whose shard of number ``n`` is called as input ``n``. Its only template stands for
+    all names: it has their common prefix and their number."""
 
     listed: tuple[str, ...] = ()
     numbers: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of_inputs(cls, inputs: Iterable[str], extension: str) -> Self:
-        """For the shards of these names; ``ValueError`` if one cannot be that of an output."""
+        """The names for inputs of these names; ``ValueError`` if one cannot be the name of an
+        output."""
         listed = tuple(kept_name(name, extension) for name in inputs)
         for name in listed:
             check_output_name(name)
@@ -260,11 +262,11 @@ class KeptNames(OutputNames):
         return cls((template,), extension, (len(listed),), listed=listed, numbers=numbers)
 
     def counted(self, shards: Iterable[OutputShard]) -> Self:
-        """The same: it is known how many there are."""
+        """These names: their number is known already."""
         return self
 
     def counted_in(self, names: Collection[str]) -> Self:
-        """The same."""
+        """These names: their number is known already."""
         return self
 
     def _inside(self, group: int, number: int) -> str:

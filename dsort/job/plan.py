@@ -1,7 +1,7 @@
-"""The phases that decide: survey, extract, duplicates, order, cut. Run by tasks on the runtime.
+"""The plan phase: settle duplicates, order the partitions and cut them into output shards.
 
-Nothing here looks at payload; what workers answer are counts and positions. Records whose key an
-earlier record has are found by ranges of the key hash.
+Tasks on the runtime do the work. Nothing here looks at payload; workers report counts and
+positions. Records whose key an earlier record has are found by ranges of the key hash.
 """
 
 from __future__ import annotations
@@ -46,19 +46,20 @@ from dsort.workers.tasks import (
 )
 
 OVERHEAD_WARNED_FROM = 1.5
-"""So many times their payload output shards may be large without a word."""
+"""Output shards that are at least this many times as large as their payload cause a warning."""
 OVERHEAD_TEXT = (
     "the output shards take {stored}, but their payload is {payload}, which is what "
     "output_shard_size counts (output_shard_size_counts: file counts headers and padding, too)"
 )
 OVERHEAD_IGNORED_BYTES = 4 * 10_240
-"""Shards of a few tar blocks (20 x 512 bytes) are mostly header and padding, whatever their size
-counts: the warning is about shards that are larger on average."""
+"""Shards of at most this size on average cause no warning. A shard of a few tar blocks (20 x 512
+bytes) is mostly header and padding, whatever its size counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The shuffle plan: every output shard with its name; the records' order is in scratch."""
+    """The shuffle plan: every output shard with its name. The order of the records is in
+    scratch."""
 
     shards: OutputShards
     names: Sequence[str]
@@ -66,16 +67,16 @@ class Plan:
     members: int
     payload_bytes: int
     stored_bytes: int
-    schema: str = ""  # of all records, where their container has such a thing
-    late_schemas: tuple[str, ...] = ()  # by output, of those that are converted as they are written
+    schema: str = ""  # of all records, if their container has schemas
+    late_schemas: tuple[str, ...] = ()  # by output, if it is converted as it is written
 
     def totals(self, input_shards: int) -> Totals:
-        """What a report says of it, if it is made of ``input_shards``."""
+        """The totals for a report. ``input_shards``: the number of input shards."""
         sizes = (self.records, self.members, self.payload_bytes)
         return Totals(input_shards, len(self.shards), *sizes, int(self.shards.file_bytes.sum()))
 
     def by_output(self, names: Sequence[str]) -> tuple[OutputCount, ...]:
-        """What each of several outputs gets; empty for one. ``names``: of all."""
+        """The counts of each output if there are several, else empty. ``names``: of all outputs."""
         if len(names) < 2:
             return ()
         counted = [self.shards.column(name) for name in ("records", "payload_bytes")]
@@ -87,7 +88,7 @@ class Plan:
         )
 
     def readers(self, names: Sequence[str]) -> tuple[ReaderCounts, ...]:
-        """How many workers can read each output. ``names``: of several outputs."""
+        """How many workers can read each output. ``names``: of the outputs if there are several."""
         groups = self.shards.column("group").tolist()
         records = self.shards.column("records").tolist()
         return reader_counts(
@@ -96,7 +97,7 @@ class Plan:
         )
 
     def digest(self) -> str:
-        """The same for two plans of the same output shards."""
+        """A digest that is the same for two plans of the same output shards."""
         state = xxhash.xxh3_128()
         columns = (self.shards.column(name).tolist() for name in ("records", "stored_bytes"))
         for name, records, stored_bytes in zip(self.names, *columns, strict=True):
@@ -108,7 +109,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     """Order all partitions and cut them into output shards; check that nothing is lost."""
 
     def drop() -> Dropped:
-        if job.pipeline.join is not None:  # whose keys are settled as they are ordered
+        if job.pipeline.join is not None:  # whose keys are settled while they are ordered
             return Dropped()
         dropped = settle_duplicates(job, extraction)
         store_reactions(job, extraction, dropped.found)
@@ -142,7 +143,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     schema = agreed_schema(job, extraction)
     container = job.pipeline.carrier.with_schema(schema)
     cut = merge_pieces(pieces, rule=rule)
-    del pieces  # they are columns by now
+    del pieces  # ``cut`` has them as columns
     groups = int(cut.column("group").max(initial=0)) + 1
     late = [job.pipeline.output(group).is_late for group in range(groups)]
     outputs = with_ends(container, cut, late=late)
@@ -164,7 +165,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     _warn_of_nothing(job, plan)
     _warn_of_overhead(job, plan)
     _warn_of_large_records(job, plan, rule)
-    cut_shards = cut_shards or len(outputs)  # what equalize leaves out was mixed with the rest
+    cut_shards = cut_shards or len(outputs)  # records left out by equalize were mixed, too
     job.mixing = judge_mixing(
         mixing.table(cut_shards), input_shards=len(job.inputs), output_shards=cut_shards
     )
@@ -175,7 +176,8 @@ _DROPS = ("deduplicated", "duplicate_keys_dropped", "left_out_to_equalize")
 
 
 def _end_flow(job: Job, ordered: Sequence[OrderDone]) -> None:
-    """What is known once the plan is: duplicates, joins, and shards with equal numbers."""
+    """Add to the flow what is known once there is a plan: duplicates, joins, and records left out
+    to equalize shards."""
     assert job.flow is not None
     joins = [facts.join for facts in ordered if facts.join is not None]
     if joins:
@@ -200,14 +202,15 @@ def _equalize(
 
 
 def _warn_of_nothing(job: Job, plan: Plan) -> None:
-    """A mistyped member in a step leaves out all records, which nobody asks for."""
+    """Warn if steps left out all records, which is never intended: a mistyped member does that."""
     left_out = sum(each.count for each in job.reactions() if each.kind == "left_out_by_steps")
     if left_out and not plan.records:
         job.warn("no_records", f"no record is left: steps left out {left_out:,}")
 
 
 def _warn_of_overhead(job: Job, plan: Plan) -> None:
-    """Of small members, headers and padding are most of a shard, which its size does not count."""
+    """Warn if shards are mostly headers and padding, because members are small and the size of a
+    shard does not count headers and padding."""
     targets = job.spec.targets
     if all(target.size_bytes is None or target.counts_file for target in targets):
         return
@@ -223,7 +226,8 @@ def _warn_of_overhead(job: Job, plan: Plan) -> None:
 
 
 def _warn_of_large_records(job: Job, plan: Plan, rule: CutRule) -> None:
-    """No shard can be as small as asked for that has a record which is larger."""
+    """Warn of records that are larger than the requested size of output shards: the shards of such
+    records are larger, too."""
     if not any(each.at_most for each in rule.of_outputs or (rule,)):
         return
     names, limits = [], set()
@@ -243,7 +247,7 @@ def _warn_of_large_records(job: Job, plan: Plan, rule: CutRule) -> None:
 
 
 def _encoded_sizes(job: Job, ordering: Ordering, stored_bytes: int) -> EncodedSizes:
-    """What the records come to behind the codec, in their order."""
+    """The sizes of the records after encoding by the codec, in the order of the records."""
 
     def measure() -> EncodedSizes:
         runs = merge_pieces(cut_partitions(job, ordering, run_rule(job, stored_bytes))[0])
@@ -267,7 +271,7 @@ def _names(job: Job, outputs: OutputShards) -> PackedTexts:
 
 
 def _check_nothing_lost(dropped: Dropped, extraction: Extraction, ordering: Ordering) -> None:
-    """Every record that was extracted is in the plan, up to what the spec asked to drop."""
+    """Check that every extracted record is in the plan, but for those that the spec drops."""
     extracted, ordered = extraction.done.values(), ordering.in_order()
     records = sum(facts.records for facts in extracted)
     kept = sum(facts.records for facts in ordered)
@@ -285,7 +289,7 @@ def _check_nothing_lost(dropped: Dropped, extraction: Extraction, ordering: Orde
 
 
 def _check_nothing_lost_by_join(extraction: Extraction, ordered: Sequence[OrderDone]) -> None:
-    """Every record that was extracted is a piece of one in the plan, or was left out."""
+    """Check that every extracted record is a piece of a record in the plan, or was left out."""
     joins = [facts.join for facts in ordered if facts.join is not None]
     kept, left_out = (sum(each.pieces for each in joins), sum(each.left_out for each in joins))
     records = sum(facts.records for facts in extraction.done.values())
@@ -300,8 +304,8 @@ def _check_nothing_lost_by_join(extraction: Extraction, ordered: Sequence[OrderD
 
 
 def _mismatch(extraction: Extraction, what: str) -> DsortError:
-    """The error of counts that differ. What an earlier attempt noted may have been changed since;
-    what was extracted just now cannot."""
+    """The error for counts that differ: ``StorageError`` if some facts come from an earlier
+    attempt, for its files may have been changed since; else ``InvariantError``."""
     if not extraction.resumed:
         return InvariantError(what)
     return StorageError(

@@ -1,5 +1,5 @@
-"""Programs that a recipe names: what they write becomes members. Only on this machine, and only
-where the spec says that it may be."""
+"""Programs that a recipe names, whose output becomes members. They run only on this machine, and
+only if the spec allows it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from dsort.sizes import format_bytes
 from dsort.spec.model import JobSpec
 
 BYTES_MAX: Final = 64 << 20
-"""So much all programs of a recipe may write: it is held in memory, and every worker gets it."""
+"""The most that all programs of a recipe may write: it is held in memory, and every worker gets
+it."""
 READ_BYTES: Final = 1 << 18
 AT_ONCE_MAX: Final = 4
 
 
 class Programs:
-    """Runs programs, and ends those that still run when somebody stops."""
+    """Runs programs, and ends those that still run when the job stops."""
 
     def __init__(self) -> None:
         self._running: set[Command] = set()
@@ -32,17 +33,18 @@ class Programs:
         self._left = BYTES_MAX
 
     def written_by(self, lines: Sequence[tuple[str, str]]) -> list[bytes]:
-        """What the programs write: of each line, where it is and the words of a command, as a shell
-        would part them; there is no shell. ``InputError`` at the first that fails."""
+        """The output of each program. ``lines``: of each, its place for errors and its command,
+        which is split into words as by a shell; there is no shell. ``InputError`` at the first that
+        fails."""
         with ThreadPoolExecutor(AT_ONCE_MAX) as threads:
             try:
                 return list(threads.map(lambda line: self._run(*line), lines))
             except BaseException:
-                self.end()  # of the others nothing is wanted any more
+                self.end()  # the output of the others is not needed any more
                 raise
 
     def end(self) -> None:
-        """End what still runs, with all that it has started."""
+        """End the programs that still run, with all processes that they have started."""
         with self._lock:
             self._closed = True
             running = list(self._running)
@@ -99,8 +101,8 @@ class Programs:
 
 @contextmanager
 def opened_programs(spec: JobSpec, options: RunOptions) -> Iterator[Programs | None]:
-    """What runs the programs that a recipe names; None if the spec lets none be run. ``SpecError``
-    for specs of others: they run nothing here."""
+    """The runner of the programs that a recipe names; None if the spec does not allow any.
+    ``SpecError`` for specs from the network, which run nothing here."""
     if spec.ingest is None or not spec.ingest.pipes:
         yield None
         return

@@ -1,7 +1,7 @@
-"""Whether to read records by range: how large they are, and what the disk says.
+"""Whether to read records by range, by the size of records and the speed of the disk.
 
-A solid-state disk answers many reads in any order as fast as it reads in sequence; one that turns,
-and many a network's, do not. Both are asked here for some megabytes of the inputs themselves.
+A solid-state disk reads in any order as fast as in sequence; a rotating disk, and many a network
+disk, does not. Both ways are timed here with some megabytes of the inputs.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from dsort.storage.process_limits import address_space_bytes, free_processes
 from dsort.workers.header_reader import header_hops
 
 RECORD_BYTES_MIN = 32 << 10
-"""Smaller records, on average, are spilled: of 8 KB, direct reads gave 223 MB/s and took 2.8
-processor seconds a GiB, of 32 KB 626 and 0.95; in sequence, 530 MB/s."""
+"""Smaller records, on average, are spilled: for 8 KB, direct reads gave 223 MB/s and took 2.8
+processor seconds per GiB; for 32 KB, 626 MB/s and 0.95; reads in sequence gave 530 MB/s."""
 THREADS_A_WORKER = 64
 HOP_RECORD_BYTES_MIN = 64 << 10
-"""Smaller records, on average: shards are read whole to find headers. 1.1 GB of 32 KB records took
-2.3 s from header to header, at 30,000 reads a second, and spill, which reads all, 1.2 s."""
+"""If records are smaller, on average, shards are read whole to find headers. For 1.1 GB of 32 KB
+records, reads from header to header took 2.3 s, at 30,000 reads a second, and spill, which reads
+all, 1.2 s."""
 FAR_RECORD_BYTES_MIN = 4 << 20
-"""In a store: a request takes a client as much of the processor as to read so much, and a service
-as much as its price."""
+"""In a store, a request takes as much processor time of the client as to read this many bytes, and
+costs as much as a service charges for it."""
 FAR_WITHOUT_SCRATCH_BYTES_MIN = 64 << 10
 FAR_HEADERS = 8
 SHARDS_SAMPLED = 3
@@ -45,15 +46,16 @@ DEPTH = 32
 PAGE = 4096
 SEQUENTIAL_BYTES = 1 << 20
 ROUNDS = 3
-"""Others use the disk as well: it is asked again before it is called slow."""
+"""Others use the disk as well: it is timed again before it counts as slow."""
 SHARE_OF_SEQUENTIAL = 0.4
 """``range`` reads once and writes once, ``spill`` does both twice: so reads in any order may take
 more than twice as long and still win."""
 
 
 def range_suits(job: Job, *, spill_to_disk: bool, has_scratch: bool) -> str:
-    """Why reading by range is better than to spill, in words; "" if it is not. ``spill_to_disk``:
-    a spill would be more than stays in memory; ``has_scratch``: there is room for it."""
+    """Why reading by range is better than a spill, in words; "" if it is not. ``spill_to_disk``:
+    whether a spill would be more than stays in memory; ``has_scratch``: whether scratch has room
+    for it."""
     if are_in_stores(job):
         return _range_suits_in_store(job, spill_to_disk=spill_to_disk, has_scratch=has_scratch)
     room, threads = free_processes(), THREADS_A_WORKER * job.runtime.workers_max()
@@ -65,7 +67,7 @@ def range_suits(job: Job, *, spill_to_disk: bool, has_scratch: bool) -> str:
         record_bytes = sampled_record_bytes(job.pipeline.carrier, opened)
         if record_bytes >= RECORD_BYTES_MIN and _answers_quickly(opened, record_bytes):
             return f"records of about {format_bytes(record_bytes)} are read where they are"
-    return ""  # whoever reads a shard says what is wrong with it
+    return ""  # the reader of a shard reports its error
 
 
 def are_in_stores(job: Job) -> bool:
@@ -85,7 +87,7 @@ def _range_suits_in_store(job: Job, *, spill_to_disk: bool, has_scratch: bool) -
 
 
 def headers_are_far_apart(job: Job) -> bool:
-    """Whether it takes less to go from header to header than to read shards whole."""
+    """Whether it costs less to go from header to header than to read shards whole."""
     if are_in_stores(job):
         with contextlib.suppress(DsortError):
             return _record_bytes_in_store(job) >= FAR_RECORD_BYTES_MIN
@@ -116,7 +118,7 @@ def _pinned(job: Job, shard: InputShard) -> ReadObject | None:
 
 
 def _record_bytes_in_store(job: Job) -> int:
-    """What a record takes on average, by the first headers of a shard: a few requests."""
+    """The average size of a record, by the first headers of a shard, which takes a few requests."""
     shard = max(job.inputs, key=lambda each: each.size_bytes)
     pinned = _pinned(job, shard)
     if pinned is None:
@@ -134,7 +136,7 @@ def _record_bytes_in_store(job: Job) -> int:
 def sampled_record_bytes(
     container: Container, shards: Sequence[tuple[InputShard, RandomReads]]
 ) -> int:
-    """What a record takes on average, by the first headers of some shards; 0 if none are found."""
+    """The average size of a record, by the first headers of some shards; 0 if none are found."""
     total = records = 0
     for shard, reads in shards:
         key, end = None, 0
@@ -176,7 +178,7 @@ def _answers_quickly(shards: Sequence[tuple[InputShard, RandomReads]], record_by
 def _begin_of_any(
     rng: random.Random, places: Sequence[tuple[RandomReads, int]], size_bytes: int
 ) -> tuple[RandomReads, int]:
-    """Where a range of ``size_bytes`` begins, drawn from ``places`` (shards and their lengths)."""
+    """(shard, offset) of a random range of ``size_bytes``. ``places``: shards and their lengths."""
     reads, length = rng.choice(places)
     return reads, rng.randrange((length - size_bytes) // PAGE + 1) * PAGE
 
@@ -184,7 +186,7 @@ def _begin_of_any(
 def _time_s(
     begins: Sequence[tuple[RandomReads, int]], size_bytes: int, view: memoryview, *, depth: int
 ) -> float:
-    """How long it takes to read ``size_bytes`` at each place, so many at a time."""
+    """Seconds to read ``size_bytes`` at each of ``begins``, ``depth`` reads at a time."""
     queue = RangeQueue(depth)
     try:
         queue.begin([]).wait()  # threads take milliseconds to start

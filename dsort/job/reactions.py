@@ -1,9 +1,9 @@
-"""``reactions.jsonl``: the names of all that reactions dropped, kept or renamed, one a line.
-``rejects.jsonl``: the records at which steps failed, if the spec wants them.
+"""``reactions.jsonl``: the names of all that reactions dropped, kept or renamed, one per line.
+``rejects.jsonl``: the records at which steps failed, if the spec keeps them.
 
-Workers write them beside the index. Once the plan stands they are put together, block by block:
-what was found before anything was read, then the shards in their order, then duplicate keys by
-the hash of the key. That order does not depend on workers, memory or attempts.
+Workers write the lines beside the index. Once there is a plan, they are put together, block by
+block: what was found before anything was read, then the shards in their order, then duplicate keys
+by the hash of the key. That order does not depend on workers, memory or attempts.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Place = tuple[str, str, int]
 def store_reactions(
     job: Job, extraction: Extraction, duplicates: Sequence[tuple[str, int, str]]
 ) -> None:
-    """Store both files, if there is anything to say. ``duplicates``: (search, part, node) of
-    those parts of searches for duplicates that found some. Nothing in a dry run."""
+    """Store both files, if there are lines for them. ``duplicates``: (search, part, node) of those
+    parts of searches for duplicates that found some. Does nothing in a dry run."""
     if job.journal is None:
         return
     shards = {shard: facts.node for shard, facts in extraction.done.items()}
@@ -53,7 +53,7 @@ def store_reactions(
 def _store(
     job: Job, what: str, name: str, own: Sequence[bytes], places: Sequence[Place]
 ) -> str | None:
-    """Store the lines of a file under its name, which is returned; None: there are none."""
+    """Store the lines of a file as ``name``, which is returned; None if there are no lines."""
     size_bytes = sum(map(len, own)) + sum(size for *_, size in places)
     if not size_bytes:
         return None
@@ -64,7 +64,7 @@ def _store(
 
 
 def append_reactions(job: Job, lines: Sequence[bytes]) -> None:
-    """Store ``lines`` behind those that are there. Nothing in a dry run."""
+    """Append ``lines`` to those that are stored. Does nothing in a dry run."""
     if job.journal is None or not lines:
         return
     bucket, name = job.outputs_bucket, reactions_name(job.job_id)
@@ -92,7 +92,7 @@ def _parts(duplicates: Sequence[tuple[str, int, str]], search: str) -> list[tupl
 
 
 def _places(job: Job, stage: str, nodes: Sequence[tuple[int, str]]) -> Iterator[Place]:
-    """The files of ``stage`` that there are, of those numbered in ``nodes``, in that order."""
+    """The existing files of ``stage`` for the numbers in ``nodes``, in that order."""
     sizes: dict[str, Mapping[int, int]] = {}
     for number, node in nodes:
         if node not in sizes:
@@ -102,7 +102,7 @@ def _places(job: Job, stage: str, nodes: Sequence[tuple[int, str]]) -> Iterator[
 
 
 def _blocks(job: Job, own: Sequence[bytes], places: Sequence[Place]) -> Iterator[bytes]:
-    """The whole file in blocks of about ``BLOCK_BYTES`` at most; small files come together."""
+    """The whole file in blocks of about ``BLOCK_BYTES`` at most; small files share blocks."""
     yield from own
     asked: list[tuple[str, int, int]] = []  # file, from byte, bytes
     room, asked_node = BLOCK_BYTES, ""
@@ -120,8 +120,8 @@ def _blocks(job: Job, own: Sequence[bytes], places: Sequence[Place]) -> Iterator
 
 
 def _own_lines(named: Mapping[str, Sequence[str]], counts: Mapping[str, int]) -> Iterator[bytes]:
-    """What was named before anything was read, in blocks; one line counts what is beyond the names
-    that resolve keeps."""
+    """The names from before anything was read, in blocks; one line has the number of the names
+    beyond those that resolve keeps."""
     for kind in sorted(named):
         names = named[kind]
         for at in range(0, len(names), LINES_AT_ONCE):

@@ -1,8 +1,10 @@
-"""Removes what still names records that were removed from a result, once that is committed.
+"""Removes data that still names records which were removed from a result, once the removal is
+committed.
 
-Keys may be removed because they tell who somebody is. Lineages and the wids index of the result as
-it was are deleted, and so are lists of names and reports of aborted jobs that would have amended
-it. Older manifests of the result lose the names in their reactions, rejects their lines.
+Keys may be removed because they identify a person. Lineages and the wids index of the earlier
+result are deleted, and so are lists of names, and reports of aborted jobs that would have amended
+it. Older manifests of the result lose the names in their reactions, and rejects lose the lines of
+removed keys.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ _LEFT_OUT_WITH: Final = "left out with "
 
 
 def forget_removed(bucket: Bucket, job_id: str) -> None:
-    """Once the job has removed records from a result: remove what still names them."""
+    """Remove all that still names the records that job ``job_id`` has removed from a result."""
     now = parse_manifest(read_small(bucket, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX))
     history = now.history
     if history.amends is None or not is_removal(now):
@@ -76,7 +78,7 @@ def _reports(bucket: Bucket, jobs: set[str]) -> Iterator[str]:
             amend = content["resume"]["accepted"]["spec"]["amend"]
             is_of_result = amend["job"] in jobs
         except (LookupError, StorageError, TypeError):
-            continue  # of a job that amends nothing, or no report
+            continue  # the job amends nothing, or this is no report
         if is_of_result:
             yield name
 
@@ -116,7 +118,7 @@ def _reject(line: bytes) -> Mapping[str, Any]:
 
 
 def _without_others(line: bytes, reject: Mapping[str, Any]) -> bytes:
-    """A line of rejects that does not name what its record was left out with."""
+    """A line of rejects without the name of the record that its record was left out with."""
     if not str(reject.get("error")).startswith(_LEFT_OUT_WITH):
         return line
     return json.dumps({**reject, "error": f"{_LEFT_OUT_WITH}another record"}).encode() + b"\n"

@@ -1,7 +1,7 @@
-"""What came out of a job, or would come out of it: one report, in parts.
+"""The report of a job, in parts: what it did, or what it would do.
 
-Reports are frozen, picklable and made of JSON types once passed through ``to_dict``, which gives
-the flat form of ``--json``, ``report.json`` and REST.
+Reports are frozen and picklable. ``to_dict`` converts a report to JSON types, in the flat form of
+``--json``, ``report.json`` and REST.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PLAN_FORM: Final = (
     *("move", "move_reason", "workers", "memory_bytes", "scratch_bytes", "seed", "reactions"),
     *("warnings", "mixing", "algorithm", "outputs", "readers", "estimate"),
 )
-"""The same of a plan."""
+"""The keys of the flat form of a plan, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How a job ran. ``move``: map, range or spill; "" where the job did not come so far."""
+    """How a job ran. ``move``: map, range or spill; "" if the job did not come so far."""
 
     move: str
     workers: int
@@ -56,33 +56,33 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class RecordFlow:
-    """Where all records of a job came from and went: those ``read`` by input ("": the only one),
-    less those ``dropped`` and with those ``added``, by what did so, are those that came out."""
+    """Where all records of a job came from and went. The output has the records ``read``, by input
+    ("": the only one), without those ``dropped`` and with those ``added``, by cause."""
 
     read: dict[str, int] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
     added: dict[str, int] = field(default_factory=dict)
 
     def drop(self, what: str, count: int) -> None:
-        """``what`` dropped ``count`` more."""
+        """Count ``count`` more records that ``what`` dropped."""
         if count:
             self.dropped[what] = self.dropped.get(what, 0) + count
 
     def add(self, what: str, count: int) -> None:
-        """``what`` added ``count`` more."""
+        """Count ``count`` more records that ``what`` added."""
         if count:
             self.added[what] = self.added.get(what, 0) + count
 
     @property
     def out(self) -> int:
-        """How many records come out."""
+        """How many records the output has."""
         return sum(self.read.values()) - sum(self.dropped.values()) + sum(self.added.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """How records were put in order. ``algorithm``: in words; ``mixing``: None where there was no
-    plan, or no records; ``flow``: None where there was no plan, in plans and of a manifest."""
+    """How records were put in order. ``algorithm``: in words; ``mixing``: None without a plan, or
+    without records; ``flow``: None without a plan, in plans, and for a manifest."""
 
     seed: str | None
     algorithm: str = ""
@@ -92,7 +92,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class ReactionCount:
-    """How often a reaction was needed, with a few of the names it was about."""
+    """How often a reaction was needed, with some of the names concerned."""
 
     kind: str
     count: int
@@ -101,7 +101,7 @@ class ReactionCount:
 
 @dataclass(frozen=True, slots=True)
 class OutputCount:
-    """What one of several outputs got."""
+    """The sums of one of several outputs."""
 
     name: str
     shards: int
@@ -122,9 +122,10 @@ class PlannedShard:
 
 @dataclass(frozen=True, slots=True)
 class ReaderCounts:
-    """How many workers can read one output (``output``: "" of the only one) so that each has as
-    many shards: its shards, the fewest and the most records of them, and ``workers``: the numbers
-    of readers (world size x workers of each) up to 65,536 that divide the shards, ascending."""
+    """How many workers can read one output so that each has equally many shards. ``output``: its
+    name, "" of the only one; ``records_min``, ``records_max``: the fewest and the most records of
+    its shards; ``workers``: the numbers of readers (world size x workers of each) up to 65,536 that
+    divide the shards, ascending."""
 
     output: str
     shards: int
@@ -135,9 +136,9 @@ class ReaderCounts:
 
 @dataclass(frozen=True, slots=True)
 class PlanEstimate:
-    """What a job would move. ``disk_*``: files, those of scratch
-    included, whether or not the page cache has them; ``store_*``: of object stores, over the
-    network; ``exchanged_bytes``: between nodes.
+    """What a job would move. ``disk_*``: files, including those of scratch, whether or not the page
+    cache has them; ``store_*``: objects of stores, over the network; ``exchanged_bytes``: between
+    nodes.
 
     ``requests``: to object stores, by kind (see ``storage.request_counts``).
     """
@@ -156,7 +157,7 @@ class Forecast:
 
     shards: tuple[PlannedShard, ...]  # all of them, in order
     move_reason: str
-    memory_bytes: int  # what the job takes on a node, the page cache that `map` lives by included
+    memory_bytes: int  # per node, including the page cache that `map` relies on
     scratch_bytes: int
     readers: tuple[ReaderCounts, ...] = ()  # of each output
     estimate: PlanEstimate | None = None  # None in plans of older versions
@@ -164,7 +165,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """What a job did, or, with a ``plan``, what it would do: nothing was written then."""
+    """What a job did, or, with a ``plan``, what it would do: then nothing was written."""
 
     job_id: str
     state: str  # finished | aborted | planned
@@ -175,18 +176,18 @@ class JobReport:
     reactions: tuple[ReactionCount, ...] = ()
     warnings: tuple[str, ...] = ()
     error: str | None = None
-    manifest_name: str | None = None  # in the output bucket; None where nothing was committed
-    outputs: tuple[OutputCount, ...] = ()  # empty where there is only one
+    manifest_name: str | None = None  # in the output bucket; None if nothing was committed
+    outputs: tuple[OutputCount, ...] = ()  # empty if there is only one
     plan: Forecast | None = None
 
     @property
     def records(self) -> int:
-        """How many records came out."""
+        """How many records the output has."""
         return self.totals.records
 
     @property
     def output_shards(self) -> int:
-        """How many shards came out."""
+        """How many output shards there are."""
         return self.totals.output_shards
 
     @property
@@ -260,7 +261,7 @@ def reaction_counts(listed: Iterable[Mapping[str, Any]]) -> tuple[ReactionCount,
 
 
 def output_counts(manifest: Mapping[str, Any]) -> tuple[OutputCount, ...]:
-    """What each output that the spec of a manifest names got."""
+    """The sums of each output that the spec of a manifest names."""
     sums = {each["name"]: [0, 0, 0, 0] for each in manifest["spec"].get("outputs") or ()}
     for row in manifest["outputs"] if sums else ():
         own = sums[row["output"]]
@@ -270,7 +271,8 @@ def output_counts(manifest: Mapping[str, Any]) -> tuple[OutputCount, ...]:
 
 
 def reader_counts(shards: Iterable[tuple[str, int]]) -> tuple[ReaderCounts, ...]:
-    """``shards``: (output, records) of each. Outputs in the order in which they come."""
+    """The counts for each output, in the order in which outputs occur. ``shards``: (output,
+    records) of each shard."""
     found: dict[str, tuple[int, int, int]] = {}
     for output, records in shards:
         count, least, most = found.get(output, (0, records, records))

@@ -48,12 +48,12 @@ log = logger_of("job")
 
 
 def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
-    """Find the inputs, choose how payload moves, and get the workers ready."""
+    """Find the inputs, choose the movement of payload, and start the workers."""
     with job.phase("resolve"):
         if job.before is not None:
             note_names(job)
         if job.spec.amend is not None:
-            from dsort.job.amend import claim_base, load_base, warn_of_old_keys  # few jobs do
+            from dsort.job.amend import claim_base, load_base, warn_of_old_keys  # few jobs amend
 
             job.stop.wait_for(lambda: load_base(job))
             warn_of_old_keys(job)
@@ -130,8 +130,8 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
 
 
 def _of_the_result(job: Job) -> JobSpec:
-    """The spec, with the names of all shards of the result if it removes keys from it and does not
-    say which ones have them."""
+    """The job's spec; if the job removes keys from a result and its spec does not name the shards
+    that have the keys, the spec names all shards of the result."""
     if job.base is None or not job.replaces_inputs or job.spec.input_format != InputFormat():
         return job.spec
     names = tuple(shard.name for shard in job.base.outputs)
@@ -139,13 +139,13 @@ def _of_the_result(job: Job) -> JobSpec:
 
 
 def _resolve_again(job: Job) -> None:
-    """As an earlier attempt resolved it: the inputs have to be the same."""
+    """Resolve as an earlier attempt did: the inputs have to be the same."""
     assert job.before is not None
     assert job.before.accepted is not None
     job.inputs = [InputShard(*row) for row in job.before.inputs or ()]
     _name_outputs(job)
     job.resolved = resolved_before(job)
-    if job.options.move == "auto":  # as for the attempt that began the job
+    if job.options.move == "auto":  # as in the attempt that began the job
         job.options = replace(job.options, move=job.resolved["move"])
     if job.pipeline.reading.makes_shards:
         job.stop.wait_for(lambda: list_files_again(job))
@@ -160,20 +160,20 @@ def _resolve_again(job: Job) -> None:
             "the code or a list of keys that transform.steps names changed since the job began",
             hint="put it back, or start the job again",
         )
-    _compare_with_manifests(job, Tally())  # what it says was noted by the first attempt
+    _compare_with_manifests(job, Tally())  # the first attempt has noted this tally
     job.note(tally_of(job.resolved["tally"]))
     job.movement_chosen = chosen = movement_for(job)
     known = job.before.movement
-    # An earlier attempt parted index and spill into these partitions; but inputs that were mapped
+    # An earlier attempt divided index and spill into these partitions. But inputs that were mapped
     # then are mapped again only if they still fit.
     if known is not None:
         way = WAYS[known.movement]
         if chosen.way.keeps_mappings or not way.keeps_mappings:
             job.movement_chosen = replace(chosen, way=way, partitions=known.partitions)
-    if job.retained(RESOLVED_FILE) is None:  # known by the report of an aborted attempt alone
+    if job.retained(RESOLVED_FILE) is None:  # only the report of an aborted attempt is there
         _record_inputs(job, job.before.accepted)
     _record_movement(job)
-    job.outputs_bucket.delete(report_name(job.job_id))  # from here on the journal tells it all
+    job.outputs_bucket.delete(report_name(job.job_id))  # from here on the journal has all of it
 
 
 def _name_outputs(job: Job) -> None:
@@ -189,7 +189,7 @@ def _name_outputs(job: Job) -> None:
 
 
 def _known_outputs(job: Job, names: Sequence[str]) -> dict[str, KnownOutput]:
-    """What manifests in the buckets of the inputs say of ``names``."""
+    """What manifests in the input buckets record of the inputs ``names``, by name."""
     source = job.bucket_identities[0]
     inside: dict[int, dict[str, str]] = {}
     buckets: dict[int, Bucket] = {}
@@ -205,7 +205,7 @@ def _known_outputs(job: Job, names: Sequence[str]) -> dict[str, KnownOutput]:
 
 
 def _compare_with_manifests(job: Job, tally: Tally) -> None:
-    """What the jobs that wrote the inputs say of them."""
+    """Compare the inputs with the manifests of the jobs that wrote them."""
     names = [shard.name for shard in job.inputs]
     known = job.stop.wait_for(lambda: _known_outputs(job, names))
     compare_sizes(job.inputs, known, job.spec.config.incomplete_shards, tally)
@@ -214,7 +214,8 @@ def _compare_with_manifests(job: Job, tally: Tally) -> None:
 
 
 def _record_inputs(job: Job, accepted: JobAccepted) -> None:
-    """What the job is. Kept first: where the journal has the inputs, there is this file, too."""
+    """Record the spec and the inputs of the job. The retained file is stored before the journal, so
+    that it exists if the journal has the inputs."""
     retain_files(job)
     job.retain(RESOLVED_FILE, json.dumps(job.resolved).encode("utf-8", "backslashreplace"))
     job.record(accepted)
@@ -239,13 +240,13 @@ def _record_movement(job: Job) -> None:
 
 
 def _steps_digest(job: Job) -> str:
-    """The same for steps that leave the same records; "" if there are none."""
+    """A digest that is the same for steps that leave the same records; "" if there are none."""
     text = " ".join(step.digest() for step in job.pipeline.steps)
     return hashlib.sha256(text.encode()).hexdigest() if text else ""
 
 
 def _keymap_digest(job: Job) -> str:
-    """The same for two key maps that place all records the same; "" if there is none."""
+    """A digest that is the same for key maps that place all records the same; "" without a map."""
     if job.pipeline.keymap is None:
         return ""
     entries, state = job.pipeline.keymap.entries, xxhash.xxh3_128()

@@ -16,7 +16,7 @@ from dsort.storage.ref import BucketRef
 
 OWN_THREADS = 3
 WORKER_THREADS = 2
-"""What a coordinator and a worker take of the processes and threads that there may be; over object
+"""Processes and threads that a coordinator and a worker take of those that are allowed; over object
 stores both take more, if they get it."""
 REQUESTS_MAX = 1 << 16
 THREAD_BYTES = 72 << 20
@@ -32,8 +32,8 @@ def cores() -> int:
 
 
 def workers_here(wanted: int | None) -> int:
-    """How many workers to start on this machine: ``wanted``, or one a core, but no more than there
-    may be processes. One at least: that there can be none is reported when it is started."""
+    """How many workers to start on this machine: ``wanted``, or one per core, but no more than the
+    limit of processes allows. At least one: if none can be started, the start reports that."""
     room = free_processes()
     workers = wanted or cores()
     return workers if room is None else max(min(workers, (room - OWN_THREADS) // WORKER_THREADS), 1)
@@ -42,7 +42,7 @@ def workers_here(wanted: int | None) -> int:
 def job_memory(spec: JobSpec, options: RunOptions) -> JobMemory:
     """The memory for a job whose workers have not started yet."""
     limits = usable_memory_bytes()
-    # What this process takes already is the coordinator's part, which is reckoned with later.
+    # Memory that this process takes already is the coordinator's part, which is counted later.
     own_bytes = min(process_memory_bytes(), COORDINATOR_BYTES)
     most = min(limits.available_bytes + own_bytes, limits.limit_bytes)
     if options.memory_max_bytes is not None:
@@ -57,7 +57,7 @@ def job_memory(spec: JobSpec, options: RunOptions) -> JobMemory:
 
 
 def store_limits(ref: BucketRef, options: RunOptions, *, workers: int = 1) -> StoreLimits:
-    """How much each of ``workers`` may ask of the store that ``ref`` is in."""
+    """What each of ``workers`` may request of the store that ``ref`` is in."""
     limits = options.settings.limits(ref)
     given = (options.bandwidth_max_bytes_per_s, limits.bandwidth_max_bytes_per_s)
     total = min((each for each in given if each is not None), default=None)
@@ -70,7 +70,7 @@ def store_limits(ref: BucketRef, options: RunOptions, *, workers: int = 1) -> St
 
 
 def _threads_max(workers: int) -> int:
-    """How many threads each of ``workers`` can have for requests, one at least."""
+    """How many threads each of ``workers`` can have for requests, at least one."""
     room, addresses_bytes = free_processes(), address_space_bytes()
     by_count = REQUESTS_MAX if room is None else (room - OWN_THREADS) // (2 * workers)
     by_size = REQUESTS_MAX if addresses_bytes is None else addresses_bytes // (2 * THREAD_BYTES)
@@ -78,11 +78,11 @@ def _threads_max(workers: int) -> int:
 
 
 def with_part_sizes(limits: StoreLimits, memory_bytes: int, *, workers_a_node: int) -> StoreLimits:
-    """``limits`` with parts that fit: those of a node take an eighth of its memory, and a sixteenth
-    of that is what their buffers have besides (``part_room``).
+    """``limits`` with part sizes that fit: the parts of a node take an eighth of its memory, and a
+    sixteenth of that is for their buffers (``part_room``).
 
-    Large shards get large parts where memory is plenty, for a store is paid by the request; where
-    it is scarce all parts are smaller, down to the least that S3 takes.
+    Large shards get large parts if memory is plenty, because stores charge per request; if it is
+    scarce, all parts are smaller, down to the least that S3 takes.
     """
     a_worker = memory_bytes // (workers_a_node * UPLOAD_SHARE)
     large = replace(limits, part_bytes_max=PART_BYTES_MAX)

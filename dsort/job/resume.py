@@ -1,7 +1,7 @@
-"""Going on with a job that died: what its journal knows, and how much of that still holds.
+"""Resuming a job that died: what its journal contains, and how much of that is still valid.
 
-Every fact is either checked where it matters (is the index still in that node, is the shard still
-staged) or pinned (inputs by their etags, the plan by its digest).
+Every fact is either checked where it matters (is the index still on that node, is the shard still
+staged) or fixed (inputs by their ETags, the plan by its digest).
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ log = logger_of("job")
 
 
 def state_of(bucket: Bucket, job_id: str, report: str) -> JournalState:
-    """What is known of a job that died, or, by its report ``report``, of one that was aborted.
+    """The state of a job that died, or of an aborted job, by its report ``report``.
 
-    ``JobConflictError`` if nothing is, or if a dsort wrote it that has another format.
+    ``JobConflictError`` if there is too little left, or if a dsort with another format wrote it.
     """
     try:
         known = read_journal(bucket, job_id)
@@ -78,7 +78,7 @@ def state_of(bucket: Bucket, job_id: str, report: str) -> JournalState:
 
 
 def _read_resume(bucket: Bucket, report: str) -> dict[str, Any] | None:
-    """What a report says for those who go on with the job; None if it says nothing."""
+    """The part of a report that is for resuming the job; None if it has none."""
     try:
         document = read_json(bucket, report, bytes_max=KEPT_BYTES_MAX)
     except ObjectNotFoundError:
@@ -88,7 +88,7 @@ def _read_resume(bucket: Bucket, report: str) -> dict[str, Any] | None:
 
 
 def resolved_before(job: Job) -> dict[str, Any]:
-    """What an earlier attempt found besides the inputs, by what it kept or by its report."""
+    """What an earlier attempt found besides the inputs, from its retained file or its report."""
     kept = job.retained(RESOLVED_FILE)
     what = f"{RESOLVED_FILE} of job {job.job_id}"
     if kept is None:
@@ -114,7 +114,7 @@ def resolved_before(job: Job) -> dict[str, Any]:
 
 
 def report_bytes(job: Job, report: JobReport) -> bytes:
-    """The report of an aborted job, with what it takes to begin it again."""
+    """The report of an aborted job, with all that is needed to begin the job again."""
     document = report.to_dict()
     document["resume"] = {
         "accepted": {
@@ -130,7 +130,7 @@ def report_bytes(job: Job, report: JobReport) -> bytes:
 
 
 def known_shards(job: Job) -> Iterator[ShardExtracted]:
-    """What earlier attempts extracted, if it is parted into the partitions that we have."""
+    """What earlier attempts extracted, if it has the movement and partitions of this attempt."""
     known = job.before
     if known is None or known.movement is None:
         return
@@ -143,7 +143,7 @@ def known_shards(job: Job) -> Iterator[ShardExtracted]:
 
 
 def note_plan(job: Job, plan: Plan, created: Created) -> None:
-    """Put the plan into the journal, or see that it is the one there; take over the output shards
+    """Put the plan into the journal, or check that it is the one there; take over the output shards
     that earlier attempts have staged."""
     job.planned_names = plan.names
     sums = ("records", "members", "payload_bytes", "stored_bytes")
@@ -169,7 +169,7 @@ def note_plan(job: Job, plan: Plan, created: Created) -> None:
 
 
 def learn_created(job: Job) -> None:
-    """Take in what workers had staged when their coordinator died in the midst of their tasks."""
+    """Add the shards that workers had staged when their coordinator died during their tasks."""
     if job.before is None or job.before.planned is None:
         return
     created: dict[int, ShardCreated] = {}
@@ -182,8 +182,8 @@ def learn_created(job: Job) -> None:
 
 
 def finished_plan(job: Job, created: Created) -> Plan | None:
-    """The plan of an earlier attempt, if all of its output shards are staged: only the commit is
-    left to do. None if there is more."""
+    """The plan of an earlier attempt if all of its output shards are staged, so that only the
+    commit is left to do; else None."""
     known = job.before.planned if job.before is not None else None
     if known is None:
         return None
@@ -194,7 +194,7 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
         return None
     carrier = job.pipeline.carrier
     if carrier.lists_members or carrier.has_head or job.pipeline.has_late_outputs:
-        return None  # the journal does not say how long ends are, nor what heads say
+        return None  # the journal has no sizes of ends and no content of heads
     plan = Plan(
         shards=with_ends(
             carrier,
@@ -233,7 +233,7 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
         job.input_records = {
             int(shard): counted(count, INTEGER_MAX) for shard, count in facts["records"].items()
         }
-        if facts["reactions_file"]:  # its name is the job's, whatever is said there
+        if facts["reactions_file"]:  # the name follows from the job id, whatever the file contains
             job.reactions_file = reactions_name(job.job_id)
         if facts["rejects_file"]:
             job.rejects_file = rejects_name(job.job_id)
@@ -250,7 +250,7 @@ def _counts(stored: Any) -> dict[str, int]:
 
 def _places(job: Job, names: Sequence[str]) -> list[tuple[int, int]] | None:
     """(group, number) of the output shards with these names, in their order; None if the templates
-    do not make them so. Each group counts from 0."""
+    do not make these names. Each group counts from 0."""
     templates, places = job.names.templates, list[tuple[int, int]]()
     due = {job.names.name(group, 0): (group, 0) for group in range(len(templates))}
     for name in names:
@@ -266,7 +266,8 @@ def _places(job: Job, names: Sequence[str]) -> list[tuple[int, int]] | None:
 
 
 def note_names(job: Job) -> None:
-    """What earlier attempts had begun to store, under any name, is ours to remove if need be."""
+    """Note all names under which earlier attempts had begun to store anything: the job may remove
+    it."""
     job.planned_names = _names_before(job)
     if job.was_committing:
         job.naming.update(_staged_before(job))
@@ -291,7 +292,8 @@ def _staged_before(job: Job) -> dict[str, tuple[str, str]]:
 
 
 def _take_over(job: Job, created: Created) -> None:
-    """The output shards that earlier attempts staged and that are still there."""
+    """Add to ``created`` the output shards that earlier attempts staged and that are still
+    there."""
     assert job.before is not None
     prefix = staged_prefix(job.job_id)
     for token in job.outputs_bucket.still_staged(_staged_before(job)):

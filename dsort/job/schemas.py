@@ -1,4 +1,4 @@
-"""What the records of all shards have in common, and what containers put around them by it."""
+"""What the records of all shards have in common, and what containers put around them for that."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _APART = "sort shards of each kind by a job of its own, or write them anew"
 
 
 def input_schema(job: Job) -> str:
-    """The schema that the files beside the inputs say, where their container has such files; else
-    "". ``SchemaError`` if one is missing, or none, or if two differ."""
+    """The schema in the files beside the inputs, if their container has such files; else "".
+    ``SchemaError`` if one is missing or unusable, or if two differ."""
     container = job.pipeline.reading.container
     if not container.schema_file:
         return ""
@@ -49,8 +49,8 @@ def input_schema(job: Job) -> str:
 
 
 def with_schema_beside(container: Container, bucket: Bucket, name: str) -> Container:
-    """``container`` with the schema that the file beside the shard ``name`` says, where there is
-    one: nothing else says what its records are."""
+    """``container`` with the schema in the file beside the shard ``name``, if there is one: nothing
+    else describes its records."""
     if not container.schema_file:
         return container
     file = f"{name[: name.rfind('/') + 1]}{container.schema_file}"
@@ -62,11 +62,11 @@ def with_schema_beside(container: Container, bucket: Bucket, name: str) -> Conta
 
 
 def agreed_schema(job: Job, extraction: Extraction) -> str:
-    """The schema that all extracted shards have; "" where there is none. ``SchemaError`` names the
-    first shard that has another than those before it, and how they differ."""
+    """The schema that all extracted shards have; "" if there is none. ``SchemaError`` with the
+    first shard that has another schema than those before it, and how they differ."""
     first = -1
     schema = ""
-    if job.pipeline.has_late_outputs:  # what shards report is for ``late_schemas``
+    if job.pipeline.has_late_outputs:  # the schemas of shards are for ``late_schemas``
         return ""
     for shard, facts in sorted(extraction.done.items()):
         if not facts.schema or facts.schema == schema:
@@ -84,7 +84,7 @@ def agreed_schema(job: Job, extraction: Extraction) -> str:
 
 def late_schemas(job: Job, extraction: Extraction) -> tuple[str, ...]:
     """By output, the schema of records that are converted as they are written: of all extensions
-    that their members have. "" of others; empty where there is none."""
+    that their members have. "" for other outputs; empty if there is no such schema."""
     wanted = [form.is_late and form.container.needs_like_members for form in job.pipeline.outputs]
     if not any(wanted):
         return ()
@@ -101,9 +101,9 @@ def late_schemas(job: Job, extraction: Extraction) -> tuple[str, ...]:
 def with_ends(
     container: Container, shards: OutputShards, *, late: Sequence[bool] = ()
 ) -> OutputShards:
-    """The output shards with what their container puts before the first member and behind the last
-    one. ``late``: by group, which are converted as they are written: then that is not known.
-    ``SpecError`` for one that is longer than it may be."""
+    """The output shards with the sizes of what their container puts before the first member and
+    behind the last one. ``late``: by group, whether it is converted as it is written: then these
+    sizes are unknown. ``SpecError`` for a shard that is longer than allowed."""
     is_late = np.array(late or [False], bool)[shards.column("group") * bool(late)]
     heads, ends = np.zeros(len(shards), np.int64), np.zeros(len(shards), np.int64)
     names = ("records", "members", "entries_bytes", "stored_bytes")

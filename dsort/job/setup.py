@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def with_seed(spec: JobSpec) -> JobSpec:
-    """The spec with a seed if its order is random: one is drawn where it has none."""
+    """The spec with a seed if its order is random: one is drawn if the spec has none."""
     if not spec.algorithm.takes_seed or spec.algorithm.seed is not None:
         return spec
     return spec.with_seed(str(secrets.randbits(63)))
@@ -35,14 +35,14 @@ def with_seed(spec: JobSpec) -> JobSpec:
 def load_keymap(spec: JobSpec, tally: Tally, *, fetch: FetchPolicy | None = None) -> KeyMap | None:
     """The external key map of the spec, read and parsed; malformed lines are counted.
 
-    ``fetch`` says from where it may come. ``KeyMapError`` if it cannot be had, or as the reactions
-    of the spec say.
+    ``fetch``: the policy for where it may come from. ``KeyMapError`` if it cannot be read, or if a
+    reaction of the spec is to abort.
     """
     if not spec.has_key_map:
         return None
     if spec.ekm is not None:
         return KeyMap.of(entries_of_mapping(spec.ekm), spec.ekm_default)
-    # Loads what fetches from the web: jobs that name no text start without it.
+    # Imports code that fetches from the web: jobs that name no text start without it.
     from dsort.keymap.fetch import read_text, shown_location
 
     assert spec.ekm_file is not None
@@ -64,8 +64,8 @@ def load_keymap(spec: JobSpec, tally: Tally, *, fetch: FetchPolicy | None = None
 
 
 def load_formats(spec: JobSpec) -> list[object]:
-    """The codecs of the job, which are loaded when they are asked for; its containers have loaded
-    what they need."""
+    """The codecs of the job, which are loaded by getting them; its containers are loaded with what
+    they need."""
     extensions = (spec.input_extension, *(target.extension for target in spec.targets))
     for extension in extensions:
         container_of(extension).load()
@@ -73,8 +73,8 @@ def load_formats(spec: JobSpec) -> list[object]:
 
 
 def load_steps(spec: JobSpec, options: RunOptions) -> tuple[Step, ...]:
-    """The steps of the spec, with all that they name read. ``TransformError`` if it cannot be
-    had."""
+    """The steps of the spec, with all texts that they name. ``TransformError`` if one cannot be
+    read."""
     return tuple(step.loaded(partial(_listed_text, options=options)) for step in steps_of(spec))
 
 
@@ -88,7 +88,7 @@ def _listed_text(location: FileLocation, options: RunOptions) -> str:
 
 def named_text(location: FileLocation, kind: TextKind, options: RunOptions) -> str:
     """The text that a spec names: at a path, a URL, or a place in an object store. ``kind.error``
-    if it cannot be had."""
+    if it cannot be read."""
     from dsort.keymap.fetch import TEXT_BYTES_MAX, read_text, scheme_of
 
     if scheme_of(location) in ("", "file", "http", "https"):
@@ -112,7 +112,7 @@ def named_text(location: FileLocation, kind: TextKind, options: RunOptions) -> s
 
 def output_names(spec: JobSpec, keymap: KeyMap | None, inputs: Iterable[str] = ()) -> OutputNames:
     """The names of the job's output shards. ``inputs``: the names of its input shards, once they
-    are known. ``SpecError`` if outputs cannot have those."""
+    are known. ``SpecError`` if outputs cannot have these names."""
     if spec.keep_shards:
         try:
             return KeptNames.of_inputs(inputs, spec.output_extension)

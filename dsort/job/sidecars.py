@@ -1,8 +1,8 @@
-"""The sidecars of a job: what they are called, and how they are staged for the commit.
+"""The sidecars of a job: their names, and how they are staged for the commit.
 
 Their bytes are known when the output shards are written. They get their names with the shards, and
-what had such a name before is kept as what shards replace is: sidecars are numbered on behind the
-output shards.
+objects that had such names before are kept like objects that shards replace: the numbers of
+sidecars follow those of the output shards.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ Result = TypeVar("Result")
 
 
 def early_sidecar_names(job: Job) -> list[str]:
-    """What sidecars will be called for sure, or nearly: those of the whole result, and those of the
-    first shards, as many as the spec says there will be. ``SpecError`` if two have one name."""
+    """Names that sidecars will have for certain, or nearly: those of the whole result, and those of
+    the first shards, as many as the spec sets. ``SpecError`` if two have the same name."""
     groups = range(len(job.names.templates))
     counts = [target.count for target in job.spec.targets]
     count = None if None in counts else min(count or 0 for count in counts)
@@ -63,8 +63,8 @@ def early_sidecar_names(job: Job) -> list[str]:
 
 
 def refuse_alike(sidecars: Iterable[SidecarName]) -> None:
-    """``SpecError`` if two sidecars have one name: DALI's are called by what comes before the first
-    dot."""
+    """``SpecError`` if two sidecars have the same name: DALI's are named by what comes before the
+    first dot."""
     seen: set[str] = set()
     for each in sidecars:
         if each.name in seen:
@@ -84,8 +84,8 @@ def stage_sidecars(
     *,
     first: int,
 ) -> list[StagedSidecar]:
-    """Stage all sidecars that the job writes, numbered from ``first`` on, and note for later
-    attempts what they are. ``whole``: all shards of the result, with its own ``outputs``."""
+    """Stage all sidecars that the job writes, numbered from ``first`` on, and store their list for
+    later attempts. ``whole``: all shards of the result, with its own ``outputs``."""
     names = sidecars_written(job, [shard.name for shard in outputs] if job.spec.index else [])
     of_shards = [(number, each) for number, each in enumerate(names, first) if each.ordinal >= 0]
 
@@ -104,8 +104,8 @@ def stage_sidecars(
 
 
 def _at_once(do: Callable[[Thing], Result], things: Sequence[Thing]) -> Iterator[Result]:
-    """``do`` each, some at a time: whoever has thousands would else wait for a disk or a network as
-    often. In order."""
+    """The results of ``do`` for each thing, in order. Some run at a time: thousands of things would
+    else wait for a disk or a network as often."""
     if not things:
         return
     with ThreadPoolExecutor(AT_ONCE_MAX) as threads:
@@ -114,7 +114,7 @@ def _at_once(do: Callable[[Thing], Result], things: Sequence[Thing]) -> Iterator
 
 
 def noted_sidecars(bucket: Bucket, job_id: str) -> list[Staged]:
-    """The sidecars that an attempt has staged, if it came so far. ``StorageError`` if that is
+    """The sidecars that an attempt has staged, if it came so far. ``StorageError`` if their list is
     damaged."""
     place = shared_name(job_id, SIDECARS_FILE)
     try:
@@ -175,8 +175,8 @@ def _samples(
     whole: Sequence[ManifestOutput],
     known: KnownSamples | None,
 ) -> Iterator[Iterator[EnergonSample]]:
-    """Of each shard of the result, in output order: of ``outputs``, as workers stored them; of
-    others, as the database of the result has them that is amended."""
+    """The samples of each shard of the result, in output order: of ``outputs``, as workers stored
+    them; of others, from the database of the result that is amended."""
     ordinals = {shard.name: ordinal for ordinal, shard in enumerate(outputs)}
 
     def stored(shard: ManifestOutput) -> bytes | None:

@@ -1,8 +1,8 @@
-"""What is left of older results under the names of a new one: their higher numbers.
+"""Objects that an older, larger result leaves behind under the names of a new one.
 
-A result that is replaced by one of fewer shards leaves its last ones behind, and whoever reads all
-that fits the template reads old and new together. They are reported, and with ``remove_stale``
-removed.
+If a result replaces one of more shards, the last shards of the older result stay, and a reader of
+all that fits the template reads old and new shards together. Such objects are reported, and with
+``remove_stale`` removed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ MANIFEST_BYTES_MAX = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Stale:
-    """Objects that fit the output templates, and that a job does not write. ``ours``: those of them
-    that are the rest of results which the job replaces."""
+    """Objects that fit the output templates, and that the job does not write. ``ours``: those of
+    them that remain of results which the job replaces."""
 
     names: list[str]
     ours: list[ObjectInfo]
@@ -41,19 +41,19 @@ class _Stale:
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """An object as a manifest lists it that was written at ``written_ns``, in ns since 1970."""
+    """An object as listed by a manifest that was written at ``written_ns``, in ns since 1970."""
 
     file_bytes: int
     written_ns: int
 
     def speaks_of(self, info: ObjectInfo) -> bool:
-        """Whether that is the object. Outputs are written before their manifest: what is newer is
-        somebody else's."""
+        """Whether ``info`` is that object. Outputs are written before their manifest: a newer
+        object is from another writer."""
         return info.size_bytes == self.file_bytes and info.mtime_ns <= self.written_ns
 
 
 def look_for_stale(job: Job, plan: Plan | None) -> None:
-    """Tell what will be left of older results beside this one, and note what is to be removed.
+    """Warn of what will remain of older results beside this one, and note what is to be removed.
 
     Reported once: before there is a ``plan`` if the number of shards is known by then.
     """
@@ -77,8 +77,8 @@ def look_for_stale(job: Job, plan: Plan | None) -> None:
 
 
 def left_of_replaced(bucket: Bucket, manifest: Manifest) -> list[str]:
-    """What a finished job with ``remove_stale`` has left of the results that it replaced, as one
-    does that died before it removed them. For those who look at it later. Sorted."""
+    """The names of what a finished job with ``remove_stale`` has left of the results that it
+    replaced, because it died before removing them. For checks after the job. Sorted."""
     spec = manifest.spec
     if not spec.remove_stale:
         return []
@@ -101,8 +101,8 @@ def left_of_replaced(bucket: Bucket, manifest: Manifest) -> list[str]:
 
 
 def _find(job: Job, written: set[str], used: list[int]) -> _Stale:
-    """What is left beside what is ``written``, of whose templates ``used`` names are. Never an
-    input."""
+    """What remains beside the names ``written``, of whose templates the first ``used`` names are
+    taken. Never an input."""
     names = {name for name in existing_names(job, used) if name not in written}
     listed = _of_replaced(job.outputs_bucket, written, _buckets_of(job.spec))
     there = job.outputs_bucket.stat_many(job.names.made(listed, used))
@@ -124,12 +124,12 @@ def _buckets_of(spec: JobSpec) -> dict[str, BucketRef]:
 def _of_replaced(
     bucket: Bucket, written: set[str], own: Mapping[str, BucketRef], *, job_id: str = ""
 ) -> dict[str, _Listed]:
-    """The rest of the results that a job replaces which writes ``written``, by name.
+    """What remains of the results that a job replaces by writing ``written``, by name.
 
-    A name belongs to the newest manifest that lists it. The result of that one is replaced if it
-    lists a name that is written, too; else nobody replaces it. ``job_id``: of the job, if it has a
-    manifest; the job replaced no result that is newer. ``own``: the
-    buckets of outputs; what a manifest lists in others is nothing to this job.
+    A name belongs to the newest manifest that lists it. The result of that manifest is replaced if
+    the manifest also lists a name that is written; else it is not replaced. ``job_id``: of the job,
+    if it has a manifest; the job replaced no result that is newer. ``own``: the buckets of outputs;
+    what a manifest lists in other buckets does not concern this job.
     """
     newest: dict[str, _Listed | None] = dict.fromkeys(written)
     is_older = not job_id
@@ -160,9 +160,9 @@ def _warn(job: Job, stale: _Stale) -> None:
 
 
 def remove_stale(job: Job) -> None:
-    """Remove the rest of the results that were replaced, but for what is not as it was when it was
-    looked for. For after the commit: what cannot be removed is reported, and is no failure of the
-    job."""
+    """Remove what remains of the results that were replaced, except for objects that changed since
+    they were found. To be called after the commit: what cannot be removed is reported, and is no
+    failure of the job."""
     bucket, done, changed = job.outputs_bucket, list[str](), list[str]()
 
     def remove(noted: ObjectInfo) -> None:
@@ -196,8 +196,8 @@ def _objects(names: list[str]) -> str:
 
 
 def _manifests(bucket: Bucket) -> Iterator[ObjectInfo]:
-    """The newest manifests in the bucket, newest first. None that is older than one too large to
-    be read: nobody knows which of their names that one lists, too."""
+    """The newest manifests in the bucket, newest first. Ends before one too large to be read,
+    because it may list names of older ones, too."""
     newest = sorted(_infos(bucket), key=lambda info: (info.mtime_ns, info.name), reverse=True)
     for info in newest_first(bucket, newest[:MANIFESTS_READ_MAX]):
         if info.size_bytes > MANIFEST_BYTES_MAX:
@@ -208,8 +208,9 @@ def _manifests(bucket: Bucket) -> Iterator[ObjectInfo]:
 def _outputs(
     bucket: Bucket, info: ObjectInfo, own: Mapping[str, BucketRef]
 ) -> tuple[dict[str, int], bool]:
-    """Sizes by name of the outputs that a manifest lists, and whether it is one that we know: only
-    by such a one is anything removed. What others list is theirs all the same."""
+    """(sizes by name of the outputs that a manifest lists, whether dsort can read the whole
+    manifest). Objects are removed only by manifests that it can read; what other manifests list
+    still belongs to them."""
     try:
         data = read_small(bucket, info.name, bytes_max=MANIFEST_BYTES_MAX)
     except ObjectNotFoundError:

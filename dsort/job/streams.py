@@ -1,11 +1,11 @@
-"""Streams of a job: standard input, standard output, and what programs write.
+"""Streams of a job: standard input, standard output, and the output of programs.
 
-What comes in is spooled to files in scratch before the job begins: a job reads its inputs at many
-places, and some of them twice. What goes out is one shard, which is written once the job is done
-with it: a job that fails writes nothing at all.
+Input streams are spooled to files in scratch before the job begins: a job reads its inputs at many
+places, and some of them twice. The output stream is one shard, which is written once the job is
+done with it: a job that fails writes nothing at all.
 
-The spool is a directory ``dsort-<job>-stream``. It is locked while its process lives. Who makes one
-removes those of processes that died.
+The spool is a directory ``dsort-<job>-stream``. It is locked while its process lives. A process
+that makes a spool removes the spools of processes that died.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from dsort.storage.ref import STREAM, BucketRef
 
 PIECE_BYTES: Final = 1 << 20
 CHECKED_BYTES: Final = 64 << 20
-"""So often it is asked how much room is left."""
+"""Free space is checked each time this many bytes are written."""
 ROOM_BYTES_MIN: Final = 64 << 20
-"""What a spool leaves free: others use the disk, too."""
+"""The bytes that a spool leaves free: others use the disk, too."""
 AT_ONCE_MAX: Final = 4
 LOCK_FILE: Final = "lock"
 OUTPUT: Final = "output"
@@ -46,7 +46,7 @@ OUTPUT: Final = "output"
 
 class Streams:
     """The streams of one job. ``inputs``: by name of the input, the directory that its shards are
-    spooled to. ``output``: the directory of the shard that goes to standard output, if one does."""
+    spooled to. ``output``: the directory of the shard that goes to standard output, or None."""
 
     def __init__(self, spec: JobSpec, directory: Path) -> None:
         self._spec = spec
@@ -65,15 +65,16 @@ class Streams:
             self.output = BucketRef("file", str(directory / OUTPUT))
 
     def spool(self, stop: StopFlag) -> None:
-        """Read all that comes in. ``InputError`` if a program fails, ``StorageFullError`` if there
-        is no room for it."""
+        """Read all input streams. ``InputError`` if a program fails, ``StorageFullError`` if there
+        is no room."""
         with self._ended_commands():
             for source in self._spec.sources:
                 if source.name in self.inputs:
                     stop.wait_for(lambda source=source: self._spool(source, stop))  # type: ignore[misc]
 
     def deliver(self, name: str, stop: StopFlag) -> None:
-        """Write the output shard ``name`` to standard output. ``StorageError`` if nobody reads."""
+        """Write the output shard ``name`` to standard output. ``StorageError`` if its reader is
+        gone."""
         assert self.output is not None
         with open(Path(self.output.path) / name, "rb") as file:
             stop.wait_for(lambda: _send(file, stop))
@@ -106,7 +107,7 @@ class Streams:
                 pass
 
     def _run(self, words: list[str], path: Path, stop: StopFlag) -> None:
-        """Spool what a program writes."""
+        """Spool the output of a program."""
         command = Command(words, is_source=True)
         self._commands.add(command)
         if self._closed:
@@ -140,7 +141,7 @@ class Streams:
 
     @contextlib.contextmanager
     def _ended_commands(self) -> Iterator[None]:
-        """Ends, at the end, the programs that still run."""
+        """End the programs that still run after the body."""
         try:
             yield
         finally:
@@ -151,8 +152,8 @@ class Streams:
 
 @contextlib.contextmanager
 def opened_streams(spec: JobSpec, options: RunOptions, job_id: str) -> Iterator[Streams]:
-    """The streams of a job that has some, with a directory for them that is gone afterwards.
-    ``SpecError`` if they are not to be had here."""
+    """The streams of a job that has some, with a directory that is removed afterwards.
+    ``SpecError`` if streams are not available here."""
     _refuse_elsewhere(options)
     if any(source.bucket.scheme == STREAM for source in spec.sources) and sys.stdin.isatty():
         raise SpecError("standard input is a terminal, and no shard", hint="tar c ... | dsort ...")

@@ -1,5 +1,5 @@
-"""A job that is stopped from outside: what it has done is kept for ``dsort resume``, as a job that
-is killed leaves it, and the user learns how much that is and which commands resume or discard it.
+"""A job that is stopped from outside: its work is kept for ``dsort resume``, as after a kill, and
+the error reports how much that is and which commands resume or discard it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from dsort.storage.output_buckets import bucket_for, placed_at
 
 
 def is_from_outside(job: Job, error: BaseException | None) -> bool:
-    """Whether ``error`` ended a job from outside that has done something and can be resumed: a
-    signal, Ctrl-C in Python, or a full disk; and neither a failure of the job nor a request to
-    discard it."""
+    """Whether ``error`` ended from outside a job that has done something and can be resumed: a
+    signal, Ctrl-C in Python, or a full disk; neither a failure of the job nor a request to discard
+    it."""
     if job.stop.discards or job.streams is not None:
         return False
     outside = (JobStoppedError, StorageFullError, KeyboardInterrupt, SystemExit)
@@ -34,17 +34,17 @@ def is_from_outside(job: Job, error: BaseException | None) -> bool:
 
 
 def is_full_scratch(job: Job, error: BaseException | None) -> bool:
-    """Whether scratch is what is full, which then has to go."""
+    """Whether it is scratch that is full, so that scratch has to be removed."""
     place = error.place if isinstance(error, StorageFullError) else ""
     return place.startswith(str(scratch_place(job, dry=False)))
 
 
 def suspend(job: Job, error: BaseException) -> None:
-    """Keep journal and staged shards, give the job's lease up, and say in ``error`` what is kept.
-    The workers are gone by now. Only for the holder of the lease."""
+    """Keep journal and staged shards, release the job's lease, and add to ``error`` what is kept.
+    The workers have ended by now. Only for the holder of the lease."""
     assert job.lease is not None
     try:
-        with contextlib.suppress(StorageError):  # of a disk that is full: it is as after a kill
+        with contextlib.suppress(StorageError):  # a full disk: the journal stays as after a kill
             job.flush()
         words = _names_taken_back(job)
         try:
@@ -66,19 +66,19 @@ def suspend(job: Job, error: BaseException) -> None:
 
 
 def begin_again(job: Job) -> str:
-    """The hint for a job of which there is a report alone."""
+    """The hint for a job of which only a report is left."""
     command = resume_command(job.job_id, job.spec, job.options)
     return f"`{command}` begins it again, with its seed and its inputs"
 
 
 def resume_command(job_id: str, spec: JobSpec, options: RunOptions) -> str:
-    """The command that resumes a job, with the options that it takes to find the job and to run it
-    as before."""
+    """The command that resumes a job, with the options that are needed to find the job and to run
+    it as before."""
     words = ["dsort", "resume", job_id]
     if options.fetch is not None:
-        return shlex.join(words)  # a service knows where its jobs are
+        return shlex.join(words)  # a service finds its jobs by itself
     where = spec.output_bck
-    if where.scheme or "/" in where.path:  # else it is found without being named
+    if where.scheme or "/" in where.path:  # else the job is found without its bucket
         words += ["--bucket", _place(where.uri)]
     words += _finding(options)
     if options.ray_address is not None:
@@ -103,13 +103,13 @@ def _finding(options: RunOptions) -> list[str]:
 
 
 def _place(uri: str) -> str:
-    """A path, which is easier to copy, for a directory of this machine."""
+    """A path, which is easier to copy, for the URI of a directory of this machine."""
     return unquote(uri.removeprefix("file://")) if uri.startswith("file:///") else uri
 
 
 def _names_taken_back(job: Job) -> str:
-    """Take back the names that output shards have got, where that keeps the shards; what the user
-    has to know of it."""
+    """Take back the names of output shards, if the shards survive that; returns what the user has
+    to know about it."""
     if not job.naming:
         return ""
     places = [placed_at(place.name, "x") for place in job.output_places]

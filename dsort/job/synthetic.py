@@ -1,4 +1,4 @@
-"""Test shards of all containers: random payload under unique keys, the same bytes for the same
+"""Test shards of all containers: random payload under unique keys, with the same bytes for the same
 recipe."""
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ MODIFIED_AT_S = 1_700_000_000
 
 @dataclass(frozen=True, slots=True)
 class ShardRecipe:
-    """What goes into each shard: ``records`` records of one member for each extension. No
-    extensions: one that suits the container."""
+    """The content of each shard: ``records`` records with one member for each extension. Empty
+    ``extensions``: one that suits the container."""
 
     records: int = 5
     member_bytes: int = 1024
@@ -54,9 +54,9 @@ def generate_shards(
     overwrite: bool = False,
     on_event: Callable[[Event], None] | None = None,
 ) -> int:
-    """Write one shard under each of ``names``; the number of bytes written.
+    """Write one shard under each of ``names``; returns the number of bytes written.
 
-    Without ``overwrite`` nothing is written if one of the names is taken: ``NamesTakenError``.
+    ``NamesTakenError`` if a name is taken, without ``overwrite``: nothing is written then.
     """
     bucket.create()
     if not overwrite:
@@ -114,7 +114,7 @@ def shard_pieces(recipe: ShardRecipe, name: str, ordinal: int) -> Iterator[bytes
 
 
 def extensions_of(recipe: ShardRecipe, container: Container) -> tuple[str, ...]:
-    """The extensions of the members of a record in such shards."""
+    """The extensions of the members of each record in such shards."""
     return recipe.extensions or (getattr(container, "member_extension", b".test").decode(),)
 
 
@@ -127,7 +127,7 @@ def _members(
         key = f"{ordinal * recipe.records + record:06d}"
         for extension in extensions:
             payload = source.randbytes(recipe.member_bytes)
-            if container.begins_bare:  # a line, of text that the payload makes
+            if container.begins_bare:  # a line of text, made of the payload
                 text = payload.hex()[: recipe.member_bytes]
                 is_json = extension == ".json"
                 payload = (json.dumps({"key": key, "text": text}) if is_json else text).encode()
@@ -138,7 +138,7 @@ def _container(name: str, tar_format: TarFormat) -> Container:
     container = container_of(name)
     if container is not container_of(DEFAULT_EXTENSION):
         return container
-    # A fraction of a second is what only a pax header can hold, so that each member gets one.
+    # Only a pax header can hold a fraction of a second, so each member gets such a header.
     return Tar(tar_format, MODIFIED_AT_S + (0.5 if tar_format == "pax" else 0))
 
 
@@ -170,7 +170,7 @@ def _stored_pieces(recipe: ShardRecipe, name: str, ordinal: int) -> Iterator[byt
 
 def _refuse_taken(bucket: Bucket, names: Sequence[str]) -> None:
     wanted = set(names)
-    # All names lie between the smallest and the largest, and so does what these two begin with.
+    # All names lie between the smallest and the largest, so all have the prefix of these two.
     both = zip(min(names), max(names), strict=False)
     common = "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], both))
     taken = [found.name for found in bucket.list(common) if found.name in wanted]

@@ -1,4 +1,4 @@
-"""What a job has to know of inputs that are tables before their rows are read: by their footers."""
+"""What is read from the footers of input tables before a job reads their rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dsort.workers.row_changes import columns_left
 WINDOW_BYTES = 8 << 20
 LEARNT_RECORDS_MAX = 256
 SAMPLE_MAX = 8
-"""So many inputs tell how large rows get in memory."""
+"""The number of inputs that are sampled for the size of rows in memory."""
 
 
 class _InputParts:
@@ -41,15 +41,15 @@ class _InputParts:
         self.size_bytes = source.info.size_bytes
 
     def whole(self) -> memoryview | None:
-        """It may be large: never."""
+        """Always None: the input may be large."""
         return None
 
     def held(self, offset: int, length: int) -> memoryview | None:
-        """None of them: no bound is asked for."""
+        """Always None: nothing is held."""
         return None
 
     def read(self, offset: int, length: int) -> bytes:
-        """Some bytes."""
+        """``length`` bytes from ``offset`` on."""
         data = bytearray(length)
         self._source.read_into(memoryview(data), offset)
         return bytes(data)
@@ -62,10 +62,10 @@ def table_schema(bucket: Bucket, name: str) -> Any:
 
 
 def first_schema(job: Job) -> tuple[bytes, list[str]]:
-    """The schema that all inputs have to have: that of the first one that can be read; and those of
-    its columns whose values are long. Where inputs are joined, it has the columns of the first of
-    each. ``InputError`` for a schema whose rows cannot be moved, ``CorruptShardError`` if none can
-    be read."""
+    """(the schema that all inputs must have, the names of its columns whose values are long). The
+    schema is that of the first input that can be read; if inputs are joined, it has the columns of
+    the first shard of each. ``InputError`` for a schema whose rows cannot be moved,
+    ``CorruptShardError`` if none can be read."""
     if not job.pipeline.reads_rows:
         return schema_bytes(_schema_of_members(job)), []
     if job.pipeline.join is None:
@@ -85,7 +85,7 @@ def first_schema(job: Job) -> tuple[bytes, list[str]]:
 
 
 def _by_input(job: Job) -> list[list[InputShard]]:
-    """The shards of each input; of one without a name, all."""
+    """The shards of each input; all shards if there is one input without a name."""
     names = [place.name for place in job.input_places]
     found: dict[str, list[InputShard]] = {}
     for shard in job.inputs:
@@ -129,7 +129,7 @@ def made_schema(steps: Sequence[Step], key_field: str, schema: bytes) -> bytes:
 
 
 def check_types_kept(job: Job, schema: bytes) -> None:
-    """``InputError`` for a column whose type in Parquet an output cannot have."""
+    """``InputError`` for a column whose Parquet type an output cannot have."""
     found = schema_of(schema)
     for form in job.pipeline.outputs:
         if form.container.is_columnar:
@@ -137,9 +137,8 @@ def check_types_kept(job: Job, schema: bytes) -> None:
 
 
 def _schema_of_members(job: Job) -> Any:
-    """The columns that the members of the first input make that has any (see
-    ``columnar.columns``). Where steps make records, those of some: code is not run on all of a
-    shard twice."""
+    """The columns of the members of the first input that has members (see ``columnar.columns``). If
+    steps make records, only some records are used: code is not run on all of a shard twice."""
     kinds, spec = ColumnKinds(), job.spec
     with contextlib.ExitStack() as stack:
         code = None
@@ -198,7 +197,7 @@ def _learn(
     for row in records.member_rows.tolist():
         extension = members.names[row][int(records.key_bytes[row]) :]
         if not extension.startswith(b".") or len(extension) < 2:
-            continue  # whoever makes a row of it says that there is no column
+            continue  # the maker of rows reports that there is no column
         name: str | None = extension[1:].decode("utf-8", "replace")
         for step in steps:
             name = None if name is None else step.extension_left(name)
@@ -209,7 +208,7 @@ def _learn(
 
 
 def expanded_bytes(job: Job) -> int:
-    """About how much the rows of all inputs take in memory, by the footers of some."""
+    """About how many bytes the rows of all inputs take in memory, by the footers of some inputs."""
     total = sum(shard.size_bytes for shard in job.inputs)
     if not job.pipeline.reads_rows:
         return total
@@ -225,4 +224,4 @@ def _memory_bytes(job: Job, shard: InputShard) -> int:
             table: TableShard = open_table(shard.name, _InputParts(source))
             return table.memory_bytes()
     except CorruptShardError:
-        return shard.size_bytes  # whoever reads it says so
+        return shard.size_bytes  # the reader of the shard reports the error

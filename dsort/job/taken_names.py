@@ -12,8 +12,8 @@ from dsort.naming.names import first_few
 
 TEMPLATES_LISTED_MAX = 64
 NAMES_ASKED_FOR_MAX = 1_000
-"""So many names from a number on are looked for in an object store: a listing has no end there.
-Where there is an older result, its numbers have no gaps."""
+"""The number of names, from a number on, that are looked up in an object store, where a listing has
+no end. The numbers of an older result have no gaps."""
 
 
 TAKEN_HINT: Final = (
@@ -22,8 +22,8 @@ TAKEN_HINT: Final = (
 
 
 def refuse_taken_early(job: Job, *, dry: bool) -> None:
-    """``NamesTakenError`` if objects have names that the outputs get, or may get where nobody knows
-    yet how many there will be. Nothing if they may be replaced; a warning in a dry run."""
+    """``NamesTakenError`` if objects have names that the outputs get, or may get if their number is
+    not known yet. Nothing if the job may replace them; a warning in a dry run."""
     sidecars = early_sidecar_names(job)
     if job.overwrite:
         return
@@ -81,8 +81,8 @@ def refuse_taken(job: Job, names: list[str], *, overwrite: bool) -> None:
 
 
 def existing_names(job: Job, first: Sequence[int] = ()) -> list[str]:
-    """The objects that have names which the output templates make, from the number in ``first`` on
-    (by template; 0 where it says none), but for inputs. Sorted."""
+    """The objects with names that the output templates make, from the number in ``first`` on (by
+    template; 0 if it has none), except for inputs. Sorted."""
     bucket, names = job.outputs_bucket, job.names
     if not bucket.exists():
         return []

@@ -1,4 +1,4 @@
-"""How far a job was at which time: samples of its phases, for the manifest and the job's page."""
+"""The progress of a job over time: samples of its phases, for the manifest and the job's page."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def _point(elapsed_s: float, phase: str, bytes_done: int, *, border: bool) -> _P
 
 @dataclass(slots=True)
 class Timeline:
-    """Samples at least ``step_s`` apart, and where phases begin and end. When they are too many,
-    every second one goes, and the step doubles. Times do not decrease."""
+    """Samples at least ``step_s`` apart, and the begin and end of each phase. If there are too
+    many, every second one is dropped, and the step doubles. Times do not decrease."""
 
     samples_max: int = TIMELINE_SAMPLES_MAX
     step_s: float = STEP_S_MIN
@@ -43,12 +43,12 @@ class Timeline:
     _latest: _Point | None = None
 
     def begin(self, phase: str, elapsed_s: float) -> None:
-        """A phase begins."""
+        """Add the begin of a phase."""
         self._flush()
         self._keep(_Point(elapsed_s, phase, 0, border=True))
 
     def note(self, phase: str, elapsed_s: float, bytes_done: int) -> None:
-        """Some more is done of a phase that began."""
+        """Add progress of a phase that began."""
         point = _point(elapsed_s, phase, bytes_done, border=False)
         if elapsed_s - self._points[-1].elapsed_s < self.step_s:
             self._latest = point
@@ -56,14 +56,14 @@ class Timeline:
             self._keep(point)
 
     def end(self, phase: str, elapsed_s: float, bytes_done: int) -> None:
-        """A phase that began is over."""
+        """Add the end of a phase that began."""
         before = self._points[-1]
         if not before.border and elapsed_s - before.elapsed_s < self.step_s:
-            self._points.pop()  # too close to say anything of a rate
+            self._points.pop()  # too close to give a rate
         self._keep(_point(elapsed_s, phase, bytes_done, border=True))
 
     def samples(self) -> tuple[Sample, ...]:
-        """At most ``samples_max``, in order of time."""
+        """The samples, at most ``samples_max``, in order of time."""
         points = self._points
         if self._latest is not None and self._latest.elapsed_s > points[-1].elapsed_s:
             points = [*points, self._latest]
@@ -81,7 +81,7 @@ class Timeline:
         return tuple(samples)
 
     def _flush(self) -> None:
-        """A phase was left without its end: what was last known of it stands for that."""
+        """Keep the last progress of a phase that was left without its end, in place of that end."""
         if self._latest is not None and self._latest.elapsed_s > self._points[-1].elapsed_s:
             self._keep(self._latest)
 

@@ -1,9 +1,9 @@
-"""Gives staged objects their names, all of them or none. Knows nothing of jobs but an id.
+"""Gives staged objects their names, all of them or none. Uses nothing of a job but its id.
 
-Before the first object has its name, all objects that have such names are kept under
+Before the first object gets its name, all objects that have such names are kept under
 ``.dsort/<job>/replaced/<n>`` (see ``Bucket.keep_aside``), and then ``kept.json`` there lists them.
 As long as that file is missing, nothing was replaced. So wherever a job dies, ``dsort gc`` or a
-resumed job that fails can put back what was replaced.
+resumed job that fails can put back the replaced objects.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What had the name of output ``number``. ``etag``: what it had when it was kept, "" if that
-    is not known. ``receipt``: for ``Bucket.put_back``. ``published``: the receipt of the output."""
+    """The object that had the name of output ``number``. ``etag``: its ETag when it was kept, "" if
+    unknown. ``receipt``: for ``Bucket.put_back``. ``published``: the receipt of the output."""
 
     number: int
     name: str
@@ -50,10 +50,10 @@ class Kept:
 
 @dataclass(slots=True)
 class PutBack:
-    """What became of all that was kept. ``was_noted``: whether outputs had begun to get their
-    names; ``gave_names``: whether this job may have given any. ``kept``: all names that something
-    was kept of; ``names``: those that have again what they had; ``lost``: why others do not, by
-    name; ``places``: where what is lost is kept."""
+    """What became of the kept objects. ``was_noted``: whether outputs had begun to get their names;
+    ``gave_names``: whether this job may have given any. ``kept``: the names of all kept objects;
+    ``names``: the names that have their former object again; ``lost``: why the others have not, by
+    name; ``places``: where the objects of lost names are kept, by name."""
 
     was_noted: bool = False
     gave_names: bool = False
@@ -63,11 +63,11 @@ class PutBack:
     places: dict[str, str] = field(default_factory=dict)
 
     def lose(self, name: str, place: str, why: str) -> None:
-        """It could not be put back, and stays where it is kept."""
+        """Note that an object could not be put back, and stays where it is kept."""
         self.lost[name], self.places[name] = why, place
 
     def words(self, uri: str) -> str:
-        """For the user; "" if nothing was replaced."""
+        """A text for the user; "" if nothing was replaced."""
         sentences = []
         if self.names and self.was_noted:
             several = f"{len(self.names):,} objects that it was to replace are"
@@ -81,13 +81,13 @@ class PutBack:
 
 
 def each_at_once(bucket: Bucket, things: Sequence[T], do: Callable[[T], None]) -> None:
-    """``do`` each: several at once in an object store, one after the other in a directory."""
+    """Call ``do`` for each thing: several at once in an object store, in turn in a directory."""
     if not bucket.seals_on_finish:
         for each in things:
             do(each)
         return
     with ThreadPoolExecutor(AT_ONCE_MAX) as threads:
-        # Some at a time: what waits for a thread takes a kilobyte.
+        # Some at a time: each thing that waits for a thread takes a kilobyte.
         for at in range(0, len(things), A_TURN):
             for _ in threads.map(do, things[at : at + A_TURN]):
                 pass
@@ -96,7 +96,7 @@ def each_at_once(bucket: Bucket, things: Sequence[T], do: Callable[[T], None]) -
 class Transaction:
     """The names that one job gives in a bucket.
 
-    ``between``: called before each object; it raises if the job has to stop.
+    ``between``: called before each object; raises if the job has to stop.
     """
 
     def __init__(
@@ -113,12 +113,12 @@ class Transaction:
         *,
         receipts: Mapping[str, str] = _NOTHING,
     ) -> list[Staged]:
-        """Keep whatever has a name of ``staged`` and is ``replaceable`` (None: all is); ``staged``,
-        those marked that may replace something now.
+        """Keep every object that has a name of ``staged`` and is ``replaceable`` (None: all are);
+        returns ``staged``, with those marked that may replace something now.
 
-        Where an earlier attempt has begun to give names, what it kept is kept on, and what it
-        published is not kept. ``receipts``: by token, the receipt with which an earlier
-        attempt may have published, where it differs from the present one.
+        If an earlier attempt has begun to give names, the objects that it kept stay kept, and the
+        objects that it published are not kept. ``receipts``: by token, the receipt with which an
+        earlier attempt may have published, if it differs from the present one.
         """
         bucket, prefix = self._bucket, replaced_prefix(self._job_id)
         noted = read_kept(bucket, self._job_id)
@@ -133,7 +133,7 @@ class Transaction:
             for at, each in enumerate(staged)
             if each.token not in ours and (replaceable is None or each.name in replaceable)
         ]
-        if bucket.seals_on_finish:  # a listing is cheaper there than to ask for each
+        if bucket.seals_on_finish:  # a listing is cheaper there than a request for each
             there = bucket.stat_many([names[number] for number in waiting])
             waiting = [number for number in waiting if names[number] in there]
         kept_as: dict[int, str] = {}
@@ -163,13 +163,13 @@ class Transaction:
         *,
         publisher: Callable[[Sequence[Staged]], None] | None = None,
     ) -> None:
-        """Give objects their names: ``first``, by the ``publisher`` if there is one, then
-        ``others``, and once all of them are durable the one that ``last`` stages. If that fails,
-        ``roll_back`` has to follow."""
+        """Give objects their names: first ``first`` (by the ``publisher`` if there is one), then
+        ``others``, and once all of them are durable, the object that ``last`` stages. If that
+        fails, ``roll_back`` has to follow."""
         bucket = self._bucket
 
         def give(each: Staged) -> None:
-            self._between()  # what was replaced is kept, and put back
+            self._between()  # may raise: replaced objects are kept, and are put back
             give_name(bucket, each)
 
         log.debug("%d objects in %s get their names", len(first) + len(others), bucket.uri)
@@ -186,11 +186,11 @@ class Transaction:
     def roll_back(
         self, names: Sequence[str], given: Mapping[str, tuple[str, str]], *, notes_replaced: bool
     ) -> PutBack:
-        """Put back what was replaced, and remove what has got its name in this attempt or an
-        earlier one. ``names``: all that are given, by number; ``given``: (name, receipt) by token
-        of what may have its name by now; ``notes_replaced``: the job keeps what it replaces before
-        it gives names. Only for the owner of the job: the names may else stand for what others have
-        published."""
+        """Put back the replaced objects, and remove objects that got their names in this attempt or
+        an earlier one. ``names``: all names that the job gives, by number; ``given``: (name,
+        receipt) by token of the objects that may have their names already; ``notes_replaced``:
+        whether the job keeps what it replaces before it gives names. Only for the owner of the job:
+        else the names may stand for objects that others have published."""
         done = self.put_back(names)
         done.gave_names = bool(given) and (done.was_noted or not notes_replaced)
         if not done.gave_names:
@@ -203,8 +203,8 @@ class Transaction:
         return done
 
     def take_back(self, names: Sequence[str], given: Mapping[str, tuple[str, str]]) -> PutBack:
-        """Stage the objects again that have got their names, for another attempt, and put back what
-        they had replaced. For directories, which keep what is staged under either name."""
+        """Stage the objects that got their names again, for another attempt, and put back the
+        objects that they replaced. For directories, which keep what is staged under either name."""
         bucket = self._bucket
         tokens = {given[token][0]: token for token in bucket.published(given)}
         for name, token in tokens.items():
@@ -215,9 +215,9 @@ class Transaction:
         return done
 
     def put_back(self, names: Sequence[str]) -> PutBack:
-        """Give all that was kept its name again, where the job's own object has the name or nothing
-        does; what another writer has stored under a name stays. ``names``: as for ``roll_back``, as
-        far as they are known. For the owner of the job, once its attempts to give names have
+        """Give every kept object its name again if the name has the job's own object or none; an
+        object that another writer has stored under the name stays. ``names``: as for ``roll_back``,
+        as far as they are known. For the owner of the job, once its attempts to give names have
         ended."""
         bucket, job_id = self._bucket, self._job_id
         noted = read_kept(bucket, job_id)
@@ -238,7 +238,7 @@ class Transaction:
             if info is not None and tokens[row.number] not in ours:
                 if noted is None or _is_as_before(row, info, kept.get(token)):
                     done.names.append(row.name)
-                elif row.receipt == COPY:  # a version stays in the store anyway
+                elif row.receipt == COPY:  # a version, unlike a copy, stays in the store anyway
                     done.lose(
                         row.name, token, "another writer has stored something under that name since"
                     )
@@ -255,8 +255,8 @@ class Transaction:
         return done
 
     def _known(self, noted: list[Kept] | None, names: Sequence[str]) -> list[Kept]:
-        """What is kept: as ``noted``, else, of a job that died before, as it is found by its
-        number."""
+        """The kept objects: ``noted``, or if the job died before it noted them, those that are
+        found by number."""
         if noted is not None:
             return noted
         prefix = replaced_prefix(self._job_id)
@@ -270,21 +270,22 @@ def _number(text: str) -> int:
 
 
 def _is_as_before(row: Kept, info: ObjectInfo, kept: ObjectInfo | None) -> bool:
-    """Whether what is there now, which is not the job's, is what was there before it."""
+    """Whether the object there now, which is not the job's, is the one from before the job."""
     if info.etag == row.etag:
         return True
     if kept is None:
-        return row.receipt == COPY  # it was put back, and is not kept any more
+        return row.receipt == COPY  # it was put back, and is no longer kept
     return info.etag == kept.etag
 
 
-# -- what is noted -------------------------------------------------------------------------------
+# -- the list of kept objects --------------------------------------------------------------------
 
 
 def read_kept(bucket: Bucket, job_id: str) -> list[Kept] | None:
-    """What a job has noted that it keeps; None if it had not come so far, and replaced nothing.
+    """The objects that a job has listed as kept; None if it has not come so far and replaced
+    nothing.
 
-    ``StorageError`` if the list is damaged: the places of what was replaced are unknown then.
+    ``StorageError`` if the list is damaged: it is unknown then where replaced objects are kept.
     """
     name = replaced_list_name(job_id)
     try:

@@ -1,4 +1,4 @@
-"""What the code of payload steps is: asked of a process of its own, before the job begins."""
+"""Describes the code of payload steps, in a process of its own, before the job begins."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dsort.user_code.pool import CodePool
 
 
 def described_steps(steps: Sequence[Step], options: RunOptions) -> tuple[Step, ...]:
-    """``steps``, those on payload with what is known of their code: the hash of its source, and the
+    """``steps``, those on payload with a description of their code: the hash of its source, and the
     packages that it loads. ``TransformError`` if it cannot be loaded, ``CodeRefusedError`` if
-    ``options`` keep it from being run."""
+    ``options`` do not allow it to run."""
     return tuple(
         _described(number, step, options) if isinstance(step, PayloadStep) else step
         for number, step in enumerate(steps)

@@ -1,4 +1,4 @@
-"""Set up a job's workers: how they move payload, the rules they apply, where their scratch is."""
+"""Set up a job's workers: their movement of payload, their rules, the place of their scratch."""
 
 from __future__ import annotations
 
@@ -39,27 +39,28 @@ from dsort.workers.tasks import Attempt, CodeShare, WorkerSetup
 
 WORKERS_PER_ATTEMPT = 1_000_000
 OUTPUT_PARTITIONS_MAX = 1024
-"""So many partitions at most because there are several outputs; each is a file of each worker."""
+"""The most partitions that are made for the sake of several outputs; each partition is a file of
+each worker."""
 TABLE_BYTES = 96 << 20
-"""What a worker takes besides, once it has loaded pyarrow and written with it."""
+"""Memory that a worker needs in addition once it has loaded pyarrow and written with it."""
 USER_CODE_BYTES = 64 << 20
-"""What a worker takes besides, for the process of a step and the frames that go to it and fro. What
-the user's code takes is not known."""
+"""Memory that a worker needs in addition for the process of a step and the frames sent to and from
+it. The memory of the user's code is unknown."""
 TABLE_TURNS_A_BUFFER = 4
-"""A partition of rows has to fit in a third of a buffer: where it does not, its blocks are read
-again for each turn over it."""
+"""A partition of rows has to fit in a third of a buffer: if it does not, its blocks are read again
+for each turn over it."""
 PAST_CACHE_FACTOR = 2
-"""Scratch of more than so many times the memory is read past the page cache. Of less, the cache has
-a part: of 1.1 GB in 1.2 GB of memory, a half."""
+"""Scratch of more than this many times the memory is read past the page cache. Of less scratch, the
+cache has a part: of 1.1 GB in 1.2 GB of memory, a half."""
 SCRATCH_SHARE = 8
-"""Scratch that takes no more than one part in so many of the memory stays there until it goes: the
-kernel begins to write it by itself when a tenth of what is free is dirty, or after 30 s."""
+"""Scratch of at most one part in this many of the memory stays in memory until it is removed: by
+itself, the kernel begins to write it when a tenth of what is free is dirty, or after 30 s."""
 
 log = logger_of("job")
 
 
 def movement_for(job: Job) -> Movement:
-    """How the job moves payload. ``SpecError`` if it cannot, with the memory that it may use."""
+    """How the job moves payload. ``SpecError`` if it cannot with the memory that it may use."""
     mappable = all(bucket.local_path(name) is not None for bucket, name in first_objects(job))
     uploads = _upload_bytes(job)
     decoded = decoded_bytes(job)
@@ -88,7 +89,7 @@ def movement_for(job: Job) -> Movement:
         table = job.stop.wait_for(lambda: largest_table(job, memory_bytes))
     least = least_memory_bytes(uploads + table.size_bytes)
     if memory_bytes < least <= job.memory.most_bytes:
-        # Of AIStore's users, "1KB" only means that records go through the disk.
+        # AIStore's users write "1KB" only to have records go through the disk.
         job.warn("max_mem_usage", _least_text(job.spec.max_mem_usage, least))
         memory_bytes, forced = least, "spill" if forced == "auto" else forced
     try:
@@ -121,7 +122,7 @@ def movement_for(job: Job) -> Movement:
 
 
 def _settled(job: Job, chosen: Movement, *, values_stay: bool) -> Movement:
-    """``chosen``, with what depends on more of the job than sizes."""
+    """``chosen``, with the fields set that depend on more than the job's sizes."""
     scratch_bytes = chosen.sizes.scratch_bytes
     room_bytes = chosen.sizes.memory_bytes * job.runtime.nodes()
     return replace(
@@ -135,7 +136,7 @@ def _settled(job: Job, chosen: Movement, *, values_stay: bool) -> Movement:
 
 
 def _why_unmappable(job: Job, *, mappable: bool, is_table: bool) -> str:
-    """Why records go through the disk, however little they are."""
+    """Why records go through the disk, however small they are; "" if they need not."""
     if job.pipeline.makes_records:
         return "steps make records, which go through the disk"
     if is_table:
@@ -146,7 +147,8 @@ def _why_unmappable(job: Job, *, mappable: bool, is_table: bool) -> str:
 
 
 def _range_suits(job: Job, input_bytes: int) -> str:
-    """Asked of jobs alone whose inputs do not fit in memory, or are in stores."""
+    """Why reading by range suits the job, "" if it does not. Called only for jobs whose inputs do
+    not fit in memory, or are in stores."""
     nodes = job.runtime.nodes()
     to_disk = input_bytes * SCRATCH_SHARE > job.memory.wanted_bytes * nodes
     has_scratch = nodes > 1 or scratch_free(scratch_place(job, dry=False)) >= input_bytes
@@ -160,14 +162,15 @@ def _range_suits(job: Job, input_bytes: int) -> str:
 
 
 def scratch_free(place: Path) -> int:
-    """The bytes that are free where ``place`` is, or is going to be."""
+    """The free bytes in the file system of ``place``, which need not exist yet."""
     while not place.is_dir():
         place = place.parent
     return shutil.disk_usage(place).free
 
 
 def _headers_are_far_apart(job: Job) -> bool:
-    """Asked of jobs alone that read by range."""
+    """Whether it takes less to go from header to header than to read shards whole. Called only for
+    jobs that read by range."""
     from dsort.job.range_probe import headers_are_far_apart
 
     return job.stop.wait_for(lambda: headers_are_far_apart(job))
@@ -194,20 +197,20 @@ def _why_no_range(job: Job, *, encoded: bool) -> str:
 
 
 def _partitions(job: Job, chosen: Movement) -> int:
-    """How many there are for this job's outputs and steps."""
+    """The number of partitions for this job's outputs and steps."""
     if job.pipeline.makes_records and job.pipeline.division is None:
         in_one = chosen.sizes.payload_bytes * PARTITIONS_A_BUFFER <= chosen.buffer_bytes
         hashed = job.pipeline.algorithm.is_spread_evenly and job.pipeline.keymap is None
-        # To order less than a buffer on one worker is nothing beside running code twice, once of it
-        # for a survey of where partitions begin.
+        # To order less than a buffer on one worker costs little compared with running the user's
+        # code twice, once of it for a survey of where partitions begin.
         if in_one and not hashed:
             return 1
     return _with_outputs(job.pipeline, chosen.partitions)
 
 
 def _with_outputs(pipeline: Pipeline, partitions: int) -> int:
-    """How many partitions there are where each of several outputs has its own: as many as one
-    output alone would have, for conditions may send it nearly all, unless that gets out of hand."""
+    """The number of partitions if each of several outputs has its own: for each output as many as
+    for a single output, because conditions may send it nearly all records, up to limits."""
     division = pipeline.division
     if division is None or not pipeline.algorithm.is_spread_evenly:
         return partitions
@@ -226,7 +229,8 @@ def _least_text(wanted: str, least: int) -> str:
 
 
 def check_directories(job: Job, *, dry: bool) -> None:
-    """``StorageError`` if some node does not see what its workers need, each known by a file."""
+    """``StorageError`` if a node does not see a directory that its workers need, checked by a
+    file."""
     lost: dict[str, None] = {}
     read = job.inputs_bucket
     first = read.first_files() if isinstance(read, FilesBucket) else first_objects(job)
@@ -254,7 +258,7 @@ def check_directories(job: Job, *, dry: bool) -> None:
 
 
 def _scratch_before(job: Job) -> tuple[str, ...]:
-    """The scratch nodes on which an earlier attempt extracted."""
+    """The scratch nodes that have what an earlier attempt extracted."""
     if job.before is None:
         return ()
     return tuple(sorted({facts.node for facts in job.before.extracted.values()}))
@@ -288,7 +292,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
         scratch=str(scratch_place(job, dry=dry)),
         attempt=Attempt(
             number=job.lease.attempt if job.lease is not None else 0,
-            # More than any worker of an earlier attempt, also of those that never ended a task.
+            # Above all numbers of earlier attempts, including workers that never finished a task.
             first_worker=max(last_worker + 1, attempts * WORKERS_PER_ATTEMPT),
             scratch_before=_scratch_before(job),
         ),
@@ -300,7 +304,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
 
 
 def _upload_bytes(job: Job) -> int:
-    """What a worker takes for its uploads: to one bucket at a time."""
+    """The memory that a worker needs for its uploads, which go to one bucket at a time."""
     names = [placed_at(place.name, "x") for place in job.output_places]
     return max(
         output_limits(job, place.ref).upload_bytes
@@ -311,7 +315,7 @@ def _upload_bytes(job: Job) -> int:
 
 
 def output_limits(job: Job, ref: BucketRef, *, workers: int = 1) -> StoreLimits:
-    """What each of ``workers`` may take for its uploads to a bucket."""
+    """The limits of each of ``workers`` for its uploads to a bucket."""
     return with_part_sizes(
         store_limits(ref, job.options, workers=workers),
         job.memory.wanted_bytes,
@@ -320,8 +324,8 @@ def output_limits(job: Job, ref: BucketRef, *, workers: int = 1) -> StoreLimits:
 
 
 def scratch_place(job: Job, *, dry: bool) -> Path:
-    """Where scratch goes: on a cluster, a directory for each node is made in it. Never into a
-    bucket that somebody on the network has named."""
+    """The directory for scratch; on a cluster, each node has a directory of its own in it. Never in
+    a bucket that was named by a client on the network."""
     base = job.options.scratch
     if base is None and not dry and job.options.fetch is None and job.runtime.nodes() == 1:
         beside = job.outputs_bucket.local_path("x")
