@@ -16,7 +16,7 @@ from tests.support.ray_here import ray_here
 
 pytestmark = pytest.mark.ray
 ray = pytest.fixture(scope="module")(ray_here)
-PAGE = ROOT / "docs" / "loading.md"
+PAGE = ROOT / "docs" / "other-loaders.md"
 
 
 def files() -> list[Block]:
