@@ -1,4 +1,4 @@
-"""Makes the ``Pipeline`` of a spec, and the parts of it that are asked for alone."""
+"""Compiles a spec to its ``Pipeline``, and to those parts of it that are needed separately."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from dsort.transforms.strata import class_by
 def compile_pipeline(
     spec: JobSpec, *, steps: Sequence[Step] | None = None, keymap: KeyMap | None = None
 ) -> Pipeline:
-    """What a job with ``spec`` does to its records. ``steps``: those of the spec, with all that
-    they name read; ``keymap``: as it was read."""
+    """Return what a job with ``spec`` does to its records. ``steps``: the steps of the spec, with
+    the files that they name already read; ``keymap``: the key map, already read."""
     reading = _reading(spec)
     carrier = written_container(spec, carrier_extension(spec))
     return Pipeline(
@@ -48,7 +48,7 @@ def compile_pipeline(
 
 
 def container_options(spec: JobSpec) -> ContainerOptions:
-    """What the spec says of how shards are read and written."""
+    """How the spec wants shards to be read and written."""
     return ContainerOptions(
         key_field=spec.key_field,
         strip_final_newline=spec.strip_final_newline,
@@ -63,10 +63,10 @@ def container_options(spec: JobSpec) -> ContainerOptions:
 
 
 def steps_of(spec: JobSpec) -> tuple[Step, ...]:
-    """What happens to records between reading and ordering them."""
+    """The steps that records pass between reading and ordering."""
     required = () if spec.require is None else (Require.of(spec.require),)
     own = spec.transform.build() if spec.transform is not None else ()
-    if spec.key_field and own and _moves_rows(spec):  # the column of keys stays
+    if spec.key_field and own and _moves_rows(spec):  # no step may drop the column of keys
         own = tuple(
             each.keeping(spec.key_field) if isinstance(each, Fields) else each for each in own
         )
@@ -109,8 +109,8 @@ def _outputs(spec: JobSpec, carrier: Container) -> tuple[OutputForm, ...]:
 
 
 def written_container(spec: JobSpec, extension: str) -> Container:
-    """The container of outputs. Where the keys of records come to ``__key__``, ``key_field`` is but
-    about the inputs."""
+    """The container of outputs. Where outputs store the keys of records as ``__key__``,
+    ``key_field`` describes the inputs alone."""
     container, options = container_of(extension), container_options(spec)
     inputs = [container_of(each.extension) for each in spec.sources]
     stays = container in inputs or (container.is_columnar and inputs[0].is_columnar)
@@ -138,8 +138,8 @@ def _compared(spec: JobSpec) -> tuple[str, ...] | None:
 
 
 def _algorithm(spec: JobSpec) -> Algorithm:
-    """Where records are joined, and no piece alone knows its order, one of places that are found
-    first."""
+    """The algorithm that orders records. Where inputs are joined and a single piece of a record
+    does not decide its place, this is an algorithm by places, which an earlier pass finds."""
     own = spec.algorithm.build()
     if spec.join is None or own.joins:
         return own
@@ -162,7 +162,7 @@ def _join(spec: JobSpec) -> JoinRule | None:
 
 
 def _joined_by(spec: JobSpec, each: Input) -> str:
-    """What the records of an input are joined by."""
+    """The key or expression by which the records of an input are joined."""
     assert spec.join is not None
     return (each.join.by if each.join is not None else None) or spec.join.by
 

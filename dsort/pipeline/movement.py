@@ -3,7 +3,7 @@
 ``map`` (creators write slices of mapped inputs) is three times as fast as ``spill`` as long as the
 inputs stay in the page cache, and fifty times slower once they do not. So ``map`` is chosen only
 for inputs that surely fit; a wrong choice of ``spill`` costs a factor of three. ``range`` reads
-large records where they are, from disks that do that as fast as in sequence.
+large records directly from the inputs, on disks that read at random as fast as in sequence.
 """
 
 from __future__ import annotations
@@ -18,47 +18,48 @@ from dsort.sizes import format_bytes
 
 COORDINATOR_BYTES = 48 << 20
 WORKER_BYTES = 32 << 20
-"""What a process takes before it holds any data: Python, NumPy, our code (measured: 34 and 19 MB of
-its own; shared libraries are counted once)."""
+"""The memory of a process before it holds any data: Python, NumPy and dsort's code. Measured: 34
+and 19 MB of private memory; shared libraries are counted once."""
 BUFFER_BYTES_MIN = 8 << 20
 BUFFER_BYTES_MAX = 4 << 30
 PARTITIONS_MAX = 4096
 PARTITIONS_A_WORKER = 16
 MAP_PARTITION_BYTES = 256 << 20
 PARTITIONS_A_BUFFER = 2
-"""A partition of few large records varies much in size: half a buffer is planned for it."""
+"""A partition of few large records varies much in size, so half a buffer is planned for each."""
 PARTITION_BYTES_MIN = 1 << 20
 SHORT_PARTITION_BYTES = 32 << 20
-"""The most in a partition where records may be short: half a million lines of 66 bytes, whose
-columns take some 50 MB while they are ordered, and stay in the processor's cache in part."""
+"""The most bytes in a partition where records may be short: half a million lines of 66 bytes. Their
+columns take some 50 MB while they are ordered, and stay partly in the processor's cache."""
 MAP_SHARE = 0.5
-"""Inputs may take this share of the usable memory under ``map``: outputs are written through the
-same page cache, and the index needs room too."""
+"""The share of the usable memory that inputs may take under ``map``: outputs are written through
+the same page cache, and the index needs memory, too."""
 BUFFER_SHARE = 0.75
-"""The share of a worker's memory that is its payload buffer; the rest is index columns, and dirty
-pages on their way to the disk."""
+"""The share of a worker's memory that is its payload buffer. The rest is for index columns, and for
+dirty pages on their way to the disk."""
 
 
 class NotMappableError(ValueError):
-    """``map`` or ``range`` was asked for, but the inputs cannot be read so."""
+    """``map`` or ``range`` was requested, but the inputs cannot be read that way."""
 
 
 class TooLittleMemoryError(ValueError):
-    """The memory given cannot hold the smallest working set."""
+    """The given memory cannot hold the smallest working set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a movement is chosen for.
+    """The facts that the choice of a movement depends on.
 
-    ``input_bytes``: of all inputs as they move; of ``encoded`` inputs, about what they decode to.
-    ``memory_bytes``: what the whole job may use on one node; ``workers`` are spread over ``nodes``.
-    ``unmappable``: why the inputs cannot be mapped, ``no_range``: why records cannot be read by
-    range; "" if they can. ``range_suits`` finds why reading by range is better than ``spill``, ""
-    if it is not; it may read inputs. ``upload_bytes``, ``table_bytes``: what each worker needs
-    besides its buffer, for uploads, and for the table of an input shard. ``short_records``: records
-    may be so short that their columns weigh as much. ``turns_a_buffer``: a partition is planned at
-    one of so many parts of a buffer.
+    ``input_bytes``: of all inputs in the form in which they move; of ``encoded`` inputs, about the
+    size that they decode to. ``memory_bytes``: the most that the whole job may use on one node.
+    ``workers`` are spread over ``nodes``. ``unmappable``: why the inputs cannot be mapped,
+    ``no_range``: why records cannot be read by range; "" if they can. ``range_suits`` returns why
+    reading by range is better than ``spill``, "" if it is not; it may read inputs.
+    ``upload_bytes``, ``table_bytes``: what each worker needs besides its buffer, for uploads and
+    for the table of an input shard. ``short_records``: records may be so short that their columns
+    weigh as much as they do. ``turns_a_buffer``: a partition is planned to fill
+    1 / ``turns_a_buffer`` of a buffer.
     """
 
     input_bytes: int
@@ -81,12 +82,12 @@ class Load:
 
     @property
     def more_bytes(self) -> int:
-        """What each worker needs besides its buffer."""
+        """The bytes that each worker needs besides its buffer."""
         return self.upload_bytes + self.table_bytes
 
     def why_not_in_memory(self) -> tuple[str, str]:
-        """In words: why the inputs cannot be mapped at all, "" if they can; that they are too
-        large."""
+        """Two texts for people: why the inputs cannot be mapped at all, "" if they can; and that
+        the inputs are too large for the memory."""
         size, memory = format_bytes(self.input_bytes), format_bytes(self.memory_bytes)
         unmappable = self.unmappable
         if self.encoded:
@@ -95,7 +96,7 @@ class Load:
 
 
 class Way(ABC):
-    """One way to move payload: when it is chosen, and what the phases of a job must know of it.
+    """One way to move payload: when it is chosen, and what the phases of a job need to know of it.
     How creators read payload is in ``dsort.moves``, under the same name.
 
     ``keeps_mappings``: creators read the mappings of inputs that extraction leaves. ``spills``:
@@ -108,26 +109,26 @@ class Way(ABC):
     reads_ranges: ClassVar[bool] = False
 
     def refusal(self, load: Load) -> str:
-        """Why payload cannot move so; "" if it can."""
+        """Why payload cannot move this way; "" if it can."""
         return ""
 
     @abstractmethod
     def reason(self, load: Load) -> str:
-        """Why this way is better than those after it in ``WAYS``; "" if it is not."""
+        """Why this way is better than the ways after it in ``WAYS``; "" if it is not."""
 
     def partitions(self, load: Load, buffer_bytes: int) -> int:
-        """How many ranges of sort keys. Ordering runs one partition a task and holds the index of
-        that: at least as many as workers, and more as the data grows, so that a worker's memory
-        does not."""
+        """The number of partitions. Ordering handles one partition per task and holds the index of
+        that partition in memory. So there are at least as many partitions as workers, and their
+        number grows with the data, so that a worker's memory does not."""
         most_bytes = SHORT_PARTITION_BYTES if load.short_records else MAP_PARTITION_BYTES
         return min(max(load.input_bytes // most_bytes, load.workers), PARTITIONS_MAX)
 
     def scratch_bytes(self, load: Load) -> int:
-        """Room that index files and spill need."""
+        """The bytes that index files and spill need in scratch."""
         return load.input_bytes // 20
 
     def needed_bytes(self, load: Load, buffer_bytes: int) -> int:
-        """What the workers of a node take of the memory, with what they need in the page cache."""
+        """The memory that the workers of a node need, including what must be in the page cache."""
         buffer_bytes = min(buffer_bytes, max(load.input_bytes, BUFFER_BYTES_MIN))
         own_bytes = WORKER_BYTES + load.more_bytes + int(buffer_bytes / BUFFER_SHARE)
         return load.workers_a_node * own_bytes
@@ -157,7 +158,7 @@ class Map(Way):
 
 
 class Range(Way):
-    """Creators read records where they are in the inputs."""
+    """Creators read each record directly from the inputs."""
 
     name = "range"
     reads_ranges = True
@@ -184,7 +185,8 @@ class Spill(Way):
         return unmappable or too_large
 
     def partitions(self, load: Load, buffer_bytes: int) -> int:
-        """Several for each worker, for a partition that two workers share is read twice."""
+        """Several partitions per worker, because a partition that two workers share is read
+        twice."""
         enough = min(load.workers * PARTITIONS_A_WORKER, load.input_bytes // PARTITION_BYTES_MIN)
         if load.short_records:
             enough = max(enough, load.input_bytes // SHORT_PARTITION_BYTES)
@@ -196,14 +198,15 @@ class Spill(Way):
 
 
 WAYS: dict[str, Way] = {way.name: way for way in (Map(), Range(), Spill())}
-"""The first that is possible and has a reason is chosen. The last is always both."""
+"""The first way that is possible and has a reason is chosen. The last one always qualifies."""
 
 
 @dataclass(frozen=True, slots=True)
 class MovementSizes:
-    """``memory_bytes``: what the job may use on a node; ``needed_bytes``: what it takes of that,
-    with the page cache that ``map`` lives by. ``scratch_bytes``: room that spill and index files
-    need. ``payload_bytes``: all inputs as they move; an estimate if ``encoded_inputs``."""
+    """``memory_bytes``: what the job may use on a node; ``needed_bytes``: what it needs of that,
+    including the page cache that ``map`` depends on. ``scratch_bytes``: room that spill and index
+    files need. ``payload_bytes``: all inputs in the form in which they move; an estimate if
+    ``encoded_inputs``."""
 
     memory_bytes: int
     needed_bytes: int
@@ -214,15 +217,16 @@ class MovementSizes:
 
 @dataclass(frozen=True, slots=True)
 class Movement:
-    """The ``way`` that payload moves, with its sizes; ``reason`` says why, for people.
+    """The ``way`` that payload moves, with its sizes; ``reason`` explains the choice to people.
 
-    ``buffer_bytes``: the one payload buffer of each worker; ``spill`` reads an input shard that
-    fits in it once, and a larger one window by window, twice; ``range`` reads records into it.
-    ``partitions``: how many ranges of sort keys the records are spread over. ``values_stay``: rows
-    of tables are spilled without their long values where those can be taken from mapped inputs.
-    ``hops``: under ``range``, headers are so far apart that they are read one by one; else shards
-    are read whole. ``to_disk``: scratch is more than stays in memory until it goes; ``past_cache``:
-    so much that the page cache has next to nothing of it when it is read.
+    ``buffer_bytes``: the size of each worker's single payload buffer. ``spill`` reads an input
+    shard that fits in it once, and a larger one window by window, twice; ``range`` reads records
+    into it. ``partitions``: the number of ranges of sort keys that records are spread over.
+    ``values_stay``: rows of tables are spilled without their long values where those can be read
+    from mapped inputs. ``hops``: under ``range``, headers are so far apart that they are read one
+    by one; else shards are read whole. ``to_disk``: scratch is too large to stay in memory until it
+    is removed; ``past_cache``: so large that the page cache has next to nothing of it when it is
+    read.
     """
 
     way: Way
@@ -277,8 +281,8 @@ def _asked_for(name: str, load: Load) -> tuple[Way, str]:
 
 
 def _with_workers_that_fit(load: Load) -> tuple[Load, int]:
-    """``load`` with the workers that fit, and the payload buffer of each: fewer workers rather than
-    tiny buffers."""
+    """``load`` with as many workers as have room, and the bytes of each one's payload buffer.
+    Reduces the number of workers rather than give them tiny buffers."""
     for count in range(load.workers_a_node, 0, -1):
         share = (load.memory_bytes - COORDINATOR_BYTES) // count - WORKER_BYTES - load.more_bytes
         buffer_bytes = int(share * BUFFER_SHARE)
@@ -293,13 +297,13 @@ def _with_workers_that_fit(load: Load) -> tuple[Load, int]:
 
 
 def least_memory_bytes(upload_bytes: int = 0) -> int:
-    """What the smallest working set takes on a node: a coordinator, and a worker with the smallest
-    buffer. ``upload_bytes``: what it needs besides, for uploads and tables."""
+    """The memory of the smallest working set on a node: a coordinator, and a worker with the
+    smallest buffer. ``upload_bytes``: what the worker needs besides, for uploads and tables."""
     return COORDINATOR_BYTES + _least_worker_bytes(upload_bytes)
 
 
 def workers_that_fit(memory_bytes: int, workers: int) -> int:
-    """How many of ``workers`` have room in ``memory_bytes`` beside a coordinator; at least one."""
+    """How many of ``workers`` fit in ``memory_bytes`` beside a coordinator; at least one."""
     fit = (memory_bytes - COORDINATOR_BYTES) // _least_worker_bytes(0)
     return max(1, min(workers, fit))
 

@@ -18,16 +18,16 @@ from dsort.transforms.outputs import Division
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """What the spec wants done about oddities of inputs."""
+    """The reaction that the spec wants to each kind of oddity of the inputs."""
 
-    duplicated_records: str | None  # abort; ignore | warn: the last one is kept; None: all are
+    duplicated_records: str | None  # abort; ignore | warn: the last one is kept; None: all are kept
     corrupt_shards: str  # abort | skip
     stray_members: str  # keep | drop | abort
     ekm_missing_key: str  # ignore | warn | abort
     unsafe_names: str = "warn"  # warn | rename | abort
     incomplete_shards: str = "abort"  # abort | warn | ignore
     concatenated_shards: str = "read"  # read | abort
-    records_only: bool = False  # what readers of samples pass over may not stay (index: wids)
+    records_only: bool = False  # members that readers of samples skip are refused (index: wids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class StepFailures:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How input shards are read. ``names``: of the inputs; ``containers``: of each of them, or the
-    only one where all have the same; ``container``: of shards of a job that has one input.
-    ``makes_shards``: the inputs are loose files, of which shards are made as they are read."""
+    """How input shards are read. ``names``: of the inputs; ``containers``: one for each input, or a
+    single one where all inputs have the same; ``container``: of shards of a job that has one input.
+    ``makes_shards``: the inputs are loose files, from which shards are made while they are read."""
 
     names: tuple[str, ...]
     container: Container
@@ -53,7 +53,7 @@ class Reading:
 
     @property
     def codec(self) -> Codec | None:
-        """The codec of shards whose names do not say."""
+        """The codec of shards whose names do not show their codec."""
         return self.decoding.codec
 
     def container_of(self, shard: str) -> Container:
@@ -63,7 +63,7 @@ class Reading:
         return self.containers[self.names.index(input_of(shard, self.names))]
 
     def with_schema(self, schema: str) -> Reading:
-        """The same, where all shards have the schema of the first one."""
+        """The same reading, where all shards have the schema of the first one."""
         container = self.container.with_schema(schema)
         if len(self.containers) > 1:
             return replace(self, container=container)
@@ -73,8 +73,8 @@ class Reading:
 @dataclass(frozen=True, slots=True)
 class OutputForm:
     """How the shards of one output are written. ``is_late``: records are converted to the container
-    as they are written. ``is_measured``: shards end by the size of their encoded files, so records
-    are encoded once before it is known where."""
+    while they are written. ``is_measured``: the limit of shards is the size of their encoded files,
+    so records are encoded once before the shards are cut."""
 
     container: Container
     codec: Codec | None
@@ -85,11 +85,11 @@ class OutputForm:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What a job does to its records. ``carrier``: the container that records travel in, and are
-    written in where an output has no other. ``outputs``: the only one, or each of several.
-    ``compared``: the extensions by whose content records are compared, none for all of them; None:
-    records are not compared by content. ``division``: how records are dealt out to several outputs;
-    None for one."""
+    """What a job does to its records. ``carrier``: the container that records travel in; outputs
+    without a container of their own are written in it. ``outputs``: the only output, or each of
+    several. ``compared``: the extensions of the members by whose content records are compared,
+    empty for all members; None: records are not compared by content. ``division``: how records are
+    distributed over several outputs; None for one output."""
 
     reading: Reading
     steps: tuple[Step, ...]
@@ -106,13 +106,13 @@ class Pipeline:
 
     @cached_property
     def makes_records(self) -> bool:
-        """Whether some step makes new records: members with headers of their own, as a conversion
-        makes them."""
+        """Whether some step makes new records: members with new headers, like the members that a
+        conversion makes."""
         return any(step.needs == "payload" for step in self.steps)
 
     @property
     def hashes_content(self) -> bool:
-        """Whether the index has the XXH3 of each record as it is stored."""
+        """Whether the index has the XXH3 of each record in the form in which it is stored."""
         return self.checks_content or self.keeps_lineage
 
     @property
@@ -122,40 +122,41 @@ class Pipeline:
 
     @property
     def moves_rows(self) -> bool:
-        """Whether rows of tables stay rows."""
+        """Whether rows of tables stay rows from inputs to outputs."""
         return self.reads_rows and self.carrier.is_columnar
 
     @cached_property
     def writes_rows(self) -> bool:
-        """Whether some output is of tables."""
+        """Whether the shards of some output are tables."""
         return any(each.container.is_columnar for each in self.outputs)
 
     @cached_property
     def has_late_outputs(self) -> bool:
-        """Whether the records of some output are converted as they are written."""
+        """Whether the records of some output are converted while they are written."""
         return any(each.is_late for each in self.outputs)
 
     @cached_property
     def measures_encoded(self) -> bool:
-        """Whether shards of some output end by the size of their encoded files."""
+        """Whether the size of encoded files limits the shards of some output."""
         return any(each.is_measured for each in self.outputs)
 
     @cached_property
     def encodes(self) -> bool:
-        """Whether there is a codec around some output."""
+        """Whether some output is compressed by a codec."""
         return any(each.codec is not None for each in self.outputs)
 
     def converts(self, shard: str) -> bool:
-        """Whether records of an input shard are converted as they are read."""
+        """Whether records of an input shard are converted while they are read."""
         return self.reading.container_of(shard) != self.carrier
 
     def output(self, group: int) -> OutputForm:
-        """The output of a group of the order, of which a key map makes several in one output."""
+        """The output that a group of the order belongs to. With a key map, one output has several
+        groups."""
         return self.outputs[group if self.division is not None else 0]
 
     def with_schema(self, schema: str) -> Pipeline:
-        """The same, once the schema of the inputs is known. Converted records, and those that steps
-        make, get another one, from what they turn out to be."""
+        """The same pipeline, once the schema of the inputs is known. Converted records, and records
+        that steps make, have a different schema, which depends on their content."""
         reading, carrier = self.reading.with_schema(schema), self.carrier
         if self.makes_records or carrier != self.reading.container:
             return replace(self, reading=reading)
