@@ -22,52 +22,54 @@ from dsort.workers.tasks import ExtractTask, WorkerSetup
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """Columns of shape ``(n,)``. ``group``: the output of each record, or its template under the
-    key map; -1: it is dropped; None: there is but one, or it is not known yet. ``lots``: the class
-    and the lot of each record, shape ``(n, 2)``, where outputs have exact numbers."""
+    """Where records go, in columns of shape ``(n,)``. ``group``: the output of each record, or its
+    template under the key map; -1: the record is dropped; None: there is one output, or the outputs
+    are not known yet. ``lots``: the class of each record and its lot (the random number that it
+    draws), shape ``(n, 2)``, where outputs have exact numbers."""
 
     group: Int32s | None = None
     lots: UInt64s | None = None
 
     def repeated(self, counts: Int64s) -> Placed:
-        """The same of records of which each comes out so often."""
+        """The places of repeated records. ``counts``: how often each record comes out."""
         return Placed(
             None if self.group is None else np.repeat(self.group, counts),
             None if self.lots is None else np.repeat(self.lots, counts, axis=0),
         )
 
     def run(self, start: int, stop: int) -> Placed:
-        """Those of records ``start:stop``."""
+        """The places of records ``start:stop``."""
         return Placed(
             None if self.group is None else self.group[start:stop],
             None if self.lots is None else self.lots[start:stop],
         )
 
     def take(self, rows: Int64s) -> Placed:
-        """Those of the records ``rows``."""
+        """The places of the records ``rows``."""
         return Placed(
             None if self.group is None else self.group[rows],
             None if self.lots is None else self.lots[rows],
         )
 
     def kept(self) -> Int64s | None:
-        """The records that are not dropped; None: all of them."""
+        """The rows of the records that are not dropped; None: all of them."""
         if self.group is None or not (self.group < 0).any():
             return None
         return np.flatnonzero(self.group >= 0)
 
 
 NOWHERE = Placed()
-"""Of records that are not placed yet, or whose job has one output."""
+"""The value for records that have no place yet, or whose job has one output."""
 
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """``read``: the members as the shard has them; ``members``: as far as they are changed;
-    ``named``: ``members`` with new names, which no header has yet, or the same object. ``records``:
-    rows of these tables. ``formed``: how many records were read. ``input``: the input that the
-    shard is of. ``placed``: the outputs of records; ``join_places``: the places of pieces that are
-    joined, shape ``(n,)``; ``origins``: where records were in the shard."""
+    """``read``: the members as the shard has them; ``members``: the members with all changes so far
+    that are in their bytes; ``named``: ``members`` with new names that are not in the headers yet,
+    or the same object. ``records``: rows of these tables. ``formed``: how many records were read.
+    ``input``: the name of the input that the shard belongs to. ``placed``: the outputs of records;
+    ``join_places``: the places of pieces that are joined, shape ``(n,)``; ``origins``: where
+    records were in the shard."""
 
     task: ExtractTask
     shard: ShardBytes
@@ -84,7 +86,7 @@ class Batch:
 
     @property
     def table(self) -> RecordTable:
-        """The records as they are now, with their new names."""
+        """The records with all changes so far, and with their new names."""
         return RecordTable(
             self.shard.name,
             self.named,
@@ -96,25 +98,25 @@ class Batch:
 
 
 class Operator(ABC):
-    """Changes the records of a batch, or finds something about them. One worker has one of each
-    that its job needs (``dsort/workers/operators.py``)."""
+    """Changes the records of a batch, or finds facts about them. A worker has one instance of each
+    operator that its job needs (``dsort/workers/operators.py``)."""
 
     in_runs: ClassVar[bool] = False
-    """Whether small shards may be extracted in runs in jobs that need it: then it does nothing
-    unless a task asks for it, or an operator before it has changed a record."""
+    """Whether jobs that need this operator may extract small shards in runs. If so, it does nothing
+    unless a task requests it, or an earlier operator has changed a record."""
     in_rows: ClassVar[bool] = False
-    """Whether rows of tables that stay rows do without it: ``TableExtractor`` does the same, or the
-    spec refuses what it is for."""
+    """Whether rows of tables that stay rows do not need it: ``TableExtractor`` does the same work,
+    or the spec refuses the feature."""
 
     def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
         self.pipeline, self.store = setup.pipeline, store
 
     @staticmethod
     def is_needed(pipeline: Pipeline) -> bool:
-        """Whether a job may need it."""
+        """Whether a job may need this operator."""
         return True
 
     @abstractmethod
     def apply(self, batch: Batch) -> None:
-        """Do it, in place. A filter comes before ``PlaceRecords``: what later operators note is by
-        record."""
+        """Change ``batch`` in place. An operator that removes records runs before ``PlaceRecords``,
+        because later operators keep one value per record."""

@@ -1,4 +1,4 @@
-"""The records of a shard as processes of user code get them, and what comes back, as columns."""
+"""Columns for user code: the records of a shard as its processes receive and return them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from dsort.user_code.pool import Done
 from dsort.user_code.process import Memories
 
 GAPS_BYTES = 2048
-"""What stands between payloads is copied with them, up to so much for each: one copy for all costs
-less than one for each."""
+"""Bytes between payloads are copied with them, up to so many for each payload: one copy of all
+payloads costs less than one copy of each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GivenRecords:
     """The records of a bare table of ``shard``, and their members in the order of the records.
 
-    ``stored``: the same members as rows of a tar; None: the shard is none. ``may_name``: of each
-    record, whether its members are called there what they are called now."""
+    ``stored``: the same members as rows of a tar; None: the shard is no tar. ``may_name``: for each
+    record, whether its members have the same names in ``stored`` as now."""
 
     shard: ShardBytes
     table: RecordTable
@@ -54,7 +54,7 @@ class GivenRecords:
         return cls(shard, table, stored, same, names, start, size)
 
     def frames(self, batch: int, records_max: int, bytes_max: int) -> Iterator[RecordFrame]:
-        """All records in frames of bounded size, of whole batches but for the last."""
+        """Yield all records in frames of bounded size; all but the last have whole batches."""
         at, ends, count = 0, np.cumsum(self.table.payload_bytes), len(self.table)
         while at < count:
             before = int(ends[at - 1]) if at else 0
@@ -65,8 +65,8 @@ class GivenRecords:
             at = stop
 
     def copy(self, begin: int, end: int, memories: Memories) -> tuple[int, int, Int64s]:
-        """(which memory has the payload of members ``begin:end`` now, how long that is, where each
-        begins in it)."""
+        """Copy the payload of members ``begin:end`` to a memory. Return the memory's number, its
+        length, and where in it each payload begins."""
         start, size = self.start[begin:end], self.size[begin:end]
         low = int(start.min()) if len(start) else 0
         high, total = int((start + size).max(initial=low)), int(size.sum())
@@ -86,7 +86,7 @@ class GivenRecords:
 
 
 class RecordFrame:
-    """Records ``start:stop`` of those that are given, as one or several messages."""
+    """Records ``start:stop`` of ``given``, as one or several messages."""
 
     def __init__(self, given: GivenRecords, start: int, stop: int) -> None:
         self.given = given
@@ -126,7 +126,7 @@ class RecordFrame:
 
 
 class ShardResults:
-    """What has come back of the records of one shard, in their order."""
+    """The results for the records of one shard, in the order of the records."""
 
     def __init__(self, given: GivenRecords) -> None:
         self._given = given
@@ -136,14 +136,14 @@ class ShardResults:
         self._of_record: list[Int64s] = []
         self._members: list[Int64s] = []  # of each result
         self._key_bytes: list[Int64s] = []
-        self._rows: list[Int64s] = []  # of each of its members, below 0: new ones
+        self._rows: list[Int64s] = []  # of each member of each result; below 0: new members
 
     def close(self) -> None:
-        """Forget them."""
+        """Discard the results."""
         self._tail.close()
 
     def add(self, done: Done) -> None:
-        """Take what became of the next records. ``InvariantError`` if it does not add up."""
+        """Add the results for the next records. ``InvariantError`` if they are inconsistent."""
         frame, found = done.frame, done.results
         assert isinstance(frame, RecordFrame)
         records = self._given.table.records
@@ -173,7 +173,8 @@ class ShardResults:
             self._tail.append(found.tar)
 
     def _named(self, named: Int64s, frame: RecordFrame, sent_from: int) -> Int64s:
-        """The rows of members that are named by their numbers in a message, and of new ones."""
+        """The rows of members. A member of the shard is named by its number in a message; new
+        members get rows below 0."""
         offsets = self._given.table.records.member_offsets
         sent = self._given.table.records.member_rows[int(offsets[frame.start + sent_from]) :]
         is_new = named == NEW
@@ -188,13 +189,13 @@ class ShardResults:
 
     @property
     def counts(self) -> Int64s:
-        """How many records each of those given became; 0 for those without results."""
+        """How many records each given record became; 0 for records without results."""
         of_record = _joined(self._of_record)
         return np.bincount(of_record, minlength=len(self._given.table)).astype(np.int64)
 
     def formed(self, stays: Bools) -> tuple[MemberTable, FormedRecords]:
-        """The members of the shard, which is a tar from now on, and its records: those that were
-        made of records where ``stays`` is true."""
+        """The members of the shard, which is a tar from now on, and its records: those made from
+        records for which ``stays`` is true."""
         given, shard = self._given, self._given.shard
         self._tail.append(END_OF_ARCHIVE)
         members, counts = shard.grow(self._tail, TAR), _joined(self._members)

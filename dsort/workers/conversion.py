@@ -1,7 +1,7 @@
-"""Conversion of one input shard to the container of the outputs, as it is extracted.
+"""Conversion of one input shard to the container of the outputs, during extraction.
 
-Payload is not touched: it stays ranges of the input shard. What stands around it in an output shard
-becomes literals and tails (see ``MemberTable``).
+Payload is not copied: it stays ranges of the input shard. The bytes around it in an output shard
+become literals and tails (see ``MemberTable``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dsort.workers.tasks import WorkerSetup
 
 
 class _Readable(Protocol):
-    """The bytes of a shard, as far as payloads are read. ``whole``: all, if they are in memory."""
+    """A shard whose payloads can be read. ``whole``: all its bytes, if they are in memory."""
 
     @property
     def whole(self) -> memoryview | None: ...
@@ -74,8 +74,8 @@ class ShardPayloads:
     def checksums(
         self, rows: Int64s, update: Callable[[memoryview | bytes, int], int], begun: UInt32s
     ) -> UInt32s:
-        """The checksum of each of ``rows``, from that in ``begun`` on: 0.3 µs a row, and ``update``
-        itself, where the shard is in memory."""
+        """The checksum of each of ``rows``, continued from the one in ``begun``: 0.3 µs a row plus
+        ``update`` itself, where the shard is in memory."""
         whole, starts = self._shard.whole, self._members.payload_start[rows]
         if whole is not None and bool((starts >= 0).all()):
             stops = (starts + self._members.payload_bytes[rows]).tolist()
@@ -89,10 +89,10 @@ class ShardPayloads:
 
 
 def bare_members(shard: ShardBytes, members: MemberTable, stray_members: str) -> MemberTable:
-    """The members of a scanned shard with their payloads alone; ``shard`` has its headers no more.
+    """The members of a scanned shard as payloads alone; afterwards ``shard`` has no headers.
 
-    ``StrayMemberError`` for links, which only their own container can hold, unless they are to be
-    left out anyway."""
+    ``StrayMemberError`` for links, which only their own container can hold, unless the job drops
+    strays anyway."""
     links = np.flatnonzero(
         (members.kind == MemberKind.SYMLINK) | (members.kind == MemberKind.HARDLINK)
     )
@@ -111,7 +111,7 @@ def bare_members(shard: ShardBytes, members: MemberTable, stray_members: str) ->
 def bared_records(
     shard: ShardBytes, members: MemberTable, records: FormedRecords
 ) -> tuple[MemberTable, FormedRecords]:
-    """A shard that steps have made, as another container or another step takes it: bare."""
+    """A shard that steps have made, as bare members, for another container or another step."""
     bare = bare_members(shard, members, "keep")
     return bare, records.stored_as(bare)
 
@@ -119,7 +119,7 @@ def bared_records(
 def without_final_newlines(
     shard: ShardBytes, members: MemberTable
 ) -> tuple[MemberTable, list[int]]:
-    """A bare table whose payloads have lost one line feed at their end, and the rows that did."""
+    """A bare table with one line feed removed from the end of payloads, and the changed rows."""
     starts, sizes = members.payload_start.tolist(), members.payload_bytes.tolist()
     literals = dict(members.literals)
     rows = []
@@ -139,7 +139,7 @@ def without_final_newlines(
 
 
 class AddMemberDefaults(Operator):
-    """Adds the members that the container of the outputs wants and records lack."""
+    """Adds the members that the container of the outputs needs and that records lack."""
 
     def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
         super().__init__(setup, store)
@@ -147,11 +147,11 @@ class AddMemberDefaults(Operator):
 
     @staticmethod
     def is_needed(pipeline: Pipeline) -> bool:
-        """Where the container has such members."""
+        """Whether the container has such members."""
         return bool(pipeline.carrier.member_defaults)
 
     def apply(self, batch: Batch) -> None:
-        """Add them to the records of a batch that is converted, and count them."""
+        """Add the members to the records of a batch that is converted, and count them."""
         if batch.shard.container is not BARE:
             return
         named, records, made = _with_member_defaults(batch.named, batch.records, self._defaults)
@@ -163,8 +163,8 @@ class AddMemberDefaults(Operator):
 def _with_member_defaults(
     members: MemberTable, records: FormedRecords, defaults: Sequence[tuple[str, bytes]]
 ) -> tuple[MemberTable, FormedRecords, list[int]]:
-    """A bare table with a member, behind all others, for each of ``defaults`` (extension, payload)
-    that a record lacks; the records with these; and the rows that were made."""
+    """Add a member, behind all others, for each of ``defaults`` (extension, payload) that a record
+    lacks. Return the bare table, the records with the new members, and the new rows."""
     table = RecordTable("", members, records, lambda members, row: b"")
     of_record, names, payloads = [], [], []
     for extension, payload in defaults:
@@ -204,7 +204,7 @@ def packed_records(
     *,
     are_sealed_later: bool,
 ) -> tuple[MemberTable, FormedRecords]:
-    """The members of a bare table as ``container`` stores them, and their records to match."""
+    """The members of a bare table as ``container`` stores them, and the matching records."""
     payloads = ShardPayloads(
         shard, members, are_sealed_later=are_sealed_later, shard_bytes=shard.size_bytes
     )

@@ -1,7 +1,8 @@
-"""Writes output shards of another container than records travel in: converted as they are written.
+"""Writes output shards in another container than the carrier: records are converted as they are
+written.
 
-Some records at a time are the shard that they travel in, which is read as any input shard is, and
-packed by the container of the output. How long the shard gets is known once it is written.
+Some records at a time form a shard of the carrier, which is read like any input shard and packed by
+the container of the output. The length of the output shard is known only once it is written.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ from dsort.workers.staged_file import StagedFile
 from dsort.workers.tasks import SCHEMA_FILE, OutputPiece, WorkerSetup
 
 BATCH_BYTES = 8 << 20
-"""So much is converted at a time, or one record."""
+"""The bytes that are converted at a time; a longer record is converted alone."""
 COPY_BYTES = 1 << 20
 END_BYTES = 1024
-"""Zeros behind a run of records, so that it ends as a tar does."""
+"""Zeros behind a run of records, so that it ends like a tar."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """Bytes in memory, as ``ShardPayloads`` reads a shard."""
+    """Bytes in memory that ``ShardPayloads`` can read like a shard."""
 
     whole: memoryview
 
     def range(self, start: int, length: int) -> Iterator[memoryview]:
-        """Some of them."""
+        """Yield the bytes of one range."""
         yield self.whole[start : start + length]
 
 
@@ -72,16 +73,17 @@ class _Carried:
 
 
 class _Body(Protocol):
-    """What records of an output become between its first byte and its last."""
+    """Converts the records of an output shard and writes them between its first byte and its
+    last."""
 
     def add(self, carried: _Carried) -> None:
-        """The next records."""
+        """Convert and write the next records."""
 
     def finish(self) -> None:
-        """Write what is left once all records came."""
+        """Write the rest, once all records were added."""
 
     def close(self) -> None:
-        """Let go of files."""
+        """Close files."""
 
 
 class ConvertedSink:
@@ -95,14 +97,14 @@ class ConvertedSink:
         schema: str,
         store: IndexStore,
     ) -> None:
-        """``piece``: the first one of the shard. ``schema``: of its records, where its container
-        has such a thing; that of rows is in ``store``."""
+        """``piece``: the first one of the shard. ``schema``: of its records, if the container has
+        schemas; the schema of rows is in ``store``."""
         pipeline = setup.pipeline
         self.file = file
         self._name = piece.name
         self._carrier = pipeline.carrier
         self._container = pipeline.outputs[piece.output].container
-        self._checks = pipeline.checks_content  # converted bytes have no hash to compare
+        self._checks = pipeline.checks_content  # on records as carried: converted bytes lack hashes
         self._record_bytes_max = max(setup.movement.buffer_bytes, BATCH_BYTES)
         self._offset = 0
         self._body: _Body
@@ -127,7 +129,7 @@ class ConvertedSink:
     def _carried(
         self, slices: Iterator[Sequence[memoryview]], sizes: Int64s, check: ContentCheck | None
     ) -> _Carried:
-        """The records with these stored sizes, of the bytes in ``slices``."""
+        """Read the records that are in ``slices``. ``sizes``: the stored bytes of each."""
         total, at = int(sizes.sum()), 0
         if len(sizes) == 1 and total > self._record_bytes_max:
             raise ConversionError(
@@ -189,8 +191,8 @@ class _Write(Protocol):
 
 
 class _Records:
-    """Records of a raw container. What stands before them says how long each is: then they wait in
-    a file without a name until all are there."""
+    """Records of a raw container. If the shard begins with a head that has the length of each
+    record, the records wait in a file without a name until all are there."""
 
     def __init__(
         self, name: str, container: Container, schema: str, write: _Write, scratch: Scratch
@@ -251,13 +253,13 @@ class _Records:
 
 
 class _Rows:
-    """Records as rows of a table: a row group ends by their number and their payload."""
+    """Records as rows of a table. The number of rows and their payload limit a row group."""
 
     def __init__(
         self, name: str, container: Container, schema: bytes, read: Container, write: _Write
     ) -> None:
-        """``schema``: of the rows. ``read``: what records were read from."""
-        # Loaded where rows are written: other jobs need not wait for them.
+        """``schema``: of the rows. ``read``: the container that records were read from."""
+        # Imported only where rows are written, so that other jobs start faster.
         from dsort.containers.columnar.blocks import RowGroup
         from dsort.containers.columnar.container import Columnar
         from dsort.containers.columnar.schema import plain_schema, schema_of
@@ -293,4 +295,4 @@ class _Rows:
         self._groups.close()
 
     def close(self) -> None:
-        """See :class:`_Body`: there are none."""
+        """See :class:`_Body`: there are no files."""

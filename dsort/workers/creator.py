@@ -1,4 +1,4 @@
-"""The creator: writes output shards, which have no name yet, from the payload of their pieces."""
+"""The creator: writes output shards, still without names, from the payload of their pieces."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ if TYPE_CHECKING:
     from dsort.workers.row_sink import RowsForm
 
 PAST_CACHE_BYTES_MIN = 1 << 20
-"""Shorter output shards are written by the kernel, many together."""
+"""The kernel writes shorter output shards to the disk, many together."""
 LINES = "lines"
-"""The kind of sidecar that sizes of records suffice for: other kinds cost a scan of the shard."""
+"""The kind of sidecar that needs only the sizes of records. Other kinds need a scan of the
+shard."""
 AnySink = TypeVar("AnySink", bound=Sink)
 
 
@@ -59,7 +60,7 @@ class Creator:
         nodes: ScratchNodes,
         mapped: MappedInputs,
     ) -> None:
-        """``mapped``: what the extractor of this worker leaves."""
+        """``mapped``: the mappings that the extractor of this worker leaves."""
         self._setup = setup
         self._pipeline = setup.pipeline
         self._outputs = outputs
@@ -84,7 +85,7 @@ class Creator:
         )
 
     def close(self) -> None:
-        """Wait for what is on its way to the disk, and let go of payload."""
+        """Wait for writes to the disk that have begun, and release payload."""
         for threads in self._encoders:
             if threads is not None:
                 threads.close()
@@ -114,7 +115,7 @@ class Creator:
         )
 
     def measure(self, task: MeasureTask) -> MeasureDone:
-        """Encode the runs of a task, and forget what comes out but its length."""
+        """Encode the runs of a task, and keep only the length of the result."""
         with closing(
             self._filled(task, lambda piece: CountingSink(self._encoder(piece)))
         ) as filled:
@@ -123,8 +124,8 @@ class Creator:
     def _filled(
         self, task: CreateTask | MeasureTask, new_sink: Callable[[OutputPiece], AnySink]
     ) -> Generator[tuple[OutputPiece, AnySink], None, None]:
-        """Each shard's last piece, and the sink that has all its pieces. ``new_sink``: for the
-        shard that begins with a piece."""
+        """Yield the last piece of each shard, and the sink with all its pieces. ``new_sink`` makes
+        a sink for the shard that begins with a piece."""
         runs = [
             RowRun(piece.partition, piece.row_start, piece.row_stop)
             for piece in task.pieces
@@ -149,8 +150,8 @@ class Creator:
                     sink.abandon()
 
     def _sink(self, task: CreateTask, carrier: Container, piece: OutputPiece) -> FileSink:
-        """What writes the output shard that begins with a piece. ``carrier``: what its records
-        travel in."""
+        """Make the sink for the output shard that begins with a piece. ``carrier``: the container
+        that its records travel in."""
         form = self._pipeline.outputs[piece.output]
         watched = not (carrier.is_columnar or form.is_late) and {*task.sidecars} - {LINES, LINEAGE}
         watch = MemberWatch(carrier, piece.name, piece.shard_bytes) if watched else None
@@ -167,7 +168,7 @@ class Creator:
         return out
 
     def _row_sink(self, file: StagedFile, piece: OutputPiece, *, checks: bool) -> FileSink:
-        # Loaded where rows are moved: other jobs need not wait for them.
+        # Imported only where rows are moved, so that other jobs start faster.
         from dsort.containers.columnar.container import Columnar
         from dsort.workers.row_sink import RowsForm, RowSink
 
@@ -193,12 +194,12 @@ class Creator:
         )
 
     def _encoder(self, piece: OutputPiece) -> ShardEncoder | None:
-        """What encodes a piece's shard; None if nothing does."""
+        """The encoder of a piece's shard; None if the shard is not encoded."""
         threads = self._encoders[piece.output]
         return None if threads is None else threads.encoder()
 
     def _write_sidecars(self, task: CreateTask, piece: OutputPiece, file: StagedFile) -> None:
-        """Before the shard is finished: a job that finds the shard finds its sidecars, too."""
+        """Write sidecars before the shard is finished: a job that finds the shard needs them."""
         if LINES in task.sidecars:
             place = staged_sidecar(task.sidecars_prefix, piece.ordinal, LINES)
             self._outputs.write(place, lines_sidecar(self._record_sizes(task, piece.ordinal)))
@@ -217,7 +218,7 @@ class Creator:
             )
 
     def _record_sizes(self, task: CreateTask, ordinal: int) -> Int64s:
-        """How much each record of an output shard takes in it, whatever partitions they are of."""
+        """The stored bytes of each record of an output shard, over all its partitions."""
         return np.concatenate([np.zeros(0, np.int64), *self._asked(task, ordinal, StoredBytesOf)])
 
     def _asked(
@@ -235,11 +236,11 @@ class Creator:
         ]
 
     def _expected_bytes(self, piece: OutputPiece) -> int | None:
-        """How long the file of a piece's shard will be, as far as that is known."""
+        """The length of the file of a piece's shard, or an upper bound; None: not known."""
         if piece.shard_bytes < 0:
             return None
         if self._encoders[piece.output] is None:
             return piece.shard_bytes
-        # An upload needs to know how large its parts have to be. A file would have room reserved.
+        # An upload has to choose the size of its parts. A file would reserve too much room.
         longest = piece.shard_bytes + piece.shard_bytes // 100 + ENCODING_BYTES
         return longest if bucket_for(self._outputs, piece.name).seals_on_finish else None

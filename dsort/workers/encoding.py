@@ -1,7 +1,7 @@
-"""Encodes output shards behind their writer: pieces of a fixed size, on threads, in order.
+"""Encodes the bytes of output shards: in pieces of a fixed size, on threads, in order.
 
-The worker fills one piece while others are encoded. The libraries let go of the interpreter while
-they do, so that gathering goes on.
+The worker fills one piece while others are encoded. The codec libraries release the interpreter
+lock meanwhile, so that gathering continues.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dsort.storage.process_limits import is_no_thread
 
 THREADS = 2
 PIECES_MAX = 3
-"""So many pieces may wait to be encoded or written; then gathering waits, too."""
+"""The most pieces that wait to be encoded or written; then gathering waits, too."""
 ENCODING_BYTES = 16 << 20
-"""What a worker takes for pieces, encoded ones, and the tables of encoders."""
+"""The memory of a worker for pieces, for encoded pieces, and for the tables of encoders."""
 
 
 class EncoderThreads:
@@ -30,7 +30,7 @@ class EncoderThreads:
         self._is_alone = False
 
     def encoder(self) -> ShardEncoder:
-        """What encodes the next shard."""
+        """Return the encoder of the next shard."""
         return ShardEncoder(self._codec.encoder(self._level), self)
 
     def close(self) -> None:
@@ -40,7 +40,7 @@ class EncoderThreads:
             self._threads = None
 
     def submit(self, encoder: PieceEncoder, piece: bytearray) -> Future[EncodedPiece]:
-        """Have ``piece`` encoded."""
+        """Encode ``piece`` on a thread; here, if no thread can be started."""
         if self._threads is None and not self._is_alone:
             self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="encoder")
         if self._threads is not None:
@@ -49,7 +49,7 @@ class EncoderThreads:
             except RuntimeError as error:
                 if not is_no_thread(error):
                     raise
-                # What was handed over is encoded by the threads that there are, if there are any.
+                # Threads that did start, if any, encode the pieces that they were given.
                 self._is_alone = True
                 self.close()
         future: Future[EncodedPiece] = Future()
@@ -70,7 +70,7 @@ class ShardEncoder:
         self._spare: list[bytearray] = []
 
     def feed(self, slices: Sequence[memoryview]) -> Iterator[bytes]:
-        """The next bytes of the shard; what is encoded by now, in order."""
+        """Add the next bytes of the shard; yield the bytes that are encoded by now, in order."""
         size, at = len(self._piece), self._filled
         for piece in slices:
             end = at + len(piece)
@@ -88,14 +88,14 @@ class ShardEncoder:
         self._filled = at
 
     def finish(self) -> Iterator[bytes]:
-        """Nothing more comes: the rest of the file."""
+        """End the shard: yield the rest of the encoded file."""
         if self._filled or not self._pieces:
             yield from self._hand_over(self._piece[: self._filled])
         yield from self._written(0)
         yield self._encoder.end()
 
     def abandon(self) -> None:
-        """Forget what waits."""
+        """Discard the pieces that wait."""
         for _, future in self._waiting:
             future.cancel()
 
@@ -118,7 +118,7 @@ class ShardEncoder:
 
 
 def encoded_pieces(codec: Codec, level: int, pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The file that ``pieces`` are encoded to, as jobs write it."""
+    """Yield the file that ``pieces`` are encoded to, with the same bytes as jobs write."""
     threads = EncoderThreads(codec, level)
     try:
         encoder = threads.encoder()

@@ -1,7 +1,8 @@
-"""Outputs with exact numbers of records, as records are extracted.
+"""Assigns records to outputs with exact numbers of records, during extraction.
 
-In the stage ``drawn``, a record draws a lot in its class. A survey (``exact_outputs``) finds the
-borders: the first lot of each output in each class. After that, the lot of a record is its place.
+In the stage ``drawn``, each record draws a lot (a random number) in its class. A survey
+(``exact_outputs``) then finds the borders: the first lot of each output in each class. After that,
+the lot of a record decides its output.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from dsort.workers.tasks import ExtractTask, WorkerSetup
 
 
 class ExactPlaces:
-    """The places of records in outputs with exact numbers, in one worker."""
+    """Finds the outputs of records where outputs have exact numbers, in one worker."""
 
     def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
         self._division, self._store = setup.pipeline.division, store
         self._are_rows = setup.pipeline.moves_rows
 
     def drawn(self, task: ExtractTask, records: RecordTable) -> Placed:
-        """The lots of ``records``, if a pass needs them and this node does not have them."""
+        """The lots of ``records``, if a pass needs them and they are not stored on this node."""
         division, stage = self._division, task.stage
         has_lots = bool(stage.borders) and self._store.has_shard("drawn", task.shard)
         if division is None or (stage.name != "drawn" and (not stage.borders or has_lots)):
@@ -35,8 +36,8 @@ class ExactPlaces:
         return Placed(lots=division.lots(records, are_rows=self._are_rows))
 
     def settled(self, task: ExtractTask, placed: Placed, ordinal: Int64s) -> Placed:
-        """The outputs of records, once borders are known. ``ordinal``: which records of the shard
-        these are, shape ``(n,)``."""
+        """The outputs of records, once the borders are known. ``ordinal``: the ordinals of the
+        records in their shard, shape ``(n,)``."""
         division, name = self._division, task.stage.borders
         if division is None or not name:
             return placed
@@ -46,7 +47,7 @@ class ExactPlaces:
         return Placed(found.astype(np.int32))
 
     def _known(self, task: ExtractTask, ordinal: Int64s) -> UInt64s:
-        """The lots that records of the shard drew when they were counted, which was on this
+        """The lots that records of the shard drew in the stage ``drawn``, which ran on this
         node."""
         classes, lots, known = self._store.lots("drawn", task.shard)
         at = np.minimum(np.searchsorted(known, ordinal), max(len(known) - 1, 0))
@@ -56,7 +57,7 @@ class ExactPlaces:
 
 
 class SettleExactOutputs(Operator):
-    """Gives records their outputs, once it is known which records of the shard there are."""
+    """Gives records their outputs, once the ordinals of the records in their shard are settled."""
 
     in_rows = True
 
@@ -66,7 +67,7 @@ class SettleExactOutputs(Operator):
 
     @staticmethod
     def is_needed(pipeline: Pipeline) -> bool:
-        """Where outputs have exact numbers."""
+        """Whether outputs have exact numbers."""
         return pipeline.division is not None and pipeline.division.is_counted
 
     def apply(self, batch: Batch) -> None:

@@ -82,7 +82,7 @@ class Extractor:
         nodes: ScratchNodes,
         mapped: MappedInputs | None = None,
     ) -> None:
-        """``mapped``: takes the mappings of shards, for who creates."""
+        """``mapped``: receives the mappings of shards, for the creator."""
         self._setup = setup
         self._pipeline = setup.pipeline
         self._worker = worker
@@ -96,7 +96,7 @@ class Extractor:
         self._ahead = ReadAhead(setup, inputs, nodes.store, buffer)
 
     def _looks_at_names(self, task: ExtractTask) -> bool:
-        """Whether nothing but names, sizes and places of members matters, this time."""
+        """Whether this task needs only the names, sizes and places of members."""
         pipeline = self._pipeline
         steps_do = all(step.needs == "index" for step in pipeline.steps)
         return (
@@ -110,8 +110,9 @@ class Extractor:
         )
 
     def extract(self, task: ExtractTask) -> ShardExtracted:
-        """Do one task. ``InputError`` and its children name shard and record."""
-        # A pass that moves no payload maps: a copy would cost more, and it is looked at again.
+        """Extract one shard. ``InputError`` and its subclasses name shard and record."""
+        # A pass that moves no payload maps the shard: a copy would cost more, and the shard is read
+        # again.
         way, hops = self._setup.movement.way, self._setup.movement.hops
         opened, buffer = self._ahead.opened(task)
         with opened as source:
@@ -125,7 +126,7 @@ class Extractor:
                 source,
                 buffer,
                 mapped=hops if way.reads_ranges else not task.stage.spill,
-                # What reads by range may have no room in scratch.
+                # Scratch may have no room for inputs that are read by range.
                 spool=None if way.reads_ranges else self._store.scratch,
                 container=self._pipeline.reading.container_of(task.name),
                 decoding=self._pipeline.reading.decoding,
@@ -165,8 +166,8 @@ class Extractor:
         return self._extract_members(task, shard, members, log)
 
     def _checked(self, shard: ShardBytes, members: MemberTable) -> MemberTable:
-        """``members``, whose payloads are as the shard says. What is compressed, and moves as it is
-        stored, is not looked into: its checksum moves with it."""
+        """Check payloads, and return ``members``. Compressed payload that moves as it is stored is
+        not decompressed: its checksum moves with it."""
         opens = self._pipeline.converts(shard.name) or self._pipeline.makes_records
         if opens and members.compressed_bytes is not None:
             return shard.decompress(members)
@@ -174,8 +175,9 @@ class Extractor:
         return members
 
     def _changed_since(self, task: ExtractTask, shard: ShardBytes, state: xxhash.xxh3_64) -> str:
-        """What is wrong with a shard that an earlier job wrote, by its checksum; "" if nothing.
-        ``state``: has seen the file if it was decoded."""
+        """Compare the checksum of a shard with the one that an earlier job wrote. Return the
+        difference in words, "" if there is none. ``state``: of a decoded shard, has the whole file
+        already."""
         if not task.xxh3:
             return ""
         for piece in shard.pieces() if shard.codec is None else ():
@@ -192,7 +194,7 @@ class Extractor:
         return text
 
     def rest(self) -> None:
-        """End the processes of user code: what is asked next is no extraction."""
+        """End the processes of user code: the next task is no extraction."""
         self._transformer.close()
         self._ahead.settled()
 
@@ -205,7 +207,7 @@ class Extractor:
     def _extract_members(
         self, task: ExtractTask, shard: ShardBytes, read: MemberTable, log: ReactionLog
     ) -> ShardExtracted:
-        is_tar = shard.container == TAR  # as it is before it is bare
+        is_tar = shard.container == TAR  # read before ``_cleaned`` changes the container to BARE
         members = self._cleaned(shard, read, log)
         policies = self._pipeline.reading.policies
         keep_last = policies.duplicated_records in LAST_IS_KEPT
@@ -225,8 +227,8 @@ class Extractor:
         return replace(self._store_records(batch), transformed=given)
 
     def _cleaned(self, shard: ShardBytes, members: MemberTable, log: ReactionLog) -> MemberTable:
-        """The members that records are formed of: bare where they are converted, and with names
-        as the job allows them."""
+        """The members from which records are formed: bare ones where records are converted, and
+        with names that the job allows."""
         policies = self._pipeline.reading.policies
         refuse_oddities(policies, shard, members)
         count_oddities(shard, members, log)
@@ -237,7 +239,7 @@ class Extractor:
         return settle_unsafe_names(policies.unsafe_names, shard, members, log)
 
     def _store_records(self, batch: Batch) -> ShardExtracted:
-        """Write the index, and move the payload, of what is settled."""
+        """Write the index of a batch after all operators, and move the payload."""
         task, shard, placed = batch.task, batch.shard, batch.placed
         members, records = batch.members, batch.records
         table = RecordTable(shard.name, members, records, shard.content, report=batch.log.add)
@@ -255,7 +257,7 @@ class Extractor:
         kept = placed.kept()
         if kept is not None:
             index = index.take(kept)
-        counted = batch.log.close()  # first: where there is an index, there are its names
+        counted = batch.log.close()  # before the index: an index must have its names
         in_memory = shard.whole is not None
         self.writer.write(task.stage, task.shard, index, shard, in_memory=in_memory)
         return ShardExtracted(
@@ -271,7 +273,7 @@ class Extractor:
         )
 
     def _stripped(self, shard: ShardBytes, members: MemberTable, tally: Tally) -> MemberTable:
-        """A bare table as the outputs want payloads to end."""
+        """A bare table without final newlines, if the outputs want payloads without them."""
         if not self._pipeline.carrier.strips_final_newline:
             return members
         members, rows = without_final_newlines(shard, members)
@@ -287,7 +289,7 @@ class Extractor:
         tally: Tally,
         stored: MemberTable | None,
     ) -> Transformed:
-        """What the steps of the job leave. ``stored``: the members as rows of a tar."""
+        """The records that the steps of the job leave. ``stored``: the members as rows of a tar."""
         rejects = None
         if self._pipeline.failures.rejects and task.stage.name == "index":
             rejects = LineWriter(self._store.scratch, lines_file("rejects", task.shard))
@@ -341,7 +343,7 @@ class Extractor:
         records: FormedRecords,
         table: RecordTable,
     ) -> Table:
-        """The index of the records as they are stored. ``table``: as they were read."""
+        """The index of the records as they are stored. ``table``: the records as they were read."""
         task, shard, placed = batch.task, batch.shard, batch.placed
         ranges, more = records.segments(members), dict[str, Column]()
         if self._pipeline.join is not None:
@@ -359,13 +361,13 @@ class Extractor:
         keys = records.keys
         is_numbered = isinstance(keys, NumberedColumn) and not keys.after
         ordinal = keys.numbers if are_positions(keys) else row_numbers(len(records))
-        if len(records) and len(records.member_rows) == len(records):  # none has none
+        if len(records) and len(records.member_rows) == len(records):  # no record without members
             member_counts = np.broadcast_to(np.int32(1), (len(records),))
         else:
             member_counts = np.diff(records.member_offsets).astype(np.int32)
         if not is_numbered:
             more[KEY_HASH.text] = records.key_hash
-        if self._pipeline.hashes_content and task.stage.name != "join":  # which stores no record
+        if self._pipeline.hashes_content and task.stage.name != "join":  # stores no records
             more[CONTENT_HASH.text] = _content_hash(shard, ranges)
         if (entries := records.entries(members)) is not None:
             more[ENTRIES.text] = entries

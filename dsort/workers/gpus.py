@@ -1,8 +1,8 @@
-"""GPUs for processes of user code: which steps want some, and who has which.
+"""GPUs for processes of user code: which steps need GPUs, and which process uses which GPU.
 
-A worker has one process of each step that wants GPUs. On Ray, a worker is given what its processes
-need, and sees no others. On one machine workers share what there is: each takes a place, by the
-lock of a file in scratch, which falls with the worker, so that whoever replaces it finds the place
+A worker has one process of each step that needs GPUs. On Ray, a worker is given the GPUs that its
+processes need, and sees no others. On one machine, workers share the GPUs: each worker takes a
+place by locking a file in scratch. The lock ends with the worker, so a replacement finds the place
 free.
 """
 
@@ -29,15 +29,16 @@ PARTS_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class GpuNeeds:
-    """What the processes of one worker need of GPUs. ``total``: a part of one, or whole ones.
-    ``spans``: by the number of a step, its first GPU and the one behind its last."""
+    """The GPUs that the processes of one worker need. ``total``: a part of one GPU, or whole GPUs.
+    ``spans``: for each step, the numbers of its first GPU and of the one behind its last."""
 
     total: Fraction
     spans: tuple[tuple[int, int], ...]
 
     @classmethod
     def of(cls, steps: Sequence[Step]) -> GpuNeeds:
-        """Of one process of each of ``steps``, side by side; no part of one is on two GPUs."""
+        """The needs of one process of each of ``steps``, side by side. No process that needs a part
+        of a GPU is spread over two."""
         at, spans = Fraction(0), []
         for step in steps:
             wanted = step.limits.gpus if isinstance(step, PayloadStep) else 0
@@ -49,27 +50,27 @@ class GpuNeeds:
         return cls(at if at < 1 else Fraction(math.ceil(at)), tuple(spans))
 
     def workers(self, gpus: int) -> int:
-        """How many workers ``gpus`` suffice for."""
+        """The number of workers for which ``gpus`` suffice."""
         return gpus * int(1 / self.total) if self.total < 1 else gpus // int(self.total)
 
     def dealt(self, gpus: Sequence[str], place: int) -> tuple[str, ...]:
-        """What ``VISIBLE`` says for each step of the worker at ``place``; "" for those that want
-        none."""
+        """The value of ``VISIBLE`` for each step of the worker at ``place``; "" for steps that need
+        no GPU."""
         first = place // int(1 / self.total) if self.total < 1 else place * int(self.total)
         return tuple(",".join(gpus[first + a : first + b]) for a, b in self.spans)
 
 
 @dataclass(frozen=True, slots=True)
 class CodeRoom:
-    """What user code may take of this machine. ``workers_max``: how many workers may have processes
-    of it; None: all. ``gpus``: what these share; None: it is not for us to deal them out."""
+    """What user code may use of this machine. ``workers_max``: the most workers with processes of
+    user code; None: all. ``gpus``: the GPUs that these share; None: not distributed by dsort."""
 
     workers_max: int | None = None
     gpus: tuple[str, ...] | None = None
 
     @classmethod
     def here(cls, steps: Sequence[Step], cpus: int) -> CodeRoom:
-        """On a machine with so many ``cpus``. ``TransformError`` if it has too few GPUs."""
+        """The limits on a machine with ``cpus``. ``TransformError`` if it has too few GPUs."""
         needs, wanted_cpus = GpuNeeds.of(steps), cpus_of(steps)
         limits = [max(1, int(cpus / wanted_cpus))] if wanted_cpus > 1 else []
         if not needs.total:
@@ -90,19 +91,19 @@ def _amount(total: Fraction) -> str:
 
 
 def cpus_of(steps: Sequence[Step]) -> float:
-    """How many CPUs a worker uses, one at least: its processes run one after the other."""
+    """The CPUs that a worker uses, at least one: its processes run one after the other."""
     wanted = [step.limits.cpus for step in steps if isinstance(step, PayloadStep)]
     return max([1.0, *wanted])
 
 
 def visible_gpus() -> tuple[str, ...] | None:
-    """The GPUs that this process may use, by ``VISIBLE``; None: it says nothing."""
+    """The GPUs that this process may use, by ``VISIBLE``; None: the variable is not set."""
     text = os.environ.get(VISIBLE)
     if text is None:
         return None
     names = [each.strip() for each in text.split(",")]
     ends = [at for at, name in enumerate(names) if name in ("", "-1", "NoDevFiles")]
-    return tuple(names[: ends[0]] if ends else names)  # what follows counts for nothing in CUDA
+    return tuple(names[: ends[0]] if ends else names)  # CUDA ignores all names from that one on
 
 
 def gpus_here() -> tuple[str, ...]:
@@ -116,8 +117,8 @@ def gpus_here() -> tuple[str, ...]:
 
 
 class GpuPlace:
-    """The GPUs of one worker. ``gpus``: of this machine, which workers share; None: those that this
-    process sees are all its own."""
+    """The GPUs of one worker. ``gpus``: the GPUs of this machine, which workers share; None: the
+    worker has all GPUs that this process sees."""
 
     def __init__(self, needs: GpuNeeds, gpus: Sequence[str] | None, scratch: Scratch) -> None:
         self._file = -1
@@ -129,11 +130,11 @@ class GpuPlace:
         self._dealt = needs.dealt(own, place)
 
     def environment(self, step: int) -> dict[str, str]:
-        """What the process of that step is told."""
+        """The environment variables of the process of ``step``."""
         return {VISIBLE: self._dealt[step]} if self._dealt[step] else {}
 
     def close(self) -> None:
-        """Leave it to others, once no process has its GPUs."""
+        """Free the place, once no process uses its GPUs."""
         if self._file >= 0:
             os.close(self._file)
         self._file = -1

@@ -1,10 +1,12 @@
 """Reads the headers of input shards before they are scanned: many shards at a time.
 
-Where one header says where the next is, a scan of a cold shard waits for the disk once a member, or
-has it read all payload in between. A few threads go from header to header of many files in turn:
-they announce where the next one of a file is, and look at it when the others had their turn. So the
-page cache has them where the scan looks. Each header in a store is a request that is waited for, by
-a thread for each shard; those are kept here. This is a hint: what is not there is read by the scan.
+In a container where one header gives the place of the next, a scan of a cold shard waits for the
+disk once per member, or makes the disk read all payload in between. Here a few threads follow the
+headers of many files in turn. A thread announces the place of a file's next header to the kernel,
+and reads that header after the other files had their turn. So the headers are in the page cache
+when the scan reads them. In an object store, each header is a request that takes a round trip: one
+thread per shard sends these requests, and the headers are kept here. All this is a hint: the scan
+reads every header that is missing.
 """
 
 from __future__ import annotations
@@ -29,27 +31,28 @@ from dsort.workers.tasks import ExtractTask, WorkerSetup
 
 PAGE_BYTES = 4096
 TAIL_BYTES = 16 << 10
-"""What a scan looks at behind the last header: as much as pads a tar. A mapping that has to fetch
-it reads megabytes around it."""
+"""The bytes that a scan reads behind the last header: the padding of a tar. If they are not in the
+page cache, a mapping reads megabytes around them."""
 SHARDS_AHEAD = 16
-"""So many shards at a time for each worker."""
+"""The most shards at a time for each worker."""
 TURNS = 16
-"""So many chains of headers in files at a time."""
+"""The most chains of headers in files at a time."""
 PARTS_MAX = 4
 PART_BYTES_MIN = 8 << 20
-"""Files are gone through in parts, so that the first are scanned while the others are: if all are
-in step, all are done at once."""
+"""Files are read in parts, so that the first files can be scanned while the others are being read.
+If all files advanced in step, all would be finished at the same time."""
 SEARCHED_BYTES = 64 << 10
 SEARCHES_MAX = 4
-"""For the first header of a part. Of larger records, which have few, a part may find none: the one
-before it goes on."""
+"""The search for the first header of a part. With larger records, of which there are few, a part
+may find none: then the part before it continues."""
 FOLLOWERS = 4
-"""Threads that go through files: a page that comes late holds up one. With 2, 4 and 8 of them, and
-a thread for each of 8 files, 5,400 headers took 0.17, 0.18, 0.26 and 0.22 s of processor time."""
+"""Threads that read files: a page that comes late holds up one. With 2, 4 and 8 of them, and with
+one thread for each of 8 files, 5,400 headers took 0.17, 0.18, 0.26 and 0.22 s of processor
+time."""
 
 
 class _File:
-    """A file whose headers are read, in so many parts at once."""
+    """A file whose headers are read, in ``parts`` parts at once."""
 
     def __init__(
         self, container: Container, reads: RandomReads, size_bytes: int, parts: int
@@ -59,16 +62,16 @@ class _File:
         self._container = container
         self._reads = reads
         self._size_bytes = size_bytes
-        self._begins: set[int] = set()  # of parts: another comes there, and knows that it is right
+        self._begins: set[int] = set()  # headers at which parts begin; the part before stops there
         self._parts_left = parts
         self._lock = Lock()
 
     def announce(self, at: int) -> None:
-        """The part that begins about byte ``at`` is going to be read."""
+        """Announce that the part that begins about byte ``at`` will be read."""
         self._reads.announce(at, PAGE_BYTES if at == 0 else SEARCHED_BYTES)
 
     def hops(self, begin: int) -> Iterator[Hop]:
-        """The headers from about byte ``begin`` on, up to where another part was begun."""
+        """Yield the headers from about byte ``begin`` on, up to where another part began."""
         at = self._header_behind(begin) if begin else 0
         if at is None:
             return
@@ -79,8 +82,8 @@ class _File:
             yield hop
 
     def _header_behind(self, begin: int) -> int | None:
-        """Where the first header is behind byte ``begin``, or what looks like one: nothing depends
-        on that. None if there is none near by."""
+        """The place of the first header behind byte ``begin``, or of bytes that look like one, as
+        the result is only a hint. None if there is none nearby."""
         step = self._container.hop_bytes
         some = memoryview(bytearray(SEARCHED_BYTES))
         for first in range(begin, begin + SEARCHES_MAX * SEARCHED_BYTES, SEARCHED_BYTES):
@@ -91,7 +94,7 @@ class _File:
         return None
 
     def end_part(self) -> None:
-        """Nothing more is read of one part."""
+        """Count one part as finished; after the last one, close the file."""
         with self._lock:
             self._parts_left -= 1
             if self._parts_left:
@@ -126,7 +129,7 @@ class HeaderReader:
         self._is_closed = False
 
     def begin(self, shards: Iterable[int]) -> None:
-        """Have the headers of these input shards read."""
+        """Start to read the headers of these input shards."""
         for shard in shards:
             if self._threads is None:
                 self._shards = read_inputs(self._store)
@@ -149,7 +152,7 @@ class HeaderReader:
             for _ in range(FOLLOWERS):
                 threads.submit(self._follow)
                 self._has_followers = True
-        # Whatever is wrong with a shard, its scan says so.
+        # The scan of a shard reports its errors.
         with contextlib.suppress(DsortError):
             with self._inputs.open(shard.name) as source:
                 reads = source.random_reads()
@@ -161,18 +164,18 @@ class HeaderReader:
             self._begun[number] = file.read
             part_bytes = shard.size_bytes // parts // container.hop_bytes * container.hop_bytes
             for part in range(parts):
-                begin = part * part_bytes  # of a shard without a whole header: nothing
+                begin = part * part_bytes  # 0 for a shard without a whole header
                 self._waiting.append(_Chain(file, begin, file.hops(begin)))
             while self._waiting and self._chains.qsize() < TURNS:
                 self._take_next()
 
     def opened(self, task: ExtractTask) -> HoppedShard | None:
-        """The shard of a task that hops, if it is in a store. Returns once its headers are read, if
-        that was begun here."""
+        """The shard of a task, if the movement hops and the shard is in a store; else None. Waits
+        for the headers if this worker has begun to read them."""
         if not self._setup.movement.hops:
             return None
         for number in [each for each in self._begun if each < task.shard]:
-            missed = self._begun.pop(number)  # another worker has had it
+            missed = self._begun.pop(number)  # another worker has extracted it
             if not missed.cancel() and (left := missed.result()) is not None:
                 left.close()
         begun = self._begun.pop(task.shard, None)
@@ -204,30 +207,30 @@ class HeaderReader:
         return hopped
 
     def _take_next(self) -> None:
-        """Another chain may begin, if one is waiting."""
-        with contextlib.suppress(IndexError):  # several threads ask
+        """Begin another chain, if one is waiting."""
+        with contextlib.suppress(IndexError):  # several threads take from it
             chain = self._waiting.popleft()
             chain.file.announce(chain.begin)
             self._chains.put(chain)
 
     def _follow(self) -> None:
-        """Go from header to header of whichever chain is next, until this is closed."""
+        """Read the next header of each chain in turn, until this reader is closed."""
         while (chain := self._chains.get()) is not None:
             hop = None
             try:
                 with contextlib.suppress(DsortError):
                     hop = None if chain.file.read.cancelled() else next(chain.hops, None)
-            finally:  # whatever happens: somebody may be waiting for it
+            finally:  # also after an error: a task may be waiting for the file
                 if hop is not None:
                     self._chains.put(chain)
                 else:
                     chain.file.end_part()
                     self._take_next()
-        self._chains.put(None)  # for the others
+        self._chains.put(None)  # ends the other threads
 
 
 class Peeks(Protocol):
-    """What headers are looked at in (see :class:`~dsort.storage.bucket.RandomReads`)."""
+    """The source of headers (see :class:`~dsort.storage.bucket.RandomReads`)."""
 
     def peek(self, buffer: memoryview, offset: int) -> int: ...
 
@@ -235,8 +238,8 @@ class Peeks(Protocol):
 
 
 def header_hops(container: Container, reads: Peeks, size_bytes: int, at: int = 0) -> Iterator[Hop]:
-    """What the headers of a shard of ``size_bytes`` say, one after the other from byte ``at`` on;
-    it ends where one says nothing. The next one is announced before one is given."""
+    """Yield the headers of a shard of ``size_bytes``, one after the other from byte ``at`` on, up
+    to the first place without one. Announces the next header before it yields one."""
     page = memoryview(bytearray(2 * PAGE_BYTES))
     begin = end = at
     while at < size_bytes:
@@ -256,7 +259,7 @@ def header_hops(container: Container, reads: Peeks, size_bytes: int, at: int = 0
 
 
 def _peeked_bytes(at: int) -> int:
-    """How much is read for a header at byte ``at``: all of its page, for the next may be there, and
-    of the next page, where that is little."""
+    """The bytes to read for a header at byte ``at``: the rest of its page, because the next header
+    may be there, and the next page as well if that rest is short."""
     rest = PAGE_BYTES - at % PAGE_BYTES
     return rest if rest >= PAGE_BYTES // 2 else rest + PAGE_BYTES

@@ -1,4 +1,4 @@
-"""The headers of members: as a shard has them, and new ones in their place."""
+"""The headers of members: reads them from a shard, and makes new ones with new names."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def headers_of(shard: ShardBytes, members: MemberTable, row: int) -> bytes:
 def with_new_headers(
     container: Container, members: MemberTable, headers: Mapping[int, bytes]
 ) -> MemberTable:
-    """``members``, whose names are the new ones, with ``headers`` (by row) in place of their own,
-    and entries to match."""
+    """``members``, which have their new names already, with ``headers`` (by row) in place of the
+    old ones, and with matching entries."""
     literals = {**members.literals, **headers}
     rows = np.fromiter(headers, np.int64, len(headers))
     range_start, range_length = members.range_start.copy(), members.range_length.copy()
@@ -51,9 +51,9 @@ def with_new_headers(
 def with_new_names(
     shard: ShardBytes, members: MemberTable, named: MemberTable, rows: Int64s
 ) -> MemberTable:
-    """The table ``named``, which is ``members`` with other names, with headers that say so. Only
-    ``rows`` of it are asked for."""
-    if named is members or shard.container is BARE:  # where names stand in no header yet
+    """``named``, which is ``members`` with other names, with headers that have these names. Only
+    ``rows`` get new headers."""
+    if named is members or shard.container is BARE:  # bare members have no headers yet
         return named
     return _with_literals(shard, members, named, _changed(members, named, rows))
 
@@ -66,13 +66,13 @@ def with_names_written(
     *,
     in_place: bool,
 ) -> tuple[MemberTable, FormedRecords]:
-    """(``named``, which is ``members`` with other names, with headers that say so; ``records`` as
-    they are stored then).
+    """Return (``named``, which is ``members`` with other names, with headers that have these names;
+    ``records`` as they are stored then).
 
-    Names that fit in the headers that are there are written over the old ones, which leaves the
-    records what they are: pieces of the shard, and as long as before. ``in_place``: here and now,
-    in the bytes of ``shard``, which nobody else reads; else whoever copies the records does it
-    (``FormedRecords.new_names``). All others get new headers, as literals.
+    A name that fits in the existing header is written over the old one. The record stays a piece of
+    the shard, with the same length. ``in_place``: these names are written at once, in the bytes of
+    ``shard``, which has no other reader; else they are written when records are copied
+    (``FormedRecords.new_names``). All other members get new headers, as literals.
     """
     if named is members or shard.container is BARE:
         return named, records
@@ -106,16 +106,17 @@ class WriteNames(Operator):
         self._reads_ranges = setup.movement.way.reads_ranges
 
     def apply(self, batch: Batch) -> None:
-        """Make the headers of a batch say the names that its members have."""
+        """Write the names that the members of a batch have into their headers."""
         if batch.named is batch.members:
             return
         shard, is_mapped = batch.shard, batch.shard.is_mapped
         must_be_read = self._hashes_content if is_mapped else shard.whole is None
-        # Records that are read by range are large: headers as literals are next to nothing.
+        # Records that are read by range are large: headers as literals are small beside them.
         must_be_read |= self._reads_ranges
         # The headers of copies are bytes of their record, which must not be written over.
         if must_be_read or batch.task.copies is not None:
-            # The hash of a record is taken here; of a shard in windows, each is read anew.
+            # Content hashes, and windows of a shard, are read from the original bytes, so the new
+            # names have to be literals.
             rows = batch.records.member_rows
             written = with_new_names(shard, batch.members, batch.named, rows)
             records = batch.records.stored_as(written)
@@ -128,7 +129,7 @@ class WriteNames(Operator):
 
 
 def _changed(members: MemberTable, named: MemberTable, rows: Int64s) -> Int64s:
-    """Those of ``rows`` that have another name in ``named``."""
+    """The rows among ``rows`` that have another name in ``named``."""
     old, new = members.names, named.names
     lengths = old.lengths[rows]
     same = lengths == new.lengths[rows]
@@ -141,7 +142,7 @@ def _changed(members: MemberTable, named: MemberTable, rows: Int64s) -> Int64s:
 
 
 def _header_bytes(members: MemberTable, rows: Int64s) -> Int64s:
-    """How much of each of ``rows`` is headers, in the shard."""
+    """The length of the headers in the shard, for each of ``rows``."""
     header_bytes: Int64s = members.payload_start[rows] - members.range_start[rows]
     return header_bytes
 
@@ -158,7 +159,7 @@ def _headers(shard: ShardBytes, members: MemberTable, rows: Int64s) -> BytesColu
 def _with_literals(
     shard: ShardBytes, members: MemberTable, named: MemberTable, rows: Int64s
 ) -> MemberTable:
-    """``named`` with new headers for ``rows``, whose own are those in ``members``."""
+    """``named`` with new headers for ``rows``. Their old headers are in ``members``."""
     if not len(rows):
         return named
     container = shard.container
@@ -186,7 +187,7 @@ def _with_literals(
 def _overwritable(
     shard: ShardBytes, members: MemberTable, named: MemberTable, rows: Int64s
 ) -> Bools:
-    """Which of ``rows`` can have their new names written over the old ones."""
+    """Whether the new name of each of ``rows`` can be written over the old one."""
     if not shard.container.name_block_bytes:
         return np.zeros(len(rows), np.bool_)
     header_bytes = _header_bytes(members, rows)
@@ -203,7 +204,7 @@ def _overwritable(
 def _new_names(
     shard: ShardBytes, members: MemberTable, records: FormedRecords, rows: Int64s
 ) -> NewNames:
-    """The names of ``rows`` by record, and where in it they go."""
+    """The names of ``rows`` by record, and the places in the record where they are written."""
     own = records.member_rows
     is_new = np.zeros(len(members), np.bool_)
     is_new[rows] = True

@@ -21,7 +21,7 @@ class IndexWriter:
         self.spill = PayloadSpill(setup.movement, worker, store.scratch)
 
     def partitioning(self, stage: Stage) -> Partitioning:
-        """Which partition records belong to."""
+        """The rule that assigns records to partitions."""
         splitters = self._store.splitters(stage.splitters) if stage.splitters else None
         division = self._pipeline.division
         weights = division.weights if division is not None else ()
@@ -31,9 +31,9 @@ class IndexWriter:
     def write(
         self, stage: Stage, shard: int, index: Table, source: HasWindows, *, in_memory: bool
     ) -> None:
-        """Write the records of a shard, or of a run of shards that begins with ``shard``, which has
-        a column of shards. ``source``: the payload. ``in_memory``: it can be moved in the order of
-        partitions; else it is read once more, in its own order."""
+        """Write the records of a shard, or of a run of shards that begins with ``shard``; then
+        ``index`` has a column of shards. ``source``: the payload. ``in_memory``: the payload can be
+        moved in the order of partitions; else it is read once more, in its own order."""
         if stage.partitions == 1:
             offsets = np.array([0, len(index)], np.int64)
             starts = self.spill.move(source, index) if stage.spill else None

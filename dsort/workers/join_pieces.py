@@ -1,5 +1,5 @@
-"""Records of several inputs that are to be joined, as they are extracted: what the join leaves out,
-and the columns that the index has more of each."""
+"""Records of several inputs that are to be joined, during extraction: removes the records and
+members that the join leaves out, and computes the additional columns of the index."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from dsort.workers.batch import Batch, Operator
 from dsort.workers.tasks import ExtractTask
 
 _STRAY = b"\0"
-"""What is kept of the one member of a stray, which has no extension."""
+"""The mark for the one member of a stray, which has no extension."""
 
 
 class LeaveOutByJoin(Operator):
-    """Leaves out what a join leaves out, and notes the places of the pieces that stay."""
+    """Removes what a join leaves out, and notes the places of the pieces that stay."""
 
     @staticmethod
     def is_needed(pipeline: Pipeline) -> bool:
-        """Where inputs are joined."""
+        """Whether inputs are joined."""
         return pipeline.join is not None
 
     def apply(self, batch: Batch) -> None:
-        """What goes is counted and named in the log."""
+        """Change ``batch``; count what is removed, and log its names."""
         stage, before = batch.task.stage, batch.table
         if stage.left_out:
             batch.records = _left(self.store, batch.task, before, batch.log).records
@@ -75,8 +75,8 @@ def _left(
 
 
 def _without(table: RecordTable, record: int, wanted: set[bytes], kept: Bools) -> list[str]:
-    """The names of the members of a record with extensions that are ``wanted`` elsewhere, which are
-    no more ``kept``."""
+    """Clear ``kept`` for the members of a record whose extensions are in ``wanted``. Return their
+    names."""
     records, names, found = table.records, table.members.names, []
     first, last = records.member_offsets[record : record + 2].tolist()
     for at in range(first, last):
@@ -101,19 +101,19 @@ def extension_lists(table: RecordTable) -> BytesColumn:
 
 
 SEARCHED = Shuffle(seed="")
-"""How records are ordered where it is but found out what a join leaves out: by hashes, which part
-them evenly whatever the order of the job is."""
+"""The order of records in the pass that only finds what a join leaves out: by hashes, which split
+evenly whatever the order of the job is."""
 
 
 def place_sort_keys(words: UInt64s, table: RecordTable, extensions: BytesColumn) -> SortKeys:
-    """The same of pieces whose places are known."""
+    """The sort keys of pieces, as ``join_sort_keys``, where places are known."""
     return SortKeys(len(table), words=words, text=_identity(table, extensions))
 
 
 def place_words(
     positions: Positions, shard: int, before: RecordTable, left: RecordTable
 ) -> UInt64s:
-    """The place of the record of each piece that is ``left`` of those of a shard ``before``."""
+    """The place of the record of each piece in ``left``. ``before``: all pieces of the shard."""
     found = positions.of_shard(shard, [PLACE], records=len(before))
     words = np.zeros(len(before), np.uint64)
     words[found[ORDINAL]] = found[PLACE]
@@ -124,11 +124,11 @@ def place_words(
 
 
 def join_sort_keys(algorithm: Algorithm, table: RecordTable, extensions: BytesColumn) -> SortKeys:
-    """The sort key of each record: what the algorithm makes of its record key alone, and then that
-    key. A stray ``a`` is not the record ``a``. ``extensions``: as ``extension_lists``."""
+    """The sort key of each record: the algorithm's key for the record key alone, followed by the
+    record key. A stray ``a`` is not the record ``a``. ``extensions``: see ``extension_lists``."""
     keys = algorithm.sort_keys(replace(table, shard=""))
     different, which = np.unique(table.key_hash, return_inverse=True)
-    if len(different) < len(table):  # a shuffle puts those of one key in one shard apart
+    if len(different) < len(table):  # a shuffle would separate equal keys in one shard
         words = algorithm.hashes("", different)
         keys = keys if words is None else replace(keys, words=words[which])
     text = identity = _identity(table, extensions)
@@ -138,7 +138,7 @@ def join_sort_keys(algorithm: Algorithm, table: RecordTable, extensions: BytesCo
 
 
 def _identity(table: RecordTable, extensions: BytesColumn) -> BytesColumn:
-    """What tells records apart: their keys. A stray ``a`` is not the record ``a``."""
+    """The key of each record, marked for strays: a stray ``a`` is not the record ``a``."""
     stray = extensions.lengths == len(_STRAY)
     if not stray.any():
         return table.keys

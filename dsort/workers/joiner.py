@@ -1,4 +1,4 @@
-"""Joins the records of one partition: finds the pieces of each, and what is wrong with them."""
+"""Joins the records of one partition: finds the pieces of each record, and their errors."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _LOGGED = {
     JoinedKind.DUPLICATE: "duplicate_keys_dropped",
     JoinedKind.LEFT_OUT: JoinedKind.LEFT_OUT,
 }
-"""The kinds whose records are left out, by the kind of reaction that is logged."""
+"""The kind of reaction to log for each kind of records that are left out."""
 
 
 def keys_of(
     nodes: ScratchNodes, locations: ShardLocations, stage: str, shards: Int64s, rows: Int64s
 ) -> BytesColumn:
-    """The keys of ``rows`` of the index files of ``shards``, shapes ``(n,)``; sorted by shard."""
+    """The keys of ``rows`` of the index files of ``shards``, shapes ``(n,)``, sorted by shard."""
     shards = locations.file_of[shards].astype(np.int64)
     node = locations.node_of[shards]
     columns, places = [], []
@@ -68,7 +68,7 @@ class Joiner:
         decreasing: bool,
         places: JoinedPlaces | None = None,
     ) -> None:
-        """``places``: where these are to be found."""
+        """``places``: the algorithm by places, if a pass has to find them."""
         self._places = places
         self._nodes = nodes
         self._rule = rule
@@ -77,8 +77,8 @@ class Joiner:
         self._input_of = np.zeros(0, np.int32)
 
     def join(self, task: OrderTask, rows: Table, sort: SortKeys) -> tuple[Joined, JoinDone]:
-        """The rows of the records of one partition, and what is to be told of it. ``sort``: of all
-        ``rows``, one shard after the other."""
+        """Join the records of one partition. Return their rows, and the findings for the
+        coordinator. ``sort``: of all ``rows``, one shard after the other."""
         rule = self._rule.settled() if self._rule.is_settled_first else self._rule
         found = self._found(task, rows, sort, rule)
         joined, names = found.joined, found.names
@@ -90,7 +90,7 @@ class Joiner:
         return joined, JoinDone(len(joined.rows), left_out, found=tuple(told))
 
     def search(self, task: OrderTask, rows: Table, sort: SortKeys) -> JoinDone:
-        """Store what is to be left out before payload moves."""
+        """Find and store what has to be left out before payload moves."""
         found = self._found(task, rows, sort, self._rule)
         told = [
             self._finding(kind, number, each, found.names)
@@ -120,15 +120,16 @@ class Joiner:
         *,
         keeps_last: bool,
     ) -> None:
-        """Store the pieces that stay, with the number of the record of each, and what that is
-        ordered by, beside its first piece. ``keeps_last``: the last piece that says it counts."""
+        """Store the pieces that stay. Each has the number of its record; the first piece of a
+        record also has the value that the record is ordered by. ``keeps_last``: the last piece with
+        a value decides it, else the first one."""
         pieces, offsets = found.joined.rows, found.joined.record_offsets
         said = (rows[SAYS] if SAYS in rows else BytesColumn.empty(len(rows))).take(pieces)
         record = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         there = np.flatnonzero(said.lengths > 0)
         decides = np.full(len(offsets) - 1, -1, np.int64)
         ordered = there if keeps_last else there[::-1]
-        decides[record[ordered]] = ordered  # the last one that is put down stays
+        decides[record[ordered]] = ordered  # of repeated indexes, the last assignment stays
         unsaid = b""
         for silent in np.flatnonzero(decides < 0)[:1].tolist():
             first = pieces[offsets[silent] : offsets[silent] + 1]
@@ -142,17 +143,17 @@ class Joiner:
         self._nodes.store.write_table(f"said-{task.partition}.col", table)
 
     def _found(self, task: OrderTask, rows: Table, sort: SortKeys, rule: JoinRule) -> _Found:
-        keys = BytesColumn.empty(0) if sort.text is None else sort.text  # of no rows
+        keys = BytesColumn.empty(0) if sort.text is None else sort.text  # None without rows
         shard = rows[SHARD]
         order = join_order(sort, decreasing=self._decreasing)
         joined = join_rows(rule, order, keys, self._inputs()[shard])
         conflicts = conflicts_in(joined, rows[EXTENSIONS]) if EXTENSIONS in rows else []
-        row_in_file = rows[ROW] if ROW in rows else np.zeros(0, np.int64)  # of no rows
+        row_in_file = rows[ROW] if ROW in rows else np.zeros(0, np.int64)  # missing without rows
         names = _Names(self, task, shard, row_in_file)
         return _Found(order, joined, conflicts, rows[ORDINAL], names)
 
     def _inputs(self) -> Int32s:
-        """The number of the input that each shard is of."""
+        """The number of the input that each shard belongs to."""
         if not self._shards:
             self._shards = [each.name for each in read_inputs(self._nodes.store)]
             numbers = {name: number for number, name in enumerate(self._rule.inputs)}
@@ -178,7 +179,7 @@ class Joiner:
         return JoinFinding(JoinedKind.CONFLICT, len(conflicts), "", tuple(samples))
 
     def _log(self, task: OrderTask, joined: Joined, names: _Names) -> None:
-        """The names of all records that are left out."""
+        """Log the names of all records that are left out."""
         writer = LineWriter(self._nodes.store.scratch, lines_file("join", task.partition))
         for kind, _, rows in joined.found:
             if kind in _LOGGED:
@@ -191,8 +192,8 @@ class Joiner:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Found:
-    """One partition, joined: its rows in order, what was made of them, the pieces with members of
-    one extension, the ordinal of each row, and what they are called."""
+    """One joined partition: its rows in order, the joined records, conflicts (pieces with members
+    of the same extension), the ordinal of each row, and the names."""
 
     order: Int64s
     joined: Joined
@@ -202,7 +203,8 @@ class _Found:
 
 
 class _Names:
-    """What records are called, by row of a partition: asked for where there is something to say."""
+    """The names of records, by row of a partition. They are read only where a message needs
+    them."""
 
     def __init__(self, joiner: Joiner, task: OrderTask, shard: Int32s, row_in_file: Int64s) -> None:
         self._joiner = joiner

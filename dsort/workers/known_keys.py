@@ -1,4 +1,4 @@
-"""The keys that a result has before a job adds records to it, as its shards say."""
+"""Reads the keys of the records that a result has before a job adds records to it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read_known_keys(
     setup: WorkerSetup,
     nodes: ScratchNodes,
 ) -> KnownKeysDone:
-    """Read the headers of the shards, and store their keys in the order of the hashes."""
+    """Read the headers of the shards, and store their keys in scratch, sorted by hash."""
     found = list(_formed(task, outputs, buffer, setup))
     hashes = np.concatenate([np.zeros(0, np.uint64), *(each.key_hash for each in found)])
     keys = BytesColumn.concat([each.keys for each in found])

@@ -1,5 +1,5 @@
-"""What the members of records are called whose output needs like members, and is written late: the
-coordinator makes one schema of what all shards report."""
+"""Finds the extensions of members for outputs that are written late and need the same members in
+each record. The coordinator makes one schema from the reports of all shards."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dsort.workers.batch import Placed
 
 
 def reported_extensions(pipeline: Pipeline, table: RecordTable, placed: Placed) -> str:
-    """The extensions of the members of a shard's records, for each output that needs to know, as
-    JSON; "" where none does."""
+    """The extensions of the members of a shard's records, for each output that needs them, as JSON;
+    "" if no output does."""
     wanted = [each.is_late and each.container.needs_like_members for each in pipeline.outputs]
     if not any(wanted):
         return ""
@@ -35,8 +35,8 @@ def reported_extensions(pipeline: Pipeline, table: RecordTable, placed: Placed) 
 
 
 def extensions_by_output(schema: str) -> list[list[str]]:
-    """What :func:`reported_extensions` made; it may have been kept where others write.
-    ``StorageError``."""
+    """Read the text that :func:`reported_extensions` made. ``StorageError`` if it is damaged, as it
+    may come from a place where others write."""
     try:
         found = json.loads(schema or "[]")
     except (ValueError, RecursionError):

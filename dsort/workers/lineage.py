@@ -1,4 +1,4 @@
-"""The lineage of an output shard, as its creator stores it."""
+"""The lineage of an output shard, in the form that its creator stores."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from dsort.scratch.columns import ColumnFile, columns_bytes
 from dsort.scratch.ordered import LINEAGE as LINEAGE_COLUMNS
 
 LINEAGE: Final = "lineage"
-"""In place of a kind of sidecars."""
+"""Names the lineage among the kinds of sidecars."""
 
 
 def lineage_bytes(found: Sequence[Table]) -> bytes:
-    """What is stored of the lineage of an output shard, from that of its pieces."""
+    """The stored form of the lineage of an output shard. ``found``: the lineage of its pieces."""
     rows = Table.concat(found, LINEAGE_COLUMNS)
     return columns_bytes(rows.arrays(is_private=False))
 
 
 def lineage_of(data: bytes, what: str, *, inputs: int) -> Table:
-    """The rows that ``write_lineage`` stored, of so many input shards. ``StorageError`` if they are
-    damaged."""
+    """Read the rows that ``lineage_bytes`` stored. ``inputs``: the number of input shards.
+    ``StorageError`` if the rows are damaged."""
     file = ColumnFile(data, what)
     rows = Table.read(file, LINEAGE_COLUMNS, 0, file.count(SHARD.text))
     shard = rows[SHARD]

@@ -1,4 +1,4 @@
-"""Records of a mix that come out several times, or not at all."""
+"""Copies and leaves out records where a job mixes inputs by weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dsort.workers.batch import Batch, Operator
 
 
 class CopyRecords(Operator):
-    """Takes each record as often as the weight of its input, or its numbers, say."""
+    """Repeats each record as often as its input's weight, or its input's numbers, require."""
 
     in_runs = True
     in_rows = True
@@ -49,16 +49,16 @@ def _copied(
     records: FormedRecords,
     counts: Int64s,
 ) -> tuple[MemberTable, MemberTable, FormedRecords]:
-    """(``members``; ``named``, which is ``members`` with the names that they will have; records),
-    with each record ``counts`` times. Copies are named ``key~1`` where the container has names for
-    records: then both tables have rows of their own for them."""
+    """Return (``members``; ``named``, which is ``members`` with new names; the records), with each
+    record ``counts`` times. Where the container has names for records, copies are named ``key~1``;
+    then both tables have separate rows for them."""
     if (counts == 1).all():
         return members, named, records
     table = RecordTable(shard.name, named, records, shard.content)
     container = shard.container
     has_names = container is BARE or container.can_rename
     table, again = table.with_copies(counts, named=has_names)
-    if container is not BARE:  # else nobody asks for the headers of members
+    if container is not BARE:  # the headers of bare members are never read
         unchanged = members is named and table.members is named
         members = table.members if unchanged else members.with_rows_again(again)
     return members, table.members, table.records

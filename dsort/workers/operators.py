@@ -21,19 +21,19 @@ from dsort.workers.tasks import WorkerSetup
 OPERATORS: Final[tuple[type[Operator], ...]] = (
     AddMemberDefaults,
     LeaveOutByJoin,  # a join decides by the members that records have now
-    PlaceRecords,  # neither the key map nor outputs know new keys
+    PlaceRecords,  # the key map and the outputs refer to the old keys
     NoteOrigins,  # copies have the origin of their record
     CopyRecords,
-    RenameKeys,  # keys that copies repeat are settled, too
-    WriteNames,  # once all new names are known
+    RenameKeys,  # also where copies repeat a key
+    WriteNames,  # after all changes of names
     SettleExactOutputs,  # exact numbers count copies
     CountPlaced,
 )
 
 
 def operators_of(setup: WorkerSetup, store: IndexStore) -> tuple[Operator, ...]:
-    """Those that a job needs, for one worker. ``InvariantError`` if the job moves rows of tables,
-    and an operator that it needs knows none."""
+    """The operators that a job needs, for one worker. ``InvariantError`` if the job moves rows of
+    tables, and an operator that it needs does not support rows."""
     pipeline = setup.pipeline
     needed = [kind for kind in OPERATORS if kind.is_needed(pipeline)]
     if pipeline.moves_rows and not pipeline.makes_records:
@@ -44,5 +44,5 @@ def operators_of(setup: WorkerSetup, store: IndexStore) -> tuple[Operator, ...]:
 
 
 def allow_runs(pipeline: Pipeline) -> bool:
-    """Whether all operators that a job needs allow that small shards are extracted in runs."""
+    """Whether all operators that a job needs allow small shards to be extracted in runs."""
     return all(kind.in_runs for kind in OPERATORS if kind.is_needed(pipeline))

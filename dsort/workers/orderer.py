@@ -1,6 +1,6 @@
 """The orderer: finds duplicate keys, orders a partition, and cuts it into output shards.
 
-The room ``order`` makes all decisions. The orderer asks nodes for columns, passes them to
+The folder ``order`` makes all decisions. The orderer requests columns from nodes, passes them to
 ``order``, and writes the result."""
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ from dsort.workers.tasks import (
 
 
 class Orderer:
-    """Plans for one job, in one worker."""
+    """Plans the output shards of one job, in one worker."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Orderer:
         has_outputs: bool = False,
         join: JoinRule | None = None,
     ) -> None:
-        """``has_outputs``: there are several outputs, and it is counted what each gets."""
+        """``has_outputs``: there are several outputs, whose records and bytes are counted."""
         self._joiner = None
         if join is not None:
             places = algorithm if isinstance(algorithm, JoinedPlaces) else None
@@ -96,7 +96,7 @@ class Orderer:
         self._spill = spill
 
     def duplicates(self, task: DuplicatesTask) -> DuplicatesDone:
-        """Find the records of one range of hashes that are the same as an earlier record."""
+        """Find the duplicates of earlier records in one range of hashes."""
         locations = self._scratch_nodes.locations(task.locations)
         request = SameHashes if task.by_content else KeyHashes
         asks = (
@@ -116,7 +116,7 @@ class Orderer:
         if task.drop:
             dropped = self._store.positions(task.drop)
             rows = rows.take(np.flatnonzero(~dropped.contains(rows[POSITION_SHARD], rows[ORDINAL])))
-            if not len(rows):  # an earlier search left all of them out
+            if not len(rows):  # an earlier search already leaves out all of them
                 return nothing
         shards, key_hash = rows[POSITION_SHARD], rows[KEY_HASH]
         keys = keys_of(self._scratch_nodes, locations, task.stage, shards, rows[ROW])
@@ -127,7 +127,7 @@ class Orderer:
             own = rows.only((POSITION_SHARD, ORDINAL)).with_(KEYS, keys).take(found.rows)
             self._store.write_table(f"{task.name}-{task.part}.col", own.with_(NTH, found.nth))
         if task.reaction:
-            # As the parts follow each other.
+            # In the order of hashes, so that the lines of consecutive parts are in order, too.
             by_hash = np.lexsort((found.rows, key_hash[found.rows]))
             self._tell(task, shards, keys, found.rows[by_hash])
         first = found.rows[:SAMPLES_MAX].tolist()
@@ -135,7 +135,7 @@ class Orderer:
         return DuplicatesDone(task.part, self._scratch_nodes.node, len(found), samples)
 
     def _known(self, task: DuplicatesTask, key_hash: UInt64s) -> Table:
-        """The keys of these hashes that the result has by now."""
+        """The keys with these hashes that the result has already."""
         hashes = np.unique(key_hash) if task.known else key_hash[:0]
         asks = ((node, KnownKeysOf(numbers, hashes)) for node, numbers in task.known)
         return Table.concat(list(self._scratch_nodes.ask_all(asks)), (KEY_HASH, KEYS))
@@ -154,12 +154,12 @@ class Orderer:
         writer.close()
 
     def order(self, task: OrderTask) -> OrderDone:
-        """Put one partition in output order and store it."""
+        """Put one partition in output order, and store it."""
         (rows,) = self._partition_rows([task])
         return self._ordered(task, rows)
 
     def order_run(self, run: OrderRunTask) -> RunOrdered:
-        """The same of some, which all fit in memory."""
+        """Put several partitions in output order, which fit in memory together."""
         found = self._partition_rows(run.partitions)
         parts = zip(run.partitions, found, strict=True)
         return RunOrdered(tuple(self._ordered(task, rows) for task, rows in parts))
@@ -195,7 +195,7 @@ class Orderer:
         return replace(self._stored(task, ordered, 0), join=done)
 
     def _in_order(self, partition: PartitionRows, order: Int64s) -> OrderedRows:
-        """The rows in output order, with where their bytes are."""
+        """The rows in output order, with the places of their bytes."""
         rows, blocks = partition.rows.only(ORDERED), partition.blocks
         if self._spill or BLOCK_ROWS in blocks:
             rows = rows.with_(RANGES, _ranges_in_blocks(rows, are_rows=BLOCK_ROWS in blocks))
@@ -269,7 +269,7 @@ def _sums_by_group(rows: Table) -> tuple[tuple[int, int, int], ...]:
 
 
 def _check_permutation(order: Int64s, count: int) -> None:
-    """Every row exactly once, or nothing goes on."""
+    """``InvariantError`` unless ``order`` has every row exactly once."""
     seen = np.zeros(count, np.bool_)
     seen[order] = True
     if len(order) != count or not seen.all():
@@ -277,8 +277,8 @@ def _check_permutation(order: Int64s, count: int) -> None:
 
 
 def _ranges_in_blocks(rows: Table, *, are_rows: bool) -> Segments:
-    """Where the bytes of ``rows``, in input order, are in the blocks of the spill, which are read
-    one after the other. ``are_rows``: of tables, the number of each row in the blocks."""
+    """The ranges of ``rows``, in input order, in the blocks of the spill, which are read one after
+    the other. ``are_rows``: for tables, the number of each row in the blocks instead of bytes."""
     stored, numbers = rows[STORED_BYTES], row_numbers(len(rows) + 1)
     starts = numbers[:-1] if are_rows else np.cumsum(stored) - stored
     return Segments(numbers, starts, stored, np.zeros(0, np.uint8))

@@ -1,4 +1,4 @@
-"""The origins of records: where each was in its input shard."""
+"""The origins of records: their places in their input shards."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dsort.workers.batch import Batch, Operator
 
 
 class NoteOrigins(Operator):
-    """Notes where records were in their shard."""
+    """Notes the places that records had in their shard."""
 
     in_rows = True
 
     @staticmethod
     def is_needed(pipeline: Pipeline) -> bool:
-        """Where the job keeps lineage."""
+        """Whether the job keeps lineage."""
         return pipeline.keeps_lineage
 
     def apply(self, batch: Batch) -> None:
@@ -29,15 +29,15 @@ class NoteOrigins(Operator):
 
 
 def _origins_of(read: MemberTable, records: FormedRecords, pipeline: Pipeline) -> Table:
-    """Where ``records`` are in the shard whose members were ``read``."""
+    """The places of ``records`` in the shard whose members were ``read``; -1 for new records."""
     nowhere = np.full(len(records), -1, np.int64)
-    if pipeline.makes_records or not len(records):  # steps made them: they never were in it
+    if pipeline.makes_records or not len(records):  # steps made the records: they have no place
         return origins_table(nowhere, records.payload_bytes)
     whole = read.range_start >= 0
     starts = np.where(whole, read.range_start, read.payload_start)
     lengths = np.where(whole, read.range_length, read.payload_bytes)
     first, rows = records.member_offsets[:-1], records.member_rows
-    ours = rows < len(starts)  # members that records lacked are behind those that were read
+    ours = rows < len(starts)  # members that were added to records are behind those that were read
     rows = np.minimum(rows, len(starts) - 1)
     never = np.iinfo(np.int64).max
     start = np.minimum.reduceat(np.where(ours, starts[rows], never), first)

@@ -1,4 +1,4 @@
-"""Which output each record goes to: by the spec's outputs, or by an external key map."""
+"""Finds the output of each record: by the spec's outputs, or by an external key map."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ class Placer:
         division = setup.pipeline.division if setup.pipeline.moves_rows else None
         by = None if division is None else division.classes
         self.column = by.extension if isinstance(by, MemberClass) else ""
-        """Of tables that become tables: the one whose values are classes; "" if none is."""
+        """For rows of tables that stay rows: the column whose values are the classes; "": none."""
         self.asked = () if division is None else division.extensions
-        """And those that expressions ask about."""
+        """The columns that expressions of outputs read."""
 
     def placed(self, task: ExtractTask, records: RecordTable, tally: Tally) -> Placed:
-        """The outputs of ``records``; if those have exact numbers, the lots that records draw."""
+        """The outputs of ``records``. Where outputs have exact numbers, the lots (random numbers)
+        that records draw."""
         division = self._pipeline.division
         if division is None:
             return Placed(self._by_key_map(records, tally))
@@ -45,7 +46,7 @@ class Placer:
             return None
         shard, formed = records.shard, records.records
         names, offsets = records.members.names.take(formed.member_rows), formed.member_offsets
-        if self._pipeline.join is not None:  # what all pieces of the record have is the key
+        if self._pipeline.join is not None:  # the key is the name that all pieces have in common
             names, offsets = formed.keys, np.arange(len(formed) + 1)
         match = keymap.lookup(formed.keys, names, offsets)
         unplaced = np.flatnonzero(match.missing | match.ambiguous)
@@ -64,7 +65,7 @@ class Placer:
 
 
 class PlaceRecords(Operator):
-    """Says where records go, as far as they say it by themselves."""
+    """Sets the outputs of records, as far as the records alone decide it."""
 
     in_rows = True
 
@@ -74,7 +75,7 @@ class PlaceRecords(Operator):
 
     @staticmethod
     def is_needed(pipeline: Pipeline) -> bool:
-        """Where there are several outputs, or a key map."""
+        """Whether there are several outputs, or a key map."""
         return pipeline.division is not None or pipeline.keymap is not None
 
     def apply(self, batch: Batch) -> None:
@@ -83,13 +84,14 @@ class PlaceRecords(Operator):
 
 
 class CountPlaced(Operator):
-    """Counts the records that no output takes, and those that were read if others are left."""
+    """Counts the records that go to no output. If records were added or removed, it also counts
+    the records that were read."""
 
     in_runs = True
     in_rows = True
 
     def apply(self, batch: Batch) -> None:
-        """Count, in the log."""
+        """Add the counts to the log."""
         kept = batch.placed.kept()
         stays = len(batch.records) if kept is None else len(kept)
         batch.log.add(f"{FLOW_DROPPED}no place in an output", len(batch.records) - stays)

@@ -1,8 +1,8 @@
-"""The next input shard is fetched while one is scanned and spilled: :class:`ReadAhead`.
+"""``ReadAhead`` fetches the next input shard while the current one is scanned and spilled.
 
-For shards in stores that fit in half of a worker's buffer: one half has the shard that is worked
-on, the other one takes the next. Nothing more is asked for than without it: a shard is fetched
-ahead for the worker that is going to be given it, as long as no other takes it.
+It is used for shards in stores that fit in half of a worker's buffer: one half has the current
+shard, the other half receives the next. This adds no requests, as long as the worker that fetches a
+shard also receives the shard's task.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from dsort.workers.header_reader import HeaderReader
 from dsort.workers.tasks import ExtractTask, WorkerSetup
 
 READS_AT_ONCE = 2
-"""Threads that read a shard in sequence, where the kernel does not."""
+"""Threads that read a shard in sequence, where the kernel cannot do it by itself."""
 
 log = logger_of("workers")
 
 
 class _Fetched(ClosesOnExit):
-    """See :class:`~dsort.storage.bucket.ReadObject`: a shard that is in the buffer it is going to
-    be read into."""
+    """A shard that is already in its place in the buffer (see
+    :class:`~dsort.storage.bucket.ReadObject`)."""
 
     rereads_cheaply = True
 
@@ -39,27 +39,27 @@ class _Fetched(ClosesOnExit):
         self._view = view
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
-        """Fill ``buffer`` from byte ``offset``; nothing is to be done for the whole."""
+        """Fill ``buffer`` from byte ``offset``. For the whole shard in its place, do nothing."""
         if offset or len(buffer) != len(self._view) or buffer.obj is not self._view.obj:
             buffer[:] = self._view[offset : offset + len(buffer)]
 
     def forget(self) -> None:
-        """The buffer is its owner's."""
+        """Do nothing: the memory belongs to the buffer."""
 
     def mapping(self) -> memoryview | None:
-        """It is no mapping: what has it may write to it."""
+        """None: the memory is writable, and no mapping of a file."""
         return None
 
     def random_reads(self) -> RandomReads | None:
-        """Nobody asks."""
+        """None: no reader of such shards needs random reads."""
         return None
 
     def close(self) -> None:
-        """Release it."""
+        """Do nothing: the buffer releases the memory."""
 
 
 class ReadAhead:
-    """Opens the input shards of one worker's tasks, and fetches the next one meanwhile."""
+    """Opens the input shards of one worker's tasks, and fetches the next shard meanwhile."""
 
     def __init__(
         self, setup: WorkerSetup, inputs: Bucket, store: IndexStore, buffer: PayloadBuffer
@@ -75,8 +75,8 @@ class ReadAhead:
         self._begun: tuple[int, int, Future[_Fetched | None]] | None = None  # shard, half
 
     def opened(self, task: ExtractTask) -> tuple[ReadObject, PayloadBuffer]:
-        """The shard of ``task``, and what it is to be read into. ``ChangedInputError`` unless it is
-        what the job resolved."""
+        """The shard of ``task``, and the buffer for its bytes. ``ChangedInputError`` if the shard
+        is not the one that the job resolved."""
         self._headers.begin(task.ahead)
         hopped = self._headers.opened(task)
         if hopped is not None:
@@ -102,7 +102,7 @@ class ReadAhead:
         return source, self._halves[half]
 
     def past_cache(self, task: ExtractTask) -> RangeQueue | None:
-        """What reads the shard of ``task`` without a copy in the page cache, where nobody reads it
+        """The queue that reads the shard of ``task`` past the page cache, if the shard is not read
         in sequence again; else None."""
         if not self._setup.movement.way.reads_ranges or self._setup.movement.hops:
             return None
@@ -115,7 +115,7 @@ class ReadAhead:
         return self._buffer.half(0), self._buffer.half(1)
 
     def settled(self) -> _Fetched | None:
-        """Return once nothing is fetched any more: what was."""
+        """Wait for the fetch that has begun, if any; return the fetched shard."""
         begun, self._begun = self._begun, None
         return None if begun is None else begun[2].result()
 
@@ -153,4 +153,4 @@ class ReadAhead:
                 return _Fetched(source.info, view)
         except DsortError as error:
             log.debug("shard %s was not fetched ahead: %s", shard.name, error.message)
-            return None  # whoever is given the shard finds out
+            return None  # the extraction of the shard will report the error

@@ -1,4 +1,4 @@
-"""What the spec says of what is odd about the members and records of one shard: count, or stop."""
+"""Reactions to oddities in the members and records of one shard: count them, or stop the job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dsort.pipeline.pipeline import Policies
 
 
 def refuse_oddities(policies: Policies, shard: ShardBytes, members: MemberTable) -> None:
-    """``ShardEndError`` if the spec does not allow how a shard ends."""
+    """``ShardEndError`` if the policies do not allow the way in which a shard ends."""
     refused = refusal(
         shard.container.oddities,
         members.notes,
@@ -30,7 +30,7 @@ def refuse_oddities(policies: Policies, shard: ShardBytes, members: MemberTable)
 
 
 def count_oddities(shard: ShardBytes, members: MemberTable, tally: Tally) -> None:
-    """Count what a scan has noted of a shard."""
+    """Count the oddities that a scan has noted of a shard."""
     notes = members.notes
     if notes.shortfall:
         tally.add("incomplete_shards", 1, [f"{shard.name} ({notes.shortfall})"])
@@ -49,7 +49,7 @@ def react(
     records: FormedRecords,
     tally: Tally,
 ) -> None:
-    """Count what forming the records left out, and stop where the spec says so."""
+    """Count the members that records leave out, and stop the job where the policies require it."""
     if policies.stray_members == "abort" or policies.records_only:
         _refuse_strays(policies, shard, members, records)
     kept = sorted({*records.strays} - {*records.dropped})
@@ -93,9 +93,9 @@ def _refuse_strays(
 
 
 def _refuse_repeated(shard: str, members: MemberTable, records: FormedRecords) -> None:
-    """``DuplicateError`` if two members of the shard have one name, wherever they are."""
+    """``DuplicateError`` if two members anywhere in the shard have the same name."""
     if members.record_of is not None or not any_twice(records.key_hash):
-        return  # members of one name are in records of one key
+        return  # members with the same name would be in records with the same key
     seen = set[bytes]()
     for row in np.sort(records.member_rows).tolist():
         name = members.names[row]

@@ -1,4 +1,4 @@
-"""``duplicate_keys: rename``: the records of one shard that have new keys."""
+"""``duplicate_keys: rename``: gives records of one shard their new keys."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dsort.workers.tasks import ExtractTask
 
 
 class RenameKeys(Operator):
-    """Gives records the keys that a survey has found for them."""
+    """Gives records the new keys that a survey has found for them."""
 
     in_runs = True
     in_rows = True
 
     def apply(self, batch: Batch) -> None:
-        """Rename, and name in the log what has a new key."""
+        """Rename the records, and log their old and new keys."""
         if not batch.task.stage.renames:
             return
         changes: list[str] = []
@@ -38,8 +38,8 @@ def _renamed(
     records: FormedRecords,
     changes: list[str],
 ) -> tuple[MemberTable, FormedRecords]:
-    """The member table with the new names, and the same records with their new keys. ``changes``
-    gets a text for each of these."""
+    """The member table with the new names, and the same records with their new keys. Adds a text
+    for each new key to ``changes``."""
     found = store.positions(task.stage.renames).of_shard(task.shard, [KEYS], records=len(records))
     if not len(found):
         return members, records

@@ -1,5 +1,5 @@
-"""What steps make of the columns of rows that stay rows: which stay, what they are called, and the
-one that keys are in."""
+"""Changes of columns by steps, for rows that stay rows: which columns are left, their names, and
+the column of keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dsort.transforms.rekey import Rekey
 
 
 def changes_rows(steps: Sequence[Step]) -> bool:
-    """Whether some step changes rows, and does not only leave some out."""
+    """Whether some step changes rows, rather than only remove some."""
     return any(isinstance(step, (Fields, Rekey)) for step in steps)
 
 
@@ -30,15 +30,15 @@ def gives_keys(steps: Sequence[Step]) -> bool:
 
 
 def key_column(key_field: str) -> str:
-    """The column that new keys come to."""
+    """The column that holds new keys."""
     return key_field or KEY_COLUMN
 
 
 def columns_left(
     names: Sequence[str], steps: Sequence[Step], key_field: str
 ) -> list[tuple[str, int]]:
-    """(what it is called, which of ``names`` it was or -1) of each column that ``steps`` leave. The
-    column of keys stays; where there is none, new keys get one."""
+    """The columns that ``steps`` leave, as (new name, place in ``names`` or -1). The column of keys
+    always stays; if there is none, new keys get a new column."""
     keys = key_column(key_field)
     found = [(name, at) for at, name in enumerate(names)]
     for step in steps:
@@ -50,10 +50,10 @@ def columns_left(
 
 
 def asked_columns(steps: Sequence[Step], names: Sequence[str]) -> set[str]:
-    """Those of the columns ``names`` whose values some step looks at."""
+    """The columns among ``names`` whose values some step reads."""
     asked: set[str] = set()
     for step in reversed(steps):
-        if isinstance(step, Fields):  # what comes behind it asks by new names
+        if isinstance(step, Fields):  # later steps use the new names
             asked |= {old for old, new in step.rename if new in asked}
         asked.update(step.extensions_read)
         if isinstance(step, Rekey) and step.reads_content:
@@ -63,8 +63,8 @@ def asked_columns(steps: Sequence[Step], names: Sequence[str]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """``columns``: as :func:`columns_left` says. ``schema``: the plain one of what is left.
-    ``key_at``: the column that gets new keys; -1: keys stay what they are."""
+    """``columns``: the sources of columns, as in :func:`columns_left`. ``schema``: the plain schema
+    of the rows that are left. ``key_at``: the column that gets new keys; -1: keys do not change."""
 
     shard: str
     columns: tuple[int, ...]
@@ -75,7 +75,7 @@ class RowChange:
     def of(
         cls, shard: str, read: Any, left: Any, steps: Sequence[Step], key_field: str
     ) -> RowChange:
-        """What ``steps`` make of rows of the plain schema ``read``: rows of the schema ``left``."""
+        """The change that ``steps`` make to rows: from the plain schema ``read`` to ``left``."""
         found = columns_left(read.names, steps, key_field)
         names = [name for name, _ in found]
         key_at = names.index(key_column(key_field)) if gives_keys(steps) else -1
@@ -101,7 +101,7 @@ class RowChange:
         return LightRows(light, tuple(leaves), tuple(values))
 
     def _keys(self, keys: BytesColumn) -> Any:
-        """The column of keys. ``ConversionError`` for one that is no value of it."""
+        """The column of keys. ``ConversionError`` for a key that its type cannot hold."""
         field = self.schema.field(self.key_at)
         found = keys.tolist()
         if is_varying(field.type) and str(field.type) in ("string", "binary"):

@@ -1,6 +1,6 @@
-"""Output shards of rows: row groups close by rows and bytes of the output order alone, so that a
-shard's bytes depend on nothing else. For ``verify: content``, rows are compared with the hashes
-that they had when they were extracted."""
+"""Output shards of rows. The rows and bytes of the output order alone decide where row groups end,
+so that a shard's bytes depend on nothing else. For ``verify: content``, rows are compared with the
+hashes that were computed when they were extracted."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ BATCH_SHARE = 8
 
 
 class RowsForm:
-    """What all output shards of a job have in common. ``group``: an empty row group that the last
-    one left, whose memory is used again."""
+    """The values that all output shards of a job share. ``group``: the empty row group that the
+    last shard left, whose memory is used again."""
 
     def __init__(self, store: IndexStore) -> None:
         self._store = store
@@ -41,17 +41,17 @@ class RowsForm:
 
     @cached_property
     def schema(self) -> Any:
-        """Of all rows."""
+        """The schema of all rows."""
         return schema_of(self._store.file_bytes(SCHEMA_FILE))
 
     @cached_property
     def long(self) -> list[str]:
-        """The columns of long values."""
+        """The columns with long values."""
         found: list[str] = json.loads(self._store.file_bytes(LONG_COLUMNS_FILE))
         return found
 
     def group_of(self, columns: tuple[PlainColumn, ...]) -> RowGroup:
-        """An empty row group; it is the caller's until it is left here again."""
+        """An empty row group. The caller owns it until it is stored in ``group`` again."""
         group, self.group = self.group, None
         if group is None or group.columns != columns:
             group = RowGroup(plain_schema("of the job", self.schema), columns)
@@ -69,7 +69,7 @@ class RowSink:
         self._check = RowCheck(ordinal) if checks else None
         options = container.options
         table = open_writer(container.suffixes[0], form.schema, options, file.write, long=form.long)
-        group = form.group_of(() if checks else table.columns)  # what is checked is whole
+        group = form.group_of(() if checks else table.columns)  # checks need whole rows
         limits = GroupLimits.of(form.schema, options)
         self._groups = RowGroups(table, limits, group, self._look if checks else None)
 
@@ -101,16 +101,16 @@ class RowSink:
 
 
 class RowCheck:
-    """Takes the rows of one output shard in order, and compares each with its hash."""
+    """Receives the rows of one output shard in order, and compares each with its hash."""
 
     def __init__(self, output_ordinal: int) -> None:
         self._output = output_ordinal
         self._expected: deque[Table] = deque()
         self.missing = 0
-        """So many rows are expected, and did not come yet."""
+        """How many expected rows have not come yet."""
 
     def expect(self, rows: Table) -> None:
-        """These rows come next."""
+        """Expect these rows next."""
         if CONTENT_HASH not in rows:
             raise InvariantError("the index has no content hashes to verify against")
         if len(rows):
@@ -118,7 +118,7 @@ class RowCheck:
             self.missing += len(rows)
 
     def feed(self, batch: Any) -> None:
-        """The next rows; ``StorageError`` for one that is not what it was."""
+        """Compare the next rows; ``StorageError`` for a row that differs from its hash."""
         found, at = row_hashes(batch), 0
         while at < len(found):
             if not self._expected:
@@ -139,7 +139,7 @@ class RowCheck:
         self.missing -= len(found)
 
     def end(self) -> None:
-        """No more rows come; ``StorageError`` if some are missing."""
+        """End the shard; ``StorageError`` if rows are missing."""
         if self.missing:
             raise self._other(-self.missing)
 
@@ -152,22 +152,22 @@ class RowCheck:
 
 
 class _Staged:
-    """A staged shard as :class:`~dsort.containers.columnar.ranges.Source`."""
+    """A staged shard as a :class:`~dsort.containers.columnar.ranges.Source`."""
 
     def __init__(self, staged: StagedObject) -> None:
         self._staged = staged
         self.size_bytes = staged.size_bytes()
 
     def whole(self) -> memoryview | None:
-        """It is read in parts."""
+        """None: the shard is read in parts."""
         return None
 
     def held(self, offset: int, length: int) -> memoryview | None:
-        """None of them: no bound is asked for."""
+        """None: no range is held in memory."""
         return None
 
     def read(self, offset: int, length: int) -> bytes:
-        """Some bytes."""
+        """Read one range."""
         data = bytearray(length)
         self._staged.read_into(memoryview(data), offset)
         return bytes(data)
@@ -176,7 +176,7 @@ class _Staged:
 def check_staged_rows(
     ordinal: int, staged: StagedObject, rows: Iterable[Table], buffer_bytes: int
 ) -> None:
-    """Read an output shard of rows back and compare it with ``rows``; ``StorageError``."""
+    """Read an output shard back and compare it with ``rows``; ``StorageError`` if it differs."""
     check = RowCheck(ordinal)
     for each in rows:
         check.expect(each)

@@ -1,11 +1,11 @@
-"""Runs of small shards, extracted in one go: each is scanned by itself, and what is made of their
-members is made of all of them at once.
+"""Extracts small shards in runs: scans each shard separately, then processes the members of all
+shards at once.
 
-To form the records of a shard, to hash, part and write them down takes some hundred calls of NumPy,
-and a file: of a shard of ten records that is more than to read it. A run has one index file, and
-one piece of each partition's spill, so that neither grows with the number of shards times that of
-partitions. A shard in which there is anything to settle is extracted alone, as any other: so what
-is said of it is said of it alone.
+Forming, hashing, partitioning and writing the records of a shard takes some hundred calls of NumPy,
+and a file. For a shard of ten records, that costs more than reading it. A run has one index file,
+and one piece in the spill of each partition, so that neither number grows as shards times
+partitions. A shard that is not plain (see ``_is_plain``) is extracted alone, like any other shard,
+so that its oddities are reported for that shard.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from dsort.workers.tasks import (
 
 @dataclass(frozen=True, slots=True)
 class _Scanned:
-    """A shard with nothing to settle. ``begin``: where its bytes begin among those of the run."""
+    """A plain shard. ``begin``: where its bytes begin among the bytes of the run."""
 
     task: ExtractTask
     members: MemberTable
@@ -60,21 +60,21 @@ class _Scanned:
 
 @dataclass(frozen=True, slots=True)
 class _RunBytes:
-    """The bytes of a run that is in the buffer. ``whole``: of all of its shards."""
+    """The bytes of a run, which is in the buffer. ``whole``: the bytes of all its shards."""
 
     whole: memoryview
 
     def windows(self, segments: Segments) -> Iterator[Window]:
-        """All of it."""
+        """Yield all bytes as one window."""
         yield Window(0, len(segments.offsets) - 1, self.whole, 0)
 
     def stream(self, segments: Segments, row: int) -> Iterator[memoryview]:
-        """Nothing is too large for the buffer."""
+        """Raise ``InvariantError``: every record of a run fits in the buffer."""
         raise InvariantError("a run of shards is in the buffer")
 
 
 class RunExtractor:
-    """Extracts runs of small shards for one job, in one worker. ``one``: extracts single ones."""
+    """Extracts runs of small shards for one job, in one worker. ``one``: extracts single shards."""
 
     def __init__(
         self,
@@ -94,25 +94,26 @@ class RunExtractor:
         self._is_worth_it = True
 
     def extract(self, run: ExtractRunTask) -> RunExtracted:
-        """Do one task. ``InputError`` and its children name shard and record."""
+        """Extract one run. ``InputError`` and its subclasses name shard and record."""
         done: dict[int, ShardExtracted] = {}
         for stretch in self._stretches(run.shards) if self._is_worth_it else ():
             done |= {facts.shard: facts for facts in self._stored(stretch)}
-        # Where most have something to settle, as a directory in each, those to come will, too.
+        # If most shards are not plain, for example because each has a directory, later runs will
+        # be alike.
         self._is_worth_it = 2 * len(done) >= len(run.shards)
-        # Last, for the buffer is theirs then.
+        # Last, because single extractions overwrite the buffer.
         alone = (task for task in run.shards if task.shard not in done)
         done |= {task.shard: self._one.extract(task) for task in alone}
         return RunExtracted(tuple(done[task.shard] for task in run.shards))
 
     def _stretches(self, tasks: Sequence[ExtractTask]) -> list[list[_Scanned]]:
-        """Shards one after the other, without those that are to be extracted alone."""
+        """The shards in runs of neighbours, without those that have to be extracted alone."""
         found = groupby(self._scanned(tasks), lambda each: each is not None)
         return [[each for each in group if each] for is_plain, group in found if is_plain]
 
     def _scanned(self, tasks: Sequence[ExtractTask]) -> list[_Scanned | None]:
-        """The shards one by one, None for one with something to settle. If they move to the spill,
-        they are in the buffer then, one behind the other."""
+        """Scan the shards one by one; None for a shard that is not plain. If payload moves to the
+        spill, the shards are in the buffer afterwards, one behind the other."""
         found: list[_Scanned | None] = []
         begin = 0
         for task in tasks:
@@ -125,7 +126,7 @@ class RunExtractor:
         return found
 
     def _members(self, task: ExtractTask, begin: int) -> MemberTable | None:
-        """The members of one shard; None if it cannot be read, or not as it is stored."""
+        """The members of one shard; None if it is corrupt, or cannot be read as it is stored."""
         source = open_input(self._inputs, task.name, task.size_bytes, task.etag)
         with source:
             shard = ShardBytes(
@@ -141,7 +142,7 @@ class RunExtractor:
             try:
                 members = shard.members()
             except CorruptShardError:
-                return None  # who extracts it alone says so
+                return None  # the extractor of single shards reports the error
             finally:
                 shard.close()
             view = source.mapping() if self._setup.movement.way.keeps_mappings else None
@@ -150,8 +151,9 @@ class RunExtractor:
         return members
 
     def _stored(self, run: Sequence[_Scanned]) -> list[ShardExtracted]:
-        """Move index and payload of a run, less the shards whose records have something to
-        settle, and those that are left alone: one gains nothing."""
+        """Store the index and payload of a run, and return the facts about its shards. A run whose
+        records cannot be formed together is stored as two halves. A single shard is left out, as it
+        gains nothing from this."""
         if len(run) < 2:
             return []
         members = _joined(run)
@@ -169,7 +171,7 @@ class RunExtractor:
             payload = _RunBytes(self._buffer.view(last.begin + last.task.size_bytes))
         else:
             index = index.with_(RANGES, _in_shards(index[RANGES], run, bounds))
-        for each in run:  # first: where there is an index, there are no names of an attempt before
+        for each in run:  # before the index: it must not have the log of an earlier attempt
             self._store.scratch.unlink(lines_file(stage.name, each.task.shard))
         self._one.writer.write(stage, task.shard, index, payload, in_memory=False)
         return self._facts(run, index, bounds)
@@ -181,7 +183,7 @@ class RunExtractor:
         records: FormedRecords,
         bounds: Int64s,
     ) -> Table:
-        """The index, in input order and with places in the bytes of the run. ``bounds``: where the
+        """The index, in input order, with places in the bytes of the run. ``bounds``: where the
         records of each shard begin, and the end."""
         counts = np.diff(bounds)
         shards = np.array([each.task.shard for each in run], np.int32)
@@ -207,7 +209,7 @@ class RunExtractor:
         words = [np.zeros(0, np.uint64)]
         for each, start, stop in zip(run, bounds[:-1], bounds[1:], strict=True):
             hashes = algorithm.hashes(each.task.name, records.key_hash[start:stop])
-            if hashes is None:  # the names of shards do not matter
+            if hashes is None:  # the keys do not depend on the names of shards
                 return algorithm.sort_keys(RecordTable("", members, records, _reads_nothing))
             words.append(hashes)
         return SortKeys(len(records), words=np.concatenate(words))
@@ -233,7 +235,7 @@ class RunExtractor:
 
 
 def _is_plain(members: MemberTable) -> bool:
-    """Whether a shard has no more than names and ranges, and nothing odd."""
+    """Whether a shard has only names and ranges, and nothing odd."""
     extras = (members.entries, members.record_of, members.compressed_bytes, members.record_bytes)
     return (
         members.notes == ScanNotes()
@@ -245,7 +247,7 @@ def _is_plain(members: MemberTable) -> bool:
 
 
 def _joined(run: Sequence[_Scanned]) -> MemberTable:
-    """The members of a run, with places in its bytes."""
+    """The members of a run, with places in the run's bytes."""
     tables = [each.members for each in run]
     base = np.repeat([each.begin for each in run], [len(table) for table in tables])
     return MemberTable(
@@ -259,7 +261,7 @@ def _joined(run: Sequence[_Scanned]) -> MemberTable:
 
 
 def _in_shards(ranges: Segments, run: Sequence[_Scanned], bounds: Int64s) -> Segments:
-    """``ranges`` of the run, with places in the shards."""
+    """``ranges`` of a run, changed to places in the shards."""
     base = np.repeat([each.begin for each in run], np.diff(ranges.offsets[bounds]))
     return replace(ranges, start=ranges.start - base)
 

@@ -1,4 +1,4 @@
-"""By what records are compared whose content may be the same: digests of their members."""
+"""Digests of members, by which records are compared where equal content makes them duplicates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HALF = (1 << 64) - 1
 
 def digests_of(shard: ShardBytes, table: RecordTable, extensions: Sequence[str]) -> UInt64s:
     """XXH3-128 of the members of each record that have one of ``extensions`` (none: of all), with
-    these extensions, in their order; shape ``(n, 2)``. Zeros of a record that has none of them."""
+    these extensions, in their order; shape ``(n, 2)``. Zeros for a record without such members."""
     digests = np.zeros((len(table), 2), np.uint64)
     for each in extensions:
         table.fits(f"{DEDUPLICATE}: {each}", bool(table.members_with(f".{each}").any()))

@@ -1,5 +1,5 @@
-"""The sealer: makes a staged output shard durable and checks it, before it gets its name; those of
-object stores get their names from workers, too, many at a time."""
+"""The sealer: checks a staged output shard and makes it durable, before it gets its name. Workers
+also give the objects in object stores their names, many at a time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WINDOW_BYTES = 8 << 20
 ROWS_AT_ONCE_MAX = 65536
 SYNCS_AT_ONCE_MAX = 8
 NAMES_AT_ONCE_MAX = 16
-"""Each is a request that a store takes 50 to 200 ms for."""
+"""Each name is a request that takes a store 50 to 200 ms."""
 
 
 class Sealer:
@@ -46,7 +46,7 @@ class Sealer:
         *,
         has_rows: bool = False,
     ) -> None:
-        """``codecs``: by output. ``has_rows``: output shards are tables."""
+        """``codecs``: one for each output. ``has_rows``: output shards are tables."""
         self._has_rows = has_rows
         self._codecs = codecs
         self._scratch_nodes = nodes
@@ -54,7 +54,7 @@ class Sealer:
         self._buffer = buffer
 
     def seal(self, task: SealTask) -> SealDone:
-        """Check length, checksum and content as far as the task asks, and sync."""
+        """Check length, and checksum and content if the task requires it; then sync."""
         md5: dict[int, str] = {}
         nodes = dict(task.nodes)
         with ExitStack() as stack:
@@ -78,7 +78,7 @@ class Sealer:
         return SealDone(md5)
 
     def _md5(self, staged: StagedObject, shard: StagedShard) -> str:
-        """The MD5 that a wids index wants; what is read for it is checked as well."""
+        """The MD5 that a wids index needs. Checks the checksum of the bytes read for it."""
         state, md5 = xxhash.xxh3_64(), hashlib.md5(usedforsecurity=False)
         for window in self._buffer.windows(staged, 0, shard.shard_bytes, WINDOW_BYTES):
             state.update(window)
@@ -93,7 +93,7 @@ class Sealer:
     def _check_content(
         self, shard: StagedShard, staged: StagedObject, nodes: dict[int, str]
     ) -> None:
-        """Each record's bytes hash to what they hashed to when they were extracted."""
+        """Compare the hash of each record with the hash from its extraction."""
         if self._has_rows:
             self._check_rows(shard, staged, nodes)
             return
@@ -119,7 +119,7 @@ class Sealer:
             at += int(rows[STORED_BYTES].sum())
 
     def _check_rows(self, shard: StagedShard, staged: StagedObject, nodes: dict[int, str]) -> None:
-        # Loaded where rows are moved: other jobs need not wait for them.
+        # Imported only where rows are moved, so that other jobs start faster.
         from dsort.workers.row_sink import check_staged_rows
 
         asks = (
@@ -173,7 +173,7 @@ def _sync_each(opened: Sequence[StagedObject]) -> None:
     except RuntimeError as error:
         if not is_no_thread(error):
             raise
-        for each in opened:  # one after the other does as well; some were synced by now
+        for each in opened:  # without threads, one after the other; some may be synced already
             _sync(each)
 
 
@@ -182,7 +182,7 @@ def _sync(staged: StagedObject) -> None:
 
 
 def publish_all(task: PublishTask, outputs: Bucket) -> PublishDone:
-    """Publish each, tried again by its bucket; done once more, it changes nothing."""
+    """Give each object its name. Its bucket retries; a second call for it changes nothing."""
     with ThreadPoolExecutor(NAMES_AT_ONCE_MAX) as threads:
         for _ in threads.map(partial(give_name, outputs), task.objects):
             pass

@@ -1,7 +1,7 @@
-"""What a creator stores for the sidecars of an output shard: their bytes, without their names.
+"""The bytes that a creator stores for the sidecars of an output shard, which get names later.
 
-The shard is scanned while it is written. Payload is passed over: of each megabyte, what the scanner
-asks for is copied and scanned.
+The shard is scanned while it is written. Payload is skipped: from each megabyte, only the bytes
+that the scanner needs are copied and scanned.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from dsort.sidecars.shard_index import EnergonSample, Part, energon_samples, sha
 from dsort.storage.bucket import Bucket
 
 SAMPLES: Final = "samples"
-"""In place of a kind: the rows that an output shard adds to the database of Energon."""
+"""Used like a kind of sidecar: the rows that an output shard adds to the database of Energon."""
 HELD_BYTES = 1 << 20
 
 
 class MemberWatch:
-    """Is fed the bytes of one output shard, from the first to the last."""
+    """Finds the members of one output shard in its bytes, fed from the first to the last."""
 
     def __init__(self, container: Container, shard: str, size_bytes: int) -> None:
         self._scanner = container.scanner(shard, size_bytes)
-        self._at = 0  # of the next byte that comes
+        self._at = 0  # offset of the next byte to be fed
         self._held: list[memoryview | bytes] = []  # the bytes before it, from _held_at on
         self._held_at = 0
         self._held_bytes = 0
 
     def feed(self, slices: Sequence[memoryview]) -> None:
-        """The next bytes."""
+        """Take the next bytes."""
         for piece in slices:
             rest = piece
             while len(rest):
@@ -48,7 +48,7 @@ class MemberWatch:
                 taken = rest[: max(self._wanted_bytes - self._held_bytes, 1)]
                 if not self._held_bytes:
                     self._held_at = self._at
-                self._held.append(bytes(taken))  # the buffer that it is in is used again
+                self._held.append(bytes(taken))  # a copy: the caller's buffer is reused
                 self._held_bytes += len(taken)
                 self._at += len(taken)
                 rest = rest[len(taken) :]
@@ -56,7 +56,7 @@ class MemberWatch:
                     self._scan()
 
     def members(self) -> MemberTable:
-        """The members, once all bytes have come."""
+        """The members, once all bytes were fed."""
         while not self._scanner.done:
             before = self._scanner.next_offset
             self._scan()
@@ -69,7 +69,7 @@ class MemberWatch:
         return max(HELD_BYTES, self._scanner.window_bytes_min)
 
     def _scan(self) -> None:
-        """Scan what is held, and keep what has to come again."""
+        """Scan the held bytes, and keep those that the scanner needs again."""
         data, scanner = b"".join(self._held), self._scanner
         first = scanner.next_offset - self._held_at
         if not scanner.done:
@@ -81,7 +81,7 @@ class MemberWatch:
 
 
 def staged_sidecar(prefix: str, ordinal: int, kind: str) -> str:
-    """Where the bytes of a sidecar of output shard ``ordinal`` wait for their name."""
+    """The place where the bytes of a sidecar of output shard ``ordinal`` wait for their name."""
     return f"{prefix}{ordinal}.{kind}"
 
 
@@ -95,7 +95,7 @@ def write_sidecars(
     members: MemberTable,
     file_bytes: int,
 ) -> None:
-    """Store the sidecars of one output shard, once it is written."""
+    """Store the sidecars of one output shard that is written."""
     for kind in kinds:
         data = shard_sidecar(kind, shard, members, file_bytes)
         bucket.write(staged_sidecar(prefix, ordinal, kind), data)

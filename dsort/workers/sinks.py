@@ -1,7 +1,7 @@
-"""What writes one output shard from the payload of its pieces, and checks its length and content.
+"""Sinks write one output shard from the payload of its pieces, and check its length and content.
 
-Records travel in one container. A :class:`RawSink` writes them as they are, a ``ConvertedSink`` in
-another container, and a ``RowSink`` writes rows of tables.
+All records travel in one container, the carrier. A :class:`RawSink` writes them unchanged, a
+``ConvertedSink`` in another container, and a ``RowSink`` writes rows of tables.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from dsort.workers.tasks import OutputPiece
 
 
 class Sink(Protocol):
-    """What takes the pieces of one output shard in order."""
+    """Receives the pieces of one output shard in order."""
 
     def write_piece(self, piece: OutputPiece, payload: Any) -> None:
-        """Take one piece, and end the shard with its last one. ``payload``: of the piece's
-        partition, as this sink takes it; None or any where a piece has no rows."""
+        """Write one piece, and end the shard with its last one. ``payload``: of the piece's
+        partition, in the form that this sink needs; ignored if the piece has no rows."""
 
     def abandon(self) -> None:
-        """Let go of a shard that will not be finished."""
+        """Discard a shard that will not be finished."""
 
 
 class FileSink(Sink, Protocol):
-    """What writes one output shard to its file."""
+    """A sink that writes one output shard to its file."""
 
     file: StagedFile
 
 
 class ContentCheck:
-    """Takes the XXH3 of record after record as they come by, and compares it with the one that was
-    taken when the record was extracted."""
+    """Computes the XXH3 of one record after the other, and compares it with the hash from the
+    record's extraction."""
 
     def __init__(self, rows: Table, output_ordinal: int) -> None:
         if CONTENT_HASH not in rows:
@@ -53,7 +53,7 @@ class ContentCheck:
         self._state = xxhash.xxh3_64()
 
     def feed(self, piece: memoryview) -> None:
-        """The next bytes."""
+        """Check the next bytes. ``StorageError`` if a record differs."""
         while len(piece):
             size = min(len(piece), self._sizes[self._row] - self._at)
             self._state.update(piece[:size])
@@ -76,10 +76,10 @@ class ContentCheck:
 
 
 class RawSink:
-    """Writes records as they are, and checks that each piece is as long as planned."""
+    """Writes records unchanged, and checks that each piece has its planned length."""
 
     def __init__(self, file: StagedFile, container: Container, *, checks: bool) -> None:
-        """``checks``: the content of records, too."""
+        """``checks``: check the content of records, too."""
         self.file = file
         self._container = container
         self._checks = checks
@@ -87,7 +87,7 @@ class RawSink:
         self._entries: list[PlacedEntries] = []
 
     def write_head(self, head: bytes) -> None:
-        """Write what stands before the first piece."""
+        """Write the bytes before the first piece."""
         self._offset += self.file.write([memoryview(head)])
 
     def write_piece(self, piece: OutputPiece, payload: RecordPayload) -> None:
@@ -133,7 +133,7 @@ _NO_ENTRIES = PlacedEntries.of(())
 
 
 class CountingSink:
-    """Encodes records, and keeps of what comes out its length alone: ``size_bytes``."""
+    """Encodes records, and keeps only the length of the encoded bytes: ``size_bytes``."""
 
     def __init__(self, encoder: ShardEncoder | None) -> None:
         self.size_bytes = 0

@@ -17,15 +17,15 @@ from dsort.scratch.index import IndexStore
 from dsort.workers.tasks import ExtractTask
 
 SURVEY: Final = "survey"
-"""The stage of the pass before, whose index may still be here."""
+"""The stage of the survey. Its index may still be on this node."""
 
 
 class ShardSortKeys:
     """Makes the sort keys of one shard's records, some at a time and in input order.
 
     Where records are placed by their numbers (``Algorithm.placement``), a survey has their classes
-    as sort keys, and the extraction counts them once more. It takes them from the survey where that
-    was made on this node, and else reads them again.
+    as sort keys, and extraction counts the records of each class again. It reads the classes from
+    the survey's index if that is on this node, and from the records if not.
     """
 
     def __init__(self, algorithm: Algorithm, task: ExtractTask, store: IndexStore) -> None:
@@ -40,7 +40,7 @@ class ShardSortKeys:
             self._counter = ClassCounter(task.name, counts, algorithm.seed_text)
 
     def of(self, records: RecordTable, group: Int32s | None) -> SortKeys:
-        """The sort keys of the next ``records``. ``group``: the output of each, -1 for none."""
+        """The sort keys of the next ``records``. ``group``: the output of each; -1: none."""
         placement = self._algorithm.placement
         if placement is None:
             return replace(self._algorithm.sort_keys(records), group=group)
@@ -66,6 +66,6 @@ class ShardSortKeys:
         return self._surveyed.run(first, stop)
 
     def finish(self) -> None:
-        """``InvariantError`` if other records came than the survey counted."""
+        """``InvariantError`` if the records differ from those that the survey counted."""
         if self._counter is not None:
             self._counter.finish()

@@ -1,7 +1,7 @@
 """The file of an output shard while it is written.
 
-A thread starts the disk on what was written while the worker gathers what comes next: handing
-dirty pages to the disk blocks the caller as soon as the disk's queue is full.
+A thread starts the writeback of finished ranges while the worker gathers the next ones: starting it
+blocks the caller as soon as the disk's queue is full.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from dsort.workers.encoding import ShardEncoder
 from dsort.workers.sidecars import MemberWatch
 
 FLUSH_BYTES = 16 << 20
-"""The disk is set to work each time so much has been written."""
+"""Writeback starts each time so many bytes were written."""
 
 
 PIECE_BYTES = 1 << 20
-"""So much is hashed and then written at a time: it stays in the processor's cache, and pages of
-mapped inputs that the hash has touched are mapped when the kernel copies them. Writing first took
-twice the time of all of it, whatever the size of records."""
+"""The bytes that are hashed and then written at a time. They stay in the processor's cache, and the
+pages of mapped inputs that the hash has touched are mapped when the kernel copies them. Writing
+before hashing took twice as long in total, whatever the size of records."""
 JOINED_BYTES_MAX = 16 << 10
-"""Shorter slices are joined before that: a slice costs the hash and the kernel 0.3 µs each."""
+"""Shorter slices are joined first: a slice costs the hash and the kernel 0.3 µs each."""
 
 
 class StagedFile:
-    """The file of one output shard, written from its first byte to its last: on the way the bytes
-    are watched, encoded and hashed, and the file is handed to the disk. ``watch`` finds members."""
+    """The file of one output shard, written from its first byte to its last. Bytes pass the watch,
+    the encoder and the hash before they are written. ``watch`` finds members."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class StagedFile:
         encoder: ShardEncoder | None = None,
         watch: MemberWatch | None = None,
     ) -> None:
-        """``past_cache``: the file is not read soon, so it goes straight to the disk, if it can."""
+        """``past_cache``: the file is not read soon, so it bypasses the page cache if possible."""
         self.written_bytes = 0
         self.watch = watch
         self._encoder = encoder
@@ -65,17 +65,17 @@ class StagedFile:
 
     @property
     def checksum(self) -> str:
-        """XXH3 of what was written (hexadecimal)."""
+        """XXH3 of the written bytes (hexadecimal)."""
         return self._xxh3.hexdigest()
 
     @property
     def md5(self) -> str:
-        """MD5 of what was written (hexadecimal); "" unless the job wants it."""
+        """MD5 of the written bytes (hexadecimal); "" unless the job needs it."""
         return self._md5.hexdigest() if self._md5 is not None else ""
 
     def write(self, slices: Sequence[memoryview]) -> int:
-        """Write the next bytes of the shard; how many."""
-        if self._is_abandoned:  # pyarrow ends a file when it lets go of it
+        """Write the next bytes of the shard; return their number."""
+        if self._is_abandoned:  # pyarrow writes the end of a file that is discarded
             return 0
         if self.watch is not None:
             self.watch.feed(slices)
@@ -86,7 +86,7 @@ class StagedFile:
         return sum(map(len, slices))
 
     def end(self) -> None:
-        """Write what ends the file: no more bytes of the shard come."""
+        """Write the end of the encoded file, once the shard has no more bytes."""
         if self._encoder is not None:
             for encoded in self._encoder.finish():
                 self._write([memoryview(encoded)])
@@ -122,8 +122,8 @@ class StagedFile:
             self._end_direct(slices[taken:])
 
     def _end_direct(self, slices: Sequence[memoryview] = ()) -> None:
-        """Write what is left of a file that was written directly through the page cache, with
-        ``slices``; so are those that come later."""
+        """Stop direct writes: write the rest, and ``slices``, through the page cache. Later bytes
+        go the same way."""
         direct, self._direct = self._direct, None
         if direct is None:
             return
@@ -151,12 +151,12 @@ class StagedFile:
             self._flushed = self.written_bytes
 
     def finish(self) -> Future[str]:
-        """Let the store take the rest of an ended file; the receipt."""
+        """Hand the rest of an ended file to the store; return the receipt."""
         self._end_direct()
         return self._finish(self._staged, self._flushed, self.written_bytes - self._flushed)
 
     def abandon(self) -> None:
-        """It will not be finished: let go of it."""
+        """Discard a file that will not be finished."""
         self._is_abandoned = True
         if self._encoder is not None:
             self._encoder.abandon()
@@ -167,7 +167,7 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class FinishedShard:
-    """A shard that is written; its receipt may still be on its way."""
+    """A written shard, whose receipt may still be pending."""
 
     ordinal: int
     file: StagedFile
@@ -175,28 +175,30 @@ class FinishedShard:
     log: CreatedLog
 
     def record(self, receipt: Future[str]) -> None:
-        """It has come: also for who goes on if this worker dies before its task is done."""
+        """Log the shard when its receipt comes. If this worker dies before its task is done, the
+        job continues from the log."""
         if not receipt.cancelled() and receipt.exception() is None:
             self.log.append(self.done())
 
     def done(self) -> ShardCreated:
-        """What is known of it once its receipt is there."""
+        """The facts about the shard. Waits for its receipt."""
         file, receipt = self.file, self.receipt.result()
         return ShardCreated(self.ordinal, file.checksum, receipt, file.md5, file.written_bytes)
 
 
 PENDING_MAX = 4
-"""So many ranges may wait for the disk; then gathering waits too, or dirty pages would pile up."""
+"""The most ranges that wait for the disk. With more, gathering waits, so that dirty pages do not
+pile up."""
 
 
 SMALL_BYTES = 1 << 20
 SMALL_MAX = 32
-"""Objects that one call of the thread closes: to wake it for each took a tenth of the time of 1 KB
-shards."""
+"""The most objects that one call of the thread closes. Waking the thread for each object took a
+tenth of the time of shards of 1 KB."""
 
 
 class Writeback:
-    """One thread that starts writeback of ranges and closes objects, in the order they come in."""
+    """One thread that starts writeback of ranges and closes objects, in the order of the calls."""
 
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
@@ -205,15 +207,15 @@ class Writeback:
         self._small: list[tuple[StagedObject, int, int]] = []
 
     def start(self, staged: StagedObject, offset: int, size_bytes: int) -> None:
-        """Have a written range go to the disk."""
+        """Start to write a range to the disk."""
         self._submit(partial(_start, staged, offset, size_bytes))
 
     def finish(self, staged: StagedObject, offset: int, size_bytes: int) -> Future[str]:
-        """The same for an object's last range; then finish and close it. Its receipt."""
+        """Start to write an object's last range; then finish and close it. Return its receipt."""
         return self._submit(partial(_finish, staged, offset, size_bytes))
 
     def finish_now(self, staged: StagedObject, offset: int, size_bytes: int) -> Future[str]:
-        """The same where the receipt need not wait for the disk: it is there at once."""
+        """Like ``finish``, for receipts that need not wait for the disk: returns it at once."""
         receipt: Future[str] = Future()
         receipt.set_result(staged.finish())
         if size_bytes > SMALL_BYTES:
@@ -225,20 +227,20 @@ class Writeback:
         return receipt
 
     def close_small(self) -> None:
-        """Have the small objects go to the disk that were finished and wait for others."""
+        """Start to write and close the finished small objects that wait for others."""
         small, self._small = self._small, []
         if small:
             self._submit(partial(_close_all, small))
 
     def abandon(self, staged: StagedObject) -> None:
-        """Close an object that will not be finished, once nothing of it is pending."""
+        """Close an object that will not be finished, once none of its ranges is pending."""
         self.close_small()
         while self._pending:
             wait([self._pending.popleft()])
         staged.close()
 
     def close(self) -> None:
-        """Wait for what is pending, and end the thread."""
+        """Wait for pending work, and end the thread."""
         self.close_small()
         if self._thread is not None:
             self._thread.shutdown(wait=True)
@@ -255,7 +257,7 @@ class Writeback:
                 if not is_no_thread(error):
                     raise
                 self._is_alone, self._thread = True, None
-        if self._thread is None:  # there can be no more threads: the caller does it
+        if self._thread is None:  # no thread can be started: the caller does the work
             future: Future[str] = Future()
             future.set_result(work())
             return future

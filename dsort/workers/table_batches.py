@@ -1,4 +1,4 @@
-"""The rows of one input shard as they are read: some batches at a time, and no more than the job
+"""Reads the rows of one input shard: some batches at a time, and no more bytes than the job
 allows."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dsort.workers.tasks import ExtractTask
 
 
 class ShardSource:
-    """An opened input as readers of tables want it: mapped, or in the buffer, or read in parts."""
+    """An opened input for readers of tables: mapped, in the buffer, or read in parts."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class ShardSource:
         view: memoryview | None,
         buffer: PayloadBuffer,
     ) -> None:
-        """``buffer``: holds what is asked for where ``view`` is None."""
+        """``buffer``: holds the requested ranges where ``view`` is None."""
         self._source = source
         self._view = view
         self._buffer = buffer
@@ -33,7 +33,7 @@ class ShardSource:
 
     @classmethod
     def of(cls, source: ReadObject, buffer: PayloadBuffer) -> ShardSource:
-        """The bytes of an input."""
+        """An input that is mapped, or read into ``buffer`` if it fits."""
         size_bytes, view = source.info.size_bytes, source.mapping()
         if view is None and size_bytes <= buffer.size_bytes:
             view = buffer.view(size_bytes)
@@ -45,8 +45,8 @@ class ShardSource:
         return self._view
 
     def forget(self, until: int) -> None:
-        """Nobody reads the first ``until`` bytes again: give their pages back. Mapped, they would
-        fill what memory there is, and fight with the pages on their way to the disk."""
+        """Release the pages of the first ``until`` bytes, which are not read again. If they stayed
+        mapped, they would fill the memory, and compete with pages on their way to the disk."""
         mapped = None if self._view is None else self._view.obj
         if isinstance(mapped, mmap.mmap) and until > mmap.PAGESIZE:
             mapped.madvise(mmap.MADV_DONTNEED, 0, until & -mmap.PAGESIZE)
@@ -71,8 +71,8 @@ class ShardSource:
 
 
 def gathered_up(batches: Iterable[LightRows], bytes_max: int) -> Iterator[list[LightRows]]:
-    """Batches together, as many as hold about ``bytes_max``: small row groups would make blocks of
-    a row or two."""
+    """Join batches to groups of about ``bytes_max``: small row groups would make blocks of a row or
+    two."""
     waiting: list[LightRows] = []
     size_bytes = 0
     for batch in batches:
@@ -89,8 +89,9 @@ def gathered_up(batches: Iterable[LightRows], bytes_max: int) -> Iterator[list[L
 def bounded(
     task: ExtractTask, batches: Iterator[LightRows], max_expansion: float
 ) -> Iterator[LightRows]:
-    """``batches``, as long as the rows of the shard take no more than the job allows. A row takes a
-    byte at least: of nulls there may be any number in a few bytes of a shard."""
+    """Yield ``batches``. ``CorruptShardError`` once the rows of the shard take more bytes than the
+    job allows. A row counts as one byte at least, because a few bytes of a shard can hold any
+    number of nulls."""
     limit = max_expansion * task.size_bytes + EXPANSION_FLOOR_BYTES
     decoded_bytes = 0
     for batch in batches:

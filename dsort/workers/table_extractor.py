@@ -1,8 +1,8 @@
-"""Extraction where records are rows of tables: the record index, and rows dealt out by partition.
+"""Extraction where records are rows of tables: makes the record index and spills rows by partition.
 
 A shard is read once, some rows at a time. Rows of one partition go to its spill as a *block*: one
-record batch of Arrow IPC without its schema, which all workers know. The index says where blocks
-are; a row's place is its number among the rows of the partition.
+record batch of Arrow IPC without its schema, which all workers have. The index has the places of
+blocks; the place of a row is its number among the rows of the partition.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ BATCH_BYTES_MAX = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """The rows of some batches, as steps leave them: their keys, and which of them stay; None: all
-    do."""
+    """The rows of some batches after all steps: their keys, and a mask of the rows that stay; None:
+    all rows stay."""
 
     batches: Sequence[LightRows]
     keys: BytesColumn
@@ -106,10 +106,10 @@ class TableExtractor(Extractor):
         return container.options.key_field if isinstance(container, Columnar) else KEY_COLUMN
 
     def extract(self, task: ExtractTask) -> ShardExtracted:
-        """Do one task. ``InputError`` and its children name shard, column and row."""
+        """Extract one shard. ``InputError`` and its subclasses name shard, column and row."""
         if not self._pipeline.reading.container.is_columnar:
-            return super().extract(task)  # comes back with records, in ``_store_records``
-        if self._pipeline.makes_records:  # the same: their cells are members meanwhile
+            return super().extract(task)  # calls ``_store_records`` with the records
+        if self._pipeline.makes_records:  # likewise: for steps, cells are members
             schema = schema_of(self._store.file_bytes(READ_SCHEMA_FILE))
             self._transformer.cells = cell_decoders(plain_schema(task.name, schema))
             return super().extract(task)
@@ -127,7 +127,7 @@ class TableExtractor(Extractor):
                 log.add("corrupt_shards", 1, [error.message])
                 rows.counts = (0,) * max(len(task.counts), task.stage.name == "count")
             if task.stage.spill and not self._setup.movement.values_stay:
-                source.forget()  # else there is memory for all inputs
+                source.forget()  # else memory suffices for all inputs
         if task.stage.name == "count":
             return self._counted(task, rows.counts[-1])
         self._check_counts(task, rows.counts)
@@ -142,7 +142,7 @@ class TableExtractor(Extractor):
     def _read(
         self, task: ExtractTask, source: ReadObject, log: ReactionLog
     ) -> tuple[TableRows, SpilledBlocks]:
-        """Read all rows, and spill them if the task says so."""
+        """Read all rows, and spill them if the task requires it."""
         expansion = self._pipeline.reading.decoding.max_expansion
         limit = expansion * task.size_bytes + EXPANSION_FLOOR_BYTES
         opened = ShardSource.of(source, self._buffer)
@@ -177,7 +177,7 @@ class TableExtractor(Extractor):
         return rows, blocks
 
     def _store_records(self, batch: Batch) -> ShardExtracted:
-        """Records of another container, as rows."""
+        """Convert records of another container to rows, and store these."""
         task, records, placed = batch.task, batch.records, batch.placed
         schema = schema_of(self._store.file_bytes(SCHEMA_FILE))
         key_column: str | None = None
@@ -211,7 +211,7 @@ class TableExtractor(Extractor):
         return self._put_down(task, rows, blocks, batch.log, origins)
 
     def _looked_into(self, plain: Any) -> Collection[str]:
-        """The columns whose values are wanted, and not only moved."""
+        """The columns whose values are read, and not only moved."""
         if self._pipeline.checks_content:
             return tuple(plain.names)
         sorted_by = (name.removeprefix(".") for name in self._pipeline.algorithm.extensions)
@@ -227,7 +227,8 @@ class TableExtractor(Extractor):
         )
 
     def _cells_to_place(self, schema: Any) -> list[str]:
-        """The columns, as extensions, that say where rows go: one of classes has to be there."""
+        """The columns, as extensions, that decide where rows go. A column of classes is included
+        even if it is missing, because that is an error."""
         asked = [name for name in self._placer.asked if schema.get_field_index(name) >= 0]
         column = [self._placer.column] if self._placer.column else []
         return [f".{name}" for name in dict.fromkeys([*column, *asked])]
@@ -245,7 +246,7 @@ class TableExtractor(Extractor):
         log: ReactionLog,
         change: RowChange | None,
     ) -> _Taken:
-        """What the steps of the job leave of some batches, whose first row is row ``first``."""
+        """Apply the steps of the job to some batches. ``first``: the number of their first row."""
         light, steps = [batch.light for batch in batches], self._pipeline.steps
         keys = _keys_of(task.name, light, self._key_field, first)
         if not steps:
@@ -267,7 +268,7 @@ class TableExtractor(Extractor):
         left, stays = _left_rows(task, steps, replace(table, input=named), rows, log)
         if change is None:
             return _Taken(batches, keys, stays)
-        which = np.arange(len(keys))  # rows that are left out have a key, too
+        which = np.arange(len(keys))  # rows that are left out keep their old keys
         which[stays] = len(keys) + np.arange(len(left))
         keys = BytesColumn.concat([keys, left]).take(which)
         changed, at = [], 0
@@ -287,8 +288,8 @@ class TableExtractor(Extractor):
         log: ReactionLog,
         placed: Placed | None = None,
     ) -> Int32s:
-        """Put the rows of some batches down in ``rows``; the partition of each, -1 if it is
-        dropped. ``placed``: where they go, if somebody asked already."""
+        """Add the rows of some batches to ``rows``. Return the partition of each row; -1: dropped.
+        ``placed``: the outputs of the rows, if they are already known."""
         light, keys = [batch.light for batch in taken.batches], taken.keys
         payload = np.concatenate([batch.row_bytes() for batch in taken.batches])
         whole = record_table(task.name, light, keys, payload, self._pipeline.algorithm.extensions)
@@ -313,7 +314,7 @@ class TableExtractor(Extractor):
             left, table, placed = left[kept], table.keeping(stays), placed.take(kept)
         if rows.sort_keys is None:
             rows.sort_keys = ShardSortKeys(self._pipeline.algorithm, task, self._store)
-        if self._key_field or KEY_COLUMN in light[0].schema.names:  # positions never come again
+        if self._key_field or KEY_COLUMN in light[0].schema.names:  # else keys are distinct numbers
             table = replace(table, earlier=rows.hashes_seen.earlier(table.key_hash))
         sort = rows.sort_keys.of(table, placed.group)
         ordinal = first + left
@@ -338,7 +339,7 @@ class TableExtractor(Extractor):
     def _spill_rows(
         self, batches: Sequence[LightRows], partition: Int32s, plain: Any, blocks: SpilledBlocks
     ) -> None:
-        """Append the rows of each partition to its spill, in input order."""
+        """Append the rows to the spill of their partitions, in input order."""
         spill = self.writer.spill.writer
         by_place = self._setup.movement.values_stay
         with spill.appending() as starts:
@@ -355,16 +356,16 @@ class TableExtractor(Extractor):
         log: ReactionLog,
         origins: Table | None = None,
     ) -> ShardExtracted:
-        """Write the index, and say what was found. ``origins``: of records of another container."""
+        """Write the index, and return the facts. ``origins``: of records of other containers."""
         index, partition = rows.index()
         if rows.sort_keys is not None:
             rows.sort_keys.finish()
         if self._pipeline.keeps_lineage:
-            if origins is None:  # a row is in no one place: its values are in as many columns
+            if origins is None:  # a row has no single place: its values are in several columns
                 nowhere = np.full(len(index), -1, np.int64)
                 origins = origins_table(nowhere, index[PAYLOAD_BYTES])
             index = index.beside(origins)
-        counted = log.close()  # first: where there is an index, there are its names
+        counted = log.close()  # before the index: an index must have its names
         by_partition = np.argsort(partition, kind="stable")
         every = np.arange(task.stage.partitions + 1)
         offsets = np.searchsorted(partition[by_partition], every).astype(np.int64)
@@ -394,9 +395,9 @@ class TableExtractor(Extractor):
 def _asked_by(
     steps: Sequence[Step], names: Sequence[str], key_field: str | None
 ) -> tuple[list[str], list[str]]:
-    """(the columns that steps ask about, those of which nobody reads the content), as
-    extensions. ``key_field``: steps change columns, so all that are members are asked about; None:
-    they do not."""
+    """Return (the columns that become members for ``steps``, those among them whose content no step
+    reads), as extensions. ``key_field``: given if steps change columns; then all columns except
+    ``KEY_COLUMN`` become members."""
     read = asked_columns(steps, names)
     if key_field is not None:
         there = [name for name in names if name != KEY_COLUMN]
@@ -409,9 +410,9 @@ def _asked_by(
 def _left_rows(
     task: ExtractTask, steps: Sequence[Step], table: RecordTable, rows: TableRows, log: ReactionLog
 ) -> tuple[BytesColumn, Bools]:
-    """(the keys of the rows that ``steps`` leave of ``table``, which they are). ``rows``: what is
-    known of those before."""
-    # Nobody asks what rows take where they are stored: so that says which they are.
+    """Return the keys of the rows of ``table`` that ``steps`` leave, and a mask of these rows.
+    ``rows``: the counts of earlier rows, which are updated."""
+    # No step reads the stored sizes of rows, so that column holds the number of each row here.
     numbered = replace(table.records, stored_bytes=np.arange(len(table), dtype=np.int64))
     pairs = zip(task.firsts, rows.counts, strict=False)
     applied = apply_steps(
@@ -424,7 +425,7 @@ def _left_rows(
     rows.dropped.update(applied.dropped)
     stays, left = np.zeros(len(table), np.bool_), applied.records.records
     rows_left = left.stored_bytes
-    if changes_rows(steps):  # then sizes are made anew; members are, as they were numbered
+    if changes_rows(steps):  # such steps compute new sizes; members keep the numbers of their rows
         row_of = np.repeat(np.arange(len(table)), np.diff(table.records.member_offsets))
         rows_left = row_of[left.member_rows[left.member_offsets[:-1]]]
     stays[rows_left] = True
@@ -432,7 +433,7 @@ def _left_rows(
 
 
 def _keys_of(shard: str, batches: Sequence[Any], key_field: str, first: int) -> BytesColumn:
-    """The record keys of some batches whose first row is row ``first`` of its shard."""
+    """The record keys of some batches. ``first``: the number of their first row in the shard."""
     found = []
     for batch in batches:
         found.append(row_keys(shard, batch, key_field, first))
@@ -443,7 +444,7 @@ def _keys_of(shard: str, batches: Sequence[Any], key_field: str, first: int) -> 
 def _members_of(
     shard: ShardBytes, members: MemberTable, records: FormedRecords, record: int
 ) -> Iterator[tuple[bytes, bytes]]:
-    """(extension with its dot, content) of each member of a record."""
+    """Yield (extension with its dot, content) of each member of a record."""
     first, stop = records.member_offsets[record : record + 2].tolist()
     for row in records.member_rows[first:stop].tolist():
         name = members.names[row]

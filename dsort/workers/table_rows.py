@@ -1,7 +1,8 @@
-"""Rows of tables as algorithms, steps and outputs read records, and the index of a shard of them.
+"""Rows of tables in the form in which algorithms, steps and outputs read records; and the index of
+the rows of a shard.
 
-Cells are members. Only the columns that a step, an algorithm or an output asks for become members.
-A column of which only nulls matter has no content, and costs no look at each cell.
+Cells are members. Only columns that a step, an algorithm or an output needs become members. If only
+the nulls of a column matter, its members have no content, which saves a look at each cell.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ from dsort.workers.sort_keys import ShardSortKeys
 
 SORT_KEYS = ("to sort by", "algorithm.extension names a column, with a dot before it")
 CLASSES = ("to stratify by", "stratify names a column")
-"""What a column is wanted for, and what names it."""
+"""The purpose of a column, and the part of the spec that names it: for messages."""
 PARTITION: Final[Name[Int32s]] = Numbers("partition", "<i4")
 CELL_OVERHEAD_BYTES = 4
-"""What a cell takes besides its value, an offset for the most part."""
+"""The bytes of a cell besides its value, which are mostly an offset."""
 
 
 def record_table(
@@ -63,11 +64,12 @@ def record_table(
     unread: Collection[str] = (),
     is_whole: bool = False,
 ) -> RecordTable:
-    """The rows of some batches as records: with a member for each column that ``extensions`` name
-    and that is not null there; where they name none, with one. ``wanted``: what for, and what names
-    them. ``has_cells``: members have the sizes of cells, and not of rows. ``unread``: extensions
-    whose content nobody asks for. ``is_whole``: the extensions are all that there are; so a row of
-    nulls alone is one empty member without extension."""
+    """The rows of some batches as records. A record has one member for each column in
+    ``extensions`` that is not null in its row; without extensions, it has one member. ``wanted``:
+    the purpose of the columns, and the part of the spec that names them. ``has_cells``: members
+    have the sizes of cells, and not of rows. ``unread``: extensions whose content is not read.
+    ``is_whole``: the extensions are all columns; so a row with only nulls is one empty member
+    without extension."""
     count = len(keys)
     contents: Mapping[int, bytes] = {}
     ends = np.arange(count + 1, dtype=np.int64)
@@ -110,7 +112,7 @@ def record_table(
 def _members_named(
     names: BytesColumn, payload_bytes: Int64s, contents: Mapping[int, bytes]
 ) -> MemberTable:
-    """Members of these names and sizes that lie nowhere in a shard."""
+    """Members with these names and sizes that have no place in a shard."""
     nothing = np.full(len(names), -1, np.int64)
     return MemberTable(
         names=names,
@@ -126,8 +128,8 @@ def _members_named(
 def _cells(
     shard: str, batches: Sequence[Any], extension: str, wanted: tuple[str, str], unread: bool
 ) -> tuple[Int64s, list[bytes]]:
-    """(the rows that have something in the column that ``extension`` names, what that is; nothing
-    if it is ``unread``)."""
+    """Return (the rows in which the column named by ``extension`` is not null, the contents of
+    these cells; no contents if the column is ``unread``)."""
     name = extension.removeprefix(".")
     column = batches[0].schema.get_field_index(name)
     if column < 0:
@@ -145,10 +147,10 @@ def _cells(
 
 @dataclass(slots=True, eq=False)
 class TableRows:
-    """What is known of the rows of one shard so far. ``parts``: rows of some batches each, with
-    their partitions. ``columns``: of the outputs. ``left_out``: how many rows steps left out, by
-    kind; ``dropped``: how many each step dropped, or no output took. ``counts``: how many rows came
-    to each step that asks for positions."""
+    """The facts about the rows of one shard so far. ``parts``: tables of the rows of some batches,
+    with their partitions. ``columns``: the number of columns of the outputs. ``left_out``: how many
+    rows steps left out, by kind; ``dropped``: how many rows each step dropped, or went to no
+    output. ``counts``: how many rows reached each step that needs positions."""
 
     parts: list[Table] = field(default_factory=list)
     columns: int = 0
@@ -180,7 +182,7 @@ class TableRows:
 
 @dataclass(slots=True)
 class SpilledBlocks:
-    """The blocks that were spilled, in the order of the rows."""
+    """The blocks in the spill, in the order of the rows."""
 
     partition: list[int] = field(default_factory=list)
     start: list[int] = field(default_factory=list)
@@ -194,7 +196,7 @@ class SpilledBlocks:
         self.rows.append(rows)
 
     def by_partition(self, partitions: int) -> tuple[Table, Int64s]:
-        """(the blocks by partition, where each partition's begin)."""
+        """Return (the blocks by partition, where the blocks of each partition begin)."""
         partition = np.array(self.partition, np.int64)
         order = np.argsort(partition, kind="stable")
         columns: dict[str, Column] = {

@@ -1,7 +1,8 @@
-"""What the coordinator asks of workers, and what they answer: small frozen values, no payload.
+"""Tasks of workers, which the coordinator sends, and their results: small frozen values, no
+payload.
 
-Every task can be done again, by another worker, with the same result. A runtime moves these
-between processes or nodes; it looks into none of them.
+Every task can be done again, by another worker, with the same result. A runtime moves these values
+between processes or nodes, and reads none of them.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from dsort.storage.staging import Staged
 SCHEMA_FILE = "schema.arrow"
 """The schema of the outputs, shared with all nodes."""
 READ_SCHEMA_FILE = "read-schema.arrow"
-"""The schema that all inputs have, which is that of the first one."""
+"""The schema of all inputs, which is that of the first one."""
 LONG_COLUMNS_FILE = "long-columns.json"
 
 
 @dataclass(frozen=True, slots=True)
 class CodeShare:
-    """What the processes of payload steps share. ``workers``: how many workers have such processes;
-    ``gpus``: of the machine; None: each worker has its own."""
+    """How processes of payload steps share a machine. ``workers``: how many workers have such
+    processes; ``gpus``: the GPUs of the machine; None: each worker has GPUs of its own."""
 
     workers: int = 1
     gpus: tuple[str, ...] | None = None
@@ -40,9 +41,9 @@ class CodeShare:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt at a job. ``number``: 0 in a dry run. ``first_worker``: workers are numbered from
-    here on, for those of earlier attempts have left spill files behind. ``scratch_before``: scratch
-    nodes with shards that are extracted already."""
+    """One attempt at a job. ``number``: 0 in a dry run. ``first_worker``: the number of the first
+    worker; lower numbers belong to workers of earlier attempts, which have left spill files.
+    ``scratch_before``: scratch nodes that already have extracted shards."""
 
     number: int = 0
     first_worker: int = 0
@@ -51,10 +52,10 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSetup:
-    """What every worker of a job gets once, at its start.
+    """The values that every worker of a job receives once, at its start.
 
-    ``scratch``: the scratch directory; on a cluster, the directory that each node makes its own in.
-    ``log_level``: from which level on log lines are wanted.
+    ``scratch``: the scratch directory; on a cluster, the directory in which each node makes its
+    own. ``log_level``: the lowest level of log lines that are sent.
     """
 
     job_id: str
@@ -67,31 +68,31 @@ class WorkerSetup:
     scratch: str
     attempt: Attempt = Attempt()
     code: CodeShare = field(default_factory=CodeShare)
-    fetch: FetchPolicy | None = None  # where files of buckets may really be; None: anywhere
+    fetch: FetchPolicy | None = None  # the files, hosts and addresses that may be used; None: all
     log_level: int = logging.WARNING
 
     @property
     def seals_later(self) -> bool:
-        """Whether creators make the seals of converted records. What is spilled is whole, and so is
-        what is hashed."""
+        """Whether creators compute the seals of converted records. Spilled or hashed records need
+        their seals at extraction."""
         is_mapped = self.movement.way.keeps_mappings and not self.pipeline.hashes_content
         return is_mapped and self.pipeline.carrier.seal_bytes > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One pass over all inputs, whose tasks have it in common.
+    """One pass over all inputs. All tasks of the pass share this value.
 
-    ``name``: of its index files. ``index`` is the last pass: it writes the record index and, with
-    ``spill``, the payload of ``partitions``. ``survey``, ``lots``, ``join`` and ``drawn`` write an
-    index of one partition, which is asked what a later pass has to know. ``count`` writes nothing:
-    its answers say how many records come to the next step that asks for positions.
+    ``name``: of the pass and of its index files. ``index`` is the last pass: it writes the record
+    index and, with ``spill``, the payload of ``partitions``. ``survey``, ``lots``, ``join`` and
+    ``drawn`` write an index of one partition, from which a later pass gets its facts. ``count``
+    writes nothing: its results are how many records reach the next step that needs positions.
 
-    The others name shared files with what earlier passes have found; "" for none. ``splitters``:
-    where partitions begin; "": hashes, split evenly. ``renames``: new keys of records. ``classes``:
-    the records of each class, where the order needs it. ``left_out``: what a join leaves out;
-    ``places``: of the pieces that stay, where that is found first. ``borders``: where each output
-    begins, where exact numbers are dealt out.
+    The other fields are names of shared files with the results of earlier passes; "" for none.
+    ``splitters``: where partitions begin; "": hashes, split evenly. ``renames``: new keys of
+    records. ``classes``: the records of each class, if the order depends on them. ``left_out``: the
+    records and members that a join leaves out; ``places``: of the pieces that stay, if an earlier
+    pass finds them. ``borders``: where each output begins, if outputs have exact numbers.
     """
 
     name: str
@@ -106,14 +107,14 @@ class Stage:
 
     @property
     def changes_records(self) -> bool:
-        """Whether an earlier pass has found what changes records, or where they go."""
+        """Whether the results of an earlier pass change records, or decide where they go."""
         named = (self.renames, self.classes, self.left_out, self.places, self.borders)
         return any(named)
 
 
 class Doable:
-    """What a worker is asked to do; ``str``: in a user's words. ``phase``: what the worker keeps
-    memory for meanwhile: extract, plan, create or seal."""
+    """A task of a worker; ``str``: in a user's words. ``phase``: the phase for which the worker
+    keeps memory meanwhile: extract, plan, create or seal."""
 
     __slots__ = ()
     phase: ClassVar[str] = "plan"
@@ -121,12 +122,12 @@ class Doable:
 
 @dataclass(frozen=True, slots=True)
 class ExtractTask(Doable):
-    """Read one input shard, as its stage says.
+    """Read one input shard, in the pass ``stage``.
 
-    ``copies``: None: each record comes out once. ``firsts``, ``counts``: for each step that asks
-    for positions, the number of the first record that comes to it and how many do; at the stage
-    ``count`` some are missing. ``xxh3``: of the shard, as the job ``written_by`` has it in its
-    manifest; "" if it is not to be checked.
+    ``copies``: None: each record comes out once. ``firsts``, ``counts``: for each step that needs
+    positions, the number of the first record that reaches it, and how many records do; in the
+    stage ``count``, values of later steps are missing. ``xxh3``: of the shard, from the manifest of
+    the job ``written_by``; "" if it is not to be checked.
     """
 
     phase = "extract"
@@ -140,8 +141,8 @@ class ExtractTask(Doable):
     counts: tuple[int, ...] = ()
     xxh3: str = ""
     written_by: str = ""
-    next_shard: int = -1  # input shard that the worker is to fetch meanwhile
-    ahead: tuple[int, ...] = ()  # input shards whose headers the worker is to read meanwhile
+    next_shard: int = -1  # input shard that the worker fetches meanwhile
+    ahead: tuple[int, ...] = ()  # input shards whose headers the worker reads meanwhile
 
     def __str__(self) -> str:
         return f"extracting shard {self.name}"
@@ -149,8 +150,8 @@ class ExtractTask(Doable):
 
 @dataclass(frozen=True, slots=True)
 class ExtractRunTask(Doable):
-    """Read a run of small input shards, one after the other in input order, in one go. ``shards``
-    differ in no more than what they say of their shard."""
+    """Read a run of small input shards: neighbours in input order, extracted together. ``shards``
+    differ only in the values of their shard."""
 
     phase = "extract"
     shards: tuple[ExtractTask, ...]
@@ -161,10 +162,11 @@ class ExtractRunTask(Doable):
 
 @dataclass(frozen=True, slots=True)
 class ShardExtracted:
-    """Facts about one extracted shard; one left out as corrupt has no records. ``node``: where its
-    index and spill are. The answer to an ``ExtractTask``; those of the stage ``index`` are events
-    of the job's journal, too. ``run_begin``, ``run_shards``: the first of so many shards, one after
-    the other, that have one index file; of a shard that has its own, 0 and 0."""
+    """Facts about one extracted shard. A shard that is left out as corrupt has no records.
+    ``node``: has its index and spill. The result of an ``ExtractTask``; in the stage ``index``,
+    also an event of the job's journal. ``run_begin``, ``run_shards``: the first shard and the
+    number of shards of the run that shares one index file; 0 and 0 for a shard with a file of its
+    own."""
 
     shard: int
     worker: int
@@ -174,20 +176,20 @@ class ShardExtracted:
     payload_bytes: int
     stored_bytes: int
     tally: Tally = field(default_factory=Tally)
-    schema: str = ""  # see ``MemberTable.schema``; of the records as they are stored
-    transformed: int = 0  # records that steps on payload were given, each step by itself
+    schema: str = ""  # see ``MemberTable.schema``; of the records in their stored form
+    transformed: int = 0  # records that payload steps received, summed over the steps
     run_begin: int = 0
     run_shards: int = 0
 
     @property
     def file(self) -> int:
-        """The shard whose index file has its rows."""
+        """The shard whose index file has the rows of this one."""
         return self.run_begin if self.run_shards else self.shard
 
 
 @dataclass(frozen=True, slots=True)
 class RunExtracted:
-    """The answer to an ``ExtractRunTask``: its shards, in their order."""
+    """The result of an ``ExtractRunTask``: its shards, in their order."""
 
     shards: tuple[ShardExtracted, ...]
 
@@ -196,13 +198,13 @@ class RunExtracted:
 class DuplicatesTask(Doable):
     """Find duplicate keys among the hashes ``low <= hash < high`` (high 0: no upper end).
 
-    ``locations``: the shared file that says which node has each shard's index. ``want_rows``: write
-    the positions of the later records to scratch, as ``<name>-<part>``. ``reaction``: the kind
-    under which their names are logged as well; "": they are not. ``by_content``: records with the
-    same content, and not the same key, are duplicates. ``keep_last``: those before the last one
-    are found, and not those behind the first. ``drop``: the column file of positions that do not
-    count, or "". ``known``: (node, numbers of its files) with keys that a result has by now
-    (``KnownKeysTask``): records that have one are found, too.
+    ``locations``: the shared file with the node of each shard's index. ``want_rows``: write the
+    positions of the later records to scratch, as ``<name>-<part>``. ``reaction``: the kind under
+    which their names are also logged; "": they are not. ``by_content``: records with the same
+    content, rather than the same key, are duplicates. ``keep_last``: find all records but the last
+    one, rather than all but the first. ``drop``: the column file of positions that do not count, or
+    "". ``known``: (node, numbers of its files) with keys that the result already has
+    (``KnownKeysTask``): records with such a key are found, too.
     """
 
     part: int
@@ -225,8 +227,8 @@ class DuplicatesTask(Doable):
 @dataclass(frozen=True, slots=True)
 class KnownKeysTask(Doable):
     """Read the keys of some output shards of earlier jobs, and store them in the scratch of the
-    node, as ``known-<number>.col``. ``shards``: the name of each, and its number in
-    ``containers``."""
+    node, as ``known-<number>.col``. ``shards``: the name of each shard, and the number of its
+    container in ``containers``."""
 
     number: int
     shards: tuple[tuple[str, int], ...]
@@ -238,7 +240,7 @@ class KnownKeysTask(Doable):
 
 @dataclass(frozen=True, slots=True)
 class KnownKeysDone:
-    """Where they are; ``records``: how many have been read."""
+    """``node`` has the file of these keys; ``records``: how many were read."""
 
     number: int
     node: str
@@ -257,9 +259,9 @@ class DuplicatesDone:
 
 @dataclass(frozen=True, slots=True)
 class OrderTask(Doable):
-    """Put one partition's records in output order. ``locations``: as for duplicates. ``drop``: the
-    column file of positions to leave out, or "". At the stage ``join`` nothing is stored but what a
-    join leaves out."""
+    """Put one partition's records in output order. ``locations``: as in ``DuplicatesTask``.
+    ``drop``: the column file of positions to leave out, or "". In the stage ``join``, only the
+    records and members that a join leaves out are stored."""
 
     partition: int
     locations: str
@@ -272,8 +274,8 @@ class OrderTask(Doable):
 
 @dataclass(frozen=True, slots=True)
 class OrderRunTask(Doable):
-    """Put some partitions in output order, all of them on one node: other nodes are asked once.
-    ``partitions`` differ in no more than which one each is of."""
+    """Put some partitions in output order, on one node: each other node receives one request for
+    all of them. ``partitions`` differ only in their number."""
 
     partitions: tuple[OrderTask, ...]
 
@@ -283,8 +285,8 @@ class OrderRunTask(Doable):
 
 @dataclass(frozen=True, slots=True)
 class JoinFinding:
-    """What a join found in one partition: ``kind`` (see ``order.joining``), how many, which input
-    it is about ("" if none), and the names of the first records."""
+    """One kind of finding of a join in one partition: ``kind`` (see ``order.joining``), the number
+    of records, the input that it is about ("" if none), and the names of the first records."""
 
     kind: str
     count: int
@@ -294,8 +296,9 @@ class JoinFinding:
 
 @dataclass(frozen=True, slots=True)
 class JoinDone:
-    """Of one partition: how many pieces its records are made of, how many were left out, of how
-    many something is to be left out later (``left-out-<partition>.col``), and what was found."""
+    """Facts about one joined partition: ``pieces``: of which its records are made; ``left_out``:
+    pieces that were left out; ``positions``: records from which something is left out later
+    (``left-out-<partition>.col``); and the findings."""
 
     pieces: int
     left_out: int = 0
@@ -305,7 +308,7 @@ class JoinDone:
 
 @dataclass(frozen=True, slots=True)
 class OrderDone:
-    """Totals of one ordered partition, and the node that has it."""
+    """Totals of one ordered partition, and the node that stores it."""
 
     partition: int
     node: str
@@ -314,22 +317,22 @@ class OrderDone:
     payload_bytes: int
     stored_bytes: int
     by_output: tuple[tuple[int, int, int], ...] = ()
-    """(records, payload, stored bytes) of each output, where there are several."""
+    """(records, payload, stored bytes) of each output, if there are several."""
     join: JoinDone | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RunOrdered:
-    """The answer to an ``OrderRunTask``."""
+    """The result of an ``OrderRunTask``."""
 
     partitions: tuple[OrderDone, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CutTask(Doable):
-    """Cut one ordered partition; ``state`` is where the partition before it ended. ``node``: where
-    it is; ``mixing``: how to count where its records come from and go to. ``encoded``,
-    ``stored_before``: see ``cut_partition``."""
+    """Cut one ordered partition. ``state``: the open shard at the end of the partition before it.
+    ``node``: has the partition; ``mixing``: how to count from which shards records come and to
+    which they go. ``encoded``, ``stored_before``: see ``cut_partition``."""
 
     partition: int
     node: str
@@ -355,9 +358,10 @@ class CutDone:
 
 @dataclass(frozen=True, slots=True)
 class MeasureTask(Doable):
-    """Encode runs of records as they would be in an output shard, and say only how long they get.
+    """Encode runs of records as in an output shard, and report only their encoded length.
 
-    ``pieces``: of each run (``ordinal``), as of output shards. The rest is as for ``CreateTask``.
+    ``pieces``: of each run (``ordinal``), as if it were an output shard. The other fields are as in
+    ``CreateTask``.
     """
 
     phase = "create"
@@ -372,15 +376,15 @@ class MeasureTask(Doable):
 
 @dataclass(frozen=True, slots=True)
 class MeasureDone:
-    """The encoded bytes of each run of a task, in their order."""
+    """The encoded bytes of each run of a task, in the order of the runs."""
 
     encoded_bytes: tuple[int, ...]
 
 
 class OutputPiece(NamedTuple):
-    """Rows of one partition, and where in which output shard they go, behind its head.
+    """Rows of one partition, and their place in an output shard, behind its head.
 
-    All pieces of an output shard are in one task. ``name``: of the output shard, when it is
+    All pieces of an output shard are in one task. ``name``: of the output shard, once it is
     published. ``last``: the end marker follows.
     """
 
@@ -388,24 +392,25 @@ class OutputPiece(NamedTuple):
     name: str
     ordinal: int
     shard_bytes: int  # the finished output shard, with its end marker; -1: not known yet
-    partition: int  # -1: no rows, a shard without records
+    partition: int  # -1: no rows, in a shard without records
     row_start: int
     row_stop: int
     offset: int
     stored_bytes: int
     last: bool
-    output: int = 0  # of several: which one, from 0 on
+    output: int = 0  # the number of the output, from 0 on
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTask(Doable):
     """Write output shards: their pieces, shard by shard and in their final order.
 
-    ``nodes``: (partition, node that has it in order). ``node``: the one that has most of it: a
-    worker there is the best one. ``want_md5``, ``check_content``: while the shard is written,
-    where it cannot be read back later (see ``Bucket.seals_on_finish``). ``schema``: of all records.
-    ``sidecars``: the kinds whose bytes are stored below ``sidecars_prefix`` of the output bucket.
-    ``late_schemas``: by output, of records that are converted as they are written; "" of others.
+    ``nodes``: (partition, node that has it in order). ``node``: the node that has most of the
+    payload, so a worker there is the best one. ``want_md5``, ``check_content``: do this while the
+    shard is written, if it cannot be read back later (see ``Bucket.seals_on_finish``). ``schema``:
+    of all records. ``sidecars``: the kinds whose bytes are stored below ``sidecars_prefix`` of the
+    output bucket. ``late_schemas``: for each output whose records are converted while they are
+    written, its schema; "" for other outputs.
     """
 
     phase = "create"
@@ -428,7 +433,7 @@ class CreateTask(Doable):
 
 @dataclass(frozen=True, slots=True)
 class CreateDone:
-    """The shards of one task, all of them."""
+    """All shards of one task."""
 
     shards: tuple[ShardCreated, ...]
     records: int
@@ -436,10 +441,9 @@ class CreateDone:
 
 
 class StagedShard(NamedTuple):
-    """One output shard that is written; ``head_bytes`` stand before its first record.
-    ``pieces``: the rows (partition, start, stop) whose content is to be checked; none where the
-    spec does not ask for it. ``reread``: check its checksum,
-    too."""
+    """One written output shard. ``head_bytes``: the bytes before its first record. ``pieces``: the
+    rows (partition, start, stop) whose content has to be checked; empty if the spec does not
+    require it. ``reread``: check its checksum, too."""
 
     ordinal: int
     token: str
@@ -448,14 +452,14 @@ class StagedShard(NamedTuple):
     pieces: tuple[tuple[int, int, int], ...] = ()
     reread: bool = False
     head_bytes: int = 0
-    name: str = ""  # that it is going to have
-    output: int = 0  # of several: which one
+    name: str = ""  # once it is published
+    output: int = 0  # the number of the output
 
 
 @dataclass(frozen=True, slots=True)
 class SealTask(Doable):
-    """Check staged output shards, and make them durable: together, for a file system writes many
-    syncs to its journal at once."""
+    """Check staged output shards, and make them durable. They are in one task because a file system
+    writes many syncs to its journal at once."""
 
     phase = "seal"
     shards: tuple[StagedShard, ...]
@@ -468,7 +472,7 @@ class SealTask(Doable):
 
 @dataclass(frozen=True, slots=True)
 class SealDone:
-    """Output shards that are ready to be given their names; their MD5 by ordinal, if wanted."""
+    """Output shards that are ready for their names. ``md5``: by ordinal, if the task wants it."""
 
     md5: dict[int, str]
 
@@ -485,15 +489,15 @@ class PublishTask(Doable):
 
 @dataclass(frozen=True, slots=True)
 class PublishDone:
-    """So many objects have their names."""
+    """How many objects got their names."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class ScratchLost:
-    """Scratch is gone with its node, and all that was extracted there. In place of any answer of a
-    task that needed it, and an event of the journal."""
+    """Scratch was lost with its node, and with it all shards extracted there. Replaces the result
+    of any task that needed the scratch; also an event of the journal."""
 
     node: str
 

@@ -1,7 +1,7 @@
 """The transformer: runs the steps of a job on the records of one input shard.
 
-Each step on payload makes another shard of one: a tar of the results, in a file without a name in
-scratch. From there on it is read as any tar.
+Each payload step makes a new shard from a shard: a tar of the results, in a file without a name in
+scratch. Later steps read it like any other tar.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ FRAME_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Transformed:
-    """What steps leave. ``named``: ``members`` with the names that steps gave them, which are in no
-    header yet. ``given``: how many records steps on payload were given, each by itself.
-    ``counts``: how many came to each step that asks for positions."""
+    """The records that steps leave. ``named``: ``members`` with the names that steps gave them,
+    which are not in the headers yet. ``given``: how many records payload steps received, summed
+    over the steps. ``counts``: how many records reached each step that needs positions."""
 
     members: MemberTable
     named: MemberTable
@@ -61,7 +61,7 @@ class Transformer:
         self._scratch = scratch
         self._pools: dict[int, CodePool] = {}
         self._gpus: GpuPlace | None = None
-        self.cells: Mapping[str, str] | None = None  # where rows become rows: how to read values
+        self.cells: Mapping[str, str] | None = None  # for rows that stay rows: how to read values
 
     def close(self) -> None:
         """End all processes."""
@@ -84,10 +84,11 @@ class Transformer:
         input_name: str = "",
         firsts: Sequence[int] = (),
     ) -> Transformed:
-        """What ``steps`` leave of the records of ``shard``, which becomes another one where a step
-        is on payload; it is bare then. ``stored``: its members as rows of a tar, if it is one.
-        ``firsts``: as for ``apply_steps``. ``rejects`` gets a line for each record that is lost.
-        ``TransformError`` where ``on_error`` says so, or a step cannot be done."""
+        """Apply ``steps`` to the records of ``shard``. A payload step makes ``shard`` bare, and
+        replaces its content. ``stored``: its members as rows of a tar, if it is one. ``firsts``:
+        see ``apply_steps``. ``rejects`` gets a line for each record that is lost.
+        ``TransformError`` if a record fails and ``on_error`` is ``fail``, or if a step cannot be
+        done."""
         named, given = members, 0
         counts: list[int] = []
         left_out: dict[str, int] = {}
@@ -105,7 +106,7 @@ class Transformer:
                 applied = apply_steps([step], table, firsts[len(counts) :])
                 counts += applied.counts
                 if len(counts) > len(firsts):
-                    break  # that is what was asked
+                    break  # the stage ``count`` needs no more
                 named, records = applied.records.members, applied.records.records
                 for kind, count in applied.left_out.items():
                     left_out[kind] = left_out.get(kind, 0) + count
@@ -136,10 +137,10 @@ class Transformer:
         tally: Tally,
         rejects: LineWriter | None,
     ) -> tuple[MemberTable, FormedRecords]:
-        """What the step with that ``number`` makes of the records of ``table``, which is bare: the
-        members and records of ``shard``, which has become a tar of them. ``stored``: its members as
-        rows of a tar, if it was one. ``TransformError`` where
-        ``on_error`` says so. ``rejects`` gets a line for each record that is lost."""
+        """Apply the step ``number`` to the records of ``table``, which is bare. Return the members
+        and records of ``shard``, which is then a tar of the results. ``stored``: its members as
+        rows of a tar, if it was one. ``TransformError`` if a record fails and ``on_error`` is
+        ``fail``. ``rejects`` gets a line for each record that is lost."""
         kind = step.kind
         failures = _Failures(kind, number, table, self._rules, rejects)
         given = GivenRecords.of(shard, table, stored)
@@ -159,7 +160,7 @@ class Transformer:
             left_out = int((dropped & stays).sum())
             tally.add("left_out_by_steps", left_out, [f"{kind} in {shard.name}"] * bool(left_out))
             failures.tell(tally, stays)
-            lost = int(((results.counts == 0) | ~stays).sum())  # failed ones, too
+            lost = int(((results.counts == 0) | ~stays).sum())  # includes failed records
             made = int(results.counts[stays].sum())
             tally.add(f"{FLOW_DROPPED}{step_words(number, step)}", lost)
             tally.add(f"{FLOW_ADDED}{step_words(number, step)}", made + lost - len(table))
@@ -192,7 +193,7 @@ class Transformer:
 
 
 class _Failures:
-    """The records that failed, and what that means for the others of their shard."""
+    """The records that failed, and the consequences for the other records of their shard."""
 
     def __init__(
         self,
@@ -216,11 +217,12 @@ class _Failures:
 
     @property
     def ends_shard(self) -> bool:
-        """Whether no further record of the shard is to be taken."""
+        """Whether no more results are taken from the shard."""
         return bool(self._reasons) and self._rules.on_error in ("stop", "skip_shard")
 
     def add(self, first: int, errors: Mapping[int, str]) -> None:
-        """Records that failed, by their place behind record ``first``. ``TransformError``."""
+        """Add records that failed, by their place behind record ``first``. ``TransformError`` if
+        ``on_error`` is ``fail``."""
         for place, reason in sorted(errors.items()):
             if self.ends_shard:
                 return
@@ -234,7 +236,7 @@ class _Failures:
             self._reasons[row] = reason
 
     def stays(self, records: int) -> Bools:
-        """Which records may leave results: those that are not lost with one that failed."""
+        """Whether each record may leave results: it is not lost together with a failed one."""
         stays = np.ones(records, np.bool_)
         if self.ends_shard:
             (row,) = self._reasons
@@ -242,7 +244,7 @@ class _Failures:
         return stays
 
     def tell(self, tally: Tally, stays: Bools) -> None:
-        """Count and name what failed, and what was lost with it."""
+        """Count and name the records that failed, and those that were lost with them."""
         shard = self._table.shard
         for row, reason in self._reasons.items():
             tally.add("failed_records", 1, [f"{shard}: {self._name(row)} ({self._kind}: {reason})"])

@@ -1,4 +1,4 @@
-"""``unsafe_names``: members that lead out of where they are unpacked, by name or by target."""
+"""``unsafe_names``: finds and renames members that would be unpacked outside of their directory."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from dsort.workers.headers import headers_of, with_new_headers
 
 @dataclass(frozen=True, slots=True)
 class UnsafeNames:
-    """What is unsafe in one shard: ``rows`` by their names, ``targets`` (row → target) by where
-    their symbolic links lead, ``others`` (row → name) by the names that some readers see."""
+    """The unsafe members of one shard: ``rows`` with unsafe names, ``targets`` (row → target) of
+    unsafe symbolic links, ``others`` (row → name) with unsafe names that only some readers see."""
 
     rows: list[int]
     targets: dict[int, bytes]
@@ -29,7 +29,7 @@ class UnsafeNames:
 
     @property
     def all_rows(self) -> list[int]:
-        """All of them, ascending."""
+        """The rows of all unsafe members, ascending."""
         return sorted({*self.rows, *self.targets, *self.others})
 
     def __len__(self) -> int:
@@ -58,8 +58,8 @@ def settle_unsafe_names(
 
 
 def _find_unsafe(shard: ShardBytes, members: MemberTable) -> UnsafeNames:
-    """What is unsafe among ``members``. Nothing is where no shard has their names in it: they are
-    but the keys of records that the container tells apart."""
+    """The unsafe members. There are none if the shard does not contain their names: then names only
+    repeat the keys of records that the container separates."""
     if members.record_of is not None and shard.container is not BARE:
         return UnsafeNames([], {})
     rows = unsafe_rows(members.names)
@@ -71,7 +71,7 @@ def _find_unsafe(shard: ShardBytes, members: MemberTable) -> UnsafeNames:
 
 
 def _unsafe_targets(shard: ShardBytes, members: MemberTable, rows: list[int]) -> dict[int, bytes]:
-    """Row → target of the unsafe links, if ``rows`` get safe names."""
+    """Row → target of the links that are unsafe once ``rows`` have safe names."""
     symlinks = np.flatnonzero(members.kind == MemberKind.SYMLINK).tolist()
     if not symlinks:
         return {}
@@ -87,7 +87,7 @@ def _unsafe_targets(shard: ShardBytes, members: MemberTable, rows: list[int]) ->
 
 
 def _with_safe_names(shard: ShardBytes, members: MemberTable, found: UnsafeNames) -> MemberTable:
-    """``members`` with safe names and targets in place of what was ``found``."""
+    """``members`` with safe names and targets in place of the unsafe ones in ``found``."""
     if not len(found):
         return members
     names = new_safe_names(members.names, found.rows)
@@ -96,7 +96,7 @@ def _with_safe_names(shard: ShardBytes, members: MemberTable, found: UnsafeNames
         blocks = headers_of(shard, members, row)
         if row in found.targets:
             blocks = shard.container.retargeted(blocks, safe_name(found.targets[row]))
-        if row in names or row in found.others:  # the latter keep what all others read
+        if row in names or row in found.others:  # ``others`` get the name that other readers see
             blocks = shard.container.renamed(blocks, names.get(row, members.names[row]))
         headers[row] = blocks
     all_names, key_bytes = members.names, members.key_bytes
@@ -105,14 +105,14 @@ def _with_safe_names(shard: ShardBytes, members: MemberTable, found: UnsafeNames
         for row, name in names.items():
             texts[row] = name
         all_names = BytesColumn.of(texts)
-        if key_bytes is not None:  # extensions stay what they are
+        if key_bytes is not None:  # extensions do not change
             key_bytes = key_bytes + (all_names.lengths - members.names.lengths)
     named = replace(members, names=all_names, key_bytes=key_bytes)
     return with_new_headers(shard.container, named, headers)
 
 
 def _shown_changes(before: MemberTable, after: MemberTable, found: UnsafeNames) -> Iterator[str]:
-    """What was ``found``, one text each: the name, its target, and the new name if it has one."""
+    """A text for each unsafe member: the name, its target, and the new name if it has one."""
     for row in found.all_rows:
         old, new = before.names[row], after.names[row]
         text = readable(old)

@@ -37,11 +37,12 @@ from dsort.workers.tasks import (
 INPUTS_OPEN_MAX = 16384
 PLENTY_BYTES = 256 << 20
 PURGE_DELAY_MS = "10000"
-"""pyarrow's allocator gives pages back at once. Fresh ones for each batch were a fifth of the
-processor time of compressed rows; where the buffer is so large, memory is no reason to."""
+"""pyarrow's allocator returns free pages at once, by default. New pages for each batch took a fifth
+of the processor time of compressed rows. A worker with a buffer of ``PLENTY_BYTES`` can afford to
+keep the pages."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 HEAP_BLOCK_BYTES_MAX: Final = 32 << 20
-"""The most that glibc takes: larger blocks come from the kernel each time."""
+"""The most that glibc accepts. Larger blocks are requested from the kernel each time."""
 KEPT_BYTES_MAX: Final = 256 << 20
 
 
@@ -51,7 +52,7 @@ class Worker:
     def __init__(
         self, setup: WorkerSetup, number: int, nodes: ScratchNodes, heap: Heap | None = None
     ) -> None:
-        """``heap``: of the process, if that does nothing else."""
+        """``heap``: of the process, if the process runs nothing but this worker."""
         self.nodes = nodes
         self._heap = heap
         root = Path(setup.root)
@@ -65,7 +66,7 @@ class Worker:
         self._extractor: Extractor
         mapped = MappedInputs(inputs, nodes.store, open_max=INPUTS_OPEN_MAX)
         if setup.pipeline.carrier.is_columnar:
-            # Loaded where rows are moved: other jobs need not wait for them.
+            # Imported only where rows are moved, so that other jobs start faster.
             if setup.movement.buffer_bytes >= PLENTY_BYTES:
                 os.environ.setdefault("MIMALLOC_PURGE_DELAY", PURGE_DELAY_MS)
             from dsort.workers.table_extractor import TableExtractor
@@ -92,7 +93,7 @@ class Worker:
         )
 
     def do(self, task: Task) -> TaskDone:
-        """Do ``task``; its errors are ``DsortError`` and its children."""
+        """Do ``task``. Errors are ``DsortError`` and its subclasses."""
         if self._heap is not None:
             self._heap.enter(task.phase)
         if not isinstance(task, (ExtractTask, ExtractRunTask)):
@@ -122,16 +123,17 @@ class Worker:
                 return publish_all(task, self._outputs)
 
     def close(self) -> None:
-        """Let go of files and mappings."""
+        """Close files and unmap inputs."""
         self._extractor.close()
         self._creator.close()
 
 
 class Heap:
-    """This process's heap, which a worker has to itself."""
+    """The heap of a process that runs only one worker."""
 
     def __init__(self, buffer_bytes: int) -> None:
-        """Keep up to as much as the payload buffer, ``buffer_bytes``, while a phase lasts."""
+        """Set the heap to keep free memory while a phase lasts: as much as the payload buffer,
+        ``buffer_bytes``, and at most ``KEPT_BYTES_MAX``."""
         libc = ctypes.CDLL(None)
         self._trim = getattr(libc, "malloc_trim", None)
         self._phase = ""
@@ -141,7 +143,7 @@ class Heap:
             set_option(_TRIM_THRESHOLD, min(buffer_bytes, KEPT_BYTES_MAX))
 
     def enter(self, phase: str) -> None:
-        """Work of ``phase`` begins: give back what an earlier one left."""
+        """Begin work of ``phase``: return the memory that an earlier phase left to the kernel."""
         if phase != self._phase and self._phase and self._trim is not None:
             self._trim(0)
         self._phase = phase
