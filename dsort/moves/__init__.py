@@ -1,7 +1,7 @@
-"""How payload gets from input shards into a worker, and how creators get it back.
+"""How payload gets from input shards into a worker, and how creators read it back.
 
-``source`` reads one input shard; ``payload_spill`` keeps what it holds, where payload is spilled.
-``base`` says what a creator asks of a move, and ``choice`` picks the one that the job's movement
-names: ``map``, ``spill``, ``ranged``, or ``rows`` for tables. Records come out as slices of views,
-so nothing here writes an output shard.
+``input_shard`` reads one input shard; ``payload_spill`` writes its payload to scratch, where
+payload is spilled. ``base`` is the interface of a move for creators, and ``choice`` picks the move
+for the job's movement: ``map``, ``spill``, ``ranged``, or ``spilled_rows`` for tables. Moves yield
+records as slices of views, so nothing here writes an output shard.
 """

@@ -1,4 +1,4 @@
-"""Bare tables of shards: payloads and names, without what a container puts around them."""
+"""Bare tables of shards: payloads and names, without the headers of a container."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dsort.moves.input_shard import ShardBytes
 
 @dataclass(frozen=True, slots=True)
 class BareContainer(Container):
-    """What a bare table is of: members have names, and no headers that repeat them."""
+    """The container of bare tables: members have names, but no headers that repeat them."""
 
     suffixes = ("",)
 
@@ -37,8 +37,8 @@ BARE = BareContainer()
 
 
 def payload_table(shard: ShardBytes, members: MemberTable) -> MemberTable:
-    """A bare table of a scanned shard. Where members are compressed, ``shard`` is decompressed.
-    ``CorruptShardError`` if payloads have other checksums than the shard says."""
+    """Make a bare table of a scanned shard. If members are compressed, decompress ``shard``.
+    ``CorruptShardError`` if a payload does not match its checksum in the shard."""
     if members.compressed_bytes is None:
         shard.check_payloads(members)
     else:

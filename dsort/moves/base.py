@@ -1,4 +1,4 @@
-"""What a movement gives creators: the rows of partitions in output order, with their payload."""
+"""The interface of moves for creators: the rows of partitions in output order, with payload."""
 
 from __future__ import annotations
 
@@ -43,26 +43,26 @@ class RecordPayload(Payload, Protocol):
 
 
 class Move(Protocol):
-    """How one worker gets payload back that was extracted: for creators. ``skips_cache``: output
-    shards are written past the page cache, too."""
+    """Reads extracted payload back in one worker, for creators. ``skips_cache``: output shards are
+    also written past the page cache."""
 
     skips_cache: bool
 
     def payloads(
         self, runs: Sequence[RowRun], nodes: Mapping[int, str], locations: str
     ) -> Generator[Payload, None, None]:
-        """The payload of one partition of ``runs`` after the other, closed at the next step.
-        ``nodes``: the node that has each partition in order; ``locations``: the shared file that
-        says which node has each shard's index."""
+        """Yield the payload of one partition of ``runs`` after the other; each is closed at the
+        next step. ``nodes``: the node that has each partition in order; ``locations``: the shared
+        file with the node of each shard's index."""
 
     def close(self) -> None:
-        """Let go of files, mappings and threads."""
+        """Close files, unmap inputs and end threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerParts:
-    """What a worker has for a move. ``mapped``: what its extractor leaves. ``seals``: converted
-    records get their seals when they are written."""
+    """The parts of a worker that a move uses. ``mapped``: the mappings that its extractor leaves.
+    ``seals``: converted records get their seals while they are written."""
 
     movement: Movement
     carrier: Container
@@ -74,7 +74,7 @@ class WorkerParts:
 
 
 def spans(runs: Iterable[RowRun]) -> list[RowRun]:
-    """One partition after the other, from the first row that ``runs`` have of it to the last."""
+    """One run for each partition: from the first of its rows in ``runs`` to the last."""
     found = []
     for partition, some in groupby(runs, key=lambda run: run.partition):
         own = list(some)

@@ -1,4 +1,4 @@
-"""Which move goes with the movement of a job. Each is loaded by the jobs that need it."""
+"""Chooses the move for the movement of a job. A job imports only the move that it needs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dsort.moves.base import Move, WorkerParts
 
 
 def move_of(parts: WorkerParts) -> Move:
-    """How the worker with ``parts`` gets payload back."""
+    """The move with which the worker with ``parts`` reads payload back."""
     if parts.carrier.is_columnar:
         from dsort.moves.spilled_rows import RowMove
 
@@ -39,4 +39,4 @@ MOVE_OF_WAY: dict[str, Callable[[WorkerParts], Move]] = {
     "range": _range,
     "spill": _spill,
 }
-"""By the names of the ways of ``dsort.pipeline.movement``."""
+"""By the names of the ways in ``dsort.pipeline.movement``."""

@@ -1,4 +1,4 @@
-"""The decoded bytes of an encoded shard: in the worker's buffer, or in a file if too large."""
+"""The decoded bytes of an encoded shard: in the worker's buffer, or in a file if they are more."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ READ_BYTES = 256 << 10
 
 
 class DecodedFile:
-    """A file without a name, which is gone with ``close``. ``scratch``: where; None for the
-    system's temporary directory."""
+    """A file without a name, which ``close`` removes. ``scratch``: its place; None: the system's
+    temporary directory."""
 
     def __init__(self, shard: str, scratch: Scratch | None) -> None:
         where = str(scratch) if scratch is not None else tempfile.gettempdir()
@@ -34,7 +34,7 @@ class DecodedFile:
         self.size_bytes = 0
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
-        """Add ``data`` to its end."""
+        """Add ``data`` to the end of the file."""
         self._file.write_at(self.size_bytes, [data])
         self.size_bytes += len(data)
 
@@ -50,7 +50,7 @@ class DecodedFile:
 def file_pieces(
     source: ReadObject, start: int = 0, watch: Callable[[bytes], object] | None = None
 ) -> Iterator[bytes]:
-    """The bytes of ``source`` as it is stored, in order. ``watch`` is called with each piece."""
+    """Yield the stored bytes of ``source``, in order. Calls ``watch`` with each piece."""
     for at in range(start, source.info.size_bytes, READ_BYTES):
         piece = bytearray(min(READ_BYTES, source.info.size_bytes - at))
         source.read_into(memoryview(piece), at)
@@ -70,8 +70,8 @@ def decode(
     scratch: Scratch | None,
     watch: Callable[[bytes], object] | None,
 ) -> int | DecodedFile:
-    """Decode all of ``source`` into ``view``: how many bytes there are; or, if it does not hold
-    them, into a file. ``CorruptShardError`` as ``Decoding`` says."""
+    """Decode all of ``source`` into ``view``, and return the number of bytes; or into a file, if
+    ``view`` is too small. ``CorruptShardError`` as in ``Decoding``."""
     decoding = Decoding(
         shard,
         codec,
@@ -99,7 +99,7 @@ def decode(
 
 
 class ForwardReader:
-    """The decoded bytes of a shard that this job has encoded, read in order."""
+    """The decoded bytes of a shard that this job has encoded, read in ascending order."""
 
     def __init__(self, shard: str, codec: Codec, staged: StagedObject) -> None:
         size = staged.size_bytes()
@@ -110,7 +110,7 @@ class ForwardReader:
         self._at = 0
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
-        """Fill ``buffer`` from byte ``offset``, which is not before the last one that was read.
+        """Fill ``buffer`` from byte ``offset``, which is not before the end of the last read.
         ``StorageError`` if the shard cannot be decoded up to there."""
         try:
             while self._at + len(self._piece) <= offset:

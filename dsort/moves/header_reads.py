@@ -1,7 +1,7 @@
-"""An input shard in a store of which headers are read, and little else: :class:`HoppedShard`.
+"""``HoppedShard``: an input shard in a store, from which little more than headers is read.
 
-Where records have megabytes, a request for each header moves less than to fetch the shard, and
-takes no more of the processor.
+Where records have megabytes, one request per header moves fewer bytes than to fetch the shard, and
+takes no more processor time.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dsort.containers.base import Container, drive
 from dsort.storage.bucket import ObjectInfo, RandomReads, ReadObject
 
 HOP_BYTES = 16 << 10
-"""What is fetched around a header: the small members of a record are next to it, in most shards."""
+"""The bytes fetched from a header on: in most shards, a record's small members are next to it."""
 
 
 class HoppedShard(ClosesOnExit):
-    """See :class:`~dsort.storage.bucket.ReadObject`. Up to ``kept_bytes_max`` of what was fetched
-    are kept, so that a second look is no second request. For one thread at a time."""
+    """See :class:`~dsort.storage.bucket.ReadObject`. Keeps up to ``kept_bytes_max`` of the fetched
+    bytes, so that reading them again is no second request. For one thread at a time."""
 
     rereads_cheaply = True
 
@@ -50,17 +50,17 @@ class HoppedShard(ClosesOnExit):
         buffer[:] = found[: len(buffer)]
 
     def peek(self, buffer: memoryview, offset: int) -> int:
-        """Read a few bytes; how many came."""
+        """Read a few bytes into ``buffer``; return their number."""
         size = min(len(buffer), self.info.size_bytes - offset)
         self.read_into(buffer[:size], offset)
         return size
 
     def announce(self, offset: int, size_bytes: int) -> None:
-        """Each request is paid for: none is made that may not be needed."""
+        """Do nothing: a request costs money, so none is made that may not be needed."""
 
     def scan(self, container: Container, *, until: Callable[[], bool]) -> None:
-        """Fetch the headers, as whoever scans the shard is going to ask for them, or some of them:
-        ``until`` this is true."""
+        """Fetch the headers that a scan of the shard will read, as long as ``until`` returns
+        false."""
 
         def read(offset: int, size: int) -> memoryview:
             window = memoryview(bytearray(size))
@@ -72,19 +72,19 @@ class HoppedShard(ClosesOnExit):
         drive(scanner, total, read, window_bytes=HOP_BYTES, until=until)
 
     def forget(self) -> None:
-        """What was fetched is of use no more."""
+        """Discard the fetched bytes."""
         self._starts.clear()
         self._kept.clear()
 
     def mapping(self) -> memoryview | None:
-        """What is elsewhere cannot be mapped."""
+        """None: an object in a store cannot be mapped."""
         return None
 
     def random_reads(self) -> RandomReads | None:
-        """Each would be a request."""
+        """None: each read would be a request."""
         return None
 
     def close(self) -> None:
-        """Release it."""
+        """Discard the fetched bytes and close the object."""
         self.forget()
         self._pinned.close()

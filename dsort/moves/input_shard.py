@@ -1,8 +1,8 @@
-"""Input shards as workers read them: names and sizes of all, and the bytes of one.
+"""Input shards for workers: the names and sizes of all of them, and the bytes of one.
 
-A shard that can be mapped or that fits in the worker's buffer is one view. A larger shard is
-scanned window by window and read a second time, in order, when its payload is moved. Payload is
-handed on as slices of these views, which the kernel gathers: nothing is assembled in fresh memory.
+A shard that can be mapped, or that fits in the worker's buffer, is one view. A larger shard is
+scanned window by window, and read a second time, in order, when its payload is moved. Payload is
+passed on as slices of these views, which the kernel gathers: none is copied to new memory.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from dsort.storage.directory.files import LocalReadObject
 
 SLICES_AT_ONCE_MAX = 2048
 """Slices are made for so many records at a time: small records are then still in the processor's
-cache when their checksum is taken, and a slice object takes 200 bytes."""
+cache when their checksum is computed. A slice object takes 200 bytes."""
 WINDOW_ROWS_MAX = 65536
 PAGE_BYTES = 4096
 DIRECT_BYTES = 1 << 20
-"""Direct reads are so long, many at a time."""
+"""The length of a direct read; many are made at a time."""
 WINDOW_BYTES_MAX = 8 << 20
 """A shard larger than the buffer is read twice. Small windows leave memory to the page cache, so
-that the second time it is still there: under a limit both come out of one purse."""
+that it still has the shard the second time: a memory limit covers both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class Window:
 
 
 class ShardBytes:
-    """One opened input shard. If there is a codec around it, its bytes are those that are in it:
-    ``members`` decodes it, and nothing else can be asked before."""
+    """One opened input shard. If a codec is around it, its bytes are the decoded ones: call
+    ``members``, which decodes it, before the methods that read bytes."""
 
     def __init__(
         self,
@@ -74,15 +74,15 @@ class ShardBytes:
         decoding: DecodingRules | None = None,
         past_cache: RangeQueue | None = None,
     ) -> None:
-        """``spool``: the directory for shards that do not fit and are not to be fetched twice.
-        ``container``: None for the one that ``name`` tells. ``past_cache``: what reads a file that
-        nobody else looks at, without a copy in the page cache."""
+        """``spool``: the directory for shards that do not fit and must not be fetched twice.
+        ``container``: None: by the extension of ``name``. ``past_cache``: reads a file that has no
+        other reader, without a copy in the page cache."""
         self.name = name
         self.container = container or container_of(name)
         self.decoding = decoding or DecodingRules()
         self.codec = codec_of(name) if archive_extension(name) else self.decoding.codec
         self.file_bytes = self.size_bytes = source.info.size_bytes
-        self.watch: Callable[[bytes], object] | None = None  # gets the file while it is decoded
+        self.watch: Callable[[bytes], object] | None = None  # called with stored bytes as decoded
         self._info = source.info
         self._stored = source
         self._source: ReadObject | Spool | DecodedFile | Chain = source
@@ -105,38 +105,38 @@ class ShardBytes:
         if self.whole is None and self.size_bytes <= buffer.size_bytes:
             self.whole = buffer.view(self.size_bytes)
             self._read_run(self.whole, 0)
-            source.forget()  # it is in the buffer
+            source.forget()  # its bytes are in the buffer
         elif self.whole is None and spool is not None and not source.rereads_cheaply:
             self._source = Spool(source, spool)
 
     def close(self) -> None:
-        """Let go of the view, and of a spool; the source is its opener's."""
+        """Release the view, and close a spool. The source is closed by its opener."""
         self.whole = None
         if isinstance(self._source, (Spool, DecodedFile, Chain)):
             self._source.close()
 
     def members(self) -> MemberTable:
-        """The members of the shard; ``CorruptShardError`` if it cannot be read whole."""
+        """The members of the shard; ``CorruptShardError`` if not all of it can be read."""
         self.make_ready()
         limit = self.decoding.max_expansion * self.file_bytes + EXPANSION_FLOOR_BYTES
         container = self.container.within(limit)
         return self._scanned(container, 0)
 
     def make_ready(self) -> None:
-        """Decode the shard, if there is a codec around it. ``CorruptShardError`` if its bytes are
-        of another format than its name says."""
+        """Decode the shard, if a codec is around it. ``CorruptShardError`` if its bytes are in
+        another format than its name implies."""
         if not self._is_decoded:
             self._decode()
         elif self.codec is None and self.size_bytes:
             refuse_misnamed(self.name, self.container, self.at, self.size_bytes)
 
     def _scanned(self, container: Container, begin: int) -> MemberTable:
-        """The members of the ``container`` that goes from byte ``begin`` to the end."""
+        """The members of a shard of ``container`` from byte ``begin`` to the end."""
         if self.whole is not None:
             return container.scan(self.name, self.whole[begin:])
 
         def read(offset: int, size: int) -> memoryview:
-            # Headers larger than the buffer (the format bounds them) get a window of their own.
+            # Headers larger than the buffer (the format limits them) get a separate window.
             fits = size <= self._buffer.size_bytes
             window = self._buffer.view(size) if fits else memoryview(bytearray(size))
             self._read_run(window, begin + offset)
@@ -149,7 +149,7 @@ class ShardBytes:
         return scanner.finish()
 
     def _read_run(self, window: memoryview, offset: int) -> None:
-        """Fill ``window`` from byte ``offset``, where a page begins."""
+        """Fill ``window`` from byte ``offset``, which is the start of a page."""
         done, source = 0, self._source
         if self._past_cache is not None and isinstance(source, LocalReadObject):
             reads = source.random_reads()
@@ -165,7 +165,7 @@ class ShardBytes:
             self._source.read_into(window[done:], offset + done)
 
     def file_pieces(self, start: int = 0) -> Iterator[bytes]:
-        """The bytes of the shard as it is stored, encoded if it is, from ``start`` on."""
+        """Yield the stored bytes of the shard, encoded if it is, from ``start`` on."""
         return file_pieces(self._stored, start)
 
     def _decode(self) -> None:
@@ -184,7 +184,7 @@ class ShardBytes:
             self._source, self.size_bytes = decoded, decoded.size_bytes
         else:
             self.whole, self.size_bytes = view[:decoded], decoded
-        self._stored.forget()  # nobody reads it again
+        self._stored.forget()  # it is not read again
         self._is_decoded = True
 
     def at(self, start: int, length: int) -> bytes:
@@ -198,7 +198,7 @@ class ShardBytes:
         return bytes(data)
 
     def ranges(self, starts: Int64s, lengths: Int64s) -> BytesColumn:
-        """The bytes of the shard at ``starts``, each ``lengths`` long, a few for each."""
+        """The ranges of the shard at ``starts``, with ``lengths`` of a few bytes each."""
         count = len(starts)
         if self.whole is None or count < 2:
             pairs = zip(starts.tolist(), lengths.tolist(), strict=True)
@@ -210,7 +210,7 @@ class ShardBytes:
         return BytesColumn(offsets, np.frombuffer(found, np.uint8))
 
     def content(self, members: MemberTable, row: int) -> bytes:
-        """The payload of one of the shard's ``members``. ``CorruptShardError``."""
+        """The payload of one of the shard's ``members``. ``CorruptShardError`` if it is damaged."""
         start = int(members.payload_start[row])
         if start < 0:
             return members.literals[row]
@@ -223,7 +223,8 @@ class ShardBytes:
         return b"".join(self.payload(members, row))
 
     def contents(self, members: MemberTable, rows: Sequence[int]) -> list[bytes]:
-        """The payloads of some of the shard's ``members``. ``CorruptShardError``."""
+        """The payloads of some of the shard's ``members``. ``CorruptShardError`` if one is
+        damaged."""
         starts = members.payload_start[rows]
         whole = self.whole
         plain = members.compressed_bytes is None and not self.container.has_checksums
@@ -233,8 +234,8 @@ class ShardBytes:
         return [bytes(whole[a:b]) for a, b in zip(starts.tolist(), stops, strict=True)]
 
     def check_payloads(self, members: MemberTable) -> None:
-        """``CorruptShardError`` unless all payloads of ``members`` that are stored as they are have
-        the checksums that the shard tells. Once: a second time it is known."""
+        """``CorruptShardError`` unless all payloads of ``members`` that are not compressed match
+        their checksums in the shard. A second call does nothing."""
         if self._is_checked or not self.container.has_checksums:
             return
         rows, reported = self.container.checksums(members)
@@ -254,13 +255,14 @@ class ShardBytes:
                 found = np.fromiter(map(checksum, slices), np.int64, len(slices))
                 wrong = rows[some][found != reported[some]]
             for row in wrong.tolist():
-                for _ in self.payload(members, row):  # raises, or is as it should be
+                for _ in self.payload(members, row):  # raises an error if the checksum differs
                     pass
         self._is_checked = True
 
     def decompress(self, members: MemberTable) -> MemberTable:
-        """Be the payloads of ``members``, side by side and decompressed, from now on: a bare table
-        of them. ``CorruptShardError`` also for more than ``decoding`` allows."""
+        """Replace the content of the shard by the payloads of ``members``, decompressed and side by
+        side; return a bare table of them. ``CorruptShardError`` also if they are more than
+        ``decoding`` allows."""
         total = int(members.payload_bytes.sum())
         limit = self.decoding.max_expansion * self.size_bytes + EXPANSION_FLOOR_BYTES
         if total > limit:
@@ -297,14 +299,14 @@ class ShardBytes:
         )
 
     def tail(self) -> Tail:
-        """What takes bytes that are to stand behind those of the shard."""
+        """A ``Tail`` for bytes that are to follow those of the shard."""
         fits = self.whole is not None and not self.is_mapped
         return Tail(self.name, self._buffer, self._spool, self.size_bytes, fits)
 
     def grow(self, tail: Tail, container: Container) -> MemberTable:
-        """Be the same bytes with those of ``tail``, a shard of ``container``, behind them, from now
-        on: the members of the latter, whose ranges begin with it. ``tail`` is closed with this
-        one."""
+        """Append the bytes of ``tail``, which are a shard of ``container``, to the content of the
+        shard. Return the members of ``tail``, whose ranges begin where the old content ends.
+        Closing the shard closes ``tail``."""
         begin, file = self.size_bytes, tail.file
         if file is None:
             assert self.whole is not None
@@ -324,7 +326,7 @@ class ShardBytes:
             self._source.read_into(view, start)
 
     def _kept(self) -> ReadObject | Spool | DecodedFile | Chain:
-        """The bytes of the shard where they can be read once the buffer has others."""
+        """The bytes of the shard, in a place that stays valid when the buffer is used again."""
         if self.whole is None:
             return self._source
         file = DecodedFile(self.name, self._spool)
@@ -332,8 +334,8 @@ class ShardBytes:
         return file
 
     def payload(self, members: MemberTable, row: int) -> Iterator[memoryview | bytes]:
-        """The payload of one of the shard's ``members``, in pieces. ``CorruptShardError``, at the
-        latest behind the last piece."""
+        """The payload of one of the shard's ``members``, in pieces. Raises ``CorruptShardError`` by
+        the end of the last piece."""
         start, length = int(members.payload_start[row]), int(members.payload_bytes[row])
         if members.compressed_bytes is not None and members.compressed_bytes[row] >= 0:
             return self._decompressed(members, row)
@@ -363,23 +365,23 @@ class ShardBytes:
             raise CorruptShardError(self.name, start, text) from None
 
     def pieces(self) -> Iterator[memoryview]:
-        """All bytes of the shard, in order, a buffer at a time. ``CorruptShardError`` if there is a
-        codec around it, and what it holds is damaged."""
+        """Yield all bytes of the shard, in order, a buffer at a time. ``CorruptShardError`` if they
+        have to be decoded, and are damaged."""
         if not self._is_decoded:
             self._decode()
         yield from self.range(0, self.size_bytes)
 
     def range(self, start: int, length: int) -> Iterator[memoryview]:
-        """``length`` bytes of the shard from ``start`` on, in order, a buffer at a time."""
+        """Yield ``length`` bytes of the shard from ``start`` on, in order, a buffer at a time."""
         if self.whole is not None:
             yield self.whole[start : start + length]
             return
         yield from self._buffer.windows(self._source, start, length, self._window_bytes)
 
     def windows(self, segments: Segments) -> Iterator[Window]:
-        """Views that between them hold every record of ``segments``, in row order. Each is valid
-        until the next. A record too large for the buffer comes as a window without rows and is to
-        be read by :meth:`stream`."""
+        """Yield views that together hold every record of ``segments``, in row order. Each is valid
+        until the next. For a record that is too large for the buffer, yield a window without rows:
+        the record has to be read with :meth:`stream`."""
         count = len(segments.offsets) - 1
         if self.whole is not None:
             if count:
@@ -400,7 +402,7 @@ class ShardBytes:
             row += max(run, 1)
 
     def stream(self, segments: Segments, row: int) -> Iterator[memoryview]:
-        """The bytes of one record, a buffer at a time."""
+        """Yield the bytes of one record, a buffer at a time."""
         literals = np.ascontiguousarray(segments.literals).data
         for i in range(int(segments.offsets[row]), int(segments.offsets[row + 1])):
             start, length = int(segments.start[i]), int(segments.length[i])
@@ -411,7 +413,8 @@ class ShardBytes:
 
 
 def _extents(segments: Segments) -> tuple[Int64s, Int64s]:
-    """For each record, the first byte in the shard and the byte after its last; literals apart."""
+    """For each record, its first byte in the shard and the byte after its last, without literals;
+    shapes ``(n,)``."""
     if len(segments.offsets) < 2:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     real = segments.start >= 0
@@ -438,7 +441,7 @@ class InputShard:
 
 
 def inputs_bytes(inputs: Sequence[InputShard]) -> bytes:
-    """The job's inputs as the file ``INPUTS_FILE``, which all nodes get."""
+    """The job's inputs as the content of ``INPUTS_FILE``, which is sent to all nodes."""
     return columns_bytes(
         {
             "names": _texts(shard.name for shard in inputs),
@@ -450,7 +453,7 @@ def inputs_bytes(inputs: Sequence[InputShard]) -> bytes:
 
 
 def read_inputs(store: IndexStore) -> list[InputShard]:
-    """The inputs that were shared."""
+    """The inputs from the shared file."""
     file = store.columns(INPUTS_FILE)
     names = [name.decode(*_NAMES) for name in file.bytes_column("names").tolist()]
     count = len(names)
@@ -465,10 +468,10 @@ def _texts(values: Iterable[str]) -> BytesColumn:
 
 
 def open_input(bucket: Bucket, name: str, size_bytes: int, etag: str) -> ReadObject:
-    """Open an input shard; ``ChangedInputError`` unless it is what the job resolved.
+    """Open an input shard; ``ChangedInputError`` unless it is the object that the job resolved.
 
-    ``StorageError`` if a store tells of another size, and that it is the same object: what came is
-    short, several times over."""
+    ``StorageError`` if the store repeatedly reports the same etag with another size: it delivers
+    too few bytes."""
     for _ in range(OPEN_TRIES_MAX):
         source = bucket.open(name)
         info = source.info
@@ -488,7 +491,7 @@ def open_input(bucket: Bucket, name: str, size_bytes: int, etag: str) -> ReadObj
 
 
 def slices_of(view: memoryview, segments: Segments, base: int = 0) -> list[memoryview]:
-    """One slice a segment, in order; ``view`` begins at byte ``base`` of the source."""
+    """One slice per segment, in order. ``view`` begins at byte ``base`` of the source."""
     starts = segments.start - base
     if len(segments.literals) == 0:
         ends = starts + segments.length
@@ -499,7 +502,7 @@ def slices_of(view: memoryview, segments: Segments, base: int = 0) -> list[memor
 def slices_of_sources(
     views: Mapping[int, memoryview], source: Int32s, segments: Segments
 ) -> list[memoryview]:
-    """One slice a segment; record ``i``'s segments are in ``views[source[i]]``."""
+    """One slice per segment; the segments of record ``i`` are in ``views[source[i]]``."""
     of_segment = np.repeat(source, np.diff(segments.offsets))
     if len(segments.literals) == 0:
         return slices_in(views, of_segment, segments.start, segments.length)
@@ -507,13 +510,13 @@ def slices_of_sources(
 
 
 _LITERALS: Final = -1
-"""In place of the number of a view."""
+"""Stands for the literals where a view has a number."""
 
 
 def _with_literals(
     views: Mapping[int, memoryview], of_segment: Int32s, segments: Segments, starts: Int64s
 ) -> list[memoryview]:
-    """``starts``: of those segments that are no literals."""
+    """``starts``: the places of segments in their views; ignored for literals."""
     are_literals = segments.start < 0
     return slices_in(
         {**views, _LITERALS: np.ascontiguousarray(segments.literals).data},
@@ -529,7 +532,7 @@ def slices_in(
     starts: Int64s,
     lengths: Int64s,
 ) -> list[memoryview]:
-    """One slice a segment, from the view that has it: 0.25 µs each."""
+    """One slice per segment, from the view that has it: 0.25 µs each."""
     places = zip(of_segment.tolist(), starts.tolist(), (starts + lengths).tolist(), strict=True)
     return [views[view][start:end] for view, start, end in places]
 

@@ -1,8 +1,8 @@
 """``map``: output shards are slices of the mapped input shards.
 
-To map a gigabyte that is in the page cache takes 0.13 s of processor time, nearly all of it to put
-its pages into the page tables and to take them out again. So a worker's creator finds the mappings
-that its extractor leaves.
+Mapping a gigabyte that is in the page cache takes 0.13 s of processor time, nearly all of it for
+adding its pages to the page tables and removing them. So a worker's creator uses the mappings that
+its extractor leaves.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.process_limits import files_that_fit
 
 ROWS_KEPT_MAX = 1 << 16
-"""Rows of the shards that one task writes, read at once: to read those of each shard took a third
-of the time of 1 KB shards."""
+"""The rows of the shards of one task that are read together: reading the rows of each shard
+separately took a third of the time of 1 KB shards."""
 FEW_ROWS_MAX = 256
 WITH_LITERALS_AT_ONCE = 8192
-"""Records with literals are looked at by more vectorised steps, which cost 0.1 µs a record where
-2,048 are taken at a time."""
+"""Records with literals need more vectorised steps, which cost 0.1 µs a record where 2,048 records
+are processed at a time."""
 
 
 class MappedInputs:
-    """Mapped input shards by ordinal; the least recently used are let go beyond ``open_max``."""
+    """Mapped input shards by ordinal. Beyond ``open_max``, the least recently used are unmapped."""
 
     def __init__(self, bucket: Bucket, store: IndexStore, *, open_max: int) -> None:
         self.open_max = files_that_fit(open_max)
@@ -56,21 +56,21 @@ class MappedInputs:
         return read_inputs(self._store)
 
     def keep(self, shard: int, view: memoryview) -> None:
-        """``view`` is the mapping of a shard that was just extracted."""
+        """Keep ``view``, the mapping of a shard that was just extracted."""
         self._views[shard] = view
         self._views.move_to_end(shard)
         self._kept.add(shard)
         self._let_go(self.open_max)
 
     def views(self, shards: Iterable[int]) -> Mapping[int, memoryview]:
-        """The content of each named shard; at most ``open_max`` of them in one call."""
+        """The mapping of each of ``shards``; at most ``open_max`` of them in one call."""
         wanted = list(shards)
         found = {shard: self._view(shard) for shard in wanted}
         self._let_go(max(self.open_max, len(wanted)))
         return found
 
     def close(self) -> None:
-        """Let go of all of them."""
+        """Unmap all shards."""
         self._views.clear()
 
     def _let_go(self, open_max: int) -> None:
@@ -84,7 +84,7 @@ class MappedInputs:
             self._views.move_to_end(shard)
             return view
         expected = self._inputs[shard]
-        # What was extracted is looked at again as well: its file may be another by now.
+        # The mapping of an extracted shard is checked, too: its file may have been replaced.
         with open_input(self._bucket, expected.name, expected.size_bytes, expected.etag) as source:
             view = view or source.mapping()
         if view is None:
@@ -98,7 +98,7 @@ class MappedInputs:
 
 
 class MapMove:
-    """Payload stays where it is: in the input shards, which are mapped."""
+    """Payload stays in the input shards, which are mapped."""
 
     skips_cache = False
 
@@ -121,7 +121,7 @@ class MappedPayload:
     """Records as slices of the mapped input shards."""
 
     def __init__(self, span: RowRun, node: str, parts: WorkerParts) -> None:
-        """``span``: the first and the last record that will be asked for."""
+        """``span``: from the first to the last record that will be requested."""
         self.partition = span.partition
         self._span = span
         self._whole: OrderedRows | None = None
@@ -132,7 +132,7 @@ class MappedPayload:
         self._seals = parts.seals
 
     def slices(self, start: int, stop: int) -> Iterator[Sequence[memoryview]]:
-        """The slices of records ``start:stop``, some rows at a time."""
+        """Yield the slices of records ``start:stop``, some rows at a time."""
         rows = self.ordered(start, stop).rows
         count, ranges = len(rows), rows[RANGES]
         sources = len(_numbers_in(rows[SHARD]))
@@ -177,8 +177,8 @@ class MappedPayload:
 
 
 def _numbers_in(source: Int32s) -> list[int]:
-    """The numbers that are in a column, each once, in order. To count all up to the largest would
-    take longer than to write a shard of few records."""
+    """The distinct numbers in a column, in order. Counting each number up to the largest would take
+    longer than writing a shard of few records."""
     if len(source) <= FEW_ROWS_MAX:
         return sorted(set(source.tolist()))
     return np.flatnonzero(np.bincount(source)).tolist()

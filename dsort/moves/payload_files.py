@@ -1,4 +1,4 @@
-"""Where payload is while a shard is extracted: a worker's buffer, and files without a name."""
+"""Places for payload while a shard is extracted: a worker's buffer, and files without names."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PAGE_BYTES = 4096
 
 
 class Readable(Protocol):
-    """Bytes that are read in any order."""
+    """Bytes that can be read in any order."""
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
         """Fill ``buffer`` from byte ``offset``."""
 
 
 class PayloadBuffer:
-    """The one large buffer of a worker, allocated once: fresh memory costs more than the copy."""
+    """The single large buffer of a worker, allocated once: new memory costs more than a copy."""
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
@@ -37,15 +37,15 @@ class PayloadBuffer:
         """The first ``size_bytes`` of the buffer, writable."""
         if self._array is None:
             memory = np.empty(self.size_bytes + PAGE_BYTES, np.uint8)
-            skipped = -memory.ctypes.data % PAGE_BYTES  # direct reads begin where a page does
+            skipped = -memory.ctypes.data % PAGE_BYTES  # direct reads need buffers at page borders
             self._array = memory[skipped : skipped + self.size_bytes]
         return self._array.data[:size_bytes]
 
     def windows(
         self, source: Readable, start: int, length: int, step: int | None = None
     ) -> Iterator[memoryview]:
-        """``length`` bytes of ``source`` from ``start`` on, in order, a buffer at a time, or
-        ``step`` bytes."""
+        """Yield ``length`` bytes of ``source`` from ``start`` on, in order, a buffer or ``step``
+        bytes at a time."""
         step = min(step or self.size_bytes, self.size_bytes)
         for at in range(start, start + length, step):
             window = self.view(min(step, start + length - at))
@@ -54,15 +54,15 @@ class PayloadBuffer:
 
     @property
     def half_bytes(self) -> int:
-        """How much a half has room for."""
+        """The size of one half, in whole pages."""
         return (self.size_bytes // 2) & ~0xFFF
 
     def half(self, number: int) -> PayloadBuffer:
-        """The first half or the second one, as a buffer of its own in the same memory."""
+        """The first or the second half, as a separate buffer in the same memory."""
         return self.part(number * self.half_bytes, self.half_bytes)
 
     def part(self, start: int, size_bytes: int) -> PayloadBuffer:
-        """Some bytes of it, as a buffer of its own in the same memory."""
+        """A part of the buffer, as a separate buffer in the same memory."""
         self.view(0)
         assert self._array is not None
         part = PayloadBuffer(size_bytes)
@@ -71,17 +71,17 @@ class PayloadBuffer:
 
 
 class RangeBuffer:
-    """A ring in a worker's buffer: room that is aligned, taken in one piece, and given back in the
-    same order.
+    """A ring in a worker's buffer: gives out aligned pieces, which have to be returned in the same
+    order.
 
-    It begins anew at the front as soon as there is room: memory that was used already costs
-    nothing, while the first touch of fresh memory costs as much as ten copies.
+    It starts again at the front as soon as there is room. Memory that was used before costs
+    nothing, while the first access to new memory costs as much as ten copies.
     """
 
     def __init__(
         self, buffer: PayloadBuffer, alignment_bytes: int, most_bytes: int | None = None
     ) -> None:
-        """``most_bytes``: no more of the buffer is used; the rest is not touched."""
+        """``most_bytes``: the most of the buffer to use; the rest is not touched."""
         whole = buffer.view(buffer.size_bytes)
         skipped = -np.frombuffer(whole, np.uint8).ctypes.data % alignment_bytes
         usable = buffer.size_bytes - skipped
@@ -89,12 +89,11 @@ class RangeBuffer:
             usable = min(usable, most_bytes)
         usable = usable // alignment_bytes * alignment_bytes
         self._view = whole[skipped : skipped + usable]
-        self._taken: deque[tuple[int, int]] = deque()  # from where to where, oldest first
+        self._taken: deque[tuple[int, int]] = deque()  # (start, end) of each piece, oldest first
         self.size_bytes = usable
 
     def take(self, size_bytes: int) -> memoryview | None:
-        """A piece of ``size_bytes``, a multiple of the alignment; None as long as there is no
-        room."""
+        """A piece of ``size_bytes``, a multiple of the alignment; None if there is no room yet."""
         start = self._free_at(size_bytes)
         if start is None:
             return None
@@ -102,14 +101,14 @@ class RangeBuffer:
         return self._view[start : start + size_bytes]
 
     def give_back(self) -> None:
-        """The oldest piece is free again."""
+        """Return the oldest piece to the ring."""
         self._taken.popleft()
 
     def _free_at(self, size_bytes: int) -> int | None:
         if not self._taken:
             return 0 if size_bytes <= self.size_bytes else None
         oldest, newest_end = self._taken[0][0], self._taken[-1][1]
-        if newest_end > oldest:  # what is taken is one run
+        if newest_end > oldest:  # the pieces in use are one run, without a wrap
             if oldest >= size_bytes:
                 return 0
             return newest_end if self.size_bytes - newest_end >= size_bytes else None
@@ -117,7 +116,8 @@ class RangeBuffer:
 
 
 class Spool:
-    """Reads of ``source`` that pass by a file without a name, which is gone with ``close``."""
+    """Reads from ``source``, and keeps the bytes for later reads in a file without a name, which
+    ``close`` removes."""
 
     def __init__(self, source: ReadObject, scratch: Scratch) -> None:
         self._source = source
@@ -148,7 +148,7 @@ class Spool:
         self._file.close()
 
     def _catch_up(self, offset: int) -> None:
-        """Fetch all up to ``offset``: sources like this are read in order."""
+        """Fetch all bytes up to ``offset``: sources with a spool are read in order."""
         gap = memoryview(bytearray(min(GAP_BYTES, offset - self._have)))
         while self._have < offset:
             self._fetch(gap[: min(len(gap), offset - self._have)])
@@ -160,8 +160,8 @@ class Spool:
 
 
 class Tail:
-    """Bytes that are to stand behind those of a shard: behind them in the buffer, if both have room
-    there, else in a file without a name. ``file``: that one."""
+    """Bytes that follow those of a shard: directly behind them in the buffer, if both fit there,
+    else in a file without a name, ``file``."""
 
     def __init__(
         self, name: str, buffer: PayloadBuffer, scratch: Scratch | None, begin: int, fits: bool
@@ -174,7 +174,7 @@ class Tail:
         self.file = None if fits else DecodedFile(name, scratch)
 
     def append(self, data: bytes | bytearray) -> None:
-        """Add ``data`` to its end."""
+        """Add ``data`` to the end."""
         at = self._begin + self.size_bytes
         if self.file is None and at + len(data) > self._buffer.size_bytes:
             self.file = DecodedFile(self._name, self._scratch)
@@ -192,7 +192,7 @@ class Tail:
 
 
 class Chain:
-    """Reads of two sources, of which the second follows the first at byte ``border``."""
+    """Reads from two sources as if they were one: ``second`` begins at byte ``border``."""
 
     def __init__(
         self, first: ReadObject | Spool | DecodedFile | Chain, border: int, second: DecodedFile
@@ -202,7 +202,7 @@ class Chain:
         self._second = second
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
-        """Fill ``buffer`` from byte ``offset`` of both."""
+        """Fill ``buffer`` from byte ``offset`` of the combined bytes."""
         here = min(max(self._border - offset, 0), len(buffer))
         if here:
             self._first.read_into(buffer[:here], offset)
@@ -210,7 +210,7 @@ class Chain:
             self._second.read_into(buffer[here:], max(offset - self._border, 0))
 
     def close(self) -> None:
-        """Let go of both; an input is its opener's."""
+        """Close both sources, except an input, which its opener closes."""
         self._second.close()
         if isinstance(self._first, (Spool, DecodedFile, Chain)):
             self._first.close()

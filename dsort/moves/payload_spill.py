@@ -1,4 +1,4 @@
-"""The payload of extracted records, appended to the spill files of their partitions."""
+"""Appends the payload of extracted records to the spill files of their partitions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dsort.scratch.spill_writer import SpillWriter
 
 
 class HasWindows(Protocol):
-    """What holds the payload of an index: a shard, or a run of them."""
+    """The source of the payload of an index: a shard, or a run of shards."""
 
     def windows(self, segments: Segments) -> Iterator[Window]:
         """See :meth:`dsort.moves.input_shard.ShardBytes.windows`."""
@@ -47,7 +47,7 @@ class PayloadSpill:
 
     @property
     def writer(self) -> SpillWriter:
-        """What appends to them."""
+        """The writer that appends to the spill files."""
         if self._writer is None:
             self._writer = SpillWriter(
                 self._scratch,
@@ -69,12 +69,12 @@ class PayloadSpill:
         index: Table,
         partition: Int32s | None = None,
     ) -> Int64s:
-        """Append the payload of a shard's records; where each partition's part begins, shape
+        """Append the payload of a shard's records. Return the begin of each partition's part, shape
         ``(partitions,)``.
 
-        Rows of one partition are appended in the order of ``index``, as the index file lists them.
-        ``partition``: of each row; None: all are of one. Rows may be ordered by it, if the shard is
-        in memory.
+        Rows of one partition are appended in the order of ``index``, in which the index file lists
+        them. ``partition``: of each row; None: all rows are in one. Rows may be sorted by partition
+        if the shard is in memory.
         """
         ranges = index[RANGES]
         planned, found = int(index[STORED_BYTES].sum()), int(ranges.length.sum())

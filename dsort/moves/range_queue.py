@@ -1,8 +1,8 @@
-"""Many reads at a time: they fill pieces of a worker's buffer from its input shards.
+"""Many reads at a time, which fill parts of a worker's buffer from its input shards.
 
-A disk answers 32 reads of 100 KB in any order as fast as one that is in sequence, if they are asked
-for at once. The kernel does those that are direct (``KernelReads``), which takes no thread; for
-others threads wait, without holding the interpreter.
+A disk answers 32 concurrent reads of 100 KB in any order as fast as one read in sequence. Direct
+reads are queued in the kernel (``KernelReads``), which takes no threads; other reads wait in
+threads, without the interpreter lock.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dsort.storage.directory.kernel_reads import KernelReads
 from dsort.storage.process_limits import is_no_thread
 
 KERNEL_DEPTH = 256
-"""Reads of a kernel's queue at a time: more than there would be threads, for none begins while the
-creator writes what has come."""
+"""The most reads in a kernel's queue. This is more than the number of threads would be, because no
+read is started while the creator writes the bytes that have arrived."""
 
 
 class Reads(Protocol):
-    """What is read by ranges (see :class:`~dsort.storage.bucket.RandomReads`)."""
+    """A source that is read by ranges (see :class:`~dsort.storage.bucket.RandomReads`)."""
 
     @property
     def direct_fd(self) -> int: ...
@@ -34,8 +34,8 @@ class Reads(Protocol):
 
 
 class RangeRead(NamedTuple):
-    """Fill ``buffer`` from byte ``offset`` of ``source``, which goes on for ``least_bytes``.
-    ``shard``: the input, for errors."""
+    """Fill ``buffer`` from byte ``offset`` of ``source``, which has at least ``least_bytes`` from
+    there on. ``shard``: the input, for errors."""
 
     source: Reads
     buffer: memoryview
@@ -45,23 +45,23 @@ class RangeRead(NamedTuple):
 
 
 class RangeBatch(Protocol):
-    """Reads that are waited for together. ``failed``: the first read that did."""
+    """Reads that are completed together. ``failed``: the first read that failed."""
 
     failed: RangeRead | None
 
     def wait(self) -> None:
-        """Return once all reads are over; raise what the first of them raised that failed."""
+        """Wait until all reads have ended; raise the error of the first one that failed."""
 
     def settle(self) -> None:
-        """Return once all reads are over."""
+        """Wait until all reads have ended."""
 
 
 class _ThreadBatch:
-    """A batch whose reads threads take, one after the other, from its iterator, which costs less
-    than a queue of reads."""
+    """A batch whose reads are taken by threads, one after the other, from an iterator, which costs
+    less than a queue of reads."""
 
     def __init__(self, reads: Sequence[RangeRead], threads: int) -> None:
-        """``threads``: so many take part."""
+        """``threads``: the number of threads that take part."""
         self._reads = iter(reads)
         self._left = threads
         self._error: Exception | None = None
@@ -69,7 +69,7 @@ class _ThreadBatch:
         self.failed: RangeRead | None = None
 
     def take_part(self) -> None:
-        """Do reads until there are no more, or one failed."""
+        """Do reads until none is left, or one has failed."""
         error: Exception | None = None
         read: RangeRead | None = None
         try:
@@ -100,7 +100,7 @@ class _ThreadBatch:
 
 
 class _KernelBatch:
-    """A batch whose reads the kernel does."""
+    """A batch whose reads are done by the kernel."""
 
     def __init__(self, queue: _KernelQueue, reads: Sequence[RangeRead]) -> None:
         self.left = len(reads)
@@ -110,11 +110,11 @@ class _KernelBatch:
         self._queue = queue
 
     def end(self, read: RangeRead, read_bytes: int) -> None:
-        """One is over."""
+        """Record that ``read`` has ended with ``read_bytes``."""
         self.left -= 1
         if read_bytes >= read.least_bytes or self.error is not None:
             return
-        # Whatever was wrong with it: this finishes it, or says so.
+        # This read without the queue completes a short or failed read, or raises its error.
         try:
             read.source.read(read.buffer, read.offset, read.least_bytes)
         except (DsortError, OSError, ValueError) as problem:
@@ -133,12 +133,12 @@ class _KernelBatch:
 
 
 class _KernelQueue:
-    """Reads that the kernel does in the order they are asked for."""
+    """Reads that the kernel does, begun in the order of the calls."""
 
     def __init__(self) -> None:
-        """``OSError`` where it does not."""
+        """``OSError`` if the kernel does not support it."""
         self._reads = KernelReads(KERNEL_DEPTH)
-        self._batches: deque[_KernelBatch] = deque()  # those that have reads to begin
+        self._batches: deque[_KernelBatch] = deque()  # batches with reads that have not begun
         self._next: list[tuple[_KernelBatch, RangeRead]] = []
         self._begun: dict[int, tuple[_KernelBatch, RangeRead]] = {}
         self._ticket = 0
@@ -151,8 +151,8 @@ class _KernelQueue:
         return batch
 
     def advance(self, wanted: int) -> None:
-        """Wait for some reads, at most as many as are ``wanted``, and begin others."""
-        # Half of them stay: the disk is not to run dry.
+        """Wait for some reads, at most ``wanted``, and begin others."""
+        # Half of the reads stay in flight, so that the disk is always busy.
         least = min(wanted, max(self._reads.in_flight // 2, 1))
         for ticket, result in self._reads.ended(least):
             batch, read = self._begun.pop(ticket)
@@ -174,7 +174,7 @@ class _KernelQueue:
         ]
         try:
             count = self._reads.begin(some)
-        except OSError:  # not even the first: it is read without the queue
+        except OSError:  # not even the first one was accepted: read it without the queue
             batch, read = self._next.pop(0)
             batch.end(read, -1)
             return
@@ -188,11 +188,11 @@ class _KernelQueue:
 
 
 class RangeQueue:
-    """What reads ranges for one worker, in the order they are asked for."""
+    """Reads ranges for one worker, begun in the order of the calls."""
 
     def __init__(self, depth: int, *, by_kernel: bool = False) -> None:
-        """``depth``: so many reads at a time, if there may be as many threads. ``by_kernel``: those
-        that are direct need none, where the kernel does them."""
+        """``depth``: the most reads at a time, limited by the threads that can be started.
+        ``by_kernel``: direct reads are done by the kernel without threads, if it supports that."""
         self._depth = depth
         self._kernel: _KernelQueue | None = None
         if by_kernel:
@@ -202,7 +202,7 @@ class RangeQueue:
         self._waiting: SimpleQueue[_ThreadBatch | None] = SimpleQueue()
 
     def begin(self, reads: Sequence[RangeRead]) -> RangeBatch:
-        """Have ``reads`` done; before this returns, if there can be no thread."""
+        """Begin ``reads``; complete them before returning, if no thread can be started."""
         if self._kernel is not None and all(read.source.direct_fd >= 0 for read in reads):
             return self._kernel.begin(reads)
         self._start_threads()
@@ -217,7 +217,7 @@ class RangeQueue:
         return batch
 
     def close(self) -> None:
-        """End the threads. What was begun is to be settled before."""
+        """End the threads. All batches have to be settled before."""
         if self._kernel is not None:
             self._kernel.close()
             self._kernel = None

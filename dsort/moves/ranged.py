@@ -1,9 +1,9 @@
-"""Records read from their input shards by range, as they are written: ``range``.
+"""``range``: reads records by range from their input shards while output shards are written.
 
-What is to be read for one output shard after the other is parted into *turns*: rows whose bytes fit
-in a part of the worker's buffer. The reads of a turn begin in the order of the disk, many at a
-time, as soon as there is room for them; so the next turns come while one is written, whatever
-shard and partition they are of. Payload is read once, and spilled nowhere.
+The rows of one output shard after the other are divided into *turns*: rows whose bytes fit in a
+part of the worker's buffer. The reads of a turn begin in the order of the disk, many at a time, as
+soon as the buffer has room for them. So the next turns are read while one is written, whatever
+shard and partition they belong to. Payload is read once, and never spilled.
 """
 
 from __future__ import annotations
@@ -42,26 +42,27 @@ from dsort.storage.process_limits import files_that_fit
 
 ALIGNMENT_BYTES = 4096
 READ_BYTES_MAX = 1 << 20
-"""A longer range is several reads, so that one large record keeps the disk busy, too."""
+"""A longer range is divided into several reads, so that one large record keeps the disk busy."""
 FAR_READ_BYTES_MAX = 16 << 20
-"""The same in a store, where each is a request that is paid for."""
+"""The same limit in a store, where each read is a request that costs money."""
 TURNS_A_BUFFER = 4
-"""A turn takes one part of the buffer in so many: one is written while others are read."""
+"""The buffer has room for so many turns: one is written while the others are read."""
 TURN_BYTES_MAX = 8 << 20
-"""Four of them keep the queue full. Turns of 17 MB were no faster, and took 60 MB more memory."""
+"""Four turns of this size keep the queue full. Turns of 17 MB were no faster, and took 60 MB more
+memory."""
 FAR_TURN_BYTES_MAX = 64 << 20
 ROWS_READ_MAX = 1 << 16
-"""Rows of neighbouring runs that are read from the index at once: to read those of each output
-shard of 100 KB took a third of the time of creating it."""
+"""The rows of neighbouring runs that are read from the index together: reading the rows of each
+output shard of 100 KB separately took a third of the time of creating it."""
 FILES_A_SHARD = 2
 READS_AT_ONCE = 32
-"""Of 1.1 GB in 16 cold files, direct reads of 100 KB in any order came at 347 MB/s with 8 threads,
+"""From 1.1 GB in 16 cold files, direct reads of 100 KB in any order gave 347 MB/s with 8 threads,
 1050 with 32; ``cat`` of the files gave 530."""
 _KINDS = (ChangedInputError, ObjectNotFoundError, StorageAccessError, StorageError)
 
 
 class RangeMove:
-    """Payload is read from the input shards when it is written."""
+    """Payload is read from the input shards while it is written."""
 
     skips_cache = True
 
@@ -80,7 +81,7 @@ class RangeMove:
         records = RangedRecords(
             with_rows, nodes, self._nodes, self._inputs, self._queue, self._buffer
         )
-        with closing(records):  # the reads of the next partition begin while one is written
+        with closing(records):  # shared: the next partition is read while one is written
             for span in spans(runs):
                 yield RangedPayload(span.partition, records)
 
@@ -107,7 +108,7 @@ class RangedPayload:
 
 
 class PinnedReads:
-    """What a store has, as :class:`~dsort.moves.range_queue.RangeQueue` reads it."""
+    """An object in a store, as a source for :class:`~dsort.moves.range_queue.RangeQueue`."""
 
     direct_fd = -1
 
@@ -115,17 +116,17 @@ class PinnedReads:
         self._pinned = pinned
 
     def read(self, buffer: memoryview, offset: int, least_bytes: int) -> None:
-        """Fill ``buffer`` from byte ``offset``, by one request."""
+        """Fill ``buffer`` from byte ``offset``, with one request."""
         self._pinned.read_into(buffer, offset)
 
     def close(self) -> None:
-        """Release it."""
+        """Close the object."""
         self._pinned.close()
 
 
 class RangedInputs:
     """Input shards by ordinal, open for reads in any order; the least recently used are closed.
-    All of them are files, or all are in stores, where each read is a request."""
+    Either all of them are files, or all are in stores, where each read is a request."""
 
     def __init__(self, bucket: Bucket, store: IndexStore, *, open_max: int) -> None:
         self.open_max = max(files_that_fit(open_max * FILES_A_SHARD) // FILES_A_SHARD, 1)
@@ -139,31 +140,31 @@ class RangedInputs:
 
     @cached_property
     def are_far(self) -> bool:
-        """Whether each read is a request."""
+        """Whether inputs are in stores, where each read is a request."""
         return bool(self._inputs) and self._bucket.pinned(_info_of(self._inputs[0])) is not None
 
     @property
     def alignment_bytes(self) -> int:
-        """Where reads begin and end."""
+        """Reads begin and end at multiples of this."""
         return 1 if self.are_far else ALIGNMENT_BYTES
 
     @property
     def read_bytes_max(self) -> int:
-        """A longer range is several reads."""
+        """The longest read; a longer range is divided into several."""
         return FAR_READ_BYTES_MAX if self.are_far else READ_BYTES_MAX
 
     @property
     def turn_bytes_max(self) -> int:
-        """So much is waited for together."""
+        """The most bytes in a turn."""
         return FAR_TURN_BYTES_MAX if self.are_far else TURN_BYTES_MAX
 
     def name(self, shard: int) -> str:
-        """What the input shard with this ordinal is called."""
+        """The name of the input shard with this ordinal."""
         return self._inputs[shard].name
 
     def reads(self, shard: int) -> RandomReads | PinnedReads:
-        """One of them. ``ChangedInputError`` unless it is what the job resolved: here, or by the
-        first read."""
+        """Open one input shard. ``ChangedInputError`` unless it is the object that the job
+        resolved; for objects in stores, the first read raises it."""
         if shard in self._open:
             self._open.move_to_end(shard)
             return self._open[shard]
@@ -186,18 +187,18 @@ class RangedInputs:
 
     @property
     def are_too_many(self) -> bool:
-        """Whether more are open than should be."""
+        """Whether more shards are open than ``open_max``."""
         return len(self._open) > self.open_max
 
     def close_all_but(self, used: Iterable[int]) -> None:
-        """Close the least recently used of too many, but for those that are ``used``."""
+        """Close the least recently used shards beyond ``open_max``, except those in ``used``."""
         kept = set(used)
         for shard in list(self._open)[: max(len(self._open) - self.open_max, 0)]:
             if shard not in kept:
                 self._open.pop(shard).close()
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all shards."""
         for reads in self._open.values():
             reads.close()
         self._open.clear()
@@ -208,7 +209,7 @@ class _Turn:
     """Segments of one run of rows, in output order, that are read together.
 
     ``read_start``, ``read_end``: the aligned bytes of the shard ``source`` that hold each segment;
-    -1 for literals. ``ordinal``: which record of its shard each is of.
+    -1 for literals. ``ordinal``: the ordinal of each segment's record in its shard.
     """
 
     literals: memoryview
@@ -221,13 +222,13 @@ class _Turn:
 
     @property
     def buffer_bytes(self) -> int:
-        """What it takes of the buffer."""
+        """The room that the turn needs in the buffer."""
         return int((self.read_end - self.read_start).sum())
 
 
 @dataclass(slots=True)
 class _Reading:
-    """A turn whose reads have begun. ``slices``: of its segments; filled once ``batch`` is over."""
+    """A turn whose reads have begun. ``slices``: of its segments; filled once ``batch`` ended."""
 
     run: int
     turn: _Turn
@@ -238,7 +239,7 @@ class _Reading:
 
 
 class RangedRecords:
-    """The records of ``runs``, in their order, by range."""
+    """Reads the records of ``runs``, in their order, by range."""
 
     def __init__(
         self,
@@ -263,7 +264,7 @@ class RangedRecords:
         self._run = -1
 
     def slices(self, run: RowRun) -> Iterator[Sequence[memoryview]]:
-        """The slices of the next run; some at a time, valid until the next step."""
+        """Yield the slices of the next run; some at a time, valid until the next step."""
         self._run += 1
         if self._runs[self._run] != run:
             raise InvariantError("records by range are asked for in another order than planned")
@@ -288,13 +289,13 @@ class RangedRecords:
         return ordered
 
     def close(self) -> None:
-        """Wait for what was begun: the buffer is for something else now."""
+        """Wait for reads that have begun: after that, the buffer has other uses."""
         for turn in self._reading:
             turn.batch.settle()
         self._reading.clear()
 
     def _read_ahead(self) -> None:
-        """Begin the reads of as many turns as there is room for."""
+        """Begin the reads of as many turns as the buffer has room for."""
         while True:
             following = self._next or next(self._turns, None)
             self._next = following
@@ -311,13 +312,13 @@ class RangedRecords:
             self._reading.append(self._begin(run, turn, room))
 
     def _begin(self, run: int, turn: _Turn, room: memoryview) -> _Reading:
-        # What is side by side in an input is so in the buffer, and can be one read.
+        # Neighbours in an input become neighbours in the buffer, so that one read fills both.
         order = np.lexsort((turn.read_start, turn.source))
         sizes = turn.read_end - turn.read_start
         places = np.empty(len(sizes), np.int64)
         places[order] = np.cumsum(sizes[order]) - sizes[order]
         shards = frozenset(turn.source[turn.read_start >= 0].tolist())
-        if self._inputs.are_too_many:  # else there may be hundreds of small turns to look through
+        if self._inputs.are_too_many:  # checked first: there may be hundreds of turns to visit
             used = set(shards).union(*(each.shards for each in self._reading))
             self._inputs.close_all_but(used)
         files = {shard: self._inputs.reads(shard) for shard in shards}
@@ -347,7 +348,7 @@ class RangedRecords:
         return _Reading(run, turn, slices, batch, shards, holds_room=bool(len(room)))
 
     def _named(self, error: DsortError, reading: _Reading) -> DsortError:
-        """``error``, with the record that could not be read."""
+        """``error``, with the name of the record that could not be read."""
         failed, turn = reading.batch.failed, reading.turn
         if failed is None:
             return error
@@ -374,8 +375,8 @@ class RangedRecords:
 
 
 def _neighbours(runs: Sequence[RowRun]) -> Iterator[range]:
-    """The numbers of runs that are asked for together, each time of one partition: of
-    ``ROWS_READ_MAX`` rows at most from the first to the last, or of one run."""
+    """Yield the numbers of runs whose rows are requested together: neighbours in one partition with
+    at most ``ROWS_READ_MAX`` rows from the first to the last, or a single run."""
     begin = 0
     for number, run in enumerate(runs):
         first, last = runs[begin], runs[max(number - 1, 0)]
@@ -388,7 +389,7 @@ def _neighbours(runs: Sequence[RowRun]) -> Iterator[range]:
 
 
 def _adjacent(turn: _Turn, order: Int64s) -> Iterator[Int64s]:
-    """Rows of ``turn`` that are to be read, in ``order``, in runs that are side by side."""
+    """Yield the rows of ``turn`` that have to be read, in ``order``, in runs of neighbours."""
     order = order[turn.read_start[order] >= 0]
     if not len(order):
         return
@@ -398,7 +399,7 @@ def _adjacent(turn: _Turn, order: Int64s) -> Iterator[Int64s]:
 
 
 def _turns(rows: Table, turn_bytes: int, alignment: int) -> Iterator[_Turn]:
-    """The segments of ``rows`` in runs whose aligned bytes take at most ``turn_bytes``."""
+    """Yield the segments of ``rows`` in turns whose aligned bytes are at most ``turn_bytes``."""
     segments = rows[RANGES]
     if segments.names is not None and len(segments.names.at):
         raise InvariantError("records that are read by range have their names in literals")
@@ -415,7 +416,7 @@ def _turns(rows: Table, turn_bytes: int, alignment: int) -> Iterator[_Turn]:
 
 
 def _in_parts(segments: Segments, part_bytes: int) -> tuple[Int64s, Int64s, Int64s]:
-    """(row, start, length) of the segments, those that are longer than ``part_bytes`` cut."""
+    """(row, start, length) of the segments. Segments longer than ``part_bytes`` are divided."""
     start, length = segments.start, segments.length
     row = np.repeat(np.arange(len(segments.offsets) - 1), np.diff(segments.offsets))
     counts = np.maximum(-(-length // part_bytes), 1)

@@ -1,9 +1,10 @@
-"""Short records, gathered in one piece of memory.
+"""Gathers short records in one piece of memory.
 
-A slice and an entry of a ``pwritev`` cost half a microsecond a record whatever its size. Memory is
-a table whose rows overlap (one begins at each byte), and NumPy takes and puts whole rows. They are
-all as long as the longest record and put in order, so that each overwrites what the one before it
-has too much: NumPy assigns in the order of indices. Longer records are left to the kernel.
+A slice, and an entry of a ``pwritev``, cost half a microsecond per record, whatever its size. So
+memory is viewed as a table of overlapping rows (one begins at each byte), and NumPy copies whole
+rows. All rows are as long as the longest record. They are written in order, so that each row
+overwrites the excess bytes of the row before it: NumPy assigns in the order of indices. Longer
+records are gathered by the kernel.
 """
 
 from __future__ import annotations
@@ -21,22 +22,23 @@ from dsort.data.columns import Int32s, Int64s, UInt8s
 from dsort.data.segments import Segments
 
 SHORT_BYTES_MAX = 512
-"""Up to this length on average, two copies by NumPy are cheaper than a slice."""
+"""Up to this average length, two copies by NumPy are cheaper than a slice."""
 ROWS_AT_ONCE = 16384
 GATHERED_BYTES: Final = 1 << 20
-"""So much is gathered at a time: it stays in the processor's cache until it is written."""
+"""The bytes gathered at a time: they stay in the processor's cache until they are written."""
 _VIEWS_MAX: Final = 16
 _PUT_AT_ONCE: Final = 4096
 _SPARE_SHARE: Final = 3
-"""Rows as long as the longest are put, if that is not more times as many bytes."""
+"""Rows as long as the longest record are used if they have at most so many times the bytes."""
 _PIECE_BYTES: Final = 64
-"""Else they are so much longer than records are on average, and longer records are several."""
+"""Otherwise rows are so many bytes longer than the average record, and longer records are divided
+into several rows."""
 _SMALL, _SMALLEST = 1 << 16, 1 << 8
 _TABLES_MAX = 4096
 
 
 def are_short(segments: Segments) -> bool:
-    """Whether the records are short, and all in the source."""
+    """Whether the records are short, and have no literals."""
     count = len(segments.start)
     return (
         count > 1
@@ -46,15 +48,15 @@ def are_short(segments: Segments) -> bool:
 
 
 def rows_at_once(segments: Segments, views: int = 1) -> int:
-    """How many records of ``segments``, which are short, to gather at a time; so many from each of
-    several ``views``: a tenth less time than so many from all."""
+    """The number of records of ``segments``, which are short, to gather at a time. Several
+    ``views`` multiply it: that takes a tenth less time than the same number from all views."""
     rows = GATHERED_BYTES * len(segments.start) // max(int(segments.length.sum()), 1)
     return max(min(rows, ROWS_AT_ONCE), 1) * min(views, _VIEWS_MAX)
 
 
 class Gatherer:
-    """Gathers short records, some at a time, into memory that it uses again: what it gives is valid
-    until it is asked for more. Where there is one view, it holds on to it."""
+    """Gathers short records, some at a time, into memory that is used again: a result is valid
+    until the next call. If there is one view, the gatherer keeps a reference to it."""
 
     def __init__(self) -> None:
         self._out = self._only = _Rows(np.empty(0, np.uint8))
@@ -63,8 +65,8 @@ class Gatherer:
     def gathered(
         self, views: Mapping[int, memoryview], source: Int32s, segments: Segments, *, base: int = 0
     ) -> memoryview:
-        """The bytes of all ``segments``, in order; record ``i``'s are in ``views[source[i]]``, and
-        each view begins at byte ``base``."""
+        """The bytes of all ``segments``, in order. The segments of record ``i`` are in
+        ``views[source[i]]``, and each view begins at byte ``base``."""
         lengths, starts = segments.length, segments.start - base
         ends = np.cumsum(lengths)
         total, longest = int(ends[-1]), int(lengths.max())
@@ -91,8 +93,8 @@ class Gatherer:
     def _put_overlapping(
         self, views: Mapping[int, memoryview], wanted: _Wanted, width: int
     ) -> _Wanted:
-        """Put ``width`` bytes for each segment, in order: each overwrites what the one before it
-        has too much. What is left to do: those that views have not as many bytes from."""
+        """Copy ``width`` bytes for each segment, in order: each row overwrites the excess of the
+        row before it. Return the segments that are too close to the end of their view for that."""
         out, late = self._out.of(width), np.zeros(0, np.int64)
         if wanted.view is not None:
             rows, late = _rows_of_views(views, wanted, width)
@@ -109,7 +111,7 @@ class Gatherer:
         return wanted.take(late)
 
     def _put_by_length(self, views: Mapping[int, memoryview], wanted: _Wanted) -> None:
-        """Put segments, those of one length at a time."""
+        """Copy segments in groups of equal length."""
         order = small_argsort(wanted.lengths)
         of_segment = None
         if wanted.view is not None:
@@ -130,7 +132,7 @@ class Gatherer:
                 if length:
                     self._out.of(length)[to[first:last]] = only.of(length)[starts[first:last]]
             return
-        # Tables of many views by many lengths would be more than the records.
+        # Tables for each view and length would take more memory than the records.
         arrays = {each: np.frombuffer(view, np.uint8) for each, view in views.items()}
         for (first, last), length in runs:
             if length:
@@ -145,8 +147,8 @@ class Gatherer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Wanted:
-    """Segments: where each begins in its view, how long it is, and where it is to be put. ``view``:
-    the number of each one's; None: there is but one."""
+    """Segments: their places in their views, their lengths, and their places in the result.
+    ``view``: the number of each segment's view; None: there is only one view."""
 
     starts: Int64s
     lengths: Int64s
@@ -154,7 +156,7 @@ class _Wanted:
     view: Int32s | None
 
     def in_pieces(self, size_bytes: int) -> _Wanted:
-        """The same, those that are longer in pieces of ``size_bytes``."""
+        """The same segments; those longer than ``size_bytes`` are divided into such pieces."""
         counts = -(-self.lengths // size_bytes)
         ends = np.cumsum(counts)
         of = np.repeat(np.arange(len(counts)), counts)
@@ -164,7 +166,7 @@ class _Wanted:
         return _Wanted(long.starts + skipped, lengths, long.to + skipped, long.view)
 
     def take(self, rows: Int64s) -> _Wanted:
-        """Those of ``rows``."""
+        """The segments ``rows``."""
         view = None if self.view is None else self.view[rows]
         return _Wanted(self.starts[rows], self.lengths[rows], self.to[rows], view)
 
@@ -172,8 +174,8 @@ class _Wanted:
 def _rows_of_views(
     views: Mapping[int, memoryview], wanted: _Wanted, width: int
 ) -> tuple[NDArray[np.void], Int64s]:
-    """(``width`` bytes from where each segment of several views begins, those that are nearer to
-    the end of theirs and have none of it)."""
+    """Return (``width`` bytes from the start of each segment, for several views; the segments that
+    are closer to the end of their view, whose rows are left empty)."""
     assert wanted.view is not None
     rows = np.empty(len(wanted.starts), _row_of(width))
     late = [np.zeros(0, np.int64)]
@@ -194,19 +196,19 @@ def _rows_of_views(
 def gathered(
     views: Mapping[int, memoryview], source: Int32s, segments: Segments, *, base: int = 0
 ) -> memoryview:
-    """:meth:`Gatherer.gathered`, once."""
+    """:meth:`Gatherer.gathered`, for a single call."""
     return Gatherer().gathered(views, source, segments, base=base)
 
 
 class _Rows:
-    """One array as tables, by the length of their rows; each is made once, which takes 1 µs."""
+    """An array as tables, by the length of rows. Each table is made once, which takes 1 µs."""
 
     def __init__(self, data: UInt8s) -> None:
         self.data = data
         self._tables: dict[int, NDArray[np.void]] = {}
 
     def of(self, length: int) -> NDArray[np.void]:
-        """Its table of rows of ``length`` bytes, see :func:`table_of`."""
+        """The table with rows of ``length`` bytes, see :func:`table_of`."""
         table = self._tables.get(length)
         if table is None:
             if len(self._tables) >= _TABLES_MAX:
@@ -216,7 +218,8 @@ class _Rows:
 
 
 def table_of(data: UInt8s, length: int) -> NDArray[np.void]:
-    """``data`` as a table: row ``i`` is the ``length`` bytes from ``i`` on. All of it is inside."""
+    """``data`` as a table: row ``i`` is the ``length`` bytes from byte ``i`` on. All rows are
+    inside ``data``."""
     return np.ndarray((max(len(data) - length + 1, 0),), _row_of(length), data, 0, (1,))
 
 
@@ -226,8 +229,8 @@ def _row_of(length: int) -> np.dtype[np.void]:
 
 
 def small_argsort(values: NDArray[np.integer]) -> Int64s:
-    """A stable argsort of numbers from 0 on; those below 65,536 take a tenth of the time, and those
-    below 256 half of that."""
+    """A stable argsort of numbers >= 0. If all are below 65,536, it takes a tenth of the time; if
+    all are below 256, half of that."""
     largest = int(values.max()) if len(values) else 0
     if largest < _SMALL:
         values = values.astype(np.uint8 if largest < _SMALLEST else np.uint16)

@@ -1,9 +1,9 @@
-"""Slices of records that are put together in memory: with new names, or with literals.
+"""Slices of records that are assembled in memory: records with new names, or with literals.
 
-Slices for each header or literal and for all between them would cost more than to copy a small
-record: names are then written over those in the copy, and literals of one length are rows of a
-table, which become bytes all at once (20 ns each, where a slice takes 250). Of large records, only
-headers with new names and seals are copied.
+Separate slices for each header or literal, and for the bytes between them, would cost more than a
+copy of a small record. So new names are written over the old ones in a copy. Literals of one length
+are rows of a table, which become bytes objects all at once (20 ns each, where a slice takes 250).
+Of large records, only headers with new names and seals are copied.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from dsort.moves.input_shard import slices_of_sources
 from dsort.moves.short_records import table_of
 
 JOINED_BYTES_MAX = 16 << 10
-"""Larger records, on average, are not put together."""
+"""Records that are larger on average are not copied."""
 AT_ONCE_BYTES = 1 << 20
-"""So much of them at a time: it stays in the processor's cache until it is hashed and written. With
-2 MiB, new names for 3 KB records took 1.28 times the plain shuffle, with 1 MiB 1.11."""
+"""The bytes of records that are copied at a time: they stay in the processor's cache until they are
+hashed and written. With 2 MiB, new names for 3 KB records took 1.28 times the plain shuffle, with
+1 MiB 1.11."""
 LENGTHS_MAX = 64
-"""With literals of more lengths, a table for each costs more than slices."""
+"""If literals have more lengths than this, a table for each length costs more than slices."""
 _BLOCKS_AT_ONCE = 2048
-"""So many stay in the processor's cache."""
+"""So many blocks stay in the processor's cache."""
 
 
 def renamed_slices(
@@ -37,8 +38,8 @@ def renamed_slices(
     segments: Segments,
     stored_bytes: Int64s,
 ) -> Iterator[Sequence[memoryview]]:
-    """The bytes of records as slices, some of them at a time; record ``i``'s segments are in
-    ``views[source[i]]``, and it takes ``stored_bytes[i]``."""
+    """Yield the bytes of records with new names as slices, some records at a time. The segments of
+    record ``i`` are in ``views[source[i]]``; it has ``stored_bytes[i]``."""
     assert segments.names is not None
     if int(stored_bytes.sum()) > JOINED_BYTES_MAX * len(stored_bytes):
         parts = _with_headers_apart(container, views, source, segments, stored_bytes)
@@ -62,10 +63,10 @@ def _with_headers_apart(
     segments: Segments,
     stored_bytes: Int64s,
 ) -> Segments:
-    """The same records, the blocks with new names being literals."""
+    """The same records, with literals for the blocks that have new names."""
     names, size = segments.names, container.name_block_bytes
     assert names is not None
-    # All segments, one after the other, are cut where blocks begin and end.
+    # All segments, one after the other, are divided where such blocks begin and end.
     ends = np.cumsum(segments.length)
     starts = ends - segments.length
     of_record = np.cumsum(stored_bytes) - stored_bytes
@@ -95,7 +96,7 @@ def _with_headers_apart(
 
 
 def overwrite_names(container: Container, data: UInt8s, at: Int64s, names: BytesColumn) -> None:
-    """Write ``names`` over those in the blocks that begin ``at`` these bytes of ``data``."""
+    """Write ``names`` over the names in the blocks of ``data`` that begin ``at`` these bytes."""
     size = container.name_block_bytes
     everywhere = table_of(data, size)
     for first in range(0, len(at), _BLOCKS_AT_ONCE):
@@ -114,9 +115,10 @@ def slices_with_literals(
     *,
     seals: bool,
 ) -> Iterator[Sequence[memoryview]]:
-    """The bytes of records as slices, some of them at a time; record ``i``'s segments are in
-    ``views[source[i]]``, and it takes ``stored_bytes[i]``. ``seals``: records that begin with a
-    literal were converted, and have room for their seal, which is made here; others are whole."""
+    """Yield the bytes of records with literals as slices, some records at a time. The segments of
+    record ``i`` are in ``views[source[i]]``; it has ``stored_bytes[i]``. ``seals``: records that
+    begin with a literal were converted, and have room for their seal, which is computed here; other
+    records are complete."""
     starts, offsets = np.cumsum(stored_bytes) - stored_bytes, segments.offsets
     is_open = (segments.start[offsets[:-1]] < 0) & seals
     is_large = int(stored_bytes.sum()) > JOINED_BYTES_MAX * len(stored_bytes)
@@ -143,7 +145,7 @@ def slices_with_literals(
 def _pieces(
     views: Mapping[int, memoryview], source: Int32s, segments: Segments
 ) -> list[memoryview | bytes]:
-    """One piece a segment, in order."""
+    """One piece per segment, in order."""
     is_literal = segments.start < 0
     literals, ranges = np.flatnonzero(is_literal), np.flatnonzero(~is_literal)
     lengths = segments.length[literals]
@@ -171,7 +173,7 @@ def _pieces(
 
 
 def seal_within(container: Container, data: UInt8s, starts: Int64s, stops: Int64s) -> None:
-    """Write the seals of records ``data[starts[i] : stops[i]]``."""
+    """Compute and write the seals of records ``data[starts[i] : stops[i]]``."""
     size, view = container.seal_bytes, data.data
     places = map(slice, (starts + container.seal_skips_bytes).tolist(), (stops - size).tolist())
     sums = map(container.seal_checksum, map(view.__getitem__, places), repeat(0))
@@ -182,7 +184,7 @@ def seal_within(container: Container, data: UInt8s, starts: Int64s, stops: Int64
 def seal_apart(
     container: Container, slices: list[memoryview], starts: Int64s, stops: Int64s
 ) -> list[memoryview]:
-    """``slices`` with the seals of records ``slices[starts[i] : stops[i]]`` in their ends."""
+    """``slices`` with the seals of records ``slices[starts[i] : stops[i]]`` at their ends."""
     bounds = list(zip(starts.tolist(), (stops - 1).tolist(), strict=True))
     size, skips = container.seal_bytes, container.seal_skips_bytes
     sums = []

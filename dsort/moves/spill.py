@@ -1,9 +1,9 @@
-"""The records of one partition's spill, through the worker's buffer.
+"""Reads the records of one partition's spill through the worker's buffer.
 
-Scratch that stays in the page cache is mapped: nothing of it is copied before it is written. Other
-partitions that fit are read whole: into a part of the buffer, so that the next one is read by
-threads into another part while this one is written. One that is larger than the buffer is spilled
-once more if its records are small; else several turns are taken over it.
+If scratch stays in the page cache, the spill is mapped: nothing is copied before it is written.
+Otherwise a partition that fits is read whole into a part of the buffer, so that threads read the
+next one into another part while this one is written. A partition that is larger than the buffer is
+spilled once more if its records are small; else it is read in several turns.
 """
 
 from __future__ import annotations
@@ -43,19 +43,20 @@ from dsort.storage.directory.files import LocalStagedObject
 from dsort.storage.directory.os_errors import StorageErrors
 
 READ_BYTES_MAX = 2 << 20
-"""Read at a time by one thread."""
+"""The bytes that one thread reads at a time."""
 SHARDS_TOLD_MAX = 1 << 16
 STAGE = "index"
 RECORD_BYTES_MIN = 32 << 10
-"""Shorter records are read in less time with all that lies between them."""
+"""Shorter records take less time if all bytes between them are read, too."""
 SHARE_MAX = 0.8
-"""Of a partition's bytes. Where more is wanted, all is read: it lies in fewer pieces."""
+"""Of a partition's bytes. If a larger share is needed, all bytes are read: they are in fewer
+pieces."""
 READS_AT_ONCE = 2
-"""Of one partition in sequence: the disk is busy writing, too."""
+"""Sequential reads of one partition. They are few because the disk is also busy with writes."""
 
 
 class SpillMove:
-    """Payload was spilled by partition, and a partition is read into the worker's buffer."""
+    """Payload was spilled by partition. Each partition is read into the worker's buffer."""
 
     skips_cache = False
 
@@ -69,8 +70,8 @@ class SpillMove:
     def payloads(
         self, runs: Sequence[RowRun], nodes: Mapping[int, str], locations: str
     ) -> Generator[SpilledPayload, None, None]:
-        """See :class:`~dsort.moves.base.Move`. While one partition is written, the first
-        blocks of the next one come from other nodes."""
+        """See :class:`~dsort.moves.base.Move`. While one partition is written, the first blocks of
+        the next one are read or requested from other nodes."""
         wanted, where = spans(runs), self._nodes.locations(locations)
         ahead: SpilledPayload | None = None
         try:
@@ -94,7 +95,7 @@ class SpillMove:
 
     def _payload(self, span: RowRun, node: str, where: ShardLocations) -> SpilledPayload:
         ordered = ordered_rows(self._nodes, node, span.partition, where)
-        # Of a mapped file, the kernel reads only the pages that are used.
+        # From a mapped file, the kernel reads only the pages that are used.
         is_read = self._movement.to_disk or not self._nodes.alone
         if is_read and int(ordered.blocks[BLOCK_LENGTH].sum()) <= self._buffer.size_bytes:
             ordered = narrowed(ordered, *ordered.rows_of(span.start, span.stop))
@@ -115,7 +116,7 @@ class SpillMove:
 
 
 class SpilledPayload:
-    """Records of one partition's spill."""
+    """The records of one partition's spill."""
 
     def __init__(
         self,
@@ -131,9 +132,10 @@ class SpilledPayload:
         forgets: bool,
         direct: bool,
     ) -> None:
-        """``rows``: all of the partition's. ``span``: the records that will be asked for. ``room``:
-        the buffer, in parts: what was begun first is closed first. ``direct``: read files of this
-        node past the page cache. ``forgets``: have the cache keep nothing of it."""
+        """``rows``: all rows of the partition. ``span``: the records that will be requested.
+        ``room``: the buffer, in parts; partitions have to be closed in the order in which they
+        began. ``direct``: read files of this node past the page cache. ``forgets``: remove the
+        spill from the page cache after reading."""
         self.partition = partition
         self._ordered, self._rows, self._ranges = rows, rows.rows, rows.rows[RANGES]
         self._span = rows.rows_of(*span)
@@ -146,16 +148,16 @@ class SpilledPayload:
         self._direct = direct
         self._maps = not forgets and not are_short(self._ranges)
         self._split: SplitSpill | None = None
-        self._views: dict[int, memoryview] = {}  # files of workers, or the buffer alone
+        self._views: dict[int, memoryview] = {}  # by worker of a mapped file; or the buffer as 0
         self._shift: Int64s | None = None  # by block; None: blocks follow one another
-        self._block_of_shard: Int64s | None = None  # takes 1 ns a row in place of 30
+        self._block_of_shard: Int64s | None = None  # makes a look-up take 1 ns a row, not 30
         self._batch: RangeBatch | None = None
         self._files: dict[int, SpillFile] = {}
         self._holds_room = False
         self._gatherer = Gatherer()
 
     def ask_ahead(self) -> None:
-        """Have it read, or its first blocks come, while another one is written."""
+        """Begin to read the partition, or to request its first blocks, for later."""
         if self._reader.size_bytes > self._room.size_bytes and not self._maps:
             return
         extents = self._reader.extents()
@@ -165,8 +167,8 @@ class SpilledPayload:
             self._begin(extents)
 
     def load(self) -> None:
-        """Read it, if the buffer holds all of it; if it does not, and has small records, spill it
-        once more."""
+        """Read the partition, if it fits in the buffer. If it does not, and has small records,
+        spill it once more."""
         fits = self._maps or self._reader.size_bytes <= self._room.size_bytes
         if self._batch is None and not self._views and fits:
             extents = self._reader.extents()
@@ -182,7 +184,7 @@ class SpilledPayload:
                 file.forget()
 
     def close(self) -> None:
-        """Close the spill files, and give the room back."""
+        """Close the spill files, and return the room in the buffer."""
         if self._batch is not None:
             self._batch.settle()
         if self._holds_room:
@@ -200,7 +202,8 @@ class SpilledPayload:
         return self._ordered.run(start, stop)
 
     def slices(self, start: int, stop: int) -> Iterator[Sequence[memoryview]]:
-        """The slices of records ``start:stop``, some rows at a time; valid until the next step."""
+        """Yield the slices of records ``start:stop``, some at a time; valid until the next
+        step."""
         start, stop = self._ordered.rows_of(start, stop)
         if start < stop and not self._span[0] <= start <= stop <= self._span[1]:
             raise InvariantError(f"rows of partition {self.partition} are wanted that were not")
@@ -234,7 +237,7 @@ class SpilledPayload:
             row += max(run, 1)
 
     def _begin(self, extents: SpillExtents) -> None:
-        """Map all of it, or begin to read it, if there is room for it."""
+        """Map the partition, or begin to read it if the buffer has room."""
         if self._maps:
             views, self._shift = self._reader.mapped()
             self._views = views or {0: memoryview(b"")}
@@ -261,7 +264,7 @@ class SpilledPayload:
         return True
 
     def _load_otherwise(self) -> None:
-        """The whole buffer is for this partition."""
+        """Read or split the partition with the whole buffer."""
         if self._room.take(self._room.size_bytes) is None:
             raise InvariantError("a partition is read into a buffer that another one is in")
         self._holds_room = True
@@ -275,8 +278,8 @@ class SpilledPayload:
             )
 
     def _placed(self, rows: slice) -> tuple[Int32s, Segments]:
-        """Which view has each segment of ``rows``, and the segments with their places in the views,
-        not among the blocks."""
+        """The number of the view of each segment of ``rows``, and the segments with their places in
+        the views instead of the blocks."""
         segments = self._ranges.run(rows.start, rows.stop)
         if self._shift is None:
             return np.zeros(len(segments.start), np.int32), segments
@@ -284,7 +287,7 @@ class SpilledPayload:
             block = self._block_of_shard[self._rows[SHARD][rows]]
         else:
             block = np.searchsorted(self._reader.offsets[1:], segments.start, side="right")
-            # Nothing is behind the last block but records of no bytes.
+            # Only empty records can be behind the last block.
             block = np.minimum(block, len(self._shift) - 1)
         placed = replace(segments, start=segments.start + self._shift[block])
         if len(self._views) == 1:
@@ -292,7 +295,7 @@ class SpilledPayload:
         return self._ordered.blocks[BLOCK_WORKER][block].astype(np.int32), placed
 
     def _packed(self, rows: slice) -> list[memoryview]:
-        """Read a run of records into the buffer, in the order they lie in the spill."""
+        """Read a run of records into the buffer, in their order in the spill."""
         starts: Int64s = self._ranges.start[rows]
         lengths: Int64s = self._ranges.length[rows]
         slices: list[memoryview] = [memoryview(b"")] * len(starts)
@@ -307,22 +310,22 @@ class SpilledPayload:
         return slices
 
     def _streamed(self, row: int) -> Iterator[Sequence[memoryview]]:
-        """A record larger than the buffer, a buffer at a time."""
+        """Yield a record that is larger than the buffer, a buffer at a time."""
         start, length = int(self._ranges.start[row]), int(self._ranges.length[row])
         for view in self._buffer.windows(self._reader, start, length):
             yield [view]
 
 
 SPLIT_BYTES_MAX = 32 << 10
-"""Records that are longer on average are read one by one in less time than twice in order."""
+"""Longer records (on average) take less time if they are read one by one than twice in order."""
 WINDOW_BYTES = 8 << 20
 ROWS_AT_ONCE = 4096
-"""2 MiB of short records at most."""
+"""At most 2 MiB of short records."""
 
 
 class SplitSpill:
-    """Rows ``start:stop`` of one partition, in runs; ``rows``: all of the partition's, in output
-    order, with their places in its spill."""
+    """Rows ``start:stop`` of one partition, copied to a file in runs that fit in the buffer.
+    ``rows``: all rows of the partition, in output order, with their places in the spill."""
 
     def __init__(
         self,
@@ -336,7 +339,7 @@ class SplitSpill:
         self._stored = rows[STORED_BYTES][self._first : stop]
         self._buffer = buffer
         self._bounds = runs_that_fit(self._stored, buffer.size_bytes)
-        self._loaded = -1  # the run that the buffer holds
+        self._loaded = -1  # the run that is in the buffer
         with StorageErrors("split a partition", str(scratch)):
             file = scratch.open_nameless()
         self._file = LocalStagedObject(file, "split partition", str(scratch))
@@ -351,8 +354,8 @@ class SplitSpill:
         self._file.close()
 
     def slices(self, start: int, stop: int) -> Iterator[Sequence[memoryview]]:
-        """The slices of rows ``start:stop`` of the partition, some records at a time; valid until
-        the next step."""
+        """Yield the slices of rows ``start:stop`` of the partition, some at a time; valid until the
+        next step."""
         at, stop = start - self._first, stop - self._first
         while at < stop:
             run = int(np.searchsorted(self._bounds, at, side="right")) - 1
@@ -381,9 +384,9 @@ class SplitSpill:
             yield [view]
 
     def _split(self, reader: SpillReader, places: Int64s) -> Int64s:
-        """Copy all records to the file, run by run; where each is in it. ``places``: where each is
-        in the spill."""
-        order = np.argsort(places, kind="stable")  # as they lie in the spill
+        """Copy all records to the file, run by run. ``places``: the place of each record in the
+        spill. Return the place of each in the file."""
+        order = np.argsort(places, kind="stable")  # the order of the records in the spill
         run_of = np.searchsorted(self._bounds, order, side="right") - 1
         by_run = small_argsort(run_of)
         lengths = self._stored[order[by_run]]
@@ -410,8 +413,8 @@ class SplitSpill:
     def _append(
         self, view: memoryview, rows: Int64s, places: Int64s, starts: Int64s, base: int
     ) -> None:
-        """Copy ``rows``, ordered by run and in each as they lie in the spill: so those of one run
-        are side by side in the file, too."""
+        """Copy ``rows``, sorted by run and then by place in the spill, so that the rows of one run
+        are also side by side in the file."""
         pieces = _pieces(view, places[rows], self._stored[rows], base)
         to, sizes = starts[rows], self._stored[rows]
         begins = np.flatnonzero(np.append(True, to[1:] != to[:-1] + sizes[:-1]))
@@ -436,7 +439,7 @@ class SplitSpill:
 
 
 def _pieces(view: memoryview, starts: Int64s, lengths: Int64s, base: int) -> list[memoryview]:
-    """The bytes of records, in one piece if they are short, else a slice each; ``view`` begins at
+    """The bytes of records: in one piece if they are short, else one slice each. ``view`` begins at
     byte ``base``."""
     segments = Segments(np.arange(len(starts) + 1), starts, lengths, np.zeros(0, np.uint8))
     if not are_short(segments):
@@ -446,7 +449,7 @@ def _pieces(view: memoryview, starts: Int64s, lengths: Int64s, base: int) -> lis
 
 @dataclass(frozen=True, slots=True)
 class SpillBlocksOf:
-    """Where the spill has the rows of one partition from some shards."""
+    """Requests the places in the spill of the rows of one partition from some shards."""
 
     shards: Int64s
     partition: int
@@ -458,12 +461,12 @@ class SpillBlocksOf:
 def ordered_rows(
     nodes: ScratchNodes, node: str, partition: int, locations: ShardLocations
 ) -> OrderedRows:
-    """A partition that ``node`` has in order, with its spill blocks where they are now.
-    ``InvariantError`` if there is more or less in them than there was.
+    """A partition that ``node`` has in order, with the current places of its spill blocks.
+    ``InvariantError`` if the blocks have more or fewer bytes or rows than before.
 
-    Where a node was lost, other workers have extracted its shards again: the same records in the
-    same order. So the order of a partition stays, and only the places of blocks are asked for once
-    more.
+    If a node was lost, other workers have extracted its shards again: the same records in the same
+    order. So the order of the partition is still valid, and only the places of blocks are requested
+    again.
     """
     ordered: OrderedRows = nodes.ask(node, OrderedRowsOf(partition))
     since = locations.since
@@ -483,7 +486,7 @@ def ordered_rows(
         raise InvariantError(
             f"partition {partition} has other records of the input shards that were extracted again"
         )
-    # No shard has blocks in both, and what was one run of shards may be two by now.
+    # No shard has blocks in both tables. One run of shards may have become two runs.
     stay = blocks.take(np.flatnonzero(~moved))
     both = Table.concat([each for each in (now, stay) if len(each)] or [blocks])
     in_order = np.argsort(both[BLOCK_SHARD], kind="stable")
@@ -491,15 +494,15 @@ def ordered_rows(
 
 
 def _totals(blocks: Table) -> tuple[int, int]:
-    """Bytes; and rows, if blocks have any."""
+    """The number of bytes; and the number of rows, if the blocks have rows."""
     rows = int(blocks[BLOCK_ROWS].sum()) if BLOCK_ROWS in blocks else 0
     return int(blocks[BLOCK_LENGTH].sum()), rows
 
 
 def narrowed(ordered: OrderedRows, first: int, stop: int) -> OrderedRows:
-    """``ordered`` with blocks that hold no more than rows ``first:stop``, a block each, in the
-    order in which they lie in the spill; ``ordered`` itself where that gains nothing. The other
-    rows are nowhere then."""
+    """``ordered`` with blocks that hold only rows ``first:stop``: one block per row, in the order
+    of the spill. Returns ``ordered`` itself if that gains nothing. The other rows have no place
+    afterwards."""
     blocks, ranges = ordered.blocks, ordered.rows[RANGES]
     lengths, block_bytes = ranges.length[first:stop], blocks[BLOCK_LENGTH]
     size_bytes, total_bytes = int(lengths.sum()), int(block_bytes.sum())

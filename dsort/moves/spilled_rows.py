@@ -1,7 +1,7 @@
 """Rows of tables, read back from the blocks of a partition's spill, in output order.
 
-Blocks of a partition that fits are read at once. Of a larger one, blocks are read again for each
-run of rows that fits; memory stays the same, whatever the size of the data.
+The blocks of a partition that fits are read once. Those of a larger partition are read again for
+each run of rows that fits: so the memory does not depend on the size of the data.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.spill import SpillReader
 
 TURN_SHARE = 3
-"""A turn over a partition takes this part of a worker's buffer: its blocks, and its rows in order,
-are in memory at once, and a row group besides."""
+"""A turn over a partition takes this part of a worker's buffer: its blocks, its rows in order, and
+a row group are in memory at the same time."""
 TURN_BYTES_MAX = 1 << 30
-"""Offsets of texts and binaries are 32 bits wide: what is taken at once has to stay below 2 GiB."""
+"""Offsets of texts and binaries have 32 bits, so the bytes of a turn have to stay below 2 GiB."""
 
 
 class RowMove:
@@ -64,13 +64,13 @@ class RowMove:
 
 
 class BlockMemory:
-    """What blocks are read into. Its pages stay: fresh ones cost as much as the copy does."""
+    """Memory into which blocks are read. Its pages are kept: new ones cost as much as the copy."""
 
     def __init__(self) -> None:
         self._memory = np.empty(0, np.uint8)
 
     def view(self, size_bytes: int) -> memoryview:
-        """Room for so many bytes; what was there before is gone."""
+        """Memory of ``size_bytes``; its earlier content is lost."""
         if size_bytes > len(self._memory):
             self._memory = np.empty(0, np.uint8)
             self._memory = np.empty(size_bytes, np.uint8)
@@ -79,8 +79,8 @@ class BlockMemory:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """Rows ``first:last`` of the output order, without the leaves ``away``: row ``i`` of them is
-    row ``rows[i]`` of ``blocks``."""
+    """Rows ``first:last`` of the output order, without the leaves ``away``. Row ``i`` of the turn
+    is row ``rows[i]`` of ``blocks``."""
 
     first: int
     last: int
@@ -101,7 +101,7 @@ class RowPayload:
         memory: BlockMemory,
         inputs: MappedInputs | None,
     ) -> None:
-        """``inputs``: what has the long values of rows, where they stay there."""
+        """``inputs``: the mapped inputs, if the long values of rows stayed in them."""
         blocks = ordered.blocks
         self.partition = partition
         self._ordered = ordered
@@ -132,14 +132,14 @@ class RowPayload:
         while start < stop:
             turn = self._turn
             if turn is None or not turn.first <= start < turn.last or turn.away != group.away:
-                turn = self._turn = None  # before the next one is made: only one at a time
+                turn = self._turn = None  # frees the memory before the next turn is read
                 turn = self._turn = self._read_turn(start, group.schema, group.away)
             until = min(stop, turn.last)
             group.add(turn.blocks, turn.rows[start - turn.first : until - turn.first])
             start = until
 
     def _read_turn(self, start: int, schema: Any, away: tuple[Leaf, ...]) -> _Turn:
-        """The next rows that fit. Where their blocks fit, too, they stay where they are."""
+        """Read the next rows that fit. If their blocks fit, too, rows are not copied from them."""
         limit = self._weight[start] + self._turn_bytes
         last = int(np.searchsorted(self._weight, limit, side="right")) - 1
         last = max(last, start + 1)
@@ -161,7 +161,7 @@ class RowPayload:
         return _Turn(start, last, away, blocks, rows)
 
     def _among(self, blocks: Int64s, places: Int64s) -> Int64s:
-        """The numbers of rows among those of some blocks, by their places in the partition."""
+        """The numbers of rows within ``blocks``. ``places``: their places in the partition."""
         counts = (self._first[1:] - self._first[:-1])[blocks]
         before = np.cumsum(counts) - counts
         at = np.searchsorted(self._first[blocks], places, side="right") - 1
@@ -169,7 +169,7 @@ class RowPayload:
         return found
 
     def _opened(self, wanted: Int64s, schema: Any, away: tuple[Leaf, ...]) -> RowBlocks:
-        """The blocks with these numbers; those that lie one behind the other are read at once."""
+        """Read the blocks ``wanted``; neighbours are read together."""
         import pyarrow as pa
 
         sizes = (self._ends - self._starts)[wanted]
