@@ -1,8 +1,8 @@
 """Records as readers of shards see them: neighbours with one key, in the order of the shard.
 
-A job brings members of one key together wherever they are in a shard (``records``). Who reads a
-shard from its first byte to its last cannot: to webdataset, and here, another key begins another
-record, and so does a name that comes again.
+A job groups the members of one key wherever they are in a shard (``records``). A reader that reads
+a shard once, from its first byte to its last, cannot do that: for webdataset, and here, another key
+begins another record, and so does a repeated name.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from dsort.data.repeated_names import names_come_again, repeated_names
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AdjacentRecords:
-    """The records of a shard, in its order. ``rows``: of the member table, those that are files,
-    shape ``(m,)``. Record ``i`` has ``rows[offsets[i]:offsets[i + 1]]``; of the name of its first
-    member, ``key_bytes[i]`` bytes are the key. ``offsets``: shape ``(n + 1,)``."""
+    """The records of a shard, in its order. ``rows``: the rows of the member table that are files,
+    shape ``(m,)``. Record ``i`` has ``rows[offsets[i]:offsets[i + 1]]``; the first ``key_bytes[i]``
+    bytes of the name of its first member are the key. ``offsets``: shape ``(n + 1,)``."""
 
     rows: Int64s
     offsets: Int64s
@@ -30,9 +30,9 @@ class AdjacentRecords:
 
 def adjacent_records(members: MemberTable) -> AdjacentRecords:
     """The records of ``members``. Directories, links and devices have no content and are left out;
-    a file without an extension is a record of its own."""
+    a file without an extension is a separate record."""
     count, of_each = len(members), members.record_of
-    is_each_one = of_each is not None and are_all_rows(of_each, count)  # as of lines
+    is_each_one = of_each is not None and are_all_rows(of_each, count)  # like the lines of a text
     if (
         is_each_one
         and members.key_bytes is not None

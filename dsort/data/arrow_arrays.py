@@ -1,7 +1,7 @@
-"""Arrow arrays, made of their buffers.
+"""Makes Arrow arrays from their buffers.
 
-``pyarrow.array`` and ``pyarrow.scalar`` import pandas where that is installed, to see whether they
-were given any of it: 0.23 s of a processor for each worker of a job.
+``pyarrow.array`` and ``pyarrow.scalar`` import pandas if it is installed, to check whether they
+were given pandas values: 0.23 s of processor time for each worker of a job.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def arrow_numbers(values: np.ndarray[Any, Any], is_known: Bools | None = None) -
 
 
 def arrow_bytes(values: Sequence[bytes | None], kind: Any) -> Any:
-    """An array of ``kind``, which is ``pyarrow.binary()`` or, of UTF-8, ``pyarrow.string()``; null
-    where there is None. ``pyarrow.ArrowException`` if they take 2 GiB and more."""
+    """An array of ``kind``: ``pyarrow.binary()``, or ``pyarrow.string()`` for values in UTF-8; null
+    where a value is None. ``pyarrow.ArrowException`` if the values have 2 GiB or more."""
     import pyarrow as pa
 
     ends = np.zeros(len(values) + 1, np.int64)
@@ -41,8 +41,8 @@ def arrow_bytes(values: Sequence[bytes | None], kind: Any) -> Any:
 
 
 def arrow_structs(fields: Sequence[Any], kind: Any, is_known: Bools) -> Any:
-    """Structs of the type ``kind``, from an array for each of its fields; null where ``is_known``
-    is False."""
+    """Structs of the type ``kind``, from one array for each field; null where ``is_known`` is
+    False."""
     import pyarrow as pa
 
     validity = _validity(None if is_known.all() else is_known)

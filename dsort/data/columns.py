@@ -1,4 +1,5 @@
-"""Columns: what grows with the data is arrays, not objects (1 M rows are tens of MB, not 231)."""
+"""Columns: arrays, not objects, for all that grows with the data. 1 M rows take tens of MB, not
+231."""
 
 from __future__ import annotations
 
@@ -19,19 +20,19 @@ UInt32s = NDArray[np.uint32]
 Bools = NDArray[np.bool_]
 
 _LONG_BYTES = 48
-"""Longer strings are quicker to join one by one than to gather byte by byte."""
+"""Strings longer than this (on average) are joined one by one faster than byte by byte."""
 _SPARE_SHARE = 4
-"""Rows are cut out as long as the longest, and then shortened, if that is not more times as many
-bytes."""
+"""Rows are all cut as long as the longest, and then shortened, if that is at most so many times as
+many bytes."""
 _ADDED_MAX = 8
-"""Runs of up to so many values, all as long, are added column by column: 1 ns a value, not 6."""
+"""Runs of equal length up to this are added column by column: 1 ns a value, not 6."""
 _NARROWED_MIN: Final = 1 << 15
-"""With fewer rows, all of a column is in the processor's cache as it is."""
+"""With fewer rows, all of a column is in the processor's cache even if it is not narrowed."""
 
 
 def numbers_at(column: Int64s, rows: NDArray[np.integer]) -> Int64s:
-    """``column[rows]``. What is looked up in any order is made as narrow as its numbers first: of a
-    million, 3 to 5 ns each in place of 10."""
+    """``column[rows]``. A column that is read in any order is first converted to the narrowest
+    type: of a million numbers, 3 to 5 ns each instead of 10."""
     found: Int64s
     if len(rows) >= _NARROWED_MIN and len(column) and column.strides != (0,):
         low, high = int(column.min()), int(column.max())
@@ -47,8 +48,8 @@ _kept_numbers: weakref.ref[Int64s] | None = None
 
 
 def row_numbers(count: int) -> Int64s:
-    """0 to ``count - 1``, read-only. Whoever asks while somebody has as many gets the same memory:
-    a table of records has five such columns."""
+    """0 to ``count - 1``, read-only. Calls share the same memory as long as a result is in use,
+    because a table of records has five such columns."""
     global _kept_numbers
     kept = None if _kept_numbers is None else _kept_numbers()
     if kept is None or len(kept) < count:
@@ -59,15 +60,15 @@ def row_numbers(count: int) -> Int64s:
 
 
 def are_all_rows(rows: NDArray[np.integer], count: int) -> bool:
-    """Whether ``rows`` are all of ``count``, in order: then nothing need be looked up. Of
-    ``row_numbers`` it is known."""
+    """Whether ``rows`` are all numbers below ``count``, in order: then a look-up can be skipped.
+    Views of ``row_numbers`` are recognised without a comparison."""
     if len(rows) != count:
         return False
     return are_row_numbers(rows) or bool((rows == np.arange(count)).all())
 
 
 def are_row_numbers(column: NDArray[np.integer]) -> bool:
-    """Whether ``column`` is of ``row_numbers``; other columns with these numbers do not count."""
+    """Whether ``column`` is a view of ``row_numbers``. Other columns with equal numbers are not."""
     kept = None if _kept_numbers is None else _kept_numbers()
     if kept is None or column.base is not kept or column.itemsize != column.strides[0]:
         return False
@@ -75,7 +76,7 @@ def are_row_numbers(column: NDArray[np.integer]) -> bool:
 
 
 def run_sums(values: NDArray[np.integer], offsets: NDArray[np.integer]) -> Int64s:
-    """The sum of ``values[offsets[i]:offsets[i + 1]]`` for each ``i``; every run has a value."""
+    """The sum of ``values[offsets[i]:offsets[i + 1]]`` for each ``i``. No run is empty."""
     count = len(offsets) - 1
     if count < 1:
         return np.zeros(0, np.int64)
@@ -145,8 +146,9 @@ class BytesColumn:
 
     @property
     def width(self) -> int | None:
-        """How long each row is in bytes, if all are as long and none is empty (as names that are
-        numbers): then the column is a table, whose rows are taken in a tenth of the time."""
+        """The length of each row in bytes, if all are equal and not 0 (such as names that are
+        numbers); else None. Such a column is a table, whose rows are taken in a tenth of the
+        time."""
         count = len(self)
         width = int(self.offsets[1]) if count else 0
         if not width or int(self.offsets[-1]) != count * width:
@@ -159,8 +161,8 @@ class BytesColumn:
         return BytesColumn(offsets - offsets[0], self.blob[offsets[0] : offsets[-1]])
 
     def suffixes(self, skipped_bytes: Int64s) -> BytesColumn:
-        """Each row without its first ``skipped_bytes`` bytes, shape ``(n,)``, of which it has as
-        many."""
+        """Each row without its first ``skipped_bytes`` bytes, shape ``(n,)``. No row is shorter
+        than that."""
         starts = self.offsets[:-1] + skipped_bytes
         return cut_rows(self.blob, starts, self.lengths - skipped_bytes)
 
@@ -194,13 +196,13 @@ def cut_rows(blob: UInt8s, starts: Int64s, lengths: Int64s) -> BytesColumn:
         joined = b"".join([data[a:b] for a, b in bounds])
         return BytesColumn(offsets, np.frombuffer(joined, np.uint8))
     if width * len(starts) <= _SPARE_SHARE * total:
-        padded = blob  # which may be a whole shard: it is copied only if a row needs what follows
+        padded = blob  # it may be a whole shard, so it is copied only if a row needs bytes behind
         if int(starts.max()) + width > len(blob):
             padded = np.zeros(len(blob) + width, np.uint8)
             padded[: len(blob)] = blob
         inside = np.arange(width, dtype=np.int64) < lengths[:, np.newaxis]
         return BytesColumn(offsets, _rows_from(padded, starts, width)[inside])
-    # Byte k of output row i comes from its start + k: one arange, shifted by row.
+    # Byte k of output row i is at its start + k: one arange, shifted by row.
     shift = np.repeat(starts - offsets[:-1], lengths)
     return BytesColumn(offsets, blob[np.arange(total) + shift])
 
@@ -208,8 +210,8 @@ def cut_rows(blob: UInt8s, starts: Int64s, lengths: Int64s) -> BytesColumn:
 def _rows_from(
     blob: UInt8s, starts: Int64s, width: int
 ) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
-    """The ``width`` bytes from each of ``starts`` on, shape ``(n, width)``: copies of whole rows
-    take a tenth of the time of bytes."""
+    """The ``width`` bytes from each of ``starts`` on, shape ``(n, width)``. Copying whole rows
+    takes a tenth of the time of copying bytes."""
     texts: NDArray[np.void] = np.ndarray(
         (len(blob) - width + 1,), f"V{width}", np.ascontiguousarray(blob), strides=(1,)
     )
@@ -217,9 +219,10 @@ def _rows_from(
 
 
 def equal_ranges(blob: UInt8s, first: Int64s, second: Int64s, lengths: Int64s) -> Bools:
-    """Whether ``blob[first[i]:first[i] + lengths[i]]`` equals the like range at ``second[i]``.
+    """Whether ``blob[first[i]:first[i] + lengths[i]]`` equals the same range from ``second[i]`` on.
 
-    Compares eight bytes at a time, pairs that differ drop out: about 20 ns a pair of short ranges.
+    Compares eight bytes at a time, and only pairs that are equal so far: about 20 ns a pair of
+    short ranges.
     """
     equal = np.ones(len(lengths), np.bool_)
     live = np.flatnonzero(lengths > 0)
@@ -243,8 +246,8 @@ def equal_ranges(blob: UInt8s, first: Int64s, second: Int64s, lengths: Int64s) -
 
 
 def runs_that_fit(sizes: Int64s, size_bytes: int) -> Int64s:
-    """Where runs of rows of ``sizes`` begin that have ``size_bytes`` at most, and where the last
-    one ends. A row that is larger is a run by itself."""
+    """The begins of runs of rows with at most ``size_bytes`` in ``sizes``, and the end of the last
+    run. A row that is larger is a run by itself."""
     ends = np.cumsum(sizes)
     bounds, before = [0], 0
     while bounds[-1] < len(ends):

@@ -1,8 +1,8 @@
-"""Entries of members, packed by record: what the end of a shard says of each member of the record.
+"""Entries of members, packed by record. An entry is the listing of a member at the end of a shard.
 
-Only containers whose end lists its members have entries (a zip: its central directory); for all
-others the columns are None and cost nothing. A record's packed entries are, for each member, where
-in the stored record it begins (8 bytes) and how long its entry is (4 bytes); then the entries.
+Only containers that list their members at the end have entries (a zip: its central directory). For
+all others, the columns are None and cost nothing. A record's packed entries have, for each member,
+its offset in the stored record (8 bytes) and the length of its entry (4 bytes); then the entries.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _HEAD = np.dtype([("at", "<u8"), ("length", "<u4")])
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacedEntries(Sequence[PlacedEntry]):
-    """The entries of an output shard's members, in their order: columns of ``(n,)`` rows, which can
-    be read one by one too."""
+    """The entries of an output shard's members, in their order: columns with ``n`` rows, which can
+    also be read one by one."""
 
     entries: BytesColumn
     offsets: Int64s  # of each member in the output shard
@@ -92,15 +92,15 @@ def packed_entries(
 
 
 def entries_bytes(packed: BytesColumn, members: Int32s) -> Int64s:
-    """How much the entries of each record take in the end of a shard, shape ``(n,)``."""
+    """The bytes that the entries of each record take at the end of a shard, shape ``(n,)``."""
     return packed.lengths - _HEAD.itemsize * members.astype(np.int64)
 
 
 def placed_entries(
     packed: BytesColumn, members: Int32s, stored_bytes: Int64s, offset: int
 ) -> PlacedEntries:
-    """The entries of records that lie side by side from ``offset`` of an output shard on, with
-    their members' places. ``members`` and ``stored_bytes``: of each record."""
+    """The entries of records that are side by side from ``offset`` of an output shard on, with the
+    places of their members. ``members`` and ``stored_bytes``: of each record."""
     width, count = packed.width, int(members[0]) if len(members) else 0
     if width is not None and bool((members == count).all()):  # a table: 0.02 µs a member, not 0.3
         table = packed.blob.reshape(len(packed), width)
@@ -116,7 +116,7 @@ def placed_entries(
 
 
 def _cut_apart(packed: BytesColumn, members: Int32s) -> tuple[NDArray[np.void], UInt8s]:
-    """(the heads of all entries; the entries behind one another)."""
+    """Return (the heads of all entries; the entries, one after the other)."""
     blob = packed.blob.tobytes()
     ends = packed.offsets.tolist()
     head_stops = (packed.offsets[:-1] + _HEAD.itemsize * members.astype(np.int64)).tolist()

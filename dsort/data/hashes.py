@@ -1,12 +1,13 @@
-"""The hashes that order and compare records: defined here once, portable, no library's stream.
+"""The hashes that order and compare records: defined here once, independent of any library's
+random stream.
 
 The shuffle's sort key of a record is ``mix(XXH3_64(record key) ^ shard_seed)`` where
 ``shard_seed = XXH3_64(shard name, seed=XXH3_64(seed text))`` and ``mix`` is the finaliser of
-SplitMix64 (Steele, Lea, Flood 2014; a bijection of 64-bit words). The shard's name is in it because
-many datasets number their keys anew in every shard: by key alone all records of one name would sit
-side by side. For the same reason the n-th record of a shard that repeats a key (n from 1 on) has
-``mix(word ^ n)`` in place of its word. A stray (a member that is no part of a record, see
-``records``) has its hash salted, so that a lone ``a`` is another record than ``a.jpg``.
+SplitMix64 (Steele, Lea, Flood 2014; a bijection of 64-bit words). It includes the shard's name
+because many datasets number their keys anew in every shard: by key alone, all records with the same
+key would be side by side. For the same reason, the n-th record of a shard that repeats a key (n
+from 1 on) has ``mix(word ^ n)`` instead of its word. The hash of a stray (a member that is no part
+of a record, see ``records``) is salted, so that a lone ``a`` is another record than ``a.jpg``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _MULTIPLY_2 = np.uint64(0x94D049BB133111EB)
 _ROUNDS_MAX = 6
 _SORTED_MAX = 4096
 _MIXED_AT_ONCE = 8192
-"""So many words stay in the processor's cache from step to step."""
+"""So many words stay in the processor's cache between the steps."""
 
 
 def hash_keys(keys: Iterable[bytes], count: int) -> UInt64s:
@@ -34,7 +35,7 @@ def hash_keys(keys: Iterable[bytes], count: int) -> UInt64s:
 
 
 def shard_seed(seed: str, shard_name: str) -> int:
-    """The 64-bit number that sets one shard's records apart from another's under ``seed``."""
+    """The 64-bit number that separates one shard's records from another's under ``seed``."""
     outer = xxhash.xxh3_64_intdigest(seed.encode("utf-8", "surrogateescape"))
     return xxhash.xxh3_64_intdigest(shard_name.encode("utf-8", "surrogateescape"), seed=outer)
 
@@ -51,9 +52,9 @@ def mix(words: UInt64s) -> UInt64s:
 
 
 def any_twice(hashes: UInt64s) -> bool:
-    """Whether a hash occurs more than once. Each leaves its row in a slot that its top bits name;
-    rows that find another there are compared with it, and try again among themselves: half of what
-    a sort takes."""
+    """Whether a hash occurs more than once. Each row writes its number to a slot chosen by the top
+    bits of its hash. A row that finds another number in its slot is compared with that row; if they
+    differ, it takes part in the next round. This takes half the time of a sort."""
     for _ in range(_ROUNDS_MAX):
         if len(hashes) <= _SORTED_MAX:
             break
@@ -67,7 +68,7 @@ def any_twice(hashes: UInt64s) -> bool:
         again = hashes[lost]
         if bool((again == hashes[found[lost]]).any()):
             return True
-        hashes = mix(again)  # a bijection: other bits are on top, and none are equal that were not
+        hashes = mix(again)  # a bijection moves other bits to the top, and keeps hashes distinct
     ordered = np.sort(hashes)
     return bool((ordered[1:] == ordered[:-1]).any())
 
@@ -80,8 +81,8 @@ def shuffle_words(
     are_distinct: bool = False,
 ) -> UInt64s:
     """The shuffle's sort keys of one shard's records, in order; shape ``(n,)``. ``earlier``: how
-    many records of the shard before these have the key of each; None: there are none.
-    ``are_distinct``: no two of these have one key, for sure: then it is not looked for."""
+    many earlier records of the shard have the key of each; None: there are none. ``are_distinct``:
+    all keys are known to differ, so that repeated keys are not searched."""
     words = np.empty(len(key_hash), np.uint64)
     for at in range(0, len(words), _MIXED_AT_ONCE):
         words[at : at + _MIXED_AT_ONCE] = mix(
@@ -104,7 +105,7 @@ def shuffle_words(
 def md5_digests(keys: Iterable[bytes]) -> tuple[UInt64s, BytesColumn]:
     """The MD5 digest of each key: its first 8 bytes as a big-endian number, and its last 8 bytes.
 
-    Not for security: an order that others can redo.
+    Not for security: for an order that other programs can reproduce.
     """
     digests = [hashlib.md5(key, usedforsecurity=False).digest() for key in keys]
     whole = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16)

@@ -20,63 +20,65 @@ from dsort.data.table import Column, Name, Numbers, Ranges, Table, Texts
 Rows = NDArray[np.integer]
 
 ORDINAL: Final[Name[Int64s]] = Numbers("ordinal", "<i8")
-"""Of the record in its shard."""
+"""The number of the record in its shard."""
 SHARD: Final[Name[Int32s]] = Numbers("shard", "<i4")
 KEYS: Final[Name[BytesColumn]] = Texts("keys")
 KEY_HASH: Final[Name[UInt64s]] = Numbers("key_hash", "<u8")
-"""XXH3 of the key; finds duplicate keys. Numbered keys have none."""
+"""XXH3 of the key, for finding duplicate keys. Numbered keys have none."""
 MEMBERS: Final[Name[Int32s]] = Numbers("members", "<i4")
 PAYLOAD_BYTES: Final[Name[Int64s]] = Numbers("payload_bytes", "<i8")
 STORED_BYTES: Final[Name[Int64s]] = Numbers("stored_bytes", "<i8")
-"""Headers, payload, padding: what the record takes in an output shard."""
+"""Headers, payload and padding: the size of the record in an output shard."""
 RANGES: Final[Name[Segments]] = Ranges("ranges")
-"""Where its bytes are. Missing once its payload is in the spill."""
+"""The byte ranges of the record. Missing once its payload is in the spill."""
 CONTENT_HASH: Final[Name[UInt64s]] = Numbers("content_hash", "<u8")
-"""XXH3 of the stored bytes, where the spec asks for it."""
+"""XXH3 of the stored bytes, if the spec requires it."""
 ENTRIES: Final[Name[BytesColumn]] = Texts("entries")
-"""Packed (see ``data.entries``), where the container's end lists members."""
+"""Packed (see ``data.entries``), if the container lists members at the end of a shard."""
 ENTRIES_BYTES: Final[Name[Int64s]] = Numbers("entries_bytes", "<i8")
 SAME_HASH: Final[Name[UInt64s]] = Numbers("same_hash", "<u8")
 SAME_MORE: Final[Name[UInt64s]] = Numbers("same_more", "<u8")
-"""XXH3-128 of what records are compared by, where equal ones are to be left out; two zeros: the
-record is not compared."""
+"""XXH3-128 of the content by which records are compared, if equal ones have to be left out. Two
+zeros: the record is not compared."""
 CLASS: Final[Name[UInt64s]] = Numbers("class", "<u8")
 LOT: Final[Name[UInt64s]] = Numbers("lot", "<u8")
-"""The class of each record and the lot that it draws in it, where exact numbers are dealt out."""
+"""The class of each record, and the lot (random number) that it draws in its class, where outputs
+have exact numbers."""
 EXTENSIONS: Final[Name[BytesColumn]] = Texts("extensions")
-"""Of the members of each record, a zero byte behind each, where records are joined."""
+"""The extensions of each record's members, a zero byte behind each, where inputs are joined."""
 SAYS: Final[Name[BytesColumn]] = Texts("says")
-"""What each piece says of the order of its record, where that is found first: see
-``order.joined_places``."""
+"""The value in each piece that decides the order of its record, where an earlier pass finds the
+order: see ``order.joined_places``."""
 ORIGIN_START: Final[Name[Int64s]] = Numbers("origin_start", "<i8")
-"""Of the lineage: offset in the input shard, without its codec; -1: in no one place of it."""
+"""Part of the lineage: the offset in the input shard, decoded; -1: the record has no single
+place."""
 ORIGIN_BYTES: Final[Name[Int64s]] = Numbers("origin_bytes", "<i8")
-"""From there to the end of its last member."""
+"""The bytes from there to the end of the record's last member."""
 GROUP: Final[Name[Int32s]] = Numbers("group", "<i4")
 RANK: Final[Name[UInt8s]] = Numbers("rank", "|u1")
 WORDS: Final[Name[UInt64s]] = Numbers("words", "<u8")
 TEXT: Final[Name[BytesColumn]] = Texts("text")
-"""Of ``SortKeys``."""
+"""The columns of ``SortKeys``."""
 ROW: Final[Name[Int64s]] = Numbers("row", "<i8")
-"""Of the record in the index file of its shard."""
+"""The row of the record in the index file of its shard."""
 
 BLOCK_SHARD: Final[Name[Int64s]] = Numbers("block_shard", "<i8")
 BLOCK_WORKER: Final[Name[Int64s]] = Numbers("block_worker", "<i8")
 BLOCK_START: Final[Name[Int64s]] = Numbers("block_start", "<i8")
 BLOCK_LENGTH: Final[Name[Int64s]] = Numbers("block_bytes", "<i8")
-"""A block of the spill: of which shard, in whose file, where in it, how long."""
+"""A block of the spill: its shard, the worker whose file it is in, its place there, its length."""
 BLOCK_ROWS: Final[Name[Int64s]] = Numbers("block_rows", "<i8")
-"""How many rows a block of a table has; blocks of bytes have no such column."""
+"""The number of rows in a block of a table. Blocks of bytes have no such column."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SortKeys:
-    """What the algorithm compares, row by row: ``group``, ``rank``, ``words``, ``text``.
+    """The values that the algorithm compares, row by row: ``group``, ``rank``, ``words``, ``text``.
 
-    ``group`` is the ordinal of the record's template under an external key map (None: all one);
-    ``rank`` puts records without a content key first (0) or last (2) of all others (1). ``words``
-    are compared as unsigned numbers, ``text`` as bytes; columns that are None compare equal, and
-    rows that compare equal keep their input order.
+    ``group`` is the ordinal of the record's template under an external key map (None: all are in
+    one); ``rank`` puts records without a content key before (0) or behind (2) all others (1).
+    ``words`` are compared as unsigned numbers, ``text`` as bytes. Columns that are None compare
+    equal, and rows that compare equal keep their input order.
     """
 
     count: int
@@ -97,8 +99,8 @@ class SortKeys:
 
     @staticmethod
     def concat(parts: Sequence[SortKeys]) -> SortKeys:
-        """The rows of all parts. All must have the same columns; only ``text`` may be missing from
-        some, whose rows have empty texts then."""
+        """The rows of all parts. All must have the same columns, except ``text``: rows of parts
+        without it get empty texts."""
 
         def joined(name: str) -> NDArray[np.generic] | None:
             columns = [getattr(part, name) for part in parts]
@@ -146,7 +148,7 @@ def record_index(
     stored_bytes: Int64s,
     ranges: Segments,
 ) -> Table:
-    """The index of records with the columns that every index has."""
+    """The index of records, with the columns that every index has."""
     is_whole = ranges.are_single() and np.array_equal(ranges.length, stored_bytes)
     columns: dict[str, Column] = {
         ORDINAL.text: ordinal,

@@ -1,4 +1,4 @@
-"""How records of several inputs become one."""
+"""The rule by which records of several inputs become one."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class JoinRule:
-    """How records are joined. ``inputs``: their names, in order; ``nonmatch``: what becomes of a
-    record that has no piece in each of them: ``error``, ``skip`` (it is left out) or ``none`` (it
-    is joined without). ``drops_later``: of several records of one input with one key the first
-    counts, and that is no error. ``conflict``: whose member stays where several inputs have one of
-    one extension: ``first``, ``last``, or ``error``. ``is_ordered_first``: what orders records is
-    known once they are joined."""
+    """How records are joined. ``inputs``: their names, in order; ``nonmatch``: for each input, the
+    reaction to a record that has no piece in it: ``error``, ``skip`` (the record is left out) or
+    ``none`` (the record is joined without it). ``drops_later``: if several records of one input
+    have one key, the first is used, and that is no error. ``conflict``: whose member stays if
+    several inputs have a member with the same extension: ``first``, ``last``, or ``error``.
+    ``is_ordered_first``: the values that order records are known only once they are joined."""
 
     inputs: tuple[str, ...]
     nonmatch: tuple[str, ...]
@@ -22,9 +22,9 @@ class JoinRule:
 
     @property
     def is_settled_first(self) -> bool:
-        """Whether what is left out is found by a pass before payload moves."""
+        """Whether a pass before payload moves finds the records and members to leave out."""
         return self.conflict != "error" or self.is_ordered_first
 
     def settled(self) -> JoinRule:
-        """The rule for what is left once that is done."""
+        """The rule for the records that are left after that pass."""
         return JoinRule(self.inputs, ("none",) * len(self.inputs))

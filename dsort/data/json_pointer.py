@@ -1,7 +1,7 @@
-"""One field of a JSON document, found without reading more of the document than that takes.
+"""Finds one field of a JSON document, reading no more of the document than necessary.
 
-A value is read exactly as the document writes it: numbers stay text, of any length. Of names that
-come twice in an object the last one counts, as in every reader that we know.
+A value is returned exactly as the document writes it: numbers stay text, of any length. If a name
+occurs twice in an object, the last one counts, as in every reader that we know.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class JsonSyntaxError(ValueError):
 
 
 class JsonNumber(str):
-    """A number as the JSON writes it: most of them nobody asks for, and some are very long."""
+    """A number as the JSON writes it: most numbers are never used, and some are very long."""
 
     __slots__ = ()
 
@@ -29,7 +29,7 @@ class JsonNumber(str):
 _DECODER: Final = json.JSONDecoder(parse_int=JsonNumber, parse_float=JsonNumber)
 _TEXT: Final = ("utf-8", "surrogateescape")
 _PLAIN_NAME: Final = re.compile(rb"[ !#-.0-\[\]-~]+")
-"""A name that JSON can write in one way only, but for escapes of the form ``\\u00xx``."""
+"""A name that JSON can write in one way only, apart from escapes of the form ``\\u00xx``."""
 _VALUE: Final = re.compile(
     rb'[ \t\r\n]*:[ \t\r\n]*("[^"\\\x00-\x1f]*"'
     rb"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)[ \t\r\n]*[,}]"
@@ -39,42 +39,42 @@ _QUOTE, _BACKSLASH, _OPEN, _CLOSE = b'"\\{}'
 
 @dataclass(frozen=True, slots=True)
 class JsonPointer:
-    """Where a value stands: names of fields and places in lists, from the top. ``text``: as it was
-    written."""
+    """The place of a value in a document: names of fields and places in lists, from the top.
+    ``text``: as the user wrote it."""
 
     text: str
     parts: tuple[str, ...]
 
     @classmethod
     def parse(cls, text: str) -> JsonPointer:
-        """``/meta/id`` as RFC 6901 has it, or the bare name of a field at the top. "" is the whole
-        document. A ``~`` that is not ``~0`` or ``~1`` is taken as it is."""
+        """Parse ``/meta/id`` as in RFC 6901, or the bare name of a field at the top. "" is the
+        whole document. A ``~`` that is not part of ``~0`` or ``~1`` stays a ``~``."""
         if not text.startswith("/"):
             return cls(text, (text,) if text else ())
         parts = text[1:].split("/")
         return cls(text, tuple(part.replace("~1", "/").replace("~0", "~") for part in parts))
 
     def value(self, document: bytes) -> Any:
-        """What stands there: None, a bool, text, a ``JsonNumber``, a list or a dict. (In the latter
-        two, which are no keys, numbers may be those of Python.)
+        """The value at this place: None, a bool, text, a ``JsonNumber``, a list or a dict. (In the
+        latter two, which cannot be keys, numbers may be Python numbers.)
 
-        ``KeyError`` if nothing does; ``JsonSyntaxError`` if the document is not JSON. Bytes that
-        are no UTF-8 become surrogate escapes.
+        ``KeyError`` if there is no value; ``JsonSyntaxError`` if the document is not JSON. Bytes
+        that are not UTF-8 become surrogate escapes.
         """
         import orjson
 
         try:
             found = self.follow(orjson.loads(document))
-        except orjson.JSONDecodeError:  # also of NaN, lone surrogates, and what is not UTF-8
+        except orjson.JSONDecodeError:  # also for NaN, lone surrogates, and bytes that are no UTF-8
             return self.follow(decoded(document.decode(*_TEXT)))
         if isinstance(found, bool) or not isinstance(found, int | float):
             return found
         if isinstance(found, int) and found:
-            return JsonNumber(found)  # JSON has one text for each of them, but for 0 and -0
+            return JsonNumber(found)  # each integer has one text in JSON, except 0 and -0
         return self.follow(decoded(document.decode(*_TEXT)))
 
     def follow(self, value: Any) -> Any:
-        """What stands there in a decoded document. ``KeyError`` if nothing does."""
+        """The value at this place in a decoded document. ``KeyError`` if there is none."""
         for part in self.parts:
             if isinstance(value, dict) and part in value:
                 value = value[part]
@@ -85,12 +85,12 @@ class JsonPointer:
         return value
 
     def plain_tokens(self, block: bytes, starts: Int64s, ends: Int64s) -> list[bytes | None]:
-        """What ``value`` would find in each of the documents ``block[starts[i]:ends[i]]``, which do
-        not overlap: a number, or a string with its quotes; None where that takes ``value``.
+        """The text of ``value`` in each of the documents ``block[starts[i]:ends[i]]``, which do not
+        overlap: a number, or a string with its quotes; None where ``value`` has to be called.
 
-        Only what can be told without decoding: a field at the top that is named once, whose value
-        is a number, or a string without escapes. Nothing else of a document is looked at: it must
-        be JSON. About 1 µs each, and 1 ns a byte.
+        It finds only fields that need no decoding: a field at the top whose name occurs once, and
+        whose value is a number or a string without escapes. The rest of a document is not read: it
+        must be JSON. About 1 µs each, and 1 ns a byte.
         """
         found: list[bytes | None] = [None] * len(starts)
         name = self.parts[0].encode(*_TEXT)
@@ -124,7 +124,7 @@ _WHOLE: Final = JsonPointer("", ())
 
 
 def decoded(text: str) -> Any:
-    """A whole document. ``JsonSyntaxError``."""
+    """Decode a whole document. ``JsonSyntaxError`` if it is not JSON."""
     try:
         return _DECODER.decode(text)
     except (ValueError, RecursionError):
@@ -132,11 +132,11 @@ def decoded(text: str) -> Any:
 
 
 def _occurrences(array: UInt8s, needle: bytes) -> Int64s:
-    """Where ``needle`` is in ``array``, ascending. About 0.6 ns a byte."""
+    """The places of ``needle`` in ``array``, ascending. About 0.6 ns a byte."""
     count = len(array) - len(needle) + 1
     if count <= 0:
         return np.zeros(0, np.int64)
-    hits: Bools = array[1 : count + 1] == needle[1]  # behind the quote, which is everywhere
+    hits: Bools = array[1 : count + 1] == needle[1]  # not the quote, which occurs very often
     for index in (2, 3, 0):
         if index < len(needle):
             hits &= array[index : count + index] == needle[index]
@@ -147,10 +147,10 @@ def _occurrences(array: UInt8s, needle: bytes) -> Int64s:
 
 
 def _named_once(array: UInt8s, starts: Int64s, ends: Int64s, at: Int64s, of: Int64s) -> Bools:
-    """Which of the occurrences ``at`` in the documents ``of`` are the only one in an object there.
+    """Whether each occurrence ``at``, in the document ``of``, is the only one in an object there.
 
-    A quote behind a backslash is inside a string. A name may be written with ``\\u00xx`` too; no
-    writer does that to letters, so that such a document is simply not decided here."""
+    A quote behind a backslash is inside a string. A name may also be written with ``\\u00xx``. No
+    writer does that to letters, so such documents are left undecided."""
     escaped = _occurrences(array, b"\\u00")
     escaped = escaped[escaped + 4 < len(array)]
     high = array[escaped + 4]
@@ -167,9 +167,9 @@ def _named_once(array: UInt8s, starts: Int64s, ends: Int64s, at: Int64s, of: Int
 
 
 def _is_at_top(block: bytes, start: int, place: int, end: int) -> bool:
-    """Whether the name at ``place`` belongs to the object from ``start`` to ``end`` for sure, not
-    to one in it: nothing opens before it, or nothing closes behind it. Both may occur in strings:
-    then this says no, and is not wrong."""
+    """Whether the name at ``place`` certainly belongs to the object from ``start`` to ``end``, not
+    to an object inside it: no bracket opens before it, or none closes behind it. Brackets may also
+    be in strings: then the result is False, which is safe."""
     if block.find(b"{", start + 1, place) < 0 and block.find(b"[", start + 1, place) < 0:
         return True
     return block.find(b"}", place, end) == end - 1 and block.find(b"]", place, end) < 0

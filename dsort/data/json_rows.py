@@ -1,5 +1,5 @@
-"""JSON that people can read and that is quick to write: long lists of small things have one row a
-line, all else is indented by two spaces."""
+"""JSON that people can read and that is written fast: long lists of small values have one row per
+line, everything else is indented by two spaces."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ ROWS_AT_ONCE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A list in what is given to :func:`json_bytes`; ``rows`` is gone through once."""
+    """A list in the content for :func:`json_bytes`; ``rows`` is iterated once."""
 
     rows: Iterable[object]
 
 
 class Sink(Protocol):
-    """A file, as far as it is written to."""
+    """An object to which JSON is written."""
 
     def write(self, data: bytes, /) -> object: ...
 
@@ -35,11 +35,11 @@ class _Collected:
 
 
 def json_bytes(content: Mapping[str, object]) -> bytes:
-    """``content`` in UTF-8, with a newline at its end; :class:`Rows` may be values of mappings.
+    """``content`` in UTF-8, with a newline at its end; values of mappings may be :class:`Rows`.
 
     Bytes of names that are not UTF-8 become \\udcXX, which is how JSON writes them, too. A row
-    takes 3 µs, a tenth of what ``json.dumps(indent=2)`` takes, and nobody holds all of them as
-    objects.
+    takes 3 µs, a tenth of the time of ``json.dumps(indent=2)``, and the rows are never all in
+    memory as objects.
     """
     out = _Collected()
     write_json(out, content)
@@ -47,13 +47,13 @@ def json_bytes(content: Mapping[str, object]) -> bytes:
 
 
 def write_json(out: Sink, content: Mapping[str, object]) -> None:
-    """The same into an open file, bit by bit."""
+    """Write the same bytes to an open file, piece by piece."""
     _write_mapping(out, content, "\n")
     out.write(b"\n")
 
 
 def _write_mapping(out: Sink, content: Mapping[str, object], line: str) -> None:
-    """``line``: a newline and the indent of where ``content`` is."""
+    """``line``: a newline and the indent of ``content``."""
     inner = line + " " * INDENT
     for number, (name, value) in enumerate(content.items()):
         _add(out, f"{',' if number else '{'}{inner}{json.dumps(name, ensure_ascii=False)}: ")
@@ -68,7 +68,7 @@ def _write_mapping(out: Sink, content: Mapping[str, object], line: str) -> None:
 
 
 def _write_rows(out: Sink, rows: Rows, line: str) -> None:
-    encode = json.JSONEncoder(ensure_ascii=False).encode  # in C, as long as it is not to indent
+    encode = json.JSONEncoder(ensure_ascii=False).encode  # runs in C, as it does not indent
     inner = line + " " * INDENT
     rest = map(encode, rows.rows)
     opening = "["

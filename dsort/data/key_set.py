@@ -1,4 +1,4 @@
-"""A set of record keys as columns: millions of them, looked up for a whole shard at once."""
+"""A set of record keys in columns: millions of keys, looked up for a whole shard at once."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dsort.data.numbered import hash_column
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeySet:
-    """Keys in the order of their hashes (XXH3, 64 bits). ``twins``: those whose hash another key of
-    the set has as well."""
+    """Keys in the order of their hashes (XXH3, 64 bits). ``twins``: the keys whose hash another key
+    of the set has, too."""
 
     hashes: UInt64s
     keys: BytesColumn
@@ -21,7 +21,7 @@ class KeySet:
 
     @classmethod
     def of(cls, keys: BytesColumn) -> KeySet:
-        """The set of ``keys``; each may be there several times."""
+        """The set of ``keys``, in which a key may be repeated."""
         hashes = hash_column(keys)
         order = np.argsort(hashes, kind="stable")
         hashes, keys = hashes[order], keys.take(order)
@@ -34,7 +34,7 @@ class KeySet:
         return len(self.hashes)
 
     def has(self, keys: BytesColumn) -> Bools:
-        """Which of ``keys`` are in the set; shape ``(n,)``. 0.8 µs a key in a set of a
+        """Whether each of ``keys`` is in the set; shape ``(n,)``. 0.8 µs a key in a set of a
         million."""
         found = np.zeros(len(keys), np.bool_)
         if not len(self):
@@ -51,7 +51,7 @@ class KeySet:
 
 def lines_of(text: bytes) -> BytesColumn:
     """The lines of a text that are not empty, without their ends (LF or CR LF). A byte order mark
-    before the first is no part of it."""
+    before the first line is skipped."""
     blob = np.frombuffer(text.removeprefix(b"\xef\xbb\xbf"), np.uint8)
     ends = np.flatnonzero(blob == 0x0A)
     if len(blob) and (not len(ends) or ends[-1] != len(blob) - 1):
@@ -65,7 +65,7 @@ def lines_of(text: bytes) -> BytesColumn:
 
 
 def _equal_rows(one: BytesColumn, other: BytesColumn) -> Bools:
-    """Which rows of two columns of one length are equal."""
+    """Whether each row of one column equals that of the other, which has the same length."""
     lengths = one.lengths
     equal: Bools = lengths == other.lengths
     rows = np.flatnonzero(equal)

@@ -1,4 +1,4 @@
-"""Members as columns: what a container format makes of the bytes of one shard."""
+"""Members in columns: the result of a container's scan of one shard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dsort.data.row_bytes import RowBytes, column_of
 
 
 class MemberKind(IntEnum):
-    """What a member is, whatever its container calls it."""
+    """The kind of a member, in the same terms for all containers."""
 
     FILE = 0
     SYMLINK = 1
@@ -26,12 +26,12 @@ class MemberKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScanNotes:
-    """What was odd about a shard but did not stop it from being read whole.
+    """Oddities of a shard that did not stop it from being read whole.
 
-    ``OddityKind`` has the sentences. A container with other notes makes a child of this."""
+    ``OddityKind`` has the sentences. A container with more notes makes a subclass of this."""
 
     missing_end: bool = False  # no whole end-of-archive marker
-    trailing_bytes: int = 0  # from the first that is no zero padding and no tar, after an end
+    trailing_bytes: int = 0  # behind an end, from the first byte that is no padding and no tar
     unexplained_zeros: int = 0  # after end markers, more than any writer pads with
     blank: bool = False  # nothing but zeros, or nothing at all
     concatenated: int = 0  # further archives behind the first one's end marker
@@ -45,56 +45,57 @@ class ScanNotes:
     long_names_repeated: tuple[int, ...] = ()  # rows with several long names, of which one was kept
     unsafe_prefixes: tuple[int, ...] = ()  # rows that some readers unpack elsewhere than named
     shortfall: str = field(default="", compare=False)
-    """Why members may be missing from the shard, in the words of its container; "" where nothing
-    says so."""
+    """Why members may be missing from the shard, in the words of its container; "" if there is no
+    sign of it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemberTable:
     """The members of one shard, one row each, in shard order.
 
-    What is stored for row ``i`` in an output shard is ``literals.get(i, b"")`` followed by
+    Row ``i`` is stored in an output shard as ``literals.get(i, b"")`` followed by
     ``shard[range_start[i] : range_start[i] + range_length[i]]`` and ``tails.get(i, b"")``: the
-    member's own header blocks, payload and padding. Nearly all rows have no literal and no tail;
-    these replace what cannot be copied as it is (a resolved hard link, a global header folded in, a
-    new name), and all that is no payload where a shard is converted to another container.
+    member's header blocks, payload and padding. Nearly all rows have no literal and no tail. These
+    replace bytes that cannot be copied unchanged (a resolved hard link, a global header folded in,
+    a new name), and all bytes besides payload if a shard is converted to another container.
 
-    A *bare* table is what one container hands to another: the payload of a row is its range, or its
-    literal (then ``payload_start`` and ``range_start`` are -1); there are no tails.
+    A *bare* table passes members from one container to another: the payload of a row is its range,
+    or its literal (then ``payload_start`` and ``range_start`` are -1); there are no tails.
 
     Columns have shape ``(n,)``; offsets and sizes are bytes.
     """
 
     names: BytesColumn  # full member path, long-name and pax headers applied
     kind: UInt8s  # MemberKind
-    payload_start: Int64s  # where the payload is in the shard
+    payload_start: Int64s  # offset of the payload in the shard
     payload_bytes: Int64s
     range_start: Int64s
     range_length: Int64s
     literals: Mapping[int, bytes] = field(default_factory=lambda: MappingProxyType({}))
     notes: ScanNotes = ScanNotes()
-    entries: BytesColumn | None = None  # what the end of a shard says of each, if it lists them
+    entries: BytesColumn | None = None  # each member's entry in a listing at the end of the shard
     tails: Mapping[int, bytes] = field(default_factory=lambda: MappingProxyType({}))
-    key_bytes: Int64s | None = None  # how much of each name is the key; None: as names say
+    key_bytes: Int64s | None = None  # the length of the key in each name; None: by the name
     record_of: Int64s | None = None
-    """The record of each row, from 0 on and never falling, where the container tells its records
-    apart by itself; ``key_bytes`` is not None then. None: names do."""
+    """The record of each row, ascending from 0 on, if the container itself separates its records;
+    then ``key_bytes`` is not None. None: the names separate records."""
     compressed_bytes: Int64s | None = None
-    """How long each payload is in the shard, from ``payload_start`` on, where that is compressed:
-    ``payload_bytes`` says how long it is once it is decompressed. -1: it is not. None: none is."""
+    """The length of each payload in the shard, from ``payload_start`` on, if it is compressed
+    there; ``payload_bytes`` is its decompressed length. -1: this one is not compressed. None: none
+    is."""
     schema: str = ""
-    """What its records have in common, as their container tells it of all of them in one place (the
-    columns of an MDS shard). All shards of a job must agree. "": there is no such thing, or there
-    are no records that could have it."""
+    """The properties that all records have in common, if their container stores them in one place
+    (the columns of an MDS shard). All shards of a job must agree. "": the container stores none, or
+    there are no records."""
     record_bytes: Int64s | None = None
-    """How much each record counts, shape ``(records,)``, where that is not the payload of its
-    members: rows of a table count what their values take. None: it is."""
+    """The payload bytes of each record, shape ``(records,)``, if they are not those of its members:
+    for rows of a table, the bytes of their values. None: they are those of its members."""
 
     def __len__(self) -> int:
         return len(self.kind)
 
     def with_rows_again(self, rows: Int64s) -> MemberTable:
-        """The table with some of its ``rows`` behind it once more."""
+        """The table, with the ``rows`` repeated behind it."""
         if not len(rows):
             return self
         columns: dict[str, Any] = {
@@ -115,8 +116,8 @@ class MemberTable:
         return replace(self, names=names, entries=entries, record_of=None, **columns, **extras)
 
     def followed_by(self, more: MemberTable, shift_bytes: int) -> MemberTable:
-        """The table and ``more`` behind it, one of bytes that are ``shift_bytes`` further on in the
-        shard. Both have no more than names, ranges, literals and tails."""
+        """The table, and ``more`` behind it, whose offsets are increased by ``shift_bytes``. Both
+        have only names, ranges, literals and tails."""
         count, longer = len(self), len(more)
         columns: dict[str, Any] = {
             name: np.append(getattr(self, name), getattr(more, name))
@@ -135,7 +136,7 @@ class MemberTable:
         return MemberTable(BytesColumn.concat([self.names, more.names]), **columns, **extras)
 
     def taking(self, rows: Int64s) -> MemberTable:
-        """Some rows, of a table as ``followed_by`` makes it."""
+        """Some rows of a table that ``followed_by`` has made."""
         columns: dict[str, Any] = {name: getattr(self, name)[rows] for name in _COLUMNS[:5]}
         extras: dict[str, Any] = {
             name: RowBytes(column_of(getattr(self, name), len(self)).take(rows))
@@ -157,7 +158,7 @@ _COLUMNS = (
 
 
 def bare_table(members: MemberTable) -> MemberTable:
-    """A table of the payloads of ``members`` alone, whose payloads are ranges of the shard."""
+    """A bare table of ``members``, whose payloads are ranges of the shard."""
     return replace(
         members,
         range_start=members.payload_start,

@@ -1,8 +1,8 @@
-"""Columns of texts that are a number between two others: keys of records that have none.
+"""Columns of texts that are a number between two fixed texts: keys of records without keys.
 
-Such a column is three values and a number a row, and becomes bytes only for whoever asks for them.
-The XXH3 of such texts is taken by vectorised steps: 25 ns each in place of 200 for making and
-hashing them one by one. So is that of other texts, where all are as long.
+Such a column has two fixed texts and a number per row, and is converted to bytes only when these
+are needed. The XXH3 of such texts is computed by vectorised steps: 25 ns each, where making and
+hashing them one by one takes 200. So is the XXH3 of other texts, if all have the same length.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AT_ONCE: Final = 8192
 
 class NumberedColumn(BytesColumn):
     """Row ``i`` is ``before``, ``numbers[i]`` with ``DIGITS`` digits, and ``after``. Numbers are
-    below ten to that power."""
+    below 10 ** ``DIGITS``."""
 
     __slots__ = ("_made", "after", "before", "numbers")
 
@@ -46,7 +46,7 @@ class NumberedColumn(BytesColumn):
 
     @property
     def row_bytes(self) -> int:
-        """How long each row is."""
+        """The length of each row in bytes."""
         return len(self.before) + DIGITS + len(self.after)
 
     @property
@@ -75,7 +75,7 @@ class NumberedColumn(BytesColumn):
 
     @property
     def width(self) -> int | None:
-        """How long each row is."""
+        """The length of each row in bytes; None without rows."""
         return self.row_bytes if len(self) else None
 
     def __getitem__(self, row: int) -> bytes:
@@ -95,7 +95,7 @@ class NumberedColumn(BytesColumn):
 
 
 def are_positions(texts: BytesColumn) -> TypeGuard[NumberedColumn]:
-    """Whether the rows are the numbers from 0 on, so that no two are equal."""
+    """Whether the rows are the numbers from 0 on, in order, so that no two are equal."""
     return isinstance(texts, NumberedColumn) and are_all_rows(texts.numbers, len(texts))
 
 
@@ -118,8 +118,8 @@ def hash_column(texts: BytesColumn) -> UInt64s:
 
 
 # -- XXH3 of 9 to 64 bytes ------------------------------------------------------------------------
-# As the specification of xxHash has it (sections on short inputs), with seed 0 and the secret that
-# goes with that. ``tests/unit/test_numbered.py`` compares each length with the library.
+# As in the specification of xxHash (sections on short inputs), with seed 0 and the secret for it.
+# ``tests/unit/test_numbered.py`` compares each length with the library.
 
 _HASHED_ROWS_MIN, _HASHED_MIN, _HASHED_MAX = 9, 10, 64
 _SECRET: Final = bytes.fromhex(
@@ -145,14 +145,14 @@ _FOUR_DIGITS: UInt64s | None = None
 
 
 def numbered_hashes(before: bytes, numbers: Int64s) -> UInt64s:
-    """XXH3 of ``before`` and each number with ``DIGITS`` digits, shape ``(n,)``. Texts have 10 to
-    64 bytes."""
+    """XXH3 of ``before`` followed by each number with ``DIGITS`` digits, shape ``(n,)``. The texts
+    have 10 to 64 bytes."""
     global _FOUR_DIGITS
     if _FOUR_DIGITS is None:
         _FOUR_DIGITS = _four_digits()
     hashes = np.empty(len(numbers), np.uint64)
     if are_all_rows(numbers, len(numbers)):
-        for at in range(0, len(numbers), _FOUR):  # which have all digits but four in common
+        for at in range(0, len(numbers), _FOUR):  # such numbers differ only in four digits
             digit, four = divmod(at // _FOUR, _FOUR)
             first = np.full(1, _ZERO + digit, np.uint64)
             eight = _FOUR_DIGITS[four] | (_FOUR_DIGITS[: len(numbers) - at] << _HALF)
@@ -166,12 +166,12 @@ def numbered_hashes(before: bytes, numbers: Int64s) -> UInt64s:
         middle = high - top * np.uint64(_FOUR)
         last = _FOUR_DIGITS[middle] | (_FOUR_DIGITS[low] << _HALF)
         text = _Texts(before, np.uint64(_ZERO) + top, last)
-        hashes[at : at + _AT_ONCE] = text.hashes()  # which may be one for all
+        hashes[at : at + _AT_ONCE] = text.hashes()  # one value is broadcast to all
     return hashes
 
 
 class _Texts:
-    """Texts of ``before`` and nine digits: the ``first`` one, and the ``last`` eight as words."""
+    """Texts of ``before`` and nine digits: the ``first`` digit, and the ``last`` eight as words."""
 
     def __init__(self, before: bytes, first: UInt64s, last: UInt64s) -> None:
         self._fixed = before + bytes(DIGITS)
@@ -179,7 +179,7 @@ class _Texts:
         self._first, self._last = first, last
 
     def hashes(self) -> UInt64s:
-        """The XXH3 of each."""
+        """The XXH3 of each text."""
         size = len(self._fixed)
         if size <= 16:
             return self._hashes_of_short(size)
@@ -201,14 +201,14 @@ class _Texts:
     def _word(self, at: int) -> UInt64s:
         """The eight bytes from ``at`` on of each text."""
         word = np.array([int.from_bytes(self._fixed[at : at + 8], "little")], np.uint64)
-        first = self._digits_at - at  # where in the word the digits begin
+        first = self._digits_at - at  # offset of the digits in the word
         if -8 < first < 8:
             if first >= 0:
                 word = word | (self._first << np.uint64(8 * first))
             if first < 7:
                 shift = np.uint64(8 * abs(first + 1))
                 word = word | (self._last << shift if first >= -1 else self._last >> shift)
-            # Of numbers that follow one another, the first digits are the same for long.
+            # The first digits of consecutive numbers are often the same.
             if bool((word == word[0]).all()):
                 word = word[:1]
         return word
@@ -233,7 +233,7 @@ def _secret(at: int) -> int:
 
 
 def _folded(one: UInt64s, other: UInt64s) -> UInt64s:
-    """Both halves of the 128-bit product, one XORed with the other."""
+    """The XOR of both halves of the 128-bit product."""
     low, high = one & _LOW, one >> _HALF
     other_low, other_high = other & _LOW, other >> _HALF
     cross = high * other_low

@@ -1,4 +1,5 @@
-"""Many short texts that few look at: names, receipts. As strings they take 50 to 100 bytes more."""
+"""Many short texts that are rarely read: names, receipts. As strings, each takes 50 to 100 bytes
+more."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ _ERRORS = "surrogateescape"  # names need not be UTF-8
 
 
 class PackedTexts(Sequence[str]):
-    """A sequence of strings as one of bytes."""
+    """A sequence of strings, stored as one bytes object."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         blob, ends = bytearray(), array("q", [0])
@@ -55,12 +56,12 @@ class PackedTexts(Sequence[str]):
 
 
 class TextsByNumber(MutableMapping[int, str]):
-    """Texts by numbers from 0 on, most of which are there in the end. What is replaced or removed
-    keeps its room."""
+    """Texts by numbers from 0 on, most of which are used in the end. Replaced and removed texts
+    still take memory."""
 
     def __init__(self) -> None:
         self._chunks: list[bytearray] = []
-        self._places = array("q")  # chunk, and place in it, of each number; -1: nothing
+        self._places = array("q")  # chunk and place in it, as one number; -1: no text
         self._lengths = array("i")
         self._count = 0
 

@@ -1,10 +1,11 @@
-"""A permutation of numbers that a seed decides: defined here once, no library's stream.
+"""A permutation of numbers that depends on a seed: defined here once, independent of any library.
 
-A number below ``total`` is a row and a column of a table with about as many of each. In each of 16
-rounds one of them is moved on, round its end, by a hash of the other one (a Feistel network over a
-table that need not be square). The table has fewer spare places than rows; a number that lands on
-one goes through all rounds again. Before, the first two places change or not: of rounds alone some
-tables know even permutations only. Each permutation of up to 7 numbers is as likely as any other.
+A number below ``total`` is a row and a column in a table with about as many of each. In each of 16
+rounds, the row or the column is shifted cyclically by a hash of the other one (a Feistel network
+over a table that need not be square). The table has fewer spare places than rows; a number that
+lands on one goes through all rounds again. Before the rounds, the first two places are swapped or
+not: for some tables, rounds alone give only even permutations. Each permutation of up to 7 numbers
+is as likely as any other.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ _HALF: Final = np.uint64(32)
 
 
 def permuted(numbers: Int64s, totals: Int64s, seeds: UInt64s) -> Int64s:
-    """The place of each number among ``totals`` of them, from 0 on, shapes ``(n,)``: for one total
-    and one seed a permutation. Totals are below 2**53. About 0.2 µs a number."""
+    """The place of each number among ``totals`` numbers, from 0 on, shapes ``(n,)``. For one total
+    and one seed, this is a permutation. Totals are below 2**53. About 0.2 µs a number."""
     rows = np.sqrt(totals.astype(np.float64)).astype(np.int64)
     rows += rows * rows < totals
     columns = -(-totals // np.maximum(rows, 1))
@@ -49,5 +50,5 @@ def _moved(places: Int64s, rows: Int64s, columns: Int64s, seeds: UInt64s) -> Int
 
 
 def _drawn(seeds: UInt64s, numbers: Int64s) -> Int64s:
-    """A number of 32 bits for each."""
+    """A hash of 32 bits for each number."""
     return (mix(seeds ^ numbers.view(np.uint64)) >> _HALF).astype(np.int64)

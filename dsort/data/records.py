@@ -1,22 +1,23 @@
-"""Members → records: group the members that share a key, whatever their order in the shard.
+"""Members → records: groups the members that share a key, whatever their order in the shard.
 
 A record key is everything up to the first dot of the last component of a member's name. The rule is
 WebDataset's (``base_plus_ext``) and AIStore's: the directory part belongs to the key, and dots in
-directories are harmless. A name without such a dot, or whose last component begins with it (a
+directories do not count. A name without such a dot, or whose last component begins with it (a
 hidden file), has no extension: it is a *stray*, and its key is the whole name.
 
-A *group* is a run of members with one key, strays between them passed over; to webdataset, a group
-is a sample. The groups of one key are brought together to one record, in the place of the first,
-where no two of them have an extension in common. Where two have, all of them stay records of their
-own: which of them belong together would be a guess. So ``a.jpg b.jpg a.cls`` has one record ``a``,
-and ``a.jpg a.cls b.jpg a.jpg a.cls`` has two. A name that comes again within one group begins
-another group, as it begins another record for a reader of the shard (``adjacent``): records of one
-key that a job wrote side by side are still apart. ``keep_last`` keeps the last of such names
-instead, in one record.
+A *group* is a run of members with one key; strays between them are skipped. For webdataset, a group
+is a sample. The groups of one key become one record, in the place of the first group, if no two of
+them have an extension in common. If two have, all groups stay separate records, because combining
+them would be a guess. So ``a.jpg b.jpg a.cls`` has one record ``a``, and
+``a.jpg a.cls b.jpg a.jpg a.cls`` has two. A name that is repeated within one group begins another
+group, as it begins another record for a reader of the shard (``adjacent``): so records of one key
+that a job wrote side by side stay separate. ``keep_last`` keeps the last of such names instead, in
+one record.
 
-One pass of vectorised steps over a shard's :class:`~dsort.data.members.MemberTable`. What is odd
-(strays, repeated names, members that are not adjacent) is settled here by the spec's reactions and
-counted; the caller decides what a count means (warn or abort).
+All this is one pass of vectorised steps over a shard's
+:class:`~dsort.data.members.MemberTable`. Oddities (strays, repeated names, members that are not
+adjacent) are handled here by the spec's reactions and counted; the caller decides what a count
+means (warn or abort).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _SLASH, _DOT = 0x2F, 0x2E
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitNames:
-    """For each member name: how many of its bytes are the record key; whether it is a stray.
+    """For each member name: the length of the record key in bytes; whether it is a stray.
 
     The extension is ``name[key_bytes + 1:]``, empty for strays. Shapes ``(n,)``.
     """
@@ -66,15 +67,15 @@ def split_name(name: bytes) -> tuple[bytes, bytes]:
     """(record key, extension without its dot) of one name; the extension of a stray is empty."""
     base = name.rfind(b"/") + 1
     dot = name.find(b".", base)
-    if dot <= base:  # none, or the first character: a hidden file
+    if dot <= base:  # no dot, or a hidden file, whose name begins with it
         return name, b""
     return name[:dot], name[dot + 1 :]
 
 
 def split_names(names: BytesColumn) -> SplitNames:
-    """:func:`split_name` over a column, vectorised."""
+    """:func:`split_name` for a column, vectorised."""
     width = names.width
-    if width is not None and marks_stand_alike(names, width, b"/."):  # one name tells all
+    if width is not None and marks_stand_alike(names, width, b"/."):  # so all names split alike
         key, _ = split_name(names[0])
         stray = len(key) == width
         return SplitNames(_of_each(len(key), len(names)), np.full(len(names), stray))
@@ -103,39 +104,39 @@ LAST_IS_KEPT: Final = ("ignore", "warn")
 """The reactions ``duplicated_records`` under which :func:`form_records` keeps the last member."""
 
 STRAY_SALT = np.uint64(0x5BD1E9955BD1E995)
-"""Sets the identity of a stray ``a`` apart from that of a record with key ``a``."""
+"""Makes the hash of a stray ``a`` differ from that of a record with key ``a``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FormedRecords:
     """The records of one shard, rows ``(n,)``, and the members in them, rows ``(m,)``.
 
-    ``member_rows`` are row numbers of the member table, grouped by record in first-seen order;
-    record ``i`` has those at ``member_offsets[i]:member_offsets[i + 1]``.
+    ``member_rows`` are row numbers of the member table, grouped by record in order of appearance;
+    record ``i`` has ``member_rows[member_offsets[i] : member_offsets[i + 1]]``.
     """
 
     keys: BytesColumn
     key_hash: UInt64s
     member_offsets: Int64s
     member_rows: Int64s
-    key_bytes: Int64s  # of each row of the *member table*: how much of its name is the key
+    key_bytes: Int64s  # of each row of the *member table*: the length of the key in its name
     payload_bytes: Int64s
     stored_bytes: Int64s
-    non_adjacent: int = 0  # pieces of records that were brought together
+    non_adjacent: int = 0  # groups that were joined to an earlier group
     strays: tuple[int, ...] = ()  # member table rows that are strays by kind or name
-    dropped: tuple[int, ...] = ()  # those of them that were left out
-    repeated: tuple[int, ...] = ()  # rows whose name a later one of the run of their key has
-    new_names: NewNames | None = None  # in the place of those in the headers of their members
+    dropped: tuple[int, ...] = ()  # the strays that were left out
+    repeated: tuple[int, ...] = ()  # rows whose name is repeated later in their group
+    new_names: NewNames | None = None  # these replace the names in the headers of members
 
     def __len__(self) -> int:
         return len(self.key_hash)
 
     def with_keys(self, new_keys: Mapping[int, bytes], members: MemberTable) -> FormedRecords:
-        """The same records, some with new keys (by record); ``members``: with names to match."""
+        """The same records, some with new keys (by record). ``members`` have matching names."""
         keys, key_hash, key_bytes = self.keys.tolist(), self.key_hash.copy(), self.key_bytes.copy()
         for record, key in new_keys.items():
             old_hash, new_hash = hash_keys([keys[record], key], 2)
-            key_hash[record] ^= old_hash ^ new_hash  # a stray's salt stays
+            key_hash[record] ^= old_hash ^ new_hash  # keeps the salt of a stray
             keys[record] = key
             rows = self.member_rows[self.member_offsets[record] : self.member_offsets[record + 1]]
             key_bytes[rows] = len(key)
@@ -153,7 +154,7 @@ class FormedRecords:
         return self.taking(np.flatnonzero(kept))
 
     def taking(self, rows: Int64s) -> FormedRecords:
-        """The records in ``rows``, as often as they are in it."""
+        """The records in ``rows``, each as often as it occurs there."""
         counts = np.diff(self.member_offsets)[rows]
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(counts, out=offsets[1:])
@@ -171,8 +172,8 @@ class FormedRecords:
         )
 
     def keeping_members(self, kept: Bools, members: MemberTable) -> FormedRecords:
-        """The records with those of their members where ``kept``, of rows of ``member_rows``, is
-        true, less the records of which nothing is left."""
+        """The records with only those members for which ``kept``, of shape ``(m,)``, is true,
+        without the records that have no member left."""
         counts = np.add.reduceat(kept, self.member_offsets[:-1], dtype=np.int64)
         records = self.keeping(counts > 0)
         offsets = np.zeros(len(records) + 1, np.int64)
@@ -187,8 +188,8 @@ class FormedRecords:
         )
 
     def with_members(self, of_record: Int64s, members: MemberTable) -> FormedRecords:
-        """The same records with the last rows of the table ``members`` as well: each is the last
-        member of the record ``of_record``, shape ``(rows,)``."""
+        """The same records with the last rows of the table ``members`` added: each becomes the last
+        member of the record in ``of_record``, shape ``(rows,)``."""
         new = np.arange(len(members) - len(of_record), len(members))
         owners = np.repeat(np.arange(len(self)), np.diff(self.member_offsets))
         order = np.argsort(np.append(owners, of_record), kind="stable")
@@ -205,7 +206,7 @@ class FormedRecords:
         )
 
     def rekeyed(self, keys: BytesColumn, key_bytes: Int64s) -> FormedRecords:
-        """The same records with other ``keys``, all of them; ``key_bytes``: see there."""
+        """The same records with other ``keys``, all of them; ``key_bytes``: as in the field."""
         key_hash = hash_column(keys)
         if self.strays:
             first = self.member_rows[self.member_offsets[:-1]]
@@ -214,7 +215,7 @@ class FormedRecords:
         return replace(self, keys=keys, key_hash=key_hash, key_bytes=key_bytes)
 
     def stored_as(self, members: MemberTable) -> FormedRecords:
-        """The same records, stored as ``members`` says, a table of the same rows."""
+        """The same records with the stored sizes of ``members``, a table of the same rows."""
         stored_bytes = run_sums(stored_bytes_of(members, self.member_rows), self.member_offsets)
         return replace(self, stored_bytes=stored_bytes)
 
@@ -234,13 +235,13 @@ class FormedRecords:
 def form_records(
     members: MemberTable, stray_members: str, *, keep_last: bool = False
 ) -> FormedRecords:
-    """Group the members of one shard into records. ``keep_last``: of members of one name in one
-    group, the last one is kept and the others are left out (``repeated``).
+    """Group the members of one shard into records. ``keep_last``: if members of one group have the
+    same name, keep the last one and leave out the others (``repeated``).
 
-    ``stray_members``, for members that are no part of a record: ``keep`` keeps files and symlinks,
-    as records of their own where they have no extension, and leaves out directories and devices;
-    ``drop`` leaves out all of them; under ``abort`` they are kept, for the caller to refuse the
-    shard and name them. None of it is asked where the container tells the records apart.
+    ``stray_members``, for members that are no part of a record: ``keep`` keeps files and symlinks
+    (those without an extension as separate records), and leaves out directories and devices;
+    ``drop`` leaves out all strays; ``abort`` keeps them, so that the caller can refuse the shard
+    and name them. It is ignored if the container itself separates the records.
     """
     if members.record_of is not None:
         return _records_of_container(members, members.record_of)
@@ -291,7 +292,7 @@ class _Grouped:
 def _grouped(
     names: BytesColumn, rows: Int64s, key_bytes: Int64s, stray: Bools, cuts: Int64s
 ) -> _Grouped:
-    """The members ``rows`` by record; each of the rows ``cuts`` begins another group."""
+    """Group the members ``rows`` by record; each of the rows ``cuts`` begins another group."""
     starts = starts_record(names, rows, key_bytes, stray)
     cut = np.isin(rows, cuts) if len(cuts) else None
     if cut is not None:
@@ -320,9 +321,9 @@ def _grouped(
 
 
 def form_run(members: MemberTable, begins: Int64s) -> FormedRecords | None:
-    """The records of several shards, whose members follow one another in one table; ``begins``: the
-    row where each shard begins; all are files. None unless there is nothing to settle in any of
-    them: no stray, and no key or name that comes again in one shard."""
+    """The records of several shards, whose members follow one another in one table. ``begins``: the
+    row where each shard begins. All members are files. None if a shard needs decisions: if it has a
+    stray, or a repeated key or name."""
     names, count = members.names, len(members)
     split = split_names(names)
     if split.stray.any():
@@ -333,7 +334,7 @@ def form_run(members: MemberTable, begins: Int64s) -> FormedRecords | None:
     first = np.flatnonzero(starts)
     keys = _key_column(names, first, split.key_bytes)
     key_hash = hash_column(keys)
-    # Other shards may have the same keys.
+    # Equal keys in different shards are no repetition.
     shard_of = np.searchsorted(begins, first, side="right").astype(np.uint64)
     if any_twice(key_hash ^ mix(shard_of)):
         return None
@@ -352,12 +353,12 @@ def form_run(members: MemberTable, begins: Int64s) -> FormedRecords | None:
 
 
 def _records_of_container(members: MemberTable, record_of: Int64s) -> FormedRecords:
-    """The records that a container has told apart, whatever their members are called."""
+    """The records that the container itself has separated, whatever the names of members."""
     assert members.key_bytes is not None
     count = len(members)
     rows = row_numbers(count)
     stored_bytes, payload_bytes = stored_bytes_of(members, rows), members.payload_bytes
-    if count and int(record_of[-1]) == count - 1:  # it begins at 0, and never falls: one each
+    if count and int(record_of[-1]) == count - 1:  # ascending from 0 on: one member each
         first, offsets = rows, row_numbers(count + 1)
     else:
         first = np.flatnonzero(np.diff(record_of, prepend=-1))
@@ -379,7 +380,7 @@ def _records_of_container(members: MemberTable, record_of: Int64s) -> FormedReco
 
 
 def _sort_out_strays(members: MemberTable, nameless: Bools, policy: str) -> tuple[Bools, Bools]:
-    """(rows that are records of their own, rows that are kept at all)."""
+    """Return (rows that are separate records, rows that are kept at all)."""
     special = (members.kind == MemberKind.DIRECTORY) | (members.kind == MemberKind.DEVICE)
     alone = nameless | special
     if policy == "drop":
@@ -390,7 +391,7 @@ def _sort_out_strays(members: MemberTable, nameless: Bools, policy: str) -> tupl
 
 
 def starts_record(names: BytesColumn, rows: Int64s, key_bytes: Int64s, stray: Bools) -> Bools:
-    """Which of the kept rows has another key than the kept row before it."""
+    """Whether each of the kept rows has another key than the kept row before it."""
     starts = np.ones(len(rows), np.bool_)
     if len(rows) < 2:
         return starts
@@ -410,7 +411,7 @@ def starts_record(names: BytesColumn, rows: Int64s, key_bytes: Int64s, stray: Bo
 
 
 def _key_column(names: BytesColumn, rows: Int64s, key_bytes: Int64s) -> BytesColumn:
-    """The first ``key_bytes`` bytes of each named row."""
+    """The first ``key_bytes`` bytes of each of ``rows``."""
     is_all = are_all_rows(rows, len(names))
     lengths = key_bytes if is_all else key_bytes[rows]
     width, key_width = names.width, int(lengths[0]) if len(lengths) else 0
@@ -428,7 +429,7 @@ def _key_column(names: BytesColumn, rows: Int64s, key_bytes: Int64s) -> BytesCol
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Merged:
-    first: Int64s  # the piece that each record is named after, in input order
+    first: Int64s  # the first piece of each record, which names it, in input order
     record_of: Int64s  # the record of each piece
 
 
@@ -441,10 +442,10 @@ def _merge_by_key(
     keys: BytesColumn,
     key_hash: UInt64s,
 ) -> _Merged:
-    """Bring together the pieces of one key, as far as that is no guess (see above).
+    """Join the pieces of one key where that is no guess (see the docstring of the module).
 
     Piece ``i`` has the members ``rows[bounds[i]:bounds[i + 1]]``; strays are pieces of one member.
-    ``begins``: of each piece, whether it begins a group whatever lies before it.
+    ``begins``: for each piece, whether it begins a group whatever is before it.
     """
     count = len(keys)
     same_key = first_equals(keys, key_hash)
@@ -452,7 +453,7 @@ def _merge_by_key(
     again = np.zeros(count, np.bool_)
     again[1:] = same_key[order[1:]] == same_key[order[:-1]]
     rank = np.where(stray, np.arange(count), np.cumsum(~stray))
-    # Nothing but strays lie between the piece and the one before it.
+    # There are only strays between an adjacent piece and the one before it.
     adjacent = again & ~begins[order]
     adjacent[1:] &= rank[order[1:]] == rank[order[:-1]] + 1
     group = np.empty(count, np.int64)
@@ -472,7 +473,7 @@ def _share_a_name(
     later: Int64s,
 ) -> Bools:
     """For each piece that is the first of its key: whether two groups of the key share a name.
-    ``later``: pieces that begin another group of their key than its first."""
+    ``later``: pieces that begin a group of their key other than the first."""
     apart = np.zeros(len(same_key), np.bool_)
     in_question = np.zeros(len(same_key), np.bool_)
     in_question[same_key[later]] = True
@@ -484,7 +485,7 @@ def _share_a_name(
     piece = np.repeat(pieces, widths)
     taken = names.take(own_rows)
     same_name = first_equals(taken, hash_keys(taken.tolist(), len(taken)))
-    # A name tells the key, but for directories and devices, which are strays whatever their name.
+    # Equal names have equal keys, except for directories and devices, which are always strays.
     shared = (group[piece[same_name]] != group[piece]) & (
         same_key[piece[same_name]] == same_key[piece]
     )
@@ -493,7 +494,7 @@ def _share_a_name(
 
 
 def stored_bytes_of(members: MemberTable, rows: Int64s) -> Int64s:
-    """What the members of ``rows`` take in an output shard."""
+    """The bytes that the members ``rows`` take in an output shard."""
     is_all = are_all_rows(rows, len(members))
     stored = members.range_length if is_all else members.range_length[rows]
     for pieces in (members.literals, members.tails):

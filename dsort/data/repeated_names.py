@@ -1,4 +1,4 @@
-"""Values that come again in a column: the first of each, names that a record has twice, and keys
+"""Repeated values in a column: the first row of each value, names that a record has twice, and keys
 that earlier records of a shard had."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dsort.data.text_rows import as_table, rows_equal_earlier
 
 
 def first_equals(values: BytesColumn, hashes: UInt64s) -> Int64s:
-    """For each row the first row that equals it. Exact: equal hashes are compared by value."""
+    """For each row, the first row that equals it. Exact: rows with equal hashes are compared."""
     count = len(values)
     order = np.argsort(hashes, kind="stable")
     same = np.zeros(count, np.bool_)
@@ -24,7 +24,7 @@ def first_equals(values: BytesColumn, hashes: UInt64s) -> Int64s:
     equal[equal] = equal_ranges(
         values.blob, starts[here[equal]], starts[before[equal]], lengths[here[equal]]
     )
-    if not equal.all():  # two values have one hash
+    if not equal.all():  # two different values have the same hash
         seen: dict[tuple[int, bytes], int] = {}
         each = enumerate(zip(hashes.tolist(), values.tolist(), strict=True))
         return np.array([seen.setdefault(identity, row) for row, identity in each], np.int64)
@@ -34,14 +34,14 @@ def first_equals(values: BytesColumn, hashes: UInt64s) -> Int64s:
 
 
 def last_true(begins: Bools) -> Int64s:
-    """For each position the last one up to it where ``begins`` holds; it does at the first."""
+    """For each position, the last one up to it where ``begins`` is true. The first one is true."""
     return np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
 
 
 def repeated_names(
     names: BytesColumn, rows: Int64s, record_of: Int64s, key_bytes: Int64s
 ) -> Int64s:
-    """Positions in ``rows`` whose extension comes again later in the same record."""
+    """Positions in ``rows`` whose extension is repeated later in the same record."""
     ext_length = names.lengths[rows] - key_bytes[rows]
     ext_start = names.offsets[:-1][rows] + key_bytes[rows]
     table = as_table(names, rows, key_bytes)
@@ -50,7 +50,7 @@ def repeated_names(
         together = record_of[lag:] == record_of[:-lag]
         if not together.any():
             break
-        if lag > 16:  # a record of very many members: a set is quicker than pairs
+        if lag > 16:  # a record with very many members: a set is faster than pairs
             repeated.append(_repeated_in_large(names, rows, record_of))
             break
         if table is not None:
@@ -79,8 +79,8 @@ def _repeated_in_large(names: BytesColumn, rows: Int64s, record_of: Int64s) -> N
 def names_come_again(
     names: BytesColumn, rows: Int64s, record_of: Int64s, repeated: Int64s
 ) -> Int64s:
-    """Positions in ``rows`` whose name has come since their record began, which it does anew at
-    each of these. ``repeated``: what :func:`repeated_names` has found."""
+    """Positions in ``rows`` whose name occurred since their record began; a record begins anew at
+    each of these positions. ``repeated``: the result of :func:`repeated_names`."""
     asked = np.flatnonzero(np.isin(record_of, record_of[repeated]))
     own = names.take(rows[asked])
     same_name = first_equals(own, hash_column(own))
@@ -101,18 +101,18 @@ def names_come_again(
 
 
 class HashesSeen:
-    """The key hashes of the records of one shard so far. Some 0.2 µs a record behind the first
-    ones."""
+    """The key hashes of the records of one shard so far. About 0.2 µs a record after the first
+    call."""
 
     def __init__(self) -> None:
         self._sorted = np.zeros(0, np.uint64)
         self._last = np.zeros(0, np.uint64)
 
     def earlier(self, key_hash: UInt64s) -> Int64s | None:
-        """How many records that came before these have the key of each, shape ``(n,)``; None: none
-        of theirs has come before. From now on, these have."""
+        """How many records of earlier calls have the key of each, shape ``(n,)``; None: no key
+        occurred before. Adds these keys to those that occurred."""
         if len(self._last):
-            # Sorted runs are merged by such a sort.
+            # A stable sort merges sorted runs.
             self._sorted = np.sort(np.concatenate([self._sorted, self._last]), kind="stable")
         self._last = key_hash
         if not len(self._sorted):

@@ -1,4 +1,4 @@
-"""Bytes that some rows of a table have, as columns, and columns made of others side by side."""
+"""Bytes for some rows of a table, stored in columns; and columns made from others side by side."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, equal_ranges
 
 
 class RowBytes(Mapping[int, bytes]):
-    """A mapping of rows to bytes that is a column: a conversion has a literal for every member, and
-    a dict of them would cost more than the rest of it. Rows of no bytes are not in it."""
+    """A mapping of rows to bytes that is stored in a column: a conversion has a literal for every
+    member, and a dict of them would cost more than the rest of it. Empty rows are not in it."""
 
     __slots__ = ("column",)
 
@@ -32,7 +32,7 @@ class RowBytes(Mapping[int, bytes]):
 
 
 def column_of(values: Mapping[int, bytes], count: int) -> BytesColumn:
-    """The column of ``count`` rows that ``values`` are; rows without one are empty."""
+    """``values`` as a column of ``count`` rows; rows without a value are empty."""
     if isinstance(values, RowBytes):
         return values.column
     if not values:
@@ -42,7 +42,7 @@ def column_of(values: Mapping[int, bytes], count: int) -> BytesColumn:
 
 
 def spread(column: BytesColumn, rows: Int64s, count: int) -> BytesColumn:
-    """A column of ``count`` rows: row ``rows[i]`` is row ``i`` of ``column``, all others are
+    """A column of ``count`` rows: row ``rows[i]`` is row ``i`` of ``column``; all others are
     empty."""
     if len(rows) == count and bool((rows == np.arange(count)).all()):
         return column
@@ -57,8 +57,8 @@ def spread(column: BytesColumn, rows: Int64s, count: int) -> BytesColumn:
 
 def side_by_side(parts: Sequence[BytesColumn | bytes], count: int) -> BytesColumn:
     """A column of ``count`` rows: row ``i`` is row ``i`` of each of ``parts``, one after the other;
-    bytes are in every row. 1 to 2 ns a byte where rows are of few kinds, by how long their parts
-    are, else 5 ns."""
+    a part of type bytes is in every row. 1 to 2 ns a byte if the rows are of few kinds (by the
+    lengths of their parts), else 5 ns."""
     widths = [len(part) if isinstance(part, bytes) else part.width for part in parts]
     total = np.zeros(count, np.int64)
     for part in parts:
@@ -96,7 +96,8 @@ def side_by_side(parts: Sequence[BytesColumn | bytes], count: int) -> BytesColum
 def _kinds(
     parts: Sequence[BytesColumn | bytes], widths: Sequence[int | None], count: int
 ) -> list[Int64s]:
-    """The rows of each kind: those whose parts are as long. Nothing if there are too many kinds."""
+    """The rows of each kind: rows whose parts have equal lengths. Empty if there are too many
+    kinds."""
     if not count:
         return []
     kind, kinds = np.zeros(count, np.int64), 1
@@ -119,7 +120,7 @@ def _kinds(
 def _table(
     parts: Sequence[BytesColumn | bytes], rows: Int64s, row_bytes: int
 ) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
-    """The ``rows`` of one kind, of ``row_bytes`` each."""
+    """The ``rows`` of one kind, which have ``row_bytes`` each."""
     table = np.empty((len(rows), row_bytes), np.uint8)
     place = 0
     for part in parts:
@@ -149,14 +150,14 @@ def _rows_at(blob: UInt8s, width: int) -> np.ndarray[tuple[int], np.dtype[np.voi
 def _bytes_of(
     part: BytesColumn | bytes, count: int, width: int
 ) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
-    """The bytes of a part of equal rows, shape ``(count, width)``."""
+    """The bytes of a part whose rows have equal lengths, shape ``(count, width)``."""
     if isinstance(part, bytes):
         return np.broadcast_to(np.frombuffer(part, np.uint8), (count, width))
     return part.blob.reshape(count, width)
 
 
 def decimals(numbers: Int64s, digits_min: int) -> BytesColumn:
-    """The column of ``numbers`` from 0 on in decimal digits, zeros before them up to
+    """``numbers``, which are not negative, in decimal digits, with leading zeros up to
     ``digits_min``."""
     count = len(numbers)
     digits_max = max(digits_min, len(str(int(numbers.max()))) if count else 1, 1)
@@ -180,8 +181,8 @@ def decimals(numbers: Int64s, digits_min: int) -> BytesColumn:
 def row_by_row(
     alone: Bools, one: Callable[[int], bytes], many: Callable[[Int64s], BytesColumn]
 ) -> BytesColumn:
-    """The column of a row for each of ``alone``, shape ``(n,)``: where it is true, of ``one`` row
-    after the other; all others are made together."""
+    """The column with a row for each of ``alone``, shape ``(n,)``: where it is true, rows are made
+    by ``one``, one after the other; all other rows are made together, by ``many``."""
     apart, others = np.flatnonzero(alone), np.flatnonzero(~alone)
     if not len(apart):
         return many(others)
@@ -193,12 +194,12 @@ def row_by_row(
 
 _KINDS_MAX, _KINDS_POSSIBLE_MAX = 16, 1 << 16
 COMPARED_MAX = 64
-"""So many values are looked for in all rows at once; the rest one by one."""
+"""So many values are searched in all rows at once; the rest one by one."""
 
 
 def distinct_rows(blob: UInt8s, starts: Int64s, lengths: Int64s) -> tuple[Int64s, Int64s]:
-    """(which value each row has, the first row of each value), of the rows
-    ``blob[starts[i] : starts[i] + lengths[i]]``. Made for few values: 20 ns a row for each."""
+    """Return (the number of each row's value, the first row of each value), for the rows
+    ``blob[starts[i] : starts[i] + lengths[i]]``. For few values: 20 ns a row for each."""
     value_of = np.full(len(starts), -1, np.int64)
     first: list[int] = []
     left = np.arange(len(starts))

@@ -1,4 +1,4 @@
-"""The byte ranges of records in their source, and new names that are written over them."""
+"""The byte ranges of records in their source, and new names that are written over these bytes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ Rows = NDArray[np.integer]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NewNames:
-    """Names that are written over those in the headers of members, by record.
+    """Names that are written over the names in the headers of members, by record.
 
-    Record ``i`` has the names ``offsets[i]:offsets[i + 1]``; ``at``, shape ``(m,)``, says from
-    which byte of the record on the block is in which the name goes (see ``Container.overwrite``).
-    Such a record takes as many bytes as it did, and payload is not touched.
+    Record ``i`` has the names ``offsets[i]:offsets[i + 1]``; ``at``, shape ``(m,)``, is the offset
+    in the record of the block that contains the name (see ``Container.overwrite``). Such a record
+    keeps its length, and payload is not touched.
     """
 
     offsets: Int64s
@@ -41,7 +41,7 @@ class NewNames:
     names: BytesColumn
 
     def take(self, rows: NDArray[np.integer]) -> NewNames:
-        """Those of the records ``rows`` in that order."""
+        """The names of the records ``rows`` in that order."""
         counts = np.diff(self.offsets)[rows]
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(counts, out=offsets[1:])
@@ -50,14 +50,14 @@ class NewNames:
         return NewNames(offsets, self.at[picked], self.names.take(picked))
 
     def run(self, start: int, stop: int) -> NewNames:
-        """Those of the records ``start:stop``; arrays are views."""
+        """The names of the records ``start:stop``; arrays are views."""
         first, last = int(self.offsets[start]), int(self.offsets[stop])
         offsets = self.offsets[start : stop + 1] - first
         return NewNames(offsets, self.at[first:last], self.names.run(first, last))
 
     @staticmethod
     def concat(parts: Sequence[NewNames]) -> NewNames:
-        """Those of the records of all parts."""
+        """The names of the records of all parts."""
         ends = np.cumsum([0, *(part.offsets[-1] for part in parts)])
         offsets = [part.offsets[1:] + end for part, end in zip(parts, ends[:-1], strict=True)]
         return NewNames(
@@ -68,7 +68,7 @@ class NewNames:
 
     @staticmethod
     def none(records: int) -> NewNames:
-        """No name for any of so many records."""
+        """No names for ``records`` records."""
         none = np.zeros(0, np.int64)
         return NewNames(np.zeros(records + 1, np.int64), none, BytesColumn.of([]))
 
@@ -78,8 +78,8 @@ class Segments:
     """The byte ranges of each record: rows ``offsets[i]:offsets[i + 1]`` of ``start``/``length``.
 
     A negative start ``-1 - p`` means bytes ``p`` onwards of ``literals`` (headers that replace
-    those in the source) instead of the source. ``offsets`` has shape ``(n + 1,)``. ``names``: what
-    is written over these bytes.
+    those in the source) instead of the source. ``offsets`` has shape ``(n + 1,)``. ``names`` are
+    written over these bytes.
     """
 
     offsets: Int64s
@@ -92,7 +92,7 @@ class Segments:
         return len(self.offsets) - 1
 
     def are_single(self) -> bool:
-        """Whether each record is one segment, of the same number."""
+        """Whether each record is the one segment with its number."""
         count = len(self.offsets) - 1
         return len(self.start) == count and are_all_rows(self.offsets, count + 1)
 
@@ -138,7 +138,7 @@ class Segments:
         )
 
     def trimmed(self) -> Segments:
-        """The same with no more literals than they have, if that is less."""
+        """The same segments, without the literals that they do not use."""
         if not len(self.literals):
             return self
         rows = np.flatnonzero(self.start < 0)
@@ -173,7 +173,7 @@ class Segments:
             names = NewNames.concat(list(each))
         joined = np.concatenate(offsets)
         if parts and all(are_row_numbers(part.offsets) for part in parts):
-            joined = row_numbers(len(joined))  # known as such: nothing need be looked up
+            joined = row_numbers(len(joined))  # recognised by ``are_row_numbers``
         return Segments(
             joined,
             np.concatenate([empty, *starts]),
@@ -226,8 +226,8 @@ def segments_of(members: MemberTable, rows: Int64s, member_offsets: Int64s) -> S
 
 
 def _by_turns(literals: BytesColumn, start: Int64s, length: Int64s) -> Segments:
-    """The segments of records of one member, each a literal and a range, as most are that were
-    converted: 20 ns each, where the general way takes 90."""
+    """The segments of records of one member, each a literal and a range, as in most converted
+    records: 20 ns each, where the general way takes 90."""
     count = len(start)
     both = np.empty((2, count, 2), np.int64)
     np.subtract(-1, literals.offsets[:-1], out=both[0, :, 0])
@@ -243,19 +243,19 @@ def _with_pieces(
     literals: BytesColumn,
     tails: BytesColumn,
 ) -> tuple[Int64s, Int64s, Bools, UInt8s]:
-    """Put a segment of its own before each member that has a literal, and one behind each that has
-    a tail; leave out ranges of no bytes beside them. Columns have a row for each member."""
+    """Insert a segment before each member that has a literal, and one behind each that has a tail;
+    leave out empty ranges beside them. Columns have a row for each member."""
     has_literal, has_tail = literals.lengths > 0, tails.lengths > 0
     has_range = (length > 0) | ~(has_literal | has_tail)
     width = has_literal.astype(np.int64) + has_range + has_tail
-    at = np.cumsum(width) - width  # where each member's first segment goes
+    at = np.cumsum(width) - width  # the place of each member's first segment
     total = int(width.sum())
     new_start, new_length = np.zeros(total, np.int64), np.zeros(total, np.int64)
     new_begins = np.zeros(total, np.bool_)
     new_begins[at] = begins_record
     ranges = (at + has_literal)[has_range]
     new_start[ranges], new_length[ranges] = start[has_range], length[has_range]
-    # Side by side: a tail and the next literal are one.
+    # A tail and the next literal are side by side, so that they can be joined.
     pieces = side_by_side([literals, tails], len(literals)) if has_tail.any() else literals
     places, starts = at[has_literal], pieces.offsets[:-1]
     new_start[places] = -1 - starts[has_literal]

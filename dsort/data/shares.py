@@ -1,5 +1,5 @@
 """How often records come out: the shares of inputs and outputs in whole numbers, and the copies of
-each record, chosen by a hash of its key."""
+each record, which depend on a hash of its key."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from dsort.data.hashes import mix, shard_seed
 
 
 def lots_of(key_hash: UInt64s, seed: str, input_name: str) -> UInt64s:
-    """The lot that each record of an input draws, by its key alone: shape ``(n,)``."""
+    """The lot (random number) that each record of an input draws, by its key alone: shape
+    ``(n,)``."""
     return mix(key_hash ^ np.uint64(shard_seed(f"mix {seed}", input_name)))
 
 
 @dataclass(frozen=True, slots=True)
 class CopyRule:
     """Each record of a shard comes out ``least`` times, and once more if its lot is below ``below``
-    (up to 2**64: all of them), or if that is its lot and its ordinal is below ``tied_before``."""
+    (2**64: always), or if its lot equals ``below`` and its ordinal is below ``tied_before``."""
 
     input_name: str
     seed: str
@@ -43,8 +44,8 @@ class CopyRule:
 
 
 def shares_of_total(total: int, weights: Sequence[Fraction]) -> list[int]:
-    """``total`` dealt out by ``weights``: whole numbers whose sum is ``total``. What is left of
-    fractions goes to the largest ones, the first of equal ones."""
+    """Divide ``total`` by ``weights`` into whole numbers whose sum is ``total``. The rest goes to
+    the largest fractions, and among equal ones to the first."""
     whole = sum(weights, Fraction(0))
     exact = [total * weight / whole for weight in weights]
     shares = [int(each) for each in exact]
@@ -57,17 +58,17 @@ def shares_of_total(total: int, weights: Sequence[Fraction]) -> list[int]:
 def shares_in_classes(
     totals: Sequence[int], weights: Sequence[Fraction], *, exact: bool
 ) -> list[list[int]]:
-    """``totals`` of several classes, each dealt out by ``weights`` as ``shares_of_total`` does.
+    """Divide the ``totals`` of several classes by ``weights``, each as ``shares_of_total`` does.
 
-    ``exact``: so that all classes together are dealt out as their sum would be. Then what is left
-    of the fractions of a class goes where most is missing yet (Gale and Ryser: that comes out
-    even), and a share is off by at most one."""
+    ``exact``: the sums over all classes are those of dividing the sum of ``totals``. To that end,
+    the rest of a class goes to the shares that are furthest below their sum so far (by Gale and
+    Ryser, this always succeeds). A share is off by at most one."""
     if not exact:
         return [shares_of_total(total, weights) for total in totals]
     if not totals:
         return []
     shared = lcm(*(weight.denominator for weight in weights))
-    parts = [int(weight * shared) for weight in weights]  # as whole numbers: ten times as fast
+    parts = [int(weight * shared) for weight in weights]  # whole numbers are ten times as fast
     whole = sum(parts)
     shares = [[total * part // whole for part in parts] for total in totals]
     wanted = shares_of_total(sum(totals), weights)
@@ -89,8 +90,8 @@ def shares_in_classes(
 
 
 def shares_of_stop(stop: str, records: Sequence[int], weights: Sequence[Fraction]) -> list[int]:
-    """In proportion to ``weights``, of inputs that have ``records``: ``first_exhausted`` takes none
-    twice, and one input whole; ``all_exhausted`` takes each at least once."""
+    """Shares in proportion to ``weights``, for inputs with ``records``: ``first_exhausted`` takes
+    no record twice, and one input whole; ``all_exhausted`` takes each record at least once."""
     lengths = [count / weight for count, weight in zip(records, weights, strict=True)]
     if stop == "first_exhausted":
         length = min(lengths)

@@ -1,7 +1,7 @@
 """A table: named, typed columns, a row for each record, member or block.
 
 A column is an array of numbers, a ``BytesColumn`` of texts, or the ``Segments`` of records. An
-array that has two names is stored, read, taken and joined once.
+array that has two names is stored, read, taken and joined only once.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class Arrays(Protocol):
-    """A file of arrays. ``StorageError`` for rows or arrays that it does not have."""
+    """A file of arrays. ``StorageError`` for missing rows or arrays."""
 
     @property
     def is_private(self) -> bool:
-        """Whether the file is in scratch. Others may write elsewhere: such a file may not stand for
-        more bytes than it has."""
+        """Whether the file is in scratch. Other places may have other writers, so a file from there
+        must not decode to more bytes than it has."""
 
     def __contains__(self, name: str) -> bool:
         """Whether the file has the array ``name``."""
@@ -84,7 +84,7 @@ class Numbers(Name[NDArray[Any]]):
 
 @dataclass(frozen=True, slots=True)
 class Texts(Name[BytesColumn]):
-    """The name of a column of byte strings. Scratch has numbered texts as their numbers."""
+    """The name of a column of byte strings. In scratch, numbered texts are stored as numbers."""
 
     def is_in(self, file: Arrays) -> bool:
         """See :class:`Name`."""
@@ -147,7 +147,7 @@ def read_texts(file: Arrays, name: str, start: int, stop: int) -> BytesColumn:
 
 
 def _run_of(file: Arrays, name: str, start: int, stop: int) -> tuple[Int64s, int, int]:
-    """The offsets ``start:stop + 1`` from 0 on, and the first and last of them as stored."""
+    """The offsets ``start:stop + 1``, shifted to begin at 0; and the first and last stored one."""
     offsets = file.array(name, start, stop + 1, dtype="<i8")
     if not len(offsets) or (not file.is_private and (np.diff(offsets) < 0).any()):
         raise StorageError(f"{name} of a file of columns is damaged: it has ends before starts")
@@ -175,12 +175,12 @@ class Table:
         return found
 
     def get(self, name: Name[C]) -> C | None:
-        """The column of that name, if there is one."""
+        """The column of that name, or None."""
         found: C | None = self._columns.get(name.text)  # type: ignore[assignment]
         return found
 
     def __getstate__(self) -> tuple[int, dict[str, Column], dict[str, NDArray[Any]]]:
-        # A column of one number would be pickled as long as the table is.
+        # Pickling would write a constant column at its full length.
         constant = {text: each[:1] for text, each in self._columns.items() if _is_constant(each)}
         others = {text: each for text, each in self._columns.items() if text not in constant}
         return self._count, others, constant
@@ -191,13 +191,13 @@ class Table:
             self._columns[text] = np.broadcast_to(each, (self._count,))
 
     def with_(self, name: Name[C], column: C) -> Table:
-        """The table with a column more, or with another one under its name."""
+        """The table with one more column, or with another column under an existing name."""
         if len(column) != self._count:
             raise InvariantError(f"{name.text} has {len(column)} rows, not {self._count}")
         return Table(self._count, {**self._columns, name.text: column})
 
     def beside(self, other: Table) -> Table:
-        """The columns of both tables, which have as many rows."""
+        """The columns of both tables, which have the same number of rows."""
         if len(other) != self._count:
             raise InvariantError(f"tables have {self._count} and {len(other)} rows")
         return Table(self._count, {**self._columns, **other._columns})
@@ -209,7 +209,7 @@ class Table:
         return Table(self._count, columns)
 
     def only(self, names: Iterable[Name[Any]]) -> Table:
-        """The table with those columns alone of ``names`` that it has."""
+        """The table with only those of its columns that are in ``names``."""
         columns = self._columns
         kept = {each.text: columns[each.text] for each in names if each.text in columns}
         return Table(self._count, kept)
@@ -231,8 +231,8 @@ class Table:
 
     @staticmethod
     def concat(parts: Sequence[Table], names: Iterable[Name[Any]] = ()) -> Table:
-        """The rows of all parts, which have the same columns. Texts may be missing from some, whose
-        rows have empty texts then. ``names``: the columns of a table of no parts."""
+        """The rows of all parts, which have the same columns. Rows of parts without a column of
+        texts get empty texts. ``names``: the columns of the result if there are no parts."""
         if len(parts) == 1:
             return parts[0]
         if not parts:
@@ -250,14 +250,14 @@ class Table:
         *,
         optional: Iterable[Name[Any]] = (),
     ) -> Table:
-        """Rows ``start:stop`` of the columns ``names``, and of those of ``optional`` that ``file``
-        has."""
+        """Rows ``start:stop`` of the columns ``names``, and of the columns ``optional`` as far as
+        ``file`` has them."""
         once = _ReadOnce(file)
         there = (*names, *(name for name in optional if name.is_in(file)))
         return Table(stop - start, {name.text: name.read(once, start, stop) for name in there})
 
     def arrays(self, *, is_private: bool = True) -> dict[str, NDArray[Any]]:
-        """The columns as named arrays, for a file. A column under two names is the same arrays.
+        """The columns as named arrays, for a file. A column with two names is the same arrays.
         ``is_private``: see ``Arrays``."""
         found: dict[str, NDArray[Any]] = {}
         known: dict[int, dict[str, NDArray[Any]]] = {}
@@ -282,7 +282,7 @@ def _arrays(column: Column, is_private: bool) -> dict[str, NDArray[Any]]:
 
 
 class _ReadOnce:
-    """A file of which the same rows of an array are read once, whatever its names."""
+    """A file from which the same rows of an array are read once, whatever its names."""
 
     def __init__(self, file: Arrays) -> None:
         self._file = file
@@ -309,11 +309,11 @@ class _ReadOnce:
 
 
 class _Taken:
-    """Columns of which the same rows are taken: each array once, whatever its names."""
+    """Takes the same rows of columns: of each array once, whatever its names."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        self._known: dict[int, Any] = {}  # its keys are of arrays that live as long
+        self._known: dict[int, Any] = {}  # by id: the columns live as long as this
 
     def of(self, column: Column) -> Column:
         known = self._known.get(id(column))
@@ -342,7 +342,7 @@ class _Taken:
 
 
 class _Joined:
-    """Columns of which the parts are joined: the same arrays once, whatever their names."""
+    """Joins the parts of columns: the same arrays once, whatever their names."""
 
     def __init__(self, parts: Sequence[Table]) -> None:
         self._parts = parts
@@ -375,7 +375,7 @@ class _Joined:
 
 
 def _concat(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """All arrays, one after the other; without room for them where all numbers are one."""
+    """All arrays, one after the other; broadcast from one number if all numbers are equal."""
     column = np.concatenate(arrays)
     if len(column) and column[0] == column[-1] and column.min() == column.max():
         return np.broadcast_to(column[:1].copy(), column.shape)

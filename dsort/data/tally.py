@@ -1,4 +1,4 @@
-"""Counting what reactions dropped, kept or renamed, with a few names each."""
+"""Counts of the members and records that reactions dropped, kept or renamed, with a few names."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 SAMPLES_MAX = 10
 FITS = "fits "
-"""What kinds begin with that are no reactions: what options list fits something of a shard."""
+"""The prefix of kinds that are no reactions: entries of options that fit something in a shard."""
 FLOW = "flow "
-"""What kinds begin with that are no reactions either: how many records were read from a shard of
-which others came out, and what dropped and added some."""
+"""The prefix of more kinds that are no reactions: how many records were read from a shard, if other
+records came out of it, and how many were dropped and added, and by what."""
 FLOW_READ, FLOW_DROPPED, FLOW_ADDED = f"{FLOW}read", f"{FLOW}dropped ", f"{FLOW}added "
 
 
@@ -21,10 +21,10 @@ class Tally:
 
     counts: dict[str, int] = field(default_factory=dict)
     samples: dict[str, list[str]] = field(default_factory=dict)
-    named: dict[str, list[str]] | None = None  # all names by kind, where somebody wants them
+    named: dict[str, list[str]] | None = None  # all names by kind; None: not collected
 
     def add(self, kind: str, count: int = 1, names: Iterable[str] = ()) -> None:
-        """Count ``count`` more of ``kind``; the first names of each kind are kept."""
+        """Count ``count`` more of ``kind``, and keep the first names of each kind."""
         if count <= 0:
             return
         self.counts[kind] = self.counts.get(kind, 0) + count
@@ -43,8 +43,8 @@ class Tally:
             self.add(kind, count, other.samples.get(kind, ()))
 
     def without(self, prefix: str) -> tuple[Tally, dict[str, int]]:
-        """(the same without the kinds that begin with ``prefix``, the counts of these by the rest
-        of their names)."""
+        """Return (the tally without the kinds that begin with ``prefix``, the counts of these by
+        the rest of their names)."""
         own = {kind for kind in self.counts if kind.startswith(prefix)}
         counts = {kind: count for kind, count in self.counts.items() if kind not in own}
         samples = {kind: names for kind, names in self.samples.items() if kind not in own}
@@ -57,12 +57,13 @@ class Tally:
 
 
 def tally_rows(tally: Tally) -> list[tuple[str, int, tuple[str, ...]]]:
-    """A tally in JSON types."""
+    """A tally in types that JSON has."""
     return list(tally)
 
 
 def parse_tally(rows: Iterable[Any]) -> Tally:
-    """``tally_of`` what may be told by others; ``ValueError`` and the like if it is no tally."""
+    """``tally_of`` for rows from an untrusted source; ``ValueError`` and the like if they are
+    invalid."""
     tally = Tally()
     for kind, count, samples in rows:
         names = list(samples)
@@ -75,7 +76,7 @@ def parse_tally(rows: Iterable[Any]) -> Tally:
 
 
 def parse_names(named: Any) -> dict[str, list[str]]:
-    """``Tally.named`` as it may be told by others; ``ValueError`` and the like if it is not."""
+    """``Tally.named`` from an untrusted source; ``ValueError`` and the like if it is invalid."""
     found = {}
     for kind, names in named.items():
         if not all(type(text) is str for text in (kind, *names)):
@@ -85,7 +86,7 @@ def parse_names(named: Any) -> dict[str, list[str]]:
 
 
 def tally_of(rows: Iterable[tuple[str, int, Iterable[str]]]) -> Tally:
-    """What ``tally_rows`` made, also by way of JSON."""
+    """The tally from which ``tally_rows`` made ``rows``, possibly by way of JSON."""
     tally = Tally()
     for kind, count, samples in rows:
         tally.add(kind, count, samples)

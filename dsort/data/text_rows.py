@@ -1,4 +1,4 @@
-"""Texts that are all as long, as rows of a table: what is compared, is compared row by row."""
+"""Texts of equal lengths as rows of a table, which are compared row by row."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _WORD = 8
 
 
 def marks_stand_alike(texts: BytesColumn, width: int, marks: bytes) -> bool:
-    """Whether each byte of ``marks`` stands at the same places in all ``texts``, each ``width``
-    bytes long."""
+    """Whether each byte of ``marks`` is at the same places in all ``texts``, which have ``width``
+    bytes each."""
     for mark in marks:
         stands = texts.blob == mark
         if bool((stands[width:] != stands[:-width]).any()):
@@ -24,8 +24,8 @@ def marks_stand_alike(texts: BytesColumn, width: int, marks: bytes) -> bool:
 def rows_equal_earlier(
     texts: BytesColumn, width: int, start: int, stop: int, lag: int
 ) -> Bools | None:
-    """Whether bytes ``start:stop`` of row ``i + lag`` of ``texts``, each ``width`` bytes long, are
-    those of row ``i``; shape ``(n - lag,)``. None for texts shorter than a word."""
+    """Whether bytes ``start:stop`` of row ``i + lag`` of ``texts``, which have ``width`` bytes
+    each, equal those of row ``i``; shape ``(n - lag,)``. None for texts shorter than a word."""
     if width < _WORD:
         return None
     count = len(texts)
@@ -50,8 +50,8 @@ class NameTable:
 
 
 def as_table(names: BytesColumn, rows: Int64s, key_bytes: Int64s) -> NameTable | None:
-    """What all names have in common, if they are as long, and their keys are, and ``rows`` are all
-    of them."""
+    """The lengths of all names and of their keys, if each of the two is the same for all names, and
+    ``rows`` are all of them; else None."""
     width = names.width
     if width is None or not len(rows) or not are_all_rows(rows, len(names)):
         return None

@@ -1,7 +1,7 @@
-"""Texts and JSON that can always be written: whatever somebody named a file or sent us.
+"""Texts and JSON that can always be written, whatever the names of files or the input of users.
 
 A Python text may hold lone surrogates: bytes of a name that are not UTF-8, or half of a pair that
-a JSON text wrote as an escape. No encoding takes them, and most readers of JSON refuse them. NaN
+a JSON text wrote as an escape. No encoding accepts them, and most readers of JSON refuse them. NaN
 and Infinity are no JSON either.
 """
 
@@ -24,8 +24,8 @@ def is_encodable(text: str) -> bool:
 
 
 def encodable(text: str) -> str:
-    """``text`` as UTF-8 can write it: ``\\xe9`` for a byte that was no UTF-8 (as Python carries it:
-    U+DCE9), ``\\ud83d`` for half of a pair."""
+    """``text`` in a form that UTF-8 can write: ``\\xe9`` for a byte that was not UTF-8 (which
+    Python stores as U+DCE9), ``\\ud83d`` for half of a pair."""
     return text if is_encodable(text) else _SURROGATE.sub(_escape, text)
 
 
@@ -35,10 +35,10 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def to_json(value: object) -> str:
-    """The JSON of any value, without spaces: UTF-8 can write it and every reader takes it.
+    """The JSON of any value, without spaces: UTF-8 can write it, and every reader accepts it.
 
-    Texts are as :func:`encodable` has them, NaN and Infinity are null, and what JSON has no word
-    for is its ``str``.
+    Texts are converted by :func:`encodable`, NaN and Infinity become null, and a value of a type
+    that JSON does not have becomes its ``str``.
     """
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -50,7 +50,7 @@ def to_json(value: object) -> str:
 
 
 def from_json(text: str | bytes) -> Any:
-    """The value of a JSON text; of one that is none, an object that says so."""
+    """The value of a JSON text; if it is invalid, an object with the error and the text."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
