@@ -1,4 +1,4 @@
-"""The algorithms that there are, by kind."""
+"""All algorithms, by kind."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ DEFAULT_KIND: Final = Alphanumeric.kind
 
 
 def register(algorithm: type[Algorithm]) -> None:
-    """Add an algorithm: specs that are read from now on may name it. Its module has to be there in
-    worker processes, too. ``ValueError`` if there is one of its kind already."""
+    """Add an algorithm, which specs that are read from now on may name. Worker processes have to be
+    able to import its module. ``ValueError`` if its kind exists already."""
     if ALGORITHMS.setdefault(algorithm.kind, algorithm) is not algorithm:
         raise ValueError(f"there is an algorithm {algorithm.kind!r} already")
 
 
 def is_random(kind: object) -> bool:
-    """Whether algorithms of this kind shuffle; False for what is no kind at all."""
+    """Whether algorithms of this kind shuffle; False for an unknown kind."""
     known = ALGORITHMS.get(kind) if isinstance(kind, str) else None
     return known is not None and known.is_random
 
 
 def takes_seed(algorithm: object) -> bool:
-    """Whether the order of the fields ``algorithm`` of a spec depends on a seed; False for what is
-    no algorithm at all."""
+    """Whether the order depends on a seed. ``algorithm``: the fields of an algorithm in a spec;
+    False if it is no algorithm at all."""
     if not isinstance(algorithm, Mapping):
         return False
     keys = algorithm.get("keys")

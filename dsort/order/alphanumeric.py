@@ -24,7 +24,7 @@ _TOKENS = re.compile(rb"([0-9]+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alphanumeric(Algorithm):
-    """By the bytes of the record key; ``natural``: runs of digits as numbers."""
+    """By the bytes of the record key; ``natural``: runs of digits compare as numbers."""
 
     kind: ClassVar[str] = "alphanumeric"
     summary: ClassVar[str] = "by record key"
@@ -43,12 +43,13 @@ class Alphanumeric(Algorithm):
 
     @property
     def in_words(self) -> str:
-        """What a summary says of it."""
+        """Its text in the summary of a job."""
         words = self.words + " of the first member" * (self.compare == "name")
         return words + ", numbers as numbers" * self.natural + ", decreasing" * self.decreasing
 
     def sort_keys(self, records: RecordTable) -> SortKeys:
-        """The record keys, or names; natural ones rewritten, 1 µs a key."""
+        """The record keys, or the names of first members. Natural keys are rewritten, which takes
+        1 µs a key."""
         from dsort.data.index import SortKeys
         from dsort.order.sort import natural_keys
 
@@ -56,18 +57,18 @@ class Alphanumeric(Algorithm):
         return SortKeys(len(records), text=natural_keys(keys.tolist()) if self.natural else keys)
 
     def expected(self, record: Record) -> SortValue:
-        """The record key (or the name), or what compares as a natural one does."""
+        """The record key (or the name), or for ``natural`` a value that compares in that order."""
         key = record.first_name if self.compare == "name" else record.key
         return SortValue(1, natural_value(key) if self.natural else key)
 
 
 def natural_value(key: bytes) -> tuple[object, ...]:
-    """A value that compares as ``key`` does where runs of digits count as numbers: a run stands
-    where the digit ``0`` would; keys that differ in leading zeros only compare as they are."""
+    """A value that compares like ``key`` if runs of digits count as numbers. A run sorts where the
+    digit ``0`` would; keys that differ only in leading zeros compare by their bytes."""
     parts: list[tuple[int, int, bytes]] = []
     for position, part in enumerate(_TOKENS.split(key)):
         if position % 2:
-            number = part.lstrip(b"0")  # of equal length, numbers compare as their digits do
+            number = part.lstrip(b"0")  # numbers of equal length compare as their digits do
             parts.append((ord("0"), len(number), number))
         else:
             parts.extend((byte, 0, b"") for byte in part)

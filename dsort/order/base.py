@@ -1,9 +1,9 @@
-"""The seam for algorithms: what each says of itself. The ones that there are: ``algorithms``.
+"""The interface of algorithms. The algorithms themselves are listed in ``algorithms``.
 
-An algorithm is a frozen dataclass in a file of its own. Its fields are its options by the names
-that specs have for them, each made with :func:`option`; ``dsort.spec`` makes a pydantic model of
-the options of all algorithms. Workers are given the dataclass itself, so that they never load
-pydantic. And a spec is read without NumPy: algorithms import it where they use it.
+An algorithm is a frozen dataclass in a separate file. Its fields are its options, with the names
+that specs use, each made with :func:`option`; ``dsort.spec`` makes a pydantic model of the options
+of all algorithms. Workers receive the dataclass itself, so that they never load pydantic. Reading a
+spec must not load NumPy, so algorithms import it where they use it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class OptionError(ValueError):
-    """What is wrong with the value of one option, with a ``hint``. ``names_value``: what the value
-    is follows the message ("must be text", "not the number 5")."""
+    """The error in the value of one option, with a ``hint``. ``names_value``: the message is to be
+    followed by the value ("must be text", "not the number 5")."""
 
     def __init__(self, message: str, hint: str = "", *, names_value: bool = False) -> None:
         super().__init__(message)
@@ -31,14 +31,14 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option as a spec has it.
+    """One option as it is in a spec.
 
-    ``type`` and ``default``: of the field of the spec; a default of None says that nothing was
-    given. ``check`` returns the value to take, or raises ``OptionError``; ``before``: it gets the
-    value as it is written, whatever its type. ``required``: the hint of an option that its
-    algorithm cannot do without. ``misplaced``: message and hint where another algorithm is given
-    it; empty: a sentence that fits most. ``no_effect``: instead, it only has no effect there, and
-    this is why ("{kind}" is the algorithm). ``is_sequence``: a spec has a list.
+    ``type`` and ``default``: of the field of the spec; a default of None: not given. ``check``
+    returns the value to use, or raises ``OptionError``; ``before``: it gets the value as it is
+    written, whatever its type. ``required``: the hint for an option that its algorithm cannot do
+    without. ``misplaced``: message and hint if another algorithm has it; empty: a sentence that
+    fits most. ``no_effect``: instead, the option has no effect there, and this is the reason
+    ("{kind}" is the algorithm). ``is_sequence``: the value in a spec is a list.
     """
 
     type: Any
@@ -55,8 +55,8 @@ class Option:
 
 
 def option(type: Any, description: str, *, own_default: Any = MISSING, **more: Any) -> Any:
-    """A field of an algorithm that is an :class:`Option`. ``own_default``: what the algorithm takes
-    where the spec gives none, if that is not the option's default."""
+    """A field of an algorithm that is an :class:`Option`. ``own_default``: the value that the
+    algorithm uses if the spec has none, if that is not the option's default."""
     made = Option(type, description, **more)
     if made.required:
         return field(metadata={"option": made})
@@ -65,12 +65,13 @@ def option(type: Any, description: str, *, own_default: Any = MISSING, **more: A
 
 
 def decreasing_option() -> Any:
-    """The option ``decreasing``, which several algorithms have. Specs add for which it is."""
+    """The option ``decreasing``, which several algorithms have. Specs add to its description which
+    ones."""
     return option(bool, "Largest first.", default=False)
 
 
 def compare_option() -> Any:
-    """The option ``compare``, of algorithms that are about names."""
+    """The option ``compare``, for algorithms that order by names."""
     return option(
         Literal["key", "name"] | None,
         "Of alphanumeric and md5: key (the default) is the record key; name the whole name of a "
@@ -83,7 +84,7 @@ _SEED_SCHEMA: Final = {"anyOf": [{"type": "string"}, {"type": "integer"}, {"type
 
 
 def seed_option() -> Any:
-    """The option ``seed`` of what takes one."""
+    """The option ``seed``, for random algorithms."""
     return option(
         str | None,
         "Of a shuffle: any whole number or text; 42 and '42' are the same seed. Absent: one is "
@@ -105,15 +106,15 @@ def _seed(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What has to hold between ``options`` (their names): ``problems`` of their values as a spec
-    has them are (name, message, hint). Left out where one of them is known to be wrong."""
+    """A rule about several ``options`` (their names). ``problems`` gets their values in a spec, and
+    yields (name, message, hint). It is skipped if one of the values is known to be wrong."""
 
     options: tuple[str, ...]
     problems: Callable[[Mapping[str, Any]], Iterator[tuple[str, str, str]]]
 
 
 class Record(Protocol):
-    """A record of an output, as it is read again."""
+    """A record of an output, as it is read for verification."""
 
     @property
     def key(self) -> bytes:
@@ -128,20 +129,20 @@ class Record(Protocol):
         """The sizes of its members, without headers and padding."""
 
     def content(self, extension: str) -> bytes | None:
-        """The content of its member with this whole extension, the last one if there are several;
-        None if there is none."""
+        """The content of its member with this whole extension, the last one if it has several; None
+        if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class SortValue:
-    """What a record is sorted by, as Python compares: records of a lower rank first, then by value
-    (None: by none)."""
+    """The value that a record is sorted by, for comparison in Python: records of a lower rank come
+    first, then by value (None: equal to all others)."""
 
     rank: int
     value: Any
 
     def comes_after(self, other: SortValue, *, decreasing: bool) -> bool:
-        """Whether this has to come after ``other``, and not merely may."""
+        """Whether this has to come after ``other``, rather than only may."""
         if self.rank != other.rank:
             return self.rank > other.rank
         if self.value is None or self.value == other.value:
@@ -172,84 +173,84 @@ class Algorithm(OptionGroup):
     words: ClassVar[str]
     """The same for the summary of a job: "alphanumeric: sorted by name"."""
     is_random: ClassVar[bool] = False
-    """Whether it takes a ``seed``, and one is drawn where there is none."""
+    """Whether it uses a ``seed``; then one is drawn if a spec has none."""
     spreads_evenly: ClassVar[bool] = False
-    """Whether the high bits of the ``words`` of its sort keys are spread evenly, as a hash's are:
-    then records are dealt out to partitions without a survey."""
+    """Whether the high bits of the ``words`` of its sort keys are spread evenly, like those of a
+    hash: then partitions need no survey."""
     decided_by_inputs: ClassVar[bool] = False
-    """Whether only the inputs say what the order is: then :meth:`expected` is never asked."""
+    """Whether the inputs alone decide the order: then :meth:`expected` is never called."""
     joins: ClassVar[bool] = False
-    """Whether its sort keys are functions of record keys, but for the name of the shard: then
-    records of several inputs can be joined as they are ordered, where that name is "", and small
-    shards be extracted in runs."""
+    """Whether its sort keys depend only on record keys and the name of the shard. Then records of
+    several inputs can be joined while they are ordered, with "" as that name, and small shards can
+    be extracted in runs."""
     joins_by_places: ClassVar[bool] = False
-    """Whether joined records can be ordered so by one pass more, which finds their places: by what
-    one of their pieces says, or by where the first of them is."""
+    """Whether one more pass can order joined records this way, by finding their places: by a value
+    in one of their pieces, or by the position of their first piece."""
     needs_keys: ClassVar[bool] = False
-    """Whether the order is that of the records' keys: then :meth:`expected` is not asked where the
-    outputs do not say what these were. See :attr:`asks_for_keys`."""
+    """Whether records are ordered by their keys: then :meth:`expected` is not called if the outputs
+    do not show these keys. See :attr:`asks_for_keys`."""
     checks: ClassVar[tuple[Check, ...]] = ()
     is_sort_key: ClassVar[bool] = False
     """Whether it may be one of several sort keys (``keys``)."""
 
     @classmethod
     def own_defaults(cls) -> dict[str, Any]:
-        """What it takes where a spec gives nothing, but for None."""
+        """The values that it uses if a spec has none, except None."""
         defaults = {each.name: each.default for each in fields(cls)}  # type: ignore[arg-type]
         return {name: it for name, it in defaults.items() if it is not MISSING and it is not None}
 
     @property
     def is_spread_evenly(self) -> bool:
-        """:attr:`spreads_evenly`, with these options."""
+        """:attr:`spreads_evenly`, for these options."""
         return self.spreads_evenly
 
     @property
     def placement(self) -> Placement | None:
-        """What places records by their numbers among all records, which a survey counts; None:
-        their sort keys say enough."""
+        """The rule that places records by their numbers among all records, which a survey counts;
+        None: sort keys suffice."""
         return None
 
     @property
     def seed_text(self) -> str:
-        """What everything random is drawn with."""
+        """The seed of everything that is random."""
         return ""
 
     @property
     def extensions(self) -> tuple[str, ...]:
-        """The members whose content it reads, by their extensions with the dot: of a table, the
+        """The extensions, with the dot, of the members whose content it reads; for a table, the
         columns."""
         return ()
 
     @property
     def asks_for_keys(self) -> bool:
-        """Whether it, or something that it is made of, is ordered by the records' keys."""
+        """Whether it, or an algorithm that it contains, orders records by their keys."""
         return self.needs_keys
 
     @property
     def has_texts(self) -> bool:
-        """Whether its sort keys may have texts, in some shards if not in all."""
+        """Whether its sort keys may have texts, in at least some shards."""
         return True
 
     @property
     def decreasing(self) -> bool:
-        """Whether the largest sort key comes first; ranks and ties are not turned round."""
+        """Whether the largest sort key comes first; ranks and ties are not reversed."""
         return False
 
     @property
     def in_words(self) -> str:
-        """What a summary says of it."""
+        """Its text in the summary of a job."""
         return self.words + ", decreasing" * self.decreasing
 
     def sort_keys(self, records: RecordTable) -> SortKeys:
-        """The sort key of each record, without groups. About 1 µs a record, and less than that for
-        what need not look into each. ``ContentKeyError`` names shard and record."""
+        """The sort key of each record, without groups. About 1 µs a record, and less if it need not
+        read the content of each. ``ContentKeyError`` names shard and record."""
         raise NotImplementedError
 
     def expected(self, record: Record) -> SortValue | None:
-        """What an output record is sorted by; None where its content says nothing.
+        """The value that an output record is sorted by; None if its content does not decide it.
 
-        For verification: plain Python, and nothing of what :meth:`sort_keys` does but to read a
-        value.
+        For verification: plain Python, which shares no code with :meth:`sort_keys` except for
+        reading a value.
         """
         raise NotImplementedError
 
@@ -261,6 +262,6 @@ class Algorithm(OptionGroup):
         *,
         are_distinct: bool = False,
     ) -> UInt64s | None:
-        """The words that order the records of an input shard, made of their key hashes alone; None:
-        only :meth:`sort_keys` knows. ``earlier`` and ``are_distinct``: as of ``RecordTable``."""
+        """The words that order the records of an input shard, from their key hashes alone; None:
+        this needs :meth:`sort_keys`. ``earlier`` and ``are_distinct``: as in ``RecordTable``."""
         return None

@@ -1,8 +1,8 @@
-"""Batches of similar records: a shuffle in windows, in which records that are alike lie together.
+"""Batches of similar records: a shuffle in windows, in which similar records are side by side.
 
 The records of one window of the shuffled order are sorted by a number and cut into batches, and the
-batches are shuffled. Windows hold whole batches, but for the last one of an output, whose last
-batch may be smaller and comes last.
+batches are shuffled. Windows have whole batches, except the last one of an output, whose last batch
+may be smaller and comes last.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 
 
 def batch_hash(seed: str, group: int, word: int, batch: int) -> int:
-    """What orders the batches of one window: that of the sort word ``word``, of one output."""
-    import xxhash  # help texts load what knows of orders
+    """The hash that orders the batches of one window: the window of the sort word ``word``, in one
+    output."""
+    import xxhash  # not loaded by help texts, which load this module
 
     outer = xxhash.xxh3_64_intdigest(f"batches {seed}".encode("utf-8", "surrogateescape"))
     return xxhash.xxh3_64_intdigest(b"%d %d %d" % (group, word, batch), seed=outer)
 
 
 class _Similar(Content):
-    """What records of a batch are like in."""
+    """The number in which the records of a batch are similar."""
 
     __slots__ = ()
     noun: ClassVar[str] = "number to sort by"
@@ -85,22 +86,22 @@ class Batches(Placement):
 
     @property
     def window_records(self) -> int:
-        """How many records a window has."""
+        """The number of records in a window."""
         return self.window - self.window % self.records
 
     @property
     def content(self) -> Content:
-        """The number."""
+        """The content with that number."""
         return field_content(_Similar, self.similar, self.json_field, "float", self.missing)
 
     @property
     def in_words(self) -> str:
-        """What a summary says of it."""
+        """Its text in the summary of a job."""
         window = f"in windows of {self.window_records:,}"
         return f"in batches of {self.records:,} with about the same {self.similar}, {window}"
 
     def sort_keys(self, records: RecordTable, found: ClassPlaces, hashes: UInt64s) -> SortKeys:
-        """Words by window; in it, the number as bytes, and the place."""
+        """Words by window; texts with the number and the place within the window."""
         import numpy as np
 
         from dsort.data.index import SortKeys
@@ -121,7 +122,7 @@ class Batches(Placement):
         return SortKeys(count, words=words, text=within.text)
 
     def arranged(self, keys: SortKeys, order: Int64s, seed: str) -> Int64s:
-        """Batches of each window in an order that is drawn."""
+        """``order`` with the batches of each window shuffled."""
         import numpy as np
 
         if not len(order):

@@ -1,7 +1,7 @@
-"""Numbers of records in their classes: how many of its class come before a record, of how many.
+"""Numbers of records in their classes: how many records of the class come before, and the total.
 
-A *class* is what some records have in common: a label, or nothing at all. What a survey counted of
-each shard becomes one table for all of them; of that, a worker gets the classes of its shard.
+A *class* is a set of records with something in common: a label, or nothing at all. The counts that
+a survey makes of each shard become one table for all shards; a worker gets the rows of its shard.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from dsort.data.permutation import permuted
 from dsort.errors import InvariantError
 
 CLASSES_MAX: Final = 1 << 16
-"""More classes are none: each is a row for each shard that has it."""
+"""The limit on classes: each class is a row for each shard that has it."""
 
 Class = tuple[int, bytes]
-"""The output that its records go to, and what they have in common."""
+"""The output of its records, and the value that they have in common."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassCounts:
-    """How many records of each class some shard has; columns of shape ``(n,)``. Of all shards,
-    ``first``: how many of the class come before them, and ``total``: how many there are."""
+    """How many records of each class a shard has; columns of shape ``(n,)``. Over all shards:
+    ``first``: how many records of the class come before the shard's, and ``total``: how many there
+    are."""
 
     group: Int32s
     name: BytesColumn
@@ -37,23 +38,23 @@ class ClassCounts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassPlaces:
-    """Of each record: a place among all of its class, which the seed draws, and how many those
-    are; shapes ``(n,)``."""
+    """For each record: its place among all records of its class, which depends on the seed, and the
+    number of these; shapes ``(n,)``."""
 
     place: Int64s
     total: Int64s
 
 
 def class_seed(seed: str, group: int, name: bytes) -> int:
-    """The number that draws the places of one class."""
-    import xxhash  # help texts load what knows of orders
+    """The seed of the places of one class."""
+    import xxhash  # not loaded by help texts, which load this module
 
     outer = xxhash.xxh3_64_intdigest(f"class {seed}".encode("utf-8", "surrogateescape"))
     return xxhash.xxh3_64_intdigest(b"%d\0%b" % (group, name), seed=outer)
 
 
 def count_classes(group: Int32s | None, names: BytesColumn) -> list[tuple[Class, int]]:
-    """How many records each class has, in the order in which they come."""
+    """How many records each class has, in the order of their first records."""
     found: dict[Class, int] = {}
     for key in _classes(group, names):
         found[key] = found.get(key, 0) + 1
@@ -97,7 +98,7 @@ class ClassCounter:
         return ClassPlaces(permuted(number, total, self._seeds[row]), total)
 
     def finish(self) -> None:
-        """``InvariantError`` if other records came than were counted."""
+        """``InvariantError`` if the records are not those that were counted."""
         if not np.array_equal(self._seen, self.counts.count):
             raise self._changed(f"has {int(self._seen.sum())} records")
 
@@ -107,7 +108,7 @@ class ClassCounter:
 
 
 def _earlier(rows: Int64s) -> Int64s:
-    """How many earlier ones have the same number."""
+    """How many earlier rows have the same number."""
     order = np.argsort(rows, kind="stable")
     ordered, at = rows[order], np.arange(len(rows))
     begins = np.append(True, ordered[1:] != ordered[:-1])[: len(rows)]
@@ -117,8 +118,8 @@ def _earlier(rows: Int64s) -> Int64s:
 
 
 def classes_of_all(counts: Sequence[Sequence[tuple[Class, int]]]) -> tuple[Int64s, ClassCounts]:
-    """(where each shard's rows begin, and the end; the rows) of what shards have, in input
-    order."""
+    """Return (where each shard's rows begin, and the end; the rows). ``counts``: the classes of all
+    shards, in input order."""
     totals: dict[Class, int] = {}
     keys: list[Class] = []
     own: list[int] = []

@@ -1,8 +1,8 @@
-"""The algorithm ``content``: records are sorted by what one member of each says.
+"""The algorithm ``content``: records are sorted by the content of one member of each.
 
 White space around a key is ignored (a ``.cls`` file usually ends in a newline), except around
-strings where it is asked for. Integers have any length up to ``DIGITS_MAX``; floats may be anything
-Python and JSON call a float except NaN, which has no place in an order.
+strings if the spec requires it. Integers have any length up to ``DIGITS_MAX``; floats may be
+anything Python and JSON call a float except NaN, which has no place in an order.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from dsort.order.table import RecordTable
 
 DIGITS_MAX: Final = 4096
-"""An integer has at most so many digits, zeros in front not counted: reading one takes time that
-grows with the square of its length."""
+"""The most digits of an integer, without leading zeros: the time to read one grows with the square
+of its length."""
 
 SCALAR: Final = "scalar"
-"""The type of keys that may be anything but an object or a list: their text is the key."""
+"""The type of keys that may be anything except an object or a list: their text is the key."""
 
 _SHORT_MAX: Final = 18  # characters; Python reads so many digits at once
 _INTEGER = re.compile(r"([+-]?)([0-9]+)")
@@ -46,16 +46,16 @@ _DECIMAL = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]{1,9}))?")
 
 
 class ContentValueError(ValueError):
-    """A content that is no key of the type asked for; the text says why."""
+    """A content that is no key of the requested type; the text has the reason."""
 
 
 def content_value(
     content: bytes, kind: str, json_field: str | None, *, strip: bool = True
 ) -> int | float | bytes:
-    """The key in ``content``: an int, a float or bytes, as ``kind`` says. ``strip``: strings are
-    taken without the white space around them.
+    """The key in ``content``: an int, a float or bytes, depending on ``kind``. ``strip``: white
+    space around strings is removed.
 
-    ``ContentValueError`` if it is not one; ``KeyError`` if the JSON has no such field.
+    ``ContentValueError`` if it is not such a key; ``KeyError`` if the JSON has no such field.
     """
     if json_field is not None:
         try:
@@ -67,7 +67,7 @@ def content_value(
     text = content.strip()
     try:
         shown = text.decode("ascii")
-        if "_" in shown:  # Python's own digit grouping is no number in a file
+        if "_" in shown:  # Python would accept its digit grouping, which no file format has
             raise ValueError(shown)
         number = _integer(shown) if kind == "int" else _checked(float(shown))
     except ContentValueError:
@@ -198,12 +198,12 @@ class Content(Algorithm):
 
     @property
     def has_texts(self) -> bool:
-        """Strings do, and integers that no word holds."""
+        """True for strings, and for integers, which may not fit in a word."""
         return self.content_key_type != "float" and self.bins is None
 
     @property
     def in_words(self) -> str:
-        """What a summary says of it."""
+        """Its text in the summary of a job."""
         words = f"content: sorted by {self.extension}, as {self.content_key_type}"
         if self.json_field is not None:
             words += f", field {self.json_field}"
@@ -212,7 +212,7 @@ class Content(Algorithm):
         return words + ", decreasing" * self.decreasing
 
     def sort_keys(self, records: RecordTable) -> SortKeys:
-        """The values, with ranks if records without one stay. A read and some µs a record."""
+        """The values, with ranks if records without one are kept. One read and some µs a record."""
         values: list[int | float | bytes | None] = []
         for rows, contents in _batches(records, records.rows_with(self.extension).tolist()):
             tokens = self._tokens(contents)
@@ -226,8 +226,8 @@ class Content(Algorithm):
         return self._columns(values)
 
     def _tokens(self, contents: Sequence[bytes | None]) -> Sequence[bytes | None]:
-        """What stands in the field of each JSON content, as it is written, where that can be told
-        without decoding all of it; None elsewhere."""
+        """For each JSON content, the text of the field as it is written, where it can be found
+        without decoding the whole content; else None."""
         if self.json_field is None:
             return [None] * len(contents)
         import numpy as np
@@ -306,7 +306,7 @@ class Content(Algorithm):
         return None if rank is None else SortValue(rank, None)
 
     def _key(self, content: bytes) -> int | float | bytes:
-        """The key in ``content``; errors as :func:`content_value`."""
+        """The key in ``content``. Errors: see :func:`content_value`."""
         return content_value(content, self.content_key_type, self.json_field, strip=self.strip)
 
 
@@ -319,7 +319,7 @@ _BATCH_BYTES: Final = 1 << 20
 def _batches(
     records: RecordTable, rows: Sequence[int]
 ) -> Iterator[tuple[list[int], list[bytes | None]]]:
-    """Rows of the member table (negative: none), and their contents, some at a time."""
+    """Yield rows of the member table (negative: no member), and their contents, some at a time."""
     first, size_bytes = 0, 0
     contents: list[bytes | None] = []
     for at, row in enumerate(rows):
@@ -331,7 +331,7 @@ def _batches(
 
 
 def _of_token(token: bytes, kind: str, field: str | None, *, strip: bool) -> int | float | bytes:
-    """The key that a number, or a string with its quotes, is."""
+    """The key in ``token``, which is a number, or a string with its quotes."""
     from dsort.data.json_pointer import JsonNumber
 
     text = token.decode("utf-8", "surrogateescape")
@@ -390,7 +390,7 @@ def _typed(value: object, kind: str, *, strip: bool) -> int | float | bytes:
 
 
 def _text_bytes(text: str) -> bytes:
-    """A string of a JSON document as bytes: what was no UTF-8 there is what it was, and lone
+    """A string of a JSON document as bytes: bytes that were not UTF-8 are restored, and lone
     surrogates sort with the characters around them."""
     try:
         return text.encode("utf-8", "surrogateescape")
@@ -399,7 +399,8 @@ def _text_bytes(text: str) -> bytes:
 
 
 def _integer(text: str) -> int:
-    """The integer ``text``, white space removed; ``ValueError`` if it is none."""
+    """The integer in ``text``, which has no white space around it; ``ValueError`` if there is
+    none."""
     if len(text) <= _SHORT_MAX:
         return int(text)
     match = _INTEGER.fullmatch(text)
@@ -411,7 +412,7 @@ def _integer(text: str) -> int:
 
 
 def _integer_of_decimal(text: str) -> int:
-    """The integer that the JSON number ``text`` is, exactly: ``1.5e1`` is 15."""
+    """The exact integer that the JSON number ``text`` stands for: ``1.5e1`` is 15."""
     match = _DECIMAL.fullmatch(text)
     if match is not None:
         sign, whole, fraction, exponent = match.groups(default="")

@@ -1,7 +1,7 @@
-"""The cut: the one global order of records → output shards.
+"""The cut: divides the single global order of records into output shards.
 
-Partitions are cut one after the other; what is open at the end of one goes on in the next, so the
-result never depends on how many partitions there were. Everything here is a pure function.
+Partitions are cut one after the other. A shard that is open at the end of one continues in the
+next, so the result does not depend on the number of partitions. Everything here is a pure function.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ import numpy as np
 from dsort.data.columns import Int32s, Int64s
 
 FileBytes = Callable[[int, int, int, int], int]
-"""The size of an output shard: of its records, members, the bytes of their entries, and theirs as
-they are stored. Never less for more of any."""
+"""The size of an output shard. Arguments: the number of its records and members, the bytes of their
+entries, and the stored bytes of the records. It never falls when one of them grows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedSizes:
-    """What the global order comes to once it is encoded, as far as that is measured: in steps.
+    """The measured size of the encoded global order, in steps.
 
-    ``stored``, ``encoded``: so many bytes of records, from the first one on, come to so many
-    encoded ones; shape ``(n,)``, ascending. In between they grow evenly.
+    ``stored``, ``encoded``: the first ``stored[i]`` bytes of records have ``encoded[i]`` bytes once
+    encoded; shape ``(n,)``, ascending. Between two steps the size grows linearly.
     """
 
     stored: Int64s
     encoded: Int64s
 
     def at(self, stored: Int64s) -> Int64s:
-        """What the first ``stored`` bytes come to; shape as given. Whole numbers all the way:
-        floats would not be the same on every processor."""
+        """The encoded size of the first ``stored`` bytes; shape as given. Computed with integers
+        only, because floats would not be the same on every processor."""
         step = np.searchsorted(self.stored, stored, side="right") - 1
         step = np.clip(step, 0, max(len(self.stored) - 2, 0))
         if len(self.stored) < 2:
             return np.zeros(len(stored), np.int64)
         width, height = np.diff(self.stored)[step], np.diff(self.encoded)[step]
-        # Of steps of 2 GiB and more (records as large) the last bits would not fit.
+        # For steps of 2 GiB and more (with records as large), the last bits are dropped to fit 64.
         shift = np.maximum(np.frexp(np.maximum(width, height).astype(np.float64))[1] - 31, 0)
         within = np.minimum(stored - self.stored[step], width) >> shift
         part: Int64s = within * height // np.maximum(width >> shift, 1)
         return self.encoded[step] + part
 
     def between(self, start: int, stop: int) -> EncodedSizes:
-        """The steps that bytes ``start:stop`` of the order are in."""
+        """The steps that cover bytes ``start:stop`` of the order."""
         first = max(int(np.searchsorted(self.stored, start, side="right")) - 1, 0)
         last = int(np.searchsorted(self.stored, stop, side="left")) + 1
         return EncodedSizes(self.stored[first:last], self.encoded[first:last])
@@ -54,23 +54,23 @@ class EncodedSizes:
 
 @dataclass(frozen=True, slots=True)
 class CutRule:
-    """When an output shard closes; of ``size_bytes`` and ``records``, whichever comes first.
+    """When an output shard closes: at ``size_bytes`` or ``records``, whichever comes first.
 
-    ``size_bytes``: once its payload (``counts_file``: headers and padding, too; what they come to
-    once encoded, where that is measured) is at least that; with ``shards_max`` the last of so many
-    stays open for what has no payload. ``at_most``: before that would be exceeded (``counts_file``:
-    by the whole file); a record that is larger has a shard of its own. ``records``: with that many
-    records, the last one of a group with fewer. ``count``: that many shards in all whose record
-    counts differ by at most one (needs ``records_total``, and nothing else is set).
+    ``size_bytes``: once its payload (``counts_file``: headers and padding, too; their encoded size,
+    if it is measured) is at least that; with ``shards_max``, the last shard stays open for records
+    without payload. ``at_most``: before the size would be exceeded (``counts_file``: by the whole
+    file); a larger record has a shard by itself. ``records``: at that many records; the last shard
+    of a group may have fewer. ``count``: that many shards in total, whose numbers of records differ
+    by at most one (needs ``records_total``, and no other limit).
 
-    ``inputs``: so many input shards, each of which ends one: shard ``n`` has the records of input
-    ``n``, which come in this order, and may have none.
+    ``inputs``: the number of input shards, each of which ends an output shard: shard ``n`` has the
+    records of input ``n``, which come in this order, and may be empty.
 
-    ``header_bytes``: so many are counted of each member, besides its payload.
+    ``header_bytes``: bytes that are counted for each member, besides its payload.
 
-    ``is_plain``: what is measured of others is nothing to these shards: no codec is around them.
+    ``is_plain``: sizes measured for other outputs do not apply, as no codec is around these shards.
 
-    ``of_outputs``: where each of several outputs has a rule of its own, those, by group.
+    ``of_outputs``: the rules of several outputs, by group, if each has a separate rule.
     """
 
     size_bytes: int | None = None
@@ -90,8 +90,8 @@ class CutRule:
         return self.of_outputs[group] if self.of_outputs else self
 
     def records_in(self, number: int) -> int | None:
-        """How many records shard ``number`` of a group holds, if the rule says so. What is left
-        over behind ``count`` shards (``records_total`` may be less than there are) is in one."""
+        """How many records shard ``number`` of a group has, if the rule fixes it. Records left over
+        behind ``count`` shards (``records_total`` may be too small) go to one more shard."""
         if self.count is not None:
             if number >= self.count:
                 return None
@@ -102,7 +102,7 @@ class CutRule:
 
 @dataclass(frozen=True, slots=True)
 class OpenShard:
-    """Where the cut stands: ``number`` is the shard of ``group`` that takes the next record."""
+    """The state of the cut: ``number`` is the shard of ``group`` that takes the next record."""
 
     group: int = 0
     number: int = 0
@@ -126,8 +126,8 @@ class Piece(NamedTuple):
     members: int
     payload_bytes: int
     stored_bytes: int
-    entries_bytes: int = 0  # what its members take in the end of the shard, if that lists them
-    encoded_bytes: int = -1  # about what it comes to behind a codec; -1: not measured
+    entries_bytes: int = 0  # bytes of its members' entries, if the container lists members
+    encoded_bytes: int = -1  # about its size behind a codec; -1: not measured
 
     @property
     def records(self) -> int:
@@ -135,8 +135,8 @@ class Piece(NamedTuple):
 
 
 class OutputShard(NamedTuple):
-    """One output shard as planned; ``ordinal`` counts over all groups. Sizes without what its
-    container puts before and behind the records: ``head_bytes`` and ``end_bytes``."""
+    """One planned output shard; ``ordinal`` counts over all groups. Sizes do not include the bytes
+    that its container has before and behind the records: ``head_bytes`` and ``end_bytes``."""
 
     ordinal: int
     group: int
@@ -149,19 +149,19 @@ class OutputShard(NamedTuple):
     entries_bytes: int = 0
     head_bytes: int = 0
     end_bytes: int = 0
-    encoded_bytes: int = -1  # about what it comes to behind a codec; -1: not measured
-    written_bytes: int = -1  # of the whole shard, once it is written; -1: as planned
+    encoded_bytes: int = -1  # about its size behind a codec; -1: not measured
+    written_bytes: int = -1  # size of the written file; -1: as planned
 
     @property
     def file_bytes(self) -> int:
-        """The size of the whole shard: an estimate until it is written, where its container does
-        not plan sizes, or a codec is around it."""
+        """The size of the file. Before it is written, this is an estimate if a codec is around it,
+        or if its container does not plan sizes."""
         known = (self.written_bytes, self.encoded_bytes)
         return next((size for size in known if size >= 0), self.container_bytes)
 
     @property
     def container_bytes(self) -> int:
-        """The size of the whole shard without a codec around it."""
+        """The size of the file without a codec around it."""
         return self.head_bytes + self.stored_bytes + self.end_bytes
 
 
@@ -181,13 +181,12 @@ def cut_partition(
     source: Int32s | None = None,
 ) -> tuple[list[Piece], OpenShard]:
     """Cut one partition's rows, which are in output order; columns have shape ``(n,)``.
-    ``source``: the input shard of each, for rules that end shards where inputs end.
-    ``entries``: how much each takes in the end of its shard, where that lists members.
-    ``file_bytes``: for rules that are about the whole file. ``encoded``: what the order comes to
-    behind a codec, for rules about the encoded file; ``stored_before``: the bytes of the order that
-    come before this partition.
+    ``source``: the input shard of each row, for rules that end shards where inputs end.
+    ``entries``: the bytes of each row's entries, if the container lists members at the end.
+    ``file_bytes``: for rules about the whole file. ``encoded``: the encoded size of the order, for
+    rules about the encoded file; ``stored_before``: the bytes of the order before this partition.
 
-    Returns the pieces and where the cut stands after them.
+    Returns the pieces, and the state of the cut after them.
     """
     payload = _running(payload_bytes)
     stored = _running(stored_bytes)
@@ -208,7 +207,7 @@ def cut_partition(
         behind = None if own.is_plain else packed
         while row < stop:
             until, closes = _close_at(own, state, running, row, stop)
-            if until == row:  # the next record is too large for what is in the shard already
+            if until == row:  # the shard has records, and no room for the next one
                 state = OpenShard(group=group, number=state.number + 1)
                 continue
             piece = Piece(
@@ -237,7 +236,7 @@ def _running(values: Int64s | Int32s) -> Int64s:
 
 
 def _group_runs(groups: Int32s | None, count: int, current: int) -> Iterator[tuple[int, int, int]]:
-    """(group, first row, row after the last) of each run of rows of one group; or of one input."""
+    """Yield (group, first row, row after the last) for each run of rows of one group or input."""
     if groups is None:
         if count:
             yield current, 0, count
@@ -260,7 +259,7 @@ class _Running:
     encoded: Int64s | None = None
 
     def whole(self, state: OpenShard, row: int, until: int) -> int:
-        """The size of the file of the open shard, once it has taken rows ``row:until``."""
+        """The file size of the open shard, once it has taken rows ``row:until``."""
         assert self.file_bytes is not None, "the rule is about the whole file"
         entries = 0 if self.entries is None else int(self.entries[until] - self.entries[row])
         return self.file_bytes(
@@ -274,8 +273,8 @@ class _Running:
 def _close_at(
     rule: CutRule, state: OpenShard, running: _Running, row: int, stop: int
 ) -> tuple[int, bool]:
-    """The row after the last one that the open shard takes, and whether it closes there. ``row``
-    itself if it takes none."""
+    """The row after the last one that the open shard takes (``row`` if it takes none), and whether
+    the shard closes there."""
     until, closes = stop, False
     if rule.size_bytes is not None:
         until, closes = _full_at(rule, state, running, row, stop)
@@ -291,7 +290,7 @@ def _close_at(
 def _full_at(
     rule: CutRule, state: OpenShard, running: _Running, row: int, stop: int
 ) -> tuple[int, bool]:
-    """The same, by size alone."""
+    """As ``_close_at``, by size alone."""
     assert rule.size_bytes is not None
     if rule.shards_max is not None and state.number == rule.shards_max - 1:
         return stop, False
@@ -310,7 +309,7 @@ def _full_at(
         return (until, True) if until <= stop else (stop, False)
     until = row + int(np.searchsorted(counted[row + 1 : stop + 1], wanted, side="right"))
     if rule.counts_file and encoded is None:
-        # Heads and ends come on top: no more rows than now, found by halving what is left.
+        # The file is longer by head and end, so fewer rows may fit: a binary search.
         low, high = row, until
         while low < high:
             middle = (low + high + 1) // 2

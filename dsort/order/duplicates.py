@@ -1,7 +1,7 @@
 """Duplicate keys: one record key in two or more records of the job.
 
-Found by the hash column of the record key alone, whatever the sort key; told from hash collisions
-by the keys themselves. The earliest record (by input position) keeps the key.
+They are found by the hash column of the record key alone, whatever the sort key. Keys are compared,
+so that hash collisions do not count. The earliest record (by input position) keeps the key.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from dsort.order.sort import stable_argsort
 class Duplicates:
     """The later records of each repeated key, in the order of ``rows``.
 
-    ``rows``: row numbers of the columns that were searched; ``nth``: 1 for the second record of a
-    key, 2 for the third, …
+    ``rows``: row numbers of the searched columns; ``nth``: 1 for the second record of a key, 2 for
+    the third, …
     """
 
     rows: Int64s
@@ -33,8 +33,8 @@ class Duplicates:
     def with_known(
         self, keys: BytesColumn, key_hash: UInt64s, known: BytesColumn, known_hash: UInt64s
     ) -> Duplicates:
-        """These, and all records of the columns ``keys`` and ``key_hash`` whose key is among the
-        ``known`` ones, which come before the first."""
+        """These duplicates, and all records of the columns ``keys`` and ``key_hash`` whose key is
+        among the ``known`` ones, which count as earlier than the first record."""
         if not len(known):
             return self
         there = {*zip(known_hash.tolist(), known.tolist(), strict=True)}
@@ -63,7 +63,7 @@ def words_as_bytes(words: UInt64s) -> BytesColumn:
 
 def find_duplicates(keys: BytesColumn, key_hash: UInt64s, *, keep_last: bool = False) -> Duplicates:
     """The records, in input order, whose key an earlier one has (``keep_last``: a later one).
-    Exact: hashes that collide are told apart by their keys."""
+    Exact: records with equal hashes are compared by their keys."""
     if keep_last:
         back = np.arange(len(key_hash))[::-1]
         found = find_duplicates(keys.take(back), key_hash[back])
@@ -88,8 +88,8 @@ def find_duplicates(keys: BytesColumn, key_hash: UInt64s, *, keep_last: bool = F
 
 
 def _by_identity(keys: BytesColumn, key_hash: UInt64s, order: Int64s) -> Duplicates:
-    """The slow, plain way, for the day two keys have one 64-bit hash. A stray is no record of the
-    same name: its hash is another."""
+    """The slow, plain way, for the case that two keys have one 64-bit hash. A stray is not equal to
+    a record with the same key, as its hash differs."""
     seen: dict[tuple[int, bytes], int] = {}
     rows, nth = [], []
     for row in order.tolist():
@@ -110,8 +110,8 @@ def _in_row_order(rows: Int64s, nth: Int64s) -> Duplicates:
 def new_keys(keys: list[bytes], nth: Int64s, taken: UInt64s) -> list[bytes]:
     """A free key ``key-1``, ``key-2``, … for each duplicate, in the order given.
 
-    ``taken``: the hashes of all keys of the job, sorted, strays' salted as they are in the index.
-    A number that is taken, by a record or a stray, is passed over.
+    ``taken``: the hashes of all keys of the job, sorted, salted for strays as in the index. A
+    number is skipped if a record or a stray has the key with it.
     """
     given: set[bytes] = set()
     fresh = []

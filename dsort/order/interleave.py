@@ -1,10 +1,10 @@
-"""Interleaved classes: each stretch of a shuffle has the classes in the proportion that all have.
+"""Interleaved classes: in each stretch of a shuffle, classes have the same proportions as overall.
 
-The n-th record of a class with N records, in an order that is drawn, has its word somewhere in the
-n-th of N equal parts of all words. So below any word a class is off by at most one record from its
-even pace, and the sum of the others, which moves the end of a stretch, by one for each of them: of
-K classes, one with the share p of all records has p n of the first n, give or take 1 + (K - 2) p at
-most. Any stretch is the difference of two such, with twice that.
+A class with N records is put in random order, and the n-th record gets a word somewhere in the n-th
+of N equal parts of all words. So below any word, a class is off by at most one record from its even
+pace; and the sum of the others, which moves the end of a stretch, by one for each of them. Of K
+classes, a class with the share p of all records has p n of the first n records, plus or minus
+1 + (K - 2) p at most. Any stretch is the difference of two such, with twice that bound.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dsort.order.table import RecordTable
 
 CLASS_BYTES_MAX: Final = 4096
-"""What is longer is no label."""
+"""A longer value is no label."""
 
 
 class _Class(Content):
@@ -66,17 +66,17 @@ class Interleave(Placement):
 
     @property
     def content(self) -> Content:
-        """The class."""
+        """The content with the class."""
         missing = "first" if self.missing == "keep" else "abort"
         return field_content(_Class, self.by, self.json_field, SCALAR, missing)
 
     @property
     def in_words(self) -> str:
-        """What a summary says of it."""
+        """Its text in the summary of a job."""
         return f"interleaved by {self.by}"
 
     def classes(self, records: RecordTable) -> BytesColumn:
-        """The class of each record, which is short."""
+        """The class of each record. ``ContentKeyError`` for one that is too long."""
         import numpy as np
 
         found = Placement.classes(self, records)
@@ -90,7 +90,7 @@ class Interleave(Placement):
         return found
 
     def sort_keys(self, records: RecordTable, found: ClassPlaces, hashes: UInt64s) -> SortKeys:
-        """Words that are spread evenly."""
+        """Words that are spread evenly within each class."""
         import numpy as np
 
         from dsort.data.index import SortKeys

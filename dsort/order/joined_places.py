@@ -1,9 +1,9 @@
-"""The order of joined records where no single piece knows it: by content that one of them has, or
-by where the first of them is in the inputs.
+"""The order of joined records if a single piece does not decide it: by content that one of the
+pieces has, or by the position of the first piece in the inputs.
 
-A pass before payload moves joins the records by hashes and finds what each is ordered by. Then the
-coordinator ranks them, and every piece is given the place of its record: a word, spread evenly over
-all that there are. So partitions need no splitters, and pieces of one record meet.
+A pass before payload moves joins the records by hashes, and finds the value that each is ordered
+by. The coordinator ranks these values, and every piece gets the place of its record: a word, spread
+evenly over all words. So partitions need no splitters, and the pieces of a record meet.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JoinedPlaces(Algorithm):
-    """Orders as ``inner`` does, by places that are known before."""
+    """Orders records as ``inner`` does, by places that are computed before."""
 
     inner: Algorithm
 
@@ -32,12 +32,12 @@ class JoinedPlaces(Algorithm):
 
     @property
     def has_texts(self) -> bool:
-        """The record keys are."""
+        """True: the record keys are texts."""
         return True
 
     def says(self, table: RecordTable) -> BytesColumn:
-        """What each piece says of the order of its record, as bytes that compare so: nothing where
-        it has not the member that is asked for. ``ContentKeyError``."""
+        """The value in each piece that decides the order of its record, as bytes that compare in
+        that order; empty if the piece lacks the member. ``ContentKeyError`` if it is invalid."""
         import numpy as np
 
         from dsort.data.columns import BytesColumn
@@ -61,8 +61,8 @@ class JoinedPlaces(Algorithm):
         return BytesColumn.concat([BytesColumn.of([b""]), said]).take(which)
 
     def unsaid(self, table: RecordTable) -> bytes:
-        """What a record is ordered by of which no piece says anything. ``ContentKeyError`` if that
-        is to end the job. ``table``: of the record, without members."""
+        """The value of a record if none of its pieces has one. ``ContentKeyError`` if this has to
+        fail the job. ``table``: has the record, without members."""
         from dsort.order.sort import joined_keys
 
         if not self.inner.extensions:
@@ -78,8 +78,8 @@ class JoinedPlaces(Algorithm):
 
 
 def spread_places(said: BytesColumn, shard: Int64s, ordinal: Int64s) -> UInt64s:
-    """The place of each record, ascending in their order: by what is ``said``, then by where its
-    first piece is. Shapes ``(n,)``."""
+    """The place of each record, ascending in their order: by the values ``said``, then by the
+    position of the first piece. Shapes ``(n,)``."""
     import numpy as np
 
     from dsort.data.index import SortKeys

@@ -1,8 +1,8 @@
 """The join: records of several inputs with one key become one record. Pure functions of columns.
 
-Rows are *pieces*: records as the extractors found them, each of one input. In output order, the
-pieces of one key stand side by side, in the order of the inputs: the sort key is a function of the
-record key alone, and ends with the key itself, so that two keys with one hash are two records.
+Rows are *pieces*: records as they were extracted, each from one input. In output order, the pieces
+of one key are side by side, in the order of the inputs: the sort key is a function of the record
+key alone, and ends with the key itself, so that two keys with one hash stay two records.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from dsort.order.sort import order_rows
 
 
 class JoinedKind:
-    """What a join finds, as it is counted."""
+    """The kinds of findings of a join, as they are counted."""
 
-    DUPLICATE = "duplicate_keys"  # a second record of one input has the key
-    UNMATCHED = "unmatched"  # an input has no record of the key, and that is an error
-    LEFT_OUT = "left_out_by_join"  # the same, and such records are left out
-    CONFLICT = "conflict"  # two pieces have members of one extension
+    DUPLICATE = "duplicate_keys"  # another record of the same input has the key
+    UNMATCHED = "unmatched"  # an input has no record with the key, which is an error
+    LEFT_OUT = "left_out_by_join"  # an input has no record with the key: the others are left out
+    CONFLICT = "conflict"  # two pieces have members with the same extension
 
 
 class LeftOut(IntEnum):
     """Why a piece, or some of its members, are left out."""
 
-    MEMBERS = 0  # members of these extensions: another input's stay
+    MEMBERS = 0  # members with extensions that another input's members have
     RECORD = 1  # the first piece of a record that some input lacks
-    PIECE = 2  # its other pieces
-    DUPLICATE = 3  # a second record of its input has the key
+    PIECE = 2  # the other pieces of such a record
+    DUPLICATE = 3  # an earlier record of its input has the key
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Joined:
-    """The rows that stay, record by record, and where in them records begin (shape ``(n + 1,)``).
-    ``found``: (kind, number of the input it is about or -1, rows) of all that is to be told."""
+    """The rows that stay, record by record, and where records begin in them (shape ``(n + 1,)``).
+    ``found``: (kind, number of the input that it is about or -1, rows) of all findings."""
 
     rows: Int64s
     record_offsets: Int64s
@@ -49,8 +49,8 @@ class Joined:
 
 
 def join_order(keys: SortKeys, *, decreasing: bool) -> Int64s:
-    """``order_rows``, in less time where hashes tell keys apart: as a rule, those that are equal
-    are of one key."""
+    """``order_rows``, in less time if keys with equal hashes are equal, which they nearly always
+    are."""
     if keys.words is None or keys.text is None:
         return order_rows(keys, decreasing=decreasing)
     order = order_rows(replace(keys, text=None), decreasing=decreasing)
@@ -62,8 +62,8 @@ def join_order(keys: SortKeys, *, decreasing: bool) -> Int64s:
 
 
 def join_rows(rule: JoinRule, order: Int64s, keys: BytesColumn, input_of: Int32s) -> Joined:
-    """Join one partition. ``order``: its rows in output order; ``keys`` and ``input_of``, of each
-    row: what tells records apart, and the number of its input."""
+    """Join one partition. ``order``: its rows in output order. ``keys`` and ``input_of``: the
+    identity of each row's record, and the number of the row's input."""
     starts = np.ones(len(order), np.bool_)
     starts[1:] = ~_equal_to_next(keys, order)
     record_of = np.cumsum(starts) - 1
@@ -84,8 +84,8 @@ def join_rows(rule: JoinRule, order: Int64s, keys: BytesColumn, input_of: Int32s
 def _unmatched(
     rule: JoinRule, inputs: Int32s, record_of: Int64s, records: int
 ) -> tuple[Bools, list[tuple[int, Bools]]]:
-    """(which records are left out; for each input that may lack none, which of the others it
-    lacks)."""
+    """Return (whether each record is left out; for each input that must not lack a record, whether
+    it lacks each of the other records)."""
     left_out = np.zeros(records, np.bool_)
     errors: list[tuple[int, Bools]] = []
     for number, nonmatch in enumerate(rule.nonmatch):
@@ -102,9 +102,9 @@ def _unmatched(
 
 
 def conflicts_in(joined: Joined, extensions: BytesColumn) -> list[tuple[int, int, bytes]]:
-    """(row, earlier row, extensions) of pieces of one record that have members of one extension.
-    ``extensions``: of the members of each row, a zero byte behind each; and of those shared, a zero
-    byte between them."""
+    """(row, earlier row, extensions) of pieces of one record that have members with the same
+    extensions. The argument ``extensions``: of the members of each row, with a zero byte behind
+    each. In the result, a zero byte separates them."""
     counts = np.diff(joined.record_offsets)
     if not len(counts) or int(counts.max()) < 2:
         return []
@@ -123,8 +123,8 @@ def left_out_in(
     *,
     keeps_last: bool,
 ) -> tuple[Int64s, Int64s, BytesColumn]:
-    """(rows, why each is left out, the extensions of its members that are) of one partition; a row
-    is there once. ``order``: all of its rows."""
+    """Return (rows, the reason why each is left out, the extensions of the members that are left
+    out) of one partition; each row occurs once. ``order``: all rows."""
     gone = order[np.isin(order, joined.rows, invert=True)]
     found = {kind: rows for kind, number, rows in joined.found if number < 0}
     none = np.zeros(0, np.int64)
@@ -160,7 +160,7 @@ def _conflicts(
 
 
 def _equal_to_next(keys: BytesColumn, order: Int64s) -> Bools:
-    """Whether the key of each row of ``order`` is that of the one behind it, shape ``(n - 1,)``."""
+    """Whether the key of each row of ``order`` equals that of the next one, shape ``(n - 1,)``."""
     if len(order) < 2:
         return np.zeros(0, np.bool_)
     starts, lengths = keys.offsets[:-1][order], keys.lengths[order]

@@ -1,4 +1,4 @@
-"""The algorithm ``keys``: several sort keys, of which each decides where those before it tie."""
+"""The algorithm ``keys``: several sort keys, each of which decides where the earlier ones tie."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _some_keys(keys: Sequence[Any] | None) -> Sequence[Any] | None:
 
 
 def _shuffle_is_last(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Nothing ties behind a hash."""
+    """A shuffle has to be the last key, because its hashes do not tie."""
     for number, key in enumerate((options["keys"] or ())[:-1]):
         if key.type.is_random:
             text = "leaves nothing to the keys behind it: no two hashes tie"
@@ -35,8 +35,8 @@ def _shuffle_is_last(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keys(Algorithm):
-    """By several sort keys, each an algorithm of its own: records that tie by one are ordered by
-    the next. With ``shuffle`` as the last one, those that tie by all others are shuffled."""
+    """By several sort keys, each of which is an algorithm: records that tie by one are ordered by
+    the next. With ``shuffle`` as the last one, records that tie by all others are shuffled."""
 
     kind: ClassVar[str] = "keys"
     summary: ClassVar[str] = "by several sort keys"
@@ -69,21 +69,21 @@ class Keys(Algorithm):
 
     @property
     def extensions(self) -> tuple[str, ...]:
-        """Those of all keys, each once."""
+        """The extensions of all keys, each once."""
         return tuple(dict.fromkeys(name for each in self.keys for name in each.extensions))
 
     @property
     def asks_for_keys(self) -> bool:
-        """Whether some key is made of the record's."""
+        """Whether some key orders by record keys."""
         return any(each.asks_for_keys for each in self.keys)
 
     @property
     def in_words(self) -> str:
-        """What a summary says of it."""
+        """Its text in the summary of a job."""
         return "keys: " + "; then ".join(each.in_words for each in self.keys)
 
     def sort_keys(self, records: RecordTable) -> SortKeys:
-        """Those of all keys, as bytes side by side: some 50 ns a record besides."""
+        """The sort keys of all keys, as bytes side by side: some 50 ns a record in addition."""
         from dsort.order.sort import joined_keys
 
         return joined_keys(
@@ -94,7 +94,7 @@ class Keys(Algorithm):
         )
 
     def expected(self, record: Record) -> SortValue | None:
-        """The values of all keys; a shuffle at the end is compared as :meth:`hashes` says."""
+        """The values of all keys. A shuffle at the end is compared by :meth:`hashes`."""
         values: list[_Value] = []
         for each in self.keys:
             if each.is_random:
@@ -113,14 +113,14 @@ class Keys(Algorithm):
         *,
         are_distinct: bool = False,
     ) -> UInt64s | None:
-        """What orders the records that tie by all keys before a shuffle."""
+        """The hashes that order the records that tie by all keys before a shuffle."""
         return self._parts[-1].hashes(shard, key_hash, earlier, are_distinct=are_distinct)
 
 
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """The value of one key, which compares as the key does."""
+    """The value of one key, in the order of that key."""
 
     value: SortValue
     decreasing: bool

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from dsort.order.table import RecordTable
 
 _OF_NOTHING: Final = hashlib.md5(b"", usedforsecurity=False).digest()
-"""AIStore's key is the name and this: it hashes nothing, and appends the digest to the name."""
+"""AIStore hashes the empty text and appends the digest to the name: that is its key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Md5(Algorithm):
-    """By the MD5 digest of the record key. By name, as AIStore has it: names in their own order,
-    but for those that begin with another name, which mostly come before it."""
+    """By the MD5 digest of the record key. By name, as in AIStore: in the order of the names,
+    except that a name that begins with another name mostly comes before it."""
 
     kind: ClassVar[str] = "md5"
     summary: ClassVar[str] = "by the MD5 digest of the record key"
@@ -34,18 +34,18 @@ class Md5(Algorithm):
 
     @property
     def in_words(self) -> str:
-        """What a summary says of it."""
+        """Its text in the summary of a job."""
         by_name = "md5: sorted by name of the first member, as AIStore does"
         words = by_name if self.compare == "name" else self.words
         return words + ", decreasing" * self.decreasing
 
     @property
     def is_spread_evenly(self) -> bool:
-        """Digests are, names are not."""
+        """True for digests, False for names."""
         return self.compare != "name"
 
     def sort_keys(self, records: RecordTable) -> SortKeys:
-        """The digests: their first half as words, the rest as text. Of names: all as text."""
+        """The digests: the first half as words, the rest as text. For names: all of it as text."""
         from dsort.data.columns import BytesColumn
         from dsort.data.hashes import md5_digests
         from dsort.data.index import SortKeys
@@ -59,7 +59,7 @@ class Md5(Algorithm):
         return SortKeys(len(records), words=words, text=text)
 
     def expected(self, record: Record) -> SortValue:
-        """The digest, or what AIStore compares."""
+        """The digest, or the value that AIStore compares."""
         if self.compare == "name":
             return SortValue(1, record.first_name + _OF_NOTHING)
         return SortValue(1, hashlib.md5(record.key, usedforsecurity=False).digest())

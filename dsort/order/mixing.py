@@ -1,4 +1,4 @@
-"""How a job mixed its records: a value and its line. Free of NumPy: every command loads this."""
+"""How a job mixed its records: a value and its line. Without NumPy, as every command loads this."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 P_MIN: Final = 0.001
-"""A table that chance makes less often is called uneven."""
+"""A table that occurs less often by chance is called uneven."""
 RECURRENCE_MAX: Final = 30
-"""Degrees of freedom up to which p-values are exact."""
+"""The most degrees of freedom for which p-values are exact."""
 P_SHOWN_MIN: Final = 1e-6
 
 Table = tuple[tuple[int, ...], ...]
@@ -24,7 +24,7 @@ class Mixing:
     rows of ``output_bins``. A bin is neighbouring shards: input bin ``i`` begins with shard
     ``ceil(i * input_shards / input_bins)``, output bin ``o`` with shard ``o * output_bin_shards``.
 
-    ``chi2``, ``degrees_of_freedom``, ``p_value``: of the test, 0, 0 and 1 where it cannot be made.
+    ``chi2``, ``degrees_of_freedom``, ``p_value``: of the test; 0, 0 and 1 if there is no test.
     ``verdict``: even | uneven | too_few.
     """
 
@@ -40,7 +40,7 @@ class Mixing:
     verdict: str
 
     def document(self) -> dict[str, object]:
-        """As manifests and journals have it. ``asdict`` would copy the table count by count."""
+        """The form for manifests and journals. ``asdict`` would copy the table count by count."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def __repr__(self) -> str:
@@ -48,7 +48,7 @@ class Mixing:
 
 
 def chi_squared_p_value(chi2: float, degrees_of_freedom: int) -> float:
-    """How often chance alone makes the statistic at least ``chi2``.
+    """The probability that the statistic is at least ``chi2`` by chance alone.
 
     Exact up to 30 degrees of freedom, by the recurrence 26.4.8 of Abramowitz and Stegun, Handbook
     of Mathematical Functions, 1964. Above that the approximation of Wilson and Hilferty (The
@@ -72,7 +72,7 @@ def _p_value_by_recurrence(half: float, degrees: int) -> float:
 
 
 def mixing_line(stored: Mapping[str, Any]) -> str:
-    """A stored mixing in half a line: the verdict, and the limit that it was measured against."""
+    """A stored mixing in half a line: the verdict, and the limit that it was compared with."""
     verdict = str(stored["verdict"])
     if verdict == "too_few":
         return "too few records or shards to tell"

@@ -1,15 +1,15 @@
-"""How records were mixed: counts of where they came from and went to, and whether these are even.
+"""Counts from which input shards to which output shards records went, and tests how even that is.
 
-Counting is bounded, whatever the number of records and shards. Input bins are known beforehand:
-input shard ``s`` of ``S`` is in bin ``s * bins // S``. How many output shards there will be is not
-known before the last partition is cut, so output bins are powers of two: output shard ``o`` is in
-bin ``o >> shift``, and ``shift`` grows when there are too many. What comes out depends on the cut
-alone, never on how many partitions there were.
+Counting is bounded, whatever the number of records and shards. Input bins are known in advance:
+input shard ``s`` of ``S`` is in bin ``s * bins // S``. The number of output shards is not known
+before the last partition is cut, so output bins are powers of two: output shard ``o`` is in bin
+``o >> shift``, and ``shift`` grows when there are too many. The result depends on the cut alone,
+never on the number of partitions.
 
-In a shuffle records of every input shard are in every output shard, in proportion to how many
-records both have. The table of counts is compared with that by Pearson's chi-squared test of
-independence, with the sums of its rows and columns as they are. In a random order the cut into
-shards leaves the statistic as it is, for where a shard ends depends on nothing that comes after.
+In a shuffle, records of every input shard are in every output shard, in proportion to the numbers
+of records of both. The table of counts is compared with that by Pearson's chi-squared test of
+independence, with the sums of its rows and columns fixed. In a random order, the cut into shards
+does not change the statistic, because the end of a shard does not depend on later records.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from dsort.order.cut import OpenShard, Piece
 from dsort.order.mixing import P_MIN, Mixing, chi_squared_p_value
 
 BINS_MAX = 64
-"""Of input and of output shards in the result."""
+"""The most bins of input shards, and of output shards, in the result."""
 BINS_OPEN_MAX = 128
-"""Of output shards while they are counted."""
+"""The most bins of output shards during counting."""
 EXPECTED_MIN: Final = 5.0
-"""Records that every cell of the table is expected to have at least, for the test to hold (Cochran,
+"""The least number of records that must be expected in every cell for the test to hold (Cochran,
 Some Methods for Strengthening the Common chi-squared Tests, Biometrics 10, 1954)."""
 
 
@@ -39,7 +39,7 @@ Some Methods for Strengthening the Common chi-squared Tests, Biometrics 10, 1954
 
 
 def output_bin_shards(output_shards: int) -> int:
-    """How many output shards a bin of the result has (the last bin may have fewer)."""
+    """The number of output shards in a bin of the result (the last bin may have fewer)."""
     size = 1
     while -(-output_shards // size) > BINS_MAX:
         size *= 2
@@ -48,8 +48,8 @@ def output_bin_shards(output_shards: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MixingGrid:
-    """How to count one partition. ``output``: ordinal of the output shard that takes the next
-    record; ``shift``: output shards ``o`` with the same ``o >> shift`` are one bin."""
+    """The bins for counting one partition. ``output``: ordinal of the output shard that takes the
+    next record; ``shift``: output shards ``o`` with the same ``o >> shift`` are one bin."""
 
     input_shards: int
     output: int = 0
@@ -57,7 +57,7 @@ class MixingGrid:
 
     @property
     def input_bins(self) -> int:
-        """How many there are."""
+        """The number of input bins."""
         return min(self.input_shards, BINS_MAX)
 
     def input_bin(self, shard: Int32s) -> Int32s | Int64s:
@@ -69,10 +69,10 @@ class MixingGrid:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixingPart:
-    """The counts of one partition, shape ``(output bins, input bins)``, of the bins from ``first``
-    on.
+    """The counts of one partition, shape ``(output bins, input bins)``, for the output bins from
+    ``first`` on.
 
-    ``output``: ordinal of the last output shard that it has a part of.
+    ``output``: ordinal of the last output shard that has records of the partition.
     """
 
     shift: int
@@ -83,8 +83,8 @@ class MixingPart:
 
 @dataclass(frozen=True, slots=True)
 class OutputRuns:
-    """Where in a partition's rows output bins begin: bin ``first + n`` has ``edges[n]:edges[n +
-    1]``. At most ``BINS_OPEN_MAX`` bins."""
+    """The begins of output bins in a partition's rows: bin ``first + n`` has the rows
+    ``edges[n]:edges[n + 1]``. At most ``BINS_OPEN_MAX`` bins."""
 
     shift: int
     first: int
@@ -93,12 +93,12 @@ class OutputRuns:
 
     @staticmethod
     def of(grid: MixingGrid, state: OpenShard, pieces: Sequence[Piece]) -> OutputRuns:
-        """Of the pieces of one partition (there is at least one) that was cut from ``state`` on."""
+        """The runs of one partition, which was cut from ``state`` on and has at least one piece."""
         begins = state.records > 0 and (pieces[0].group, pieces[0].number) != (
             state.group,
             state.number,
         )
-        # Each piece of a partition is of another output shard than the one before it.
+        # Each piece of a partition goes to another output shard than the piece before it.
         first = grid.output + begins
         last = first + len(pieces) - 1
         shift = grid.shift
@@ -115,8 +115,8 @@ class OutputRuns:
 def count_part(
     grid: MixingGrid, state: OpenShard, pieces: Sequence[Piece], shard: Int32s
 ) -> MixingPart:
-    """Count one partition. ``shard``, shape ``(n,)``: ordinals of the input shards of its rows, in
-    output order."""
+    """Count one partition. ``shard``: the ordinals of the input shards of its rows, in output
+    order, shape ``(n,)``."""
     runs = OutputRuns.of(grid, state, pieces)
     source = grid.input_bin(shard)
     counts = [
@@ -136,13 +136,13 @@ class MixingTally:
     _output: int = -1
 
     def grid(self, state: OpenShard) -> MixingGrid:
-        """How to count the next partition, which is cut from ``state`` on."""
+        """The bins for counting the next partition, which is cut from ``state`` on."""
         is_open = state.records > 0
         output = self._output if is_open else self._output + 1
         return MixingGrid(self.input_shards, output, self._shift)
 
     def add(self, part: MixingPart) -> None:
-        """Take in the counts of the next partition."""
+        """Add the counts of the next partition."""
         counts, first = _folded(part.counts, part.first, part.shift, part.shift)
         shift = part.shift
         while first + len(counts) > BINS_OPEN_MAX:
@@ -158,7 +158,7 @@ class MixingTally:
     def table(self, output_shards: int) -> Int64s:
         """All counts, shape ``(input bins, output bins)``, at most ``BINS_MAX`` each.
 
-        ``output_shards``: all of them, those without records at the end included.
+        ``output_shards``: the number of all shards, including those without records at the end.
         """
         size = output_bin_shards(output_shards)
         counts, _ = _folded(self._counts, 0, self._shift, size.bit_length() - 1)
@@ -170,7 +170,8 @@ class MixingTally:
 
 
 def _folded(counts: Int64s, first: int, shift: int, wanted: int) -> tuple[Int64s, int]:
-    """``counts`` of the bins from ``first`` on, in bins of shift ``wanted``; and the first one."""
+    """Convert ``counts`` of the bins from ``first`` on to bins of shift ``wanted``; and
+    ``first``."""
     if wanted == shift or not len(counts):
         return counts, first >> (wanted - shift)
     target = (first + np.arange(len(counts))) >> (wanted - shift)
@@ -182,7 +183,7 @@ def _folded(counts: Int64s, first: int, shift: int, wanted: int) -> tuple[Int64s
 
 
 def judge_mixing(counts: Int64s, *, input_shards: int, output_shards: int) -> Mixing | None:
-    """What the table ``counts``, shape ``(input bins, output bins)``, says; None if it is empty."""
+    """The verdict on ``counts``, shape ``(input bins, output bins)``; None if it is empty."""
     if counts.size == 0:
         return None
     chi2, degrees = _chi_squared(_merged(counts).cells)
@@ -203,9 +204,9 @@ def judge_mixing(counts: Int64s, *, input_shards: int, output_shards: int) -> Mi
 
 
 def mixing_of(stored: Mapping[str, Any]) -> Mixing | None:
-    """A mixing from what is stored of it: ``input_shards``, ``output_shards`` and ``counts``.
+    """A mixing from its stored form: ``input_shards``, ``output_shards`` and ``counts``.
 
-    ``ValueError``, ``TypeError`` or ``KeyError`` if that is something else.
+    ``ValueError``, ``TypeError`` or ``KeyError`` if it is something else.
     """
     counts = np.array(stored["counts"], np.int64)
     if counts.ndim != 2:
@@ -218,8 +219,8 @@ def mixing_of(stored: Mapping[str, Any]) -> Mixing | None:
 
 
 def counts_in_input_order(from_input: Int64s, to_output: Int64s) -> Int64s:
-    """The table of a copy in input order. ``from_input``, ``to_output``: how many records each
-    input and each output has; their sums are equal."""
+    """The table of a copy in input order. ``from_input``, ``to_output``: the number of records of
+    each input and each output; their sums are equal."""
     ends_in, ends_out = np.cumsum(from_input), np.cumsum(to_output)
     begins_in, begins_out = ends_in - from_input, ends_out - to_output
     overlap = np.minimum.outer(ends_in, ends_out) - np.maximum.outer(begins_in, begins_out)
@@ -232,7 +233,7 @@ def counts_in_input_order(from_input: Int64s, to_output: Int64s) -> Int64s:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JudgedTable:
-    """The table that the test judges. ``cells``: counts, of at least 2 rows and columns;
+    """The table that is tested. ``cells``: counts, with at least 2 rows and columns;
     ``input_bins``, ``output_bins``: the first and the last bin of each row and each column."""
 
     cells: Int64s
@@ -240,22 +241,22 @@ class JudgedTable:
     output_bins: Int64s
 
     def folded(self, counts: Int64s) -> Int64s:
-        """Another table of the same bins in these cells."""
+        """Another table of the same bins, with its counts added up in these cells."""
         rows = np.add.reduceat(counts, self.input_bins[:, 0], axis=0)
         kept: Int64s = np.add.reduceat(rows, self.output_bins[:, 0], axis=1)
         return kept
 
 
 def judged_table(counts: Int64s) -> JudgedTable | None:
-    """The cells in which ``counts``, shape ``(input bins, output bins)``, are judged; None if there
+    """The cells in which ``counts``, shape ``(input bins, output bins)``, are tested; None if there
     are too few records for a test."""
     merged = _merged(counts) if counts.size else None
     return None if merged is None or _chi_squared(merged.cells)[1] == 0 else merged
 
 
 def _merged(counts: Int64s) -> JudgedTable:
-    """The table with neighbours merged until each cell is expected to have ``EXPECTED_MIN``; what
-    has no records is left out. It may end with a single row or column."""
+    """Merge neighbours in the table until each cell is expected to have ``EXPECTED_MIN``. Rows and
+    columns without records are left out. The result may have a single row or column."""
     kept = [np.flatnonzero(counts.sum(axis=1 - axis) > 0) for axis in (0, 1)]
     table: Int64s = counts[np.ix_(*kept)]
     bins = [np.repeat(each[:, None], 2, axis=1).astype(np.int64) for each in kept]
@@ -264,7 +265,7 @@ def _merged(counts: Int64s) -> JudgedTable:
         rows, columns = table.sum(axis=1), table.sum(axis=0)
         if int(rows.min()) * int(columns.min()) >= EXPECTED_MIN * total:
             break
-        # A bin that is much smaller than the others of its kind is the one to blame.
+        # Merge on the axis that has a bin much smaller than its other bins.
         row_share = rows.min() * len(rows) / total
         column_share = columns.min() * len(columns) / total
         if min(row_share, column_share) < 0.5:
@@ -276,7 +277,7 @@ def _merged(counts: Int64s) -> JudgedTable:
 
 
 def _smallest_merged(table: Int64s, axis: int, bins: Int64s) -> tuple[Int64s, Int64s]:
-    """The smallest row (axis 0) or column (1) and the smaller of its neighbours become one; the
+    """Merge the smallest row (axis 0) or column (1) with the smaller of its neighbours. Return the
     table, and the first and last bin of each of its rows or columns."""
     sums = table.sum(axis=1 - axis)
     smallest = int(sums.argmin())
@@ -291,7 +292,7 @@ def _smallest_merged(table: Int64s, axis: int, bins: Int64s) -> tuple[Int64s, In
 
 
 def _chi_squared(table: Int64s) -> tuple[float, int]:
-    """(statistic, degrees of freedom) against independence; 0 degrees if there is no test."""
+    """Return (statistic, degrees of freedom) against independence; 0 degrees: no test possible."""
     rows, columns = table.shape
     if min(rows, columns) < 2:
         return 0.0, 0

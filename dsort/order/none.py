@@ -23,7 +23,7 @@ class InputOrder(Algorithm):
     joins_by_places: ClassVar[bool] = True
 
     def sort_keys(self, records: RecordTable) -> SortKeys:
-        """No columns."""
+        """Sort keys without columns."""
         from dsort.data.index import SortKeys
 
         return SortKeys(len(records))

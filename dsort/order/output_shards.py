@@ -1,7 +1,7 @@
-"""Output shards as planned, as columns: a million of them take 170 MB, as objects 700.
+"""Planned output shards in columns: a million of them take 170 MB, as objects 700.
 
-Pieces come partition by partition, are kept as numbers, and merged into shards. Whoever goes
-through shards gets objects, one after the other.
+Pieces come partition by partition, are stored as numbers, and are merged into shards. Iterating
+over shards yields objects, one after the other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dsort.data.columns import Int64s
 from dsort.order.cut import CutRule, OutputShard, Piece
 
 AT_ONCE = 4096
-"""Rows that are objects at a time."""
+"""The number of rows that are objects at a time."""
 _PIECE = list(Piece._fields)
 _SUMS = ("records", "members", "payload_bytes", "stored_bytes", "entries_bytes", "encoded_bytes")
 _OWN = ("group", "number", *_SUMS, "head_bytes", "end_bytes", "written_bytes")
@@ -38,7 +38,7 @@ class Pieces:
         return len(self._numbers) // len(_PIECE)
 
     def extend(self, pieces: Iterable[Piece]) -> None:
-        """Add some, behind the others."""
+        """Add pieces behind the others."""
         for piece in pieces:
             self._numbers.extend(piece)
 
@@ -49,7 +49,8 @@ class Pieces:
                 yield Piece(*numbers)
 
     def table(self) -> NDArray[np.int64]:
-        """All of them, shape ``(n, fields of a piece)``, not copied: none can be added then."""
+        """All pieces, shape ``(n, fields of a piece)``, not copied: while the table is in use, no
+        piece can be added."""
         numbers = np.frombuffer(self._numbers, np.int64) if self._numbers else np.zeros(0, np.int64)
         return numbers.reshape(-1, len(_PIECE))
 
@@ -73,7 +74,7 @@ class OutputShards(Sequence[OutputShard]):
 
     @classmethod
     def of(cls, shards: Sequence[OutputShard]) -> OutputShards:
-        """The same as columns; ordinals count from 0."""
+        """The columns of ``shards``, whose ordinals count from 0."""
         columns = {
             name: np.fromiter((getattr(each, name) for each in shards), np.int64, len(shards))
             for name in _OWN
@@ -110,7 +111,7 @@ class OutputShards(Sequence[OutputShard]):
     __hash__ = None  # type: ignore[assignment]
 
     def column(self, name: str) -> Int64s:
-        """A field of all shards, shape ``(n,)``; not to be changed."""
+        """A field of all shards, shape ``(n,)``; it must not be changed."""
         return self._columns[name]
 
     def total(self, name: str) -> int:
@@ -119,14 +120,14 @@ class OutputShards(Sequence[OutputShard]):
 
     @property
     def container_bytes(self) -> Int64s:
-        """The size of each without a codec around it, shape ``(n,)``."""
+        """The size of each shard without a codec around it, shape ``(n,)``."""
         own = self._columns
         size: Int64s = own["head_bytes"] + own["stored_bytes"] + own["end_bytes"]
         return size
 
     @property
     def file_bytes(self) -> Int64s:
-        """The size of each, as far as it is known; shape ``(n,)``."""
+        """The size of each shard, as far as it is known; shape ``(n,)``."""
         written, encoded = self._columns["written_bytes"], self._columns["encoded_bytes"]
         known = np.where(encoded >= 0, encoded, self.container_bytes)
         size: Int64s = np.where(written >= 0, written, known)
@@ -142,11 +143,11 @@ class OutputShards(Sequence[OutputShard]):
         return shard, self._pieces[piece, _PIECE.index("partition")]
 
     def with_columns(self, **columns: Int64s) -> OutputShards:
-        """The same with other ``columns``."""
+        """The same shards with other ``columns``."""
         return OutputShards(self._columns | columns, self._pieces, self._first, self._stop)
 
     def at(self, ordinals: Int64s) -> Iterator[OutputShard]:
-        """Some of them, in the order of ``ordinals``; shape ``(k,)``."""
+        """Yield the shards ``ordinals``, in that order; shape ``(k,)``."""
         offset = _PIECE.index("offset")
         for begin in range(0, len(ordinals), AT_ONCE):
             some = ordinals[begin : begin + AT_ONCE]
@@ -165,15 +166,15 @@ class OutputShards(Sequence[OutputShard]):
 
 
 def rows_of(*columns: Int64s) -> Iterator[tuple[int, ...]]:
-    """The rows of columns of shape ``(n,)``; not all of them are objects at a time."""
+    """Yield the rows of columns of shape ``(n,)``; only some are objects at a time."""
     for begin in range(0, len(columns[0]), AT_ONCE):
         some = (column[begin : begin + AT_ONCE].tolist() for column in columns)
         yield from zip(*some, strict=True)
 
 
 def merge_pieces(pieces: Pieces | Iterable[Piece], *, rule: CutRule | None = None) -> OutputShards:
-    """The output shards that the pieces (in cut order) make up. A ``rule`` that says how many there
-    are adds those that got no record: at the end of its group, or anywhere."""
+    """The output shards that the pieces (in cut order) form. A ``rule`` that fixes the number of
+    shards adds the shards without records: at the end of their group, or anywhere."""
     table = (pieces if isinstance(pieces, Pieces) else Pieces(pieces)).table()
     group, number = table[:, _PIECE.index("group")], table[:, _PIECE.index("number")]
     begins = np.ones(len(table), bool)

@@ -1,7 +1,7 @@
 """Partitions of records: ranges of sort keys, each of which fits in a worker's memory.
 
-Hashed sort keys split evenly by their top bits, known before a byte is read. Any other keys split
-at values picked from a survey of them.
+Hashed sort keys are split evenly by their top bits, so the splits are known before a byte is read.
+All other keys are split at values that are picked from a survey of them.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Splitters:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partitioning:
-    """Which partition a record belongs to: a monotone function of its place in the output order.
+    """The partition of a record: a monotone function of its place in the output order.
 
-    A record belongs to the partition numbered by how many splitters do not come after it. Without
-    splitters its sort key is a hash, and the hashes split evenly by their top bits.
+    The number of a record's partition is the number of splitters that do not come after it. Without
+    splitters, the sort keys are hashes, which are split evenly by their top bits.
 
-    ``weights``: of several outputs, one after the other in the order: what share of the records
-    each may have, so that it gets about that share of the partitions. They add up to 1.
+    ``weights``: for several outputs, which are one after the other in the order: the share of all
+    records that each output may have, and about the share of partitions that it gets. The sum is 1.
     """
 
     count: int
@@ -44,8 +44,8 @@ class Partitioning:
     weights: tuple[float, ...] = ()
 
     def assign(self, keys: SortKeys, shard: int | Int32s, ordinal: Int64s) -> Int32s:
-        """The partition of each of some records, shape ``(n,)``. ``shard``: which one they are of,
-        or each of them is."""
+        """The partition of each record, shape ``(n,)``. ``shard``: the shard of all records, or of
+        each."""
         if self.count == 1:
             return np.zeros(keys.count, np.int32)
         if self.splitters is None:
@@ -64,12 +64,12 @@ class Partitioning:
         return partitions[splitters.keys.count :]
 
     def _even(self, high: UInt64s, counts: UInt64s | np.uint64) -> Int32s:
-        """The partition of each record among ``counts`` of them, by the top half of its hash."""
+        """The partition of each record among ``counts``, by the top half of its hash."""
         partitions = ((high * counts) >> np.uint64(32)).astype(np.int32)
         return (counts.astype(np.int32) - 1 - partitions) if self.decreasing else partitions
 
     def _within_outputs(self, keys: SortKeys, high: UInt64s) -> Int32s:
-        """The same where each output has partitions of its own."""
+        """As ``_even``, where each output has separate partitions."""
         assert keys.group is not None, "records were dealt out to outputs"
         left = max(self.count - len(self.weights), 0)
         counts = np.array([1 + int(left * weight) for weight in self.weights], np.uint64)
@@ -90,10 +90,10 @@ def pick_splitters(
     decreasing: bool,
     between_keys: bool = False,
 ) -> Splitters:
-    """The splitters that part a sample's total weight into ``count`` about equal partitions.
+    """The splitters that divide a sample's total weight into ``count`` about equal partitions.
 
     The sample's rows are in input order; ``shard`` and ``ordinal`` are their positions.
-    ``between_keys``: rows with equal sort keys are all of one partition.
+    ``between_keys``: rows with equal sort keys go to the same partition.
     """
     order = order_rows(sample, decreasing=decreasing)
     reached = np.cumsum(weights_bytes[order])
@@ -101,7 +101,7 @@ def pick_splitters(
     targets = np.array([total * part // count for part in range(1, count)], np.int64)
     places = np.unique(np.searchsorted(reached, targets, side="right"))
     rows = order[places[places < len(order)]]
-    if between_keys:  # before the very first record that has the sort key, wherever that is
+    if between_keys:  # position 0 is before all records with the sort key, wherever these are
         none = np.zeros(len(rows), np.int64)
         return Splitters(sample.take(rows), none, none)
     return Splitters(sample.take(rows), shard[rows], ordinal[rows])

@@ -1,8 +1,8 @@
-"""Placements: a shuffle that places records by their numbers among all of a class.
+"""Placements: a shuffle that places records by their numbers among all records of a class.
 
-A record's place among those of its class is drawn (``data.permutation``) from its number there,
-which a survey counts (``class_numbers``). So its place in the output is known where it is read,
-whatever other workers read.
+A record's place in its class is a random permutation (``data.permutation``) of its number in the
+class, which a survey counts (``class_numbers``). So its place in the output is known when it is
+read, whatever other workers read.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from dsort.order.table import RecordTable
 
 WORDS: Final = (1 << 64) - 1
-"""So many sort words are dealt out."""
+"""The number of sort words that places are spread over."""
 
 
 class Placement(OptionGroup):
-    """How records are placed."""
+    """The rule by which records are placed."""
 
     __slots__ = ()
 
     by_class: ClassVar[bool] = False
-    """Whether records are numbered by class; else all of an output are of one."""
+    """Whether records are numbered by class; else all records of an output are in one class."""
 
     @property
     def content(self) -> Content:
-        """What it reads of records."""
+        """The content of records that it reads."""
         raise NotImplementedError
 
     @property
     def in_words(self) -> str:
-        """What a summary says of it, behind "shuffle"."""
+        """Its text in the summary of a job, behind "shuffle"."""
         raise NotImplementedError
 
     def classes(self, records: RecordTable) -> BytesColumn:
@@ -55,17 +55,17 @@ class Placement(OptionGroup):
         raise NotImplementedError
 
     def arranged(self, keys: SortKeys, order: Int64s, seed: str) -> Int64s:
-        """``order``, which are rows of ``keys`` in the order of these, as it comes out."""
+        """The final order. ``order``: the rows of ``keys``, sorted by ``keys``."""
         return order
 
     def expected(self, record: Record) -> SortValue | None:
-        """What it reads of a record, in plain Python: its class, or what it is like."""
+        """The value that it reads from a record, in plain Python: the class, or the number."""
         return self.content.expected(record)
 
 
 def member_and_field(text: str, json_field: str | None) -> tuple[str, str | None]:
-    """(extension with its dot, field of its JSON) of what a spec calls ``cls``, ``json.length``:
-    without a ``json_field``, a text has one behind its first dot."""
+    """Return (extension with its dot, field of its JSON) for a text in a spec, such as ``cls`` or
+    ``json.length``. Without ``json_field``, the text has the field behind its first dot."""
     name = text.removeprefix(".")
     if json_field is not None:
         return f".{name}", json_field
@@ -74,7 +74,7 @@ def member_and_field(text: str, json_field: str | None) -> tuple[str, str | None
 
 
 def checked_field(text: str) -> str:
-    """``text``, if it can be what :func:`member_and_field` takes; else ``OptionError``."""
+    """``text``, if :func:`member_and_field` can take it; else ``OptionError``."""
     if not all(text.removeprefix(".").split(".")) or "/" in text.partition(".")[0]:
         raise OptionError(
             f'"{shortened(text)}" names no member', 'a member, or a field of its JSON: "json.label"'

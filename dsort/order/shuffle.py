@@ -1,4 +1,4 @@
-"""The algorithm ``shuffle``: a permutation that a seed decides, the same everywhere."""
+"""The algorithm ``shuffle``: a permutation that depends on a seed, and is the same everywhere."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _one_placement(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shuffle(Algorithm):
-    """By a hash of seed, shard name and record key. The shard's name is in it because many data
+    """By a hash of seed, shard name and record key. It includes the shard's name because many data
     sets number their keys anew in every shard. Records may be placed by their numbers instead."""
 
     kind: ClassVar[str] = "shuffle"
@@ -59,27 +59,27 @@ class Shuffle(Algorithm):
 
     @property
     def placement(self) -> Placement | None:
-        """Classes in proportion, batches, or none."""
+        """Interleaved classes, batches, or None."""
         return self.interleave or self.batches
 
     @property
     def seed_text(self) -> str:
-        """The seed, which a job has at the latest when it begins."""
+        """The seed, which is set by the time a job begins."""
         return self.seed or ""
 
     @property
     def extensions(self) -> tuple[str, ...]:
-        """What the placement reads."""
+        """The extensions that the placement reads."""
         return self.placement.content.extensions if self.placement is not None else ()
 
     @property
     def in_words(self) -> str:
-        """What a summary says of it."""
+        """Its text in the summary of a job."""
         return f"{self.words}, {self.placement.in_words}" if self.placement else self.words
 
     @property
     def has_texts(self) -> bool:
-        """None: hashes are words."""
+        """False: hashes are words."""
         return False
 
     def sort_keys(self, records: RecordTable) -> SortKeys:

@@ -1,6 +1,6 @@
-"""Order: one vectorised sort of columns, total and stable, never a loop over records.
+"""Sorts rows: one vectorised sort of columns, total and stable, never a loop over records.
 
-Ties break by input position. Callers hand rows in input order, so every sort here is stable.
+Ties break by input position: callers pass rows in input order, and every sort here is stable.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _TIED_SHARE = 64
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
 _COMPLEMENT = bytes(range(255, -1, -1))
 PADDED_BYTES_MAX = 128
-"""Keys are padded to the longest of them as long as that has at most so many bytes: each takes a
-step over all rows. Beyond, comparing them one by one is quicker, and takes less memory."""
+"""Keys are padded to the longest one if that has at most so many bytes, since each byte takes a
+step over all rows. Beyond that, comparing them one by one is faster, and takes less memory."""
 text_end = b"\0\0"
-"""What ends a text. A zero byte in it is followed by 255."""
+"""The end of a text. A zero byte in a text is followed by 255."""
 
 
 def order_rows(keys: SortKeys, *, decreasing: bool = False) -> Int64s:
     """The row numbers in output order, shape ``(n,)``: ascending group, rank, then the sort key.
 
-    ``decreasing`` turns the sort key round, not groups, ranks or ties.
+    ``decreasing`` reverses the sort key, not groups, ranks or ties.
     """
     words = _comparable_words(keys, decreasing)
     # Least significant first: each stable sort keeps the order of the ones before it.
@@ -63,8 +63,8 @@ def _text_words(text: BytesColumn) -> list[UInt64s]:
     """Big-endian 8-byte words of each row, most significant first, then the row's length.
 
     Shorter rows are padded with zeros; the length at the end puts ``a`` before ``a\\0``. A prefix
-    that all rows share is left out. Words that are equal in all rows are left out as well. Where
-    rows are long, one word, the row's rank, stands for all.
+    that all rows share is left out, and so are words that are equal in all rows. If rows are long,
+    the result is one word: the row's rank.
     """
     count = len(text)
     lengths = text.lengths
@@ -90,7 +90,7 @@ def _text_words(text: BytesColumn) -> list[UInt64s]:
 
 
 def _ranks(text: BytesColumn) -> UInt64s:
-    """Numbers that compare as the rows do: about 1 µs a row."""
+    """Numbers that compare like the rows: about 1 µs a row."""
     rows = text.tolist()
     order = sorted(range(len(rows)), key=rows.__getitem__)
     steps = (rows[a] != rows[b] for a, b in pairwise(order))
@@ -100,7 +100,7 @@ def _ranks(text: BytesColumn) -> UInt64s:
 
 
 def _shared_prefix_bytes(text: BytesColumn) -> int:
-    """How many leading bytes all rows have in common."""
+    """The number of leading bytes that all rows have in common."""
     shortest = int(text.lengths.min())
     starts = text.offsets[:-1]
     for byte in range(shortest):
@@ -113,13 +113,13 @@ def _shared_prefix_bytes(text: BytesColumn) -> int:
 def stable_argsort(words: UInt64s) -> Int64s:
     """A stable argsort of unsigned words.
 
-    Spread words are sorted by the 32 bits below the highest one that differs, in two passes of
-    NumPy's 16-bit radix sort, and the few rows that are equal so far are put right afterwards: 25
-    ns a row of 500,000, where a sort of words takes 50 (on a processor whose AVX-512 is slow at
-    it; 14 on others) and one of row numbers 130. Where too many are equal so far, row numbers are
-    put behind as many high bits of the words as there is room for, and sorted with them. Where
-    words differ in lower bits alone, they are sorted whole, unstably, and rows that tie are put
-    right. Small ranges take the radix sort alone.
+    Widely spread words are sorted by the 32 bits below the highest one that differs, in two passes
+    of NumPy's 16-bit radix sort. The few rows that are equal in these bits are sorted afterwards:
+    25 ns a row of 500,000, where a sort of words takes 50 (on a processor whose AVX-512 is slow at
+    it; 14 on others) and one of row numbers 130. If too many are equal, row numbers are put behind
+    as many high bits of the words as fit in 64 bits, and sorted with them. If words differ only in
+    lower bits, they are sorted whole, unstably, and rows that tie are sorted afterwards. Small
+    ranges need only the radix sort.
     """
     if len(words) < 2:
         return np.arange(len(words), dtype=np.int64)
@@ -163,8 +163,8 @@ def _order_by_digits(words: UInt64s, low: int, high: int) -> Int64s | None:
 
 
 def _order_by_high_bits(words: UInt64s, low: int, high: int) -> Int64s | None:
-    """A stable argsort of words from ``low`` to ``high``; None if lower bits than there is room for
-    would have to be compared, too."""
+    """A stable argsort of words from ``low`` to ``high``; None if words differ in lower bits than
+    fit in front of the row numbers."""
     row_bits = (len(words) - 1).bit_length()
     dropped_bits = max((high - low).bit_length() + row_bits - 64, 0)
     numbered = words - np.uint64(low)
@@ -183,7 +183,7 @@ def _order_by_high_bits(words: UInt64s, low: int, high: int) -> Int64s | None:
 
 def _tied_rows_in_order(order: Int64s, tied: NDArray[np.intp], words: UInt64s | None) -> Int64s:
     """Sort each run of rows that tie (``tied``: positions equal to their next) by ``words``, if
-    these are given, and by row number."""
+    given, and by row number."""
     run_starts = np.flatnonzero(np.diff(tied, prepend=-2) > 1)
     touched = np.unique(np.concatenate([tied, tied + 1]))
     run_of = np.searchsorted(tied[run_starts], touched, side="right")
@@ -194,16 +194,16 @@ def _tied_rows_in_order(order: Int64s, tied: NDArray[np.intp], words: UInt64s | 
 
 
 def int_words(values: Int64s) -> UInt64s:
-    """Words that compare as the signed integers do."""
+    """Words that compare like the signed integers."""
     return values.astype(np.int64).view(np.uint64) ^ _SIGN
 
 
 def big_int_words(values: Sequence[int]) -> tuple[UInt64s, BytesColumn | None]:
-    """Words, and texts to break their ties, that compare as integers of any size do.
+    """Words, and texts to break their ties, that compare like integers of any size.
 
-    Texts are None where no word needs one. The least and the greatest word stand for all that is
-    beyond them as well; only the greatest word itself has an empty text then, the others are told
-    apart by theirs: length and bytes, turned round for what is below zero.
+    Texts are None if no word needs one. The least and the greatest word also stand for all integers
+    beyond them. Of these, only the integer equal to the greatest word has an empty text; the others
+    have their length and bytes as text, inverted for negative integers.
     """
     try:
         words = np.array(values, np.int64)
@@ -226,7 +226,7 @@ def _size_and_bytes(value: int, *, below: bool) -> bytes:
 
 
 def float_words(values: NDArray[np.float64]) -> UInt64s:
-    """Words that compare as the floats do; -0.0 equals 0.0. NaN must have been refused before."""
+    """Words that compare like the floats; -0.0 equals 0.0. There must be no NaN."""
     bits = (values + 0.0).view(np.uint64)
     return np.where(bits & _SIGN, ~bits, bits | _SIGN)
 
@@ -237,9 +237,9 @@ _DIGITS = re.compile(rb"[0-9]+")
 def natural_keys(keys: list[bytes]) -> BytesColumn:
     """Keys rewritten so that their byte order compares runs of digits as numbers.
 
-    A run becomes ``0``, the length of the number without leading zeros (as a length of lengths, so
-    that any length compares), its digits. Keys that are equal then (``a1``, ``a01``) keep the order
-    of their bytes: the key itself follows, after a zero byte.
+    A run becomes ``0``, the length of the number without leading zeros (preceded by the length of
+    that length, so that all lengths compare), and its digits. Keys that are equal then (``a1``,
+    ``a01``) keep the order of their bytes: the key itself follows, after a zero byte.
     """
 
     def number(match: re.Match[bytes]) -> bytes:
@@ -253,10 +253,10 @@ def natural_keys(keys: list[bytes]) -> BytesColumn:
 def joined_keys(
     keys: Sequence[SortKeys], *, decreasing: Sequence[bool], has_texts: Sequence[bool], count: int
 ) -> SortKeys:
-    """One sort key of ``count`` records for their ``keys``, the one that decides first.
+    """Combine the ``keys`` of ``count`` records into one sort key; the first one decides first.
 
-    ``decreasing``: which of them are turned round, but not their ranks. ``has_texts``: which may
-    have texts, in these records or in others; all records of a job are told the same.
+    ``decreasing``: which of them are reversed, except their ranks. ``has_texts``: which may have
+    texts, in these or other records; it has to be the same for all records of a job.
     """
     parts: list[BytesColumn | bytes] = []
     for each, turned, with_text in zip(keys, decreasing, has_texts, strict=True):
@@ -285,7 +285,7 @@ def _escaped(text: BytesColumn) -> BytesColumn:
 
 
 def _turned(part: BytesColumn | bytes) -> BytesColumn | bytes:
-    """The same, so that it compares the other way round."""
+    """The same values, inverted so that they compare in reverse order."""
     if isinstance(part, bytes):
         return bytes(255 - byte for byte in part)
     return BytesColumn(part.offsets, ~part.blob)

@@ -1,4 +1,4 @@
-"""The records of one input shard, as algorithms read them."""
+"""The records of one input shard, in the form in which algorithms read them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from dsort.data.tally import FITS
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordTable:
     """The records of the shard ``shard``. ``read``: the content of a member, by table and row;
-    ``read_many``: of several, if that costs less than one after the other.
-    ``input``: what the spec calls the input that the shard is of; "" if it has one without a
-    name. ``first``: the number of the first record among those of all shards, in input order and
-    from 0 on, as far as the steps before left them; for steps that ask for it. ``earlier``: how
-    many records of the shard that were read before these have the key of each, shape ``(n,)``;
-    None: there are none. ``report``: counts what is worth it, by kind, with names."""
+    ``read_many``: of several members, if that costs less than one after the other. ``input``: the
+    spec's name for the input of the shard; "" for an input without a name. ``first``: the number of
+    the first record among the records of all shards that earlier steps left, in input order and
+    from 0 on; for steps that need it. ``earlier``: how many earlier records of the shard have the
+    key of each, shape ``(n,)``; None: there are none. ``report``: counts events by kind, with
+    names."""
 
     shard: str
     members: MemberTable
@@ -56,12 +56,12 @@ class RecordTable:
 
     @property
     def key_hash(self) -> UInt64s:
-        """The hash of each record key, strays' salted."""
+        """The hash of each record key, salted for strays."""
         return self.records.key_hash
 
     @property
     def are_distinct(self) -> bool:
-        """Whether no two records have one key, for sure: keys are positions in the shard."""
+        """Whether all keys are known to differ, because they are positions in the shard."""
         return are_positions(self.keys)
 
     @property
@@ -70,12 +70,12 @@ class RecordTable:
         return self.records.payload_bytes
 
     def fits(self, what: str, fits: bool) -> None:
-        """Note that ``what`` options list fits some of the records, if it does."""
+        """Report that ``what``, an entry of an option, fits some of the records, if it does."""
         if fits:
             self.report(f"{FITS}{what}", 1, ())
 
     def members_with(self, extension: str) -> Bools:
-        """Which rows of ``records.member_rows`` have that whole extension, its dot included; shape
+        """Whether each row of ``records.member_rows`` has that whole extension, with its dot; shape
         ``(m,)``. Vectorised."""
         wanted = np.frombuffer(extension.encode("utf-8", "surrogateescape"), np.uint8)
         members, records = self.members, self.records
@@ -94,18 +94,18 @@ class RecordTable:
         return np.repeat(np.arange(len(self)), np.diff(self.records.member_offsets))
 
     def rows_with(self, extension: str) -> Int64s:
-        """For each record the member table row with that whole extension, its dot included (the
-        last one, if there are several), or -1."""
+        """For each record, the member table row with that whole extension, with its dot (the last
+        one, if there are several), or -1."""
         hits = np.flatnonzero(self.members_with(extension))
         found = np.full(len(self), -1, np.int64)
         found[self.record_of[hits]] = self.records.member_rows[hits]
         return found
 
-    # -- changes: payload stays what it is, and headers follow names later ------------------------
+    # -- changes: payload is not changed, and headers get new names later -------------------------
 
     def keeping_members(self, kept: Bools) -> RecordTable:
-        """Each record with those of its members where ``kept``, of rows of ``records.member_rows``,
-        is true. A record of which nothing is left is gone."""
+        """Each record with only those members for which ``kept``, for rows of
+        ``records.member_rows``, is true. Records without members are left out."""
         if not len(self) or kept.all():
             return self
         return replace(self, records=self.records.keeping_members(kept, self.members))
@@ -113,8 +113,8 @@ class RecordTable:
     def with_extensions(
         self, rows: Int64s, which: Int64s, extensions: Sequence[str]
     ) -> RecordTable:
-        """The members in ``rows`` of the member table with other extensions, dots included: row
-        ``rows[i]`` gets ``extensions[which[i]]``."""
+        """Change the extensions of the members ``rows`` of the member table: row ``rows[i]`` gets
+        ``extensions[which[i]]``, with its dot."""
         if not len(rows):
             return self
         names, count = self.members.names, len(self.members)
@@ -126,7 +126,8 @@ class RecordTable:
         return replace(self, members=replace(self.members, names=names))
 
     def repeated_names(self) -> Int64s:
-        """Where in ``records.member_rows`` a member has the name of a later one of its record."""
+        """Positions in ``records.member_rows`` of members whose name is repeated later in the
+        record."""
         records = self.records
         return repeated_names(
             self.members.names, records.member_rows, self.record_of, records.key_bytes
@@ -137,7 +138,7 @@ class RecordTable:
         records, names = self.records, self.members.names
         rows, of_record = records.member_rows, self.record_of
         keys_of_rows = np.zeros(len(self.members), np.int64)
-        keys_of_rows[rows] = of_record + 1  # 0: of no record, keeps its name
+        keys_of_rows[rows] = of_record + 1  # 0: in no record, so the name stays
         extensions = names.suffixes(np.where(keys_of_rows > 0, records.key_bytes, 0))
         prefixes = BytesColumn.concat([BytesColumn.of([b""]), keys]).take(keys_of_rows)
         key_bytes = np.where(keys_of_rows > 0, prefixes.lengths, records.key_bytes)
@@ -145,9 +146,9 @@ class RecordTable:
         return replace(self, members=members, records=records.rekeyed(keys, key_bytes))
 
     def with_copies(self, counts: Int64s, *, named: bool) -> tuple[RecordTable, Int64s]:
-        """(each record ``counts`` times, shape ``(n,)``, one after the other; the rows of the
-        member table that are behind it once more). ``named``: a copy has a key of its own,
-        ``key~1``, and members of its own that are named so; else it is the same record again."""
+        """Return (each record ``counts`` times, shape ``(n,)``, one after the other; the rows of
+        the member table that were repeated behind it). ``named``: a copy has its own key,
+        ``key~1``, and separate members with matching names; else it is the same record again."""
         record = np.repeat(np.arange(len(self)), counts)
         taken = replace(self, records=self.records.taking(record))
         nth = np.arange(len(record)) - np.repeat(np.cumsum(counts) - counts, counts)
