@@ -1,4 +1,4 @@
-"""The file that says how many records of each class shards have: ``classes.col`` of each node."""
+"""The file with the number of records of each class in each shard: ``classes.col`` of each node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dsort.scratch.columns import ColumnFile, columns_bytes
 
 
 def class_table_bytes(offsets: Int64s, classes: ClassCounts) -> bytes:
-    """The file. ``offsets``: where the rows of each shard begin, and the end."""
+    """The content of the file. ``offsets``: where the rows of each shard begin, and the end."""
     return columns_bytes(
         {
             "offsets": offsets,
@@ -37,8 +37,8 @@ def classes_of_shard(file: ColumnFile, shard: int) -> ClassCounts:
 
 
 def check_class_table(data: bytes, what: str, *, shards: int) -> None:
-    """``StorageError`` unless ``data`` is such a file, of so many shards: it comes back from a
-    bucket."""
+    """``StorageError`` unless ``data`` is such a file, for so many shards. Needed for a file that
+    is read back from a bucket."""
     file = ColumnFile(data, what)
     offsets = file.array("offsets")
     rows = int(offsets[-1]) if len(offsets) == shards + 1 else -1

@@ -4,10 +4,10 @@ Layout: 8 bytes magic, 8 bytes length of the header (little-endian), the header 
 [dtype, count, offset]), then the arrays, each at a multiple of 64 bytes. A bytes column ``x`` is
 stored as ``x.offsets`` and ``x.blob``. Private to one job; no other program reads it.
 
-In scratch, a column of numbers is *packed* where that makes it smaller: its entry in the header has
-a fourth part, the narrower dtype that all of its numbers fit in, or ``one`` for a column of one
-number, which is there once. Readers get what was written. Of short records the index would weigh
-more than the records themselves.
+In scratch, a column of numbers is *packed* if that makes it smaller, because the index of short
+records would be larger than the records themselves. Its entry in the header then has a fourth part:
+the narrower dtype that all of its numbers fit in, or ``one`` if they are all equal, which stores
+the number once. Readers get the original column.
 
 Some files are read back from the output bucket, where others may write. So a file is refused unless
 it holds numbers of a few known kinds, all of them inside the file."""
@@ -33,14 +33,14 @@ _MAGIC = b"dsortcol"
 _ALIGN = 64
 _HEADER_BYTES_MAX = 1 << 16
 _DTYPES: Final = frozenset({"|u1", "<i4", "<i8", "<u8"})
-"""Plain numbers. NumPy's others can hold objects, or nothing."""
+"""Plain numbers. Other dtypes of NumPy can hold objects, or nothing."""
 _NARROW: Final = ("|u1", "<u2", "<u4")
 _NARROW_MAX: Final = (1 << 32) - 1
 _ONE: Final = "one"
 KEPT_FILES_MAX: Final = 64
-"""Each holds a descriptor, of which a worker keeps some 128 to spare."""
+"""Each kept file holds a descriptor; a worker has some 128 of them to spare."""
 _PACKED_ROWS_MIN: Final = 64
-"""With fewer rows there is nothing to gain: arrays begin at multiples of 64 bytes."""
+"""With fewer rows, packing saves nothing, because arrays begin at multiples of 64 bytes."""
 
 Column = NDArray[Any] | BytesColumn
 
@@ -48,7 +48,8 @@ Column = NDArray[Any] | BytesColumn
 def write_columns(scratch: Scratch, name: str, columns: Mapping[str, Column | None]) -> int:
     """Write the columns (None is left out) to the file ``name``; returns its size in bytes.
 
-    The file appears whole: whoever died meanwhile has left none that a later attempt would trust.
+    The file appears only once it is whole. So a writer that dies leaves no file that a later
+    attempt would read.
     """
     part = f"{name}.{os.getpid()}.part"
     fd = scratch.open_to_write(part, os.O_WRONLY | os.O_TRUNC)
@@ -60,7 +61,7 @@ def write_columns(scratch: Scratch, name: str, columns: Mapping[str, Column | No
 
 
 def columns_bytes(columns: Mapping[str, Column | None], *, packed: bool = False) -> bytes:
-    """The same file, in memory. ``packed``: for who may read it so."""
+    """The same file, in memory. ``packed``: only for readers that accept packed columns."""
     file = io.BytesIO()
     _write(file, columns, packed=packed)
     return file.getvalue()
@@ -99,11 +100,11 @@ def _write(file: BinaryIO, columns: Mapping[str, Column | None], *, packed: bool
 
 
 def _packing(array: NDArray[Any]) -> str:
-    """How to store the numbers of ``array`` in less room; "" for as they are."""
+    """The packing that stores the numbers of ``array`` in less room; "" for none."""
     if len(array) < _PACKED_ROWS_MIN or array.itemsize < 2:
         return ""
     ends = int(array[0]), int(array[-1])
-    if ends[0] != ends[1] and max(ends) > _NARROW_MAX:  # as hashes are: no need to look further
+    if ends[0] != ends[1] and max(ends) > _NARROW_MAX:  # typical of hashes: skip the full check
         return ""
     low, high = int(array.min()), int(array.max())
     if low == high:
@@ -114,17 +115,17 @@ def _packing(array: NDArray[Any]) -> str:
 
 
 class KeptColumns:
-    """Column files that are read again and again, some rows at a time, and stay mapped: to open one
-    takes five times as long as to read a few thousand rows. A file in the place of another is
-    another. Whoever reads goes round: so the first ones stay, and no later one takes their
-    place."""
+    """Column files that are read again and again, some rows at a time, and stay mapped: opening one
+    takes five times as long as reading a few thousand rows. A file that replaces another one is
+    recognised by its identity. Readers go through all files in turn, so the first files are kept,
+    and later ones do not replace them."""
 
     def __init__(self) -> None:
         self._files: dict[str, tuple[tuple[int, int, int], ColumnFile]] = {}
         self._stage = ""
 
     def find(self, name: str, identity: tuple[int, int, int]) -> ColumnFile | None:
-        """The file ``name`` if it is still the one with that ``identity``."""
+        """The file ``name``, if it is kept and still has that ``identity``; else None."""
         known = self._files.get(name)
         if known is None or known[0] == identity:
             return None if known is None else known[1]
@@ -132,7 +133,7 @@ class KeptColumns:
         return None
 
     def keep(self, name: str, identity: tuple[int, int, int], file: ColumnFile) -> None:
-        """Keep ``file``, if there is room. Those of another stage are let go."""
+        """Keep ``file``, if there is room. Discards the files of other stages."""
         stage = name.partition("-")[0]
         if stage != self._stage:
             self._files.clear()
@@ -144,11 +145,11 @@ class KeptColumns:
 class ColumnFile:
     """A column file opened for reading; arrays are views of the mapped file, or of bytes.
 
-    ``StorageError`` for what is not as this module writes it, when it is opened or when it is read.
+    ``StorageError`` for content that this module does not write, on opening or on reading.
     """
 
     def __init__(self, data: mmap.mmap | bytes, name: str, *, may_be_packed: bool = False) -> None:
-        """``name``: what errors call it. ``may_be_packed``: it is from scratch."""
+        """``name``: for error messages. ``may_be_packed``: the file is from scratch."""
         self._may_be_packed = may_be_packed
         self._bytes = data
         self._name = name
@@ -169,7 +170,7 @@ class ColumnFile:
 
     @classmethod
     def of(cls, scratch: Scratch, name: str, kept: KeptColumns | None = None) -> ColumnFile:
-        """The file ``name`` in scratch, mapped. ``kept``: takes it, or has it."""
+        """The file ``name`` in scratch, mapped. ``kept``: a cache that is used for it."""
         fd = scratch.open_to_read(name)
         try:
             with StorageErrors(f"read {name}", str(scratch)):
@@ -190,14 +191,14 @@ class ColumnFile:
         return name in self._header or f"{name}.offsets" in self._header
 
     def count(self, name: str) -> int:
-        """How many rows an array column has."""
+        """The number of rows of an array column."""
         return self._column(name)[1]
 
     def array(
         self, name: str, start: int = 0, stop: int | None = None, *, dtype: str = ""
     ) -> NDArray[Any]:
-        """Rows ``start:stop`` of an array column, read-only. ``dtype``: the one that it has to
-        have, unless empty."""
+        """Rows ``start:stop`` of an array column, read-only. ``dtype``: the required type; "": any
+        type."""
         kind, count, at, packing = self._column(name)
         if dtype and kind.str != dtype:
             raise self._damaged(f"its column {name} has the type {kind.str}, not {dtype}")
@@ -230,7 +231,7 @@ class ColumnFile:
         return BytesColumn(offsets - offsets[0], blob)
 
     def _column(self, name: str) -> tuple[np.dtype[Any], int, int, str]:
-        """(dtype, rows, first byte, packing) of a column, all of it inside the file."""
+        """(dtype, rows, first byte, packing) of a column, all of which is inside the file."""
         known = self._columns.get(name)
         if known is None:
             known = self._columns[name] = self._checked(name)
@@ -245,7 +246,8 @@ class ColumnFile:
                 if packing is not None and count >= 0 and at >= 0 and at % _ALIGN == 0:
                     first = self._first + at
                     if packing == _ONE:
-                        # Some other column differs from row to row: so many bytes there are.
+                        # Such a column takes no room for its rows. Some other column of the file
+                        # does, with at least one byte a row.
                         rows_bytes = max(kind.itemsize, count - first)
                     else:
                         rows_bytes = count * np.dtype(packing or dtype).itemsize
@@ -254,7 +256,7 @@ class ColumnFile:
         raise self._damaged(f"its column {name} is not in it")
 
     def _known_packing(self, rest: list[object]) -> str | None:
-        """The packing of a column, "" for none; None for what is not written here."""
+        """The packing of a column, "" for none; None if it is not one that this module writes."""
         match rest:
             case []:
                 return ""

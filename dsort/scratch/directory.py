@@ -1,9 +1,9 @@
-"""A scratch directory, held by a descriptor and not by its name.
+"""A scratch directory, which processes hold by a descriptor and not by its name.
 
 Its default place is beside the outputs, where others may be allowed to write. So it belongs to its
 owner alone (0700), the owner is checked, and every file is opened relative to the open directory.
-Renaming the directory or one above it, or putting another in its place, changes nothing for
-processes that hold it. No link is followed in the part of the path that dsort made."""
+If the directory or one above it is renamed or replaced, processes that hold it are not affected. No
+link is followed in the part of the path that dsort made."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _NOT_THERE = frozenset({errno.ENOTDIR, errno.ELOOP})
 
 
 class Scratch(ClosesOnExit):
-    """The directory ``path``. ``StorageAccessError`` unless it is this user's, and nobody else may
-    enter it; ``ObjectNotFoundError`` if there is none.
+    """The directory ``path``. ``StorageAccessError`` unless it belongs to this user, and no other
+    user may enter it; ``ObjectNotFoundError`` if it does not exist.
 
-    ``name`` in all methods: of a file right in it. Those that are opened have to be regular files
-    of this user with this one name.
+    ``name`` in all methods: the name of a file directly in it. Opened files have to be regular
+    files of this user with this one name.
     """
 
     def __init__(self, path: Path, *, make: bool = False) -> None:
-        """``make``: make it, and what is missing above it."""
+        """``make``: make the directory, and missing directories above it."""
         self.path = path
         self._where = str(path)
         with StorageErrors(f"{'make' if make else 'open'} the scratch directory", self._where):
@@ -54,15 +54,15 @@ class Scratch(ClosesOnExit):
         return self._where
 
     def close(self) -> None:
-        """Let go of it. Files that are open stay so."""
+        """Close the directory. Open files stay open."""
         self._closed()
 
     # -- files -------------------------------------------------------------------------------
 
     def open_to_read(self, name: str) -> int:
-        """A descriptor of a file, open for reading."""
+        """Open a file for reading; return its descriptor."""
         with StorageErrors(f"read {name}", self._where):
-            # Not blocking: what turns out to be a pipe must not keep us waiting.
+            # Non-blocking, because opening a pipe would block.
             fd = self._open(name, os.O_RDONLY | os.O_NONBLOCK)
             status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_nlink > 1:
@@ -74,16 +74,17 @@ class Scratch(ClosesOnExit):
         return fd
 
     def open_to_write(self, name: str, flags: int) -> int:
-        """A descriptor of a file, made if there is none. ``flags``: how, besides."""
+        """Open a file for writing, and make it if it does not exist; return its descriptor.
+        ``flags``: more flags for ``os.open``."""
         with StorageErrors(f"write {name}", self._where):
             return self._open(name, flags | os.O_CREAT)
 
     def open_nameless(self) -> int:
-        """A descriptor of a file without a name, for reading and writing."""
+        """Open a file without a name for reading and writing; return its descriptor."""
         return self._open(".", os.O_RDWR | os.O_TMPFILE)
 
     def read(self, name: str, *, bytes_max: int = _SMALL_BYTES_MAX) -> bytes:
-        """A small file, whole."""
+        """The whole content of a small file."""
         fd = self.open_to_read(name)
         with StorageErrors(f"read {name}", self._where), open(fd, "rb") as file:
             data = file.read(bytes_max + 1)
@@ -109,11 +110,11 @@ class Scratch(ClosesOnExit):
             file.write(data)
 
     def rename(self, name: str, new: str) -> None:
-        """Give a file another name, in place of a file that has it. ``OSError`` as it comes."""
+        """Rename a file, and replace a file that has the new name. ``OSError`` is not converted."""
         os.rename(name, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
 
     def unlink(self, name: str) -> None:
-        """Remove a file, if there is one."""
+        """Remove a file, if it exists."""
         with StorageErrors(f"remove {name}", self._where), contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._fd)
 
@@ -126,17 +127,17 @@ class Scratch(ClosesOnExit):
         return stat.S_ISREG(status.st_mode)
 
     def written_ns(self, name: str) -> int:
-        """When a file was last written to, in ns since 1970."""
+        """The time of the last write to a file, in ns since 1970."""
         with StorageErrors(f"find {name}", self._where):
             return os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_mtime_ns
 
     def size_bytes(self, name: str) -> int:
-        """How long a file is."""
+        """The length of a file in bytes."""
         with StorageErrors(f"find {name}", self._where):
             return os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_size
 
     def names(self) -> list[str]:
-        """All that is in it, in order."""
+        """The names of all entries, sorted."""
         with (
             StorageErrors("list the scratch directory", self._where),
             os.scandir(self._fd) as entries,
@@ -146,25 +147,26 @@ class Scratch(ClosesOnExit):
     # -- the directory -----------------------------------------------------------------------
 
     def free_bytes(self) -> int:
-        """Room left for us where it is."""
+        """The free bytes on its file system that this user may use."""
         with StorageErrors("find the room left", self._where):
             status = os.fstatvfs(self._fd)
         return status.f_bavail * status.f_frsize
 
     def device(self) -> int:
-        """The number of the device that it is on."""
+        """The number of the device of its file system."""
         return os.fstat(self._fd).st_dev
 
     def clear(self) -> None:
-        """Remove all that is in it; nothing behind links."""
+        """Remove all entries; links are removed, not followed."""
         with StorageErrors("clear the scratch directory", self._where):
             remove_entries(self._fd, "")
 
     def remove(self) -> None:
-        """Remove it with all that is in it, and let go of it. What has taken its place is left."""
+        """Remove the directory with all entries, and close it. A directory that has replaced it is
+        not removed."""
         with contextlib.suppress(StorageError):
             self.clear()
-        with contextlib.suppress(OSError):  # somebody has moved it, or put something in
+        with contextlib.suppress(OSError):  # it was moved, or has new entries
             there = os.stat(self.path.name, dir_fd=self._parent_fd, follow_symlinks=False)
             if os.path.samestat(there, os.fstat(self._fd)):
                 remove_if_empty(self.path.name, self._parent_fd)
@@ -178,7 +180,7 @@ class Scratch(ClosesOnExit):
         return os.open(name, flags | _FILE, 0o600, dir_fd=self._fd)
 
     def _open_parent(self, *, make: bool) -> int:
-        """The directory above, links followed only as far as the user named the way."""
+        """Open the directory above. Links are followed only in the part that the user named."""
         base, own = _own_parts(self.path.absolute())
         if make:
             base.mkdir(parents=True, exist_ok=True)
@@ -187,7 +189,7 @@ class Scratch(ClosesOnExit):
             try:
                 if make:
                     with contextlib.suppress(FileExistsError):
-                        # A job's directory is where others read its manifest.
+                        # Other users read the manifest, which is in the job's directory.
                         mode = 0o777 if INTERNAL_PART in own else 0o700
                         os.mkdir(part, mode, dir_fd=fd)
                 below = self._enter(part, fd)
@@ -233,9 +235,9 @@ def _close(*fds: int) -> None:
 
 
 def _own_parts(path: Path) -> tuple[Path, tuple[str, ...]]:
-    """``path`` in two: what a user has named, and what dsort makes in it.
+    """Split ``path`` into the part that a user has named, and the part that dsort makes in it.
 
-    That is ``.dsort/<job>/scratch``, ``dsort-<job>/<node>``, or the last part alone.
+    The latter is ``.dsort/<job>/scratch``, ``dsort-<job>/<node>``, or the last component alone.
     """
     parents = path.parents
     count = 1

@@ -1,7 +1,7 @@
 """The record index on disk while a job runs: column files in scratch, a few for each shard.
 
-``<stage>-<shard>.col``      one shard's records, ordered by partition, in input order within each,
-                             or those of a run of small shards, which it is the first of
+``<stage>-<shard>.col``      one shard's records, ordered by partition, in input order within each;
+                             or the records of a run of small shards, which begins with this shard
 ``ordered-<partition>.col``  one partition's records in output order
 ``duplicates-<part>.col``    positions (shard, ordinal) of records whose key an earlier one has
 
@@ -66,21 +66,21 @@ from dsort.scratch.ordered import (
 from dsort.scratch.positions import POSITION_SHARD, Positions, check_positions
 
 RUN_SHARDS_MAX = 64
-"""So many small shards, one after the other, have one index file at most."""
+"""The most small shards, one after the other, that have one index file."""
 
 
 COUNTED: Final = (ORDINAL, MEMBERS, PAYLOAD_BYTES, STORED_BYTES)
 SORT_KEYS: Final = (GROUP, RANK, WORDS, TEXT)
 ORIGINS: Final = (KEYS, ORIGIN_START, ORIGIN_BYTES)
 SOMETIMES: Final = (*SORT_KEYS, SHARD, RANGES, CONTENT_HASH, ENTRIES, EXTENSIONS, SAYS)
-"""The columns that ordering needs where the index has them."""
+"""The columns that ordering needs if the index has them."""
 BLOCKS: Final = (BLOCK_SHARD, BLOCK_WORKER, BLOCK_START, BLOCK_LENGTH)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartitionRows:
-    """The rows of one partition, in input order (shard ordinal, record ordinal), as far as ordering
-    needs them, and the blocks of the spill that hold them."""
+    """The rows of one partition, in input order (shard ordinal, record ordinal), with the columns
+    that ordering needs, and the blocks of the spill with their payload."""
 
     rows: Table
     blocks: Table
@@ -107,15 +107,15 @@ class IndexStore:
     # -- small files -------------------------------------------------------------------------
 
     def write_file(self, name: str, data: bytes) -> None:
-        """Store a small file; it appears whole or not at all."""
+        """Store a small file, which appears only once it is whole."""
         self.scratch.write(name, data)
 
     def file_bytes(self, name: str) -> bytes:
-        """A small file, whole."""
+        """The whole content of a small file."""
         return self.scratch.read(name)
 
     def has_shard(self, stage: str, shard: int) -> bool:
-        """Whether there is an index of this shard; index files appear whole."""
+        """Whether this node has the index of this shard; index files appear only whole."""
         return self.scratch.has(f"{stage}-{shard}.col")
 
     # -- shards ------------------------------------------------------------------------------
@@ -134,9 +134,9 @@ class IndexStore:
     ) -> int:
         """Store one shard's index, rows already ordered by partition; returns bytes written.
 
-        ``index`` has a column of shards if it is of a run of them that begins with ``shard``.
-        ``partition_offsets`` has shape ``(partitions + 1,)``: where each partition's rows begin;
-        ``block_offsets`` likewise: where each partition's ``blocks`` do.
+        ``index`` has a column of shards if it belongs to a run of shards that begins with
+        ``shard``. ``partition_offsets`` has shape ``(partitions + 1,)``: where each partition's
+        rows begin; ``block_offsets`` likewise: where each partition's ``blocks`` begin.
         """
         rows = index.without(KEY_HASH, SAME_HASH, SAME_MORE)
         if spill_starts is not None:
@@ -173,21 +173,21 @@ class IndexStore:
     def partition_rows(
         self, stage: str, shards: Sequence[int], partition: int
     ) -> list[tuple[int, PartitionRows]]:
-        """The rows of one partition by the shard whose file has them; shards without any are left
+        """The rows of one partition by the shard whose file has them; shards without rows are left
         out."""
         parts = ((shard, self.shard_rows(stage, shard, partition)) for shard in shards)
         return [(shard, part) for shard, part in parts if len(part.rows)]
 
     def spill_blocks(self, stage: str, shard: int, partition: int) -> Table:
-        """The blocks of the spill that hold one shard's rows of one partition."""
+        """The blocks of the spill with the payload of one shard's rows of one partition."""
         file = ColumnFile.of(self.scratch, f"{stage}-{shard}.col", self._kept)
         start, stop = file.array("partition_offsets", partition, partition + 2).tolist()
         blocks = self._blocks(file, shard, partition, start, stop)
         return blocks if start < stop else blocks.run(0, 0)
 
     def _blocks(self, file: ColumnFile, shard: int, partition: int, start: int, stop: int) -> Table:
-        """The blocks that hold rows ``start:stop`` of a shard's file: one of all their bytes, or of
-        tables as many as were spilled."""
+        """The blocks with rows ``start:stop`` of a shard's file: one block with all their bytes, or
+        for tables as many blocks as were spilled."""
         columns: dict[str, Column]
         if "block_offsets" in file:
             first, last = file.array("block_offsets", partition, partition + 2).tolist()
@@ -217,8 +217,8 @@ class IndexStore:
         return found.with_(KEY_HASH, hashes)
 
     def same_hashes(self, stage: str, shard: int, low: int = 0, high: int = 0) -> Table:
-        """The same by what records are compared by, its first half as the hash; those alone that
-        can be compared."""
+        """The same by content: the records that are compared by content, with the first half of the
+        content's hash as the hash."""
         file = self.columns(f"{stage}-{shard}.col")
         hashes, start, stop = _between(file, "same_hash", low, high)
         found = self._rows_at(file, shard, file.array("same_row", start, stop))
@@ -226,7 +226,7 @@ class IndexStore:
         return found.with_(KEY_HASH, hashes).with_(SAME_MORE, more)
 
     def _rows_at(self, file: ColumnFile, shard: int, rows: Int32s) -> Table:
-        """Where the records at ``rows`` of a shard's file are."""
+        """The positions of the records at ``rows`` of a shard's file."""
         ordinal = file.array("ordinal")[rows]
         shards = np.broadcast_to(np.int64(shard), rows.shape)
         if "shard" in file:
@@ -236,7 +236,8 @@ class IndexStore:
         return Table(len(rows), columns)
 
     def lots(self, stage: str, shard: int) -> tuple[UInt64s, UInt64s, Int64s]:
-        """(class, lot in it, ordinal) of a shard's records."""
+        """(class, lot, ordinal) of a shard's records. A lot is the random number that a record
+        draws in its class."""
         file = self.columns(f"{stage}-{shard}.col")
         return file.array("class"), file.array("lot"), file.array("ordinal")
 
@@ -247,7 +248,7 @@ class IndexStore:
 
     def keys_at(self, stage: str, file: int, shard: int, ordinals: Int64s) -> BytesColumn:
         """The record keys at some ordinals of a shard, which are ascending. ``file``: the shard
-        whose index file has its rows."""
+        whose index file has the rows of this one."""
         columns = self.columns(f"{stage}-{file}.col")
         ordinal, order = columns.array("ordinal"), np.arange(columns.count("ordinal"))
         if "shard" in columns:
@@ -257,11 +258,11 @@ class IndexStore:
         return self.keys(stage, file, order[found])
 
     def are_numbered(self, stage: str, shard: int) -> bool:
-        """Whether the keys of a shard's records are but their positions in it."""
+        """Whether the keys of a shard's records are only their positions in it."""
         return "keys.before" in self.columns(f"{stage}-{shard}.col")
 
     def _hashes_of_numbered(self, file: ColumnFile, name: str) -> ColumnFile:
-        """The hashes of numbered keys, which are taken if somebody asks for them."""
+        """The hashes of numbered keys, which are computed on the first request."""
         if not self.scratch.has(name):
             keys = KEYS.read(file, 0, file.count("ordinal"))
             write_columns(self.scratch, name, _hash_columns(hash_column(keys)))
@@ -312,15 +313,15 @@ class IndexStore:
         )
 
     def stored_bytes(self, partition: int, start: int, stop: int) -> Int64s:
-        """Of records ``start:stop`` of one partition in output order."""
+        """The stored bytes of records ``start:stop`` of one partition in output order."""
         file = self.columns(f"ordered-{partition}.col")
         start, stop, record_offsets = _rows_of(file, start, stop)
         stored = STORED_BYTES.read(file, start, stop)
         return stored if record_offsets is None else sums_of(stored, record_offsets)
 
     def lineage_rows(self, partition: int, start: int, stop: int) -> Table:
-        """Records ``start:stop`` of one partition in output order, for the lineage: a row for each
-        piece of those that were joined."""
+        """Records ``start:stop`` of one partition in output order, for the lineage. Joined records
+        have a row for each piece."""
         file = self.columns(f"ordered-{partition}.col")
         start, stop, _ = _rows_of(file, start, stop)
         return Table.read(file, LINEAGE, start, stop)
@@ -328,7 +329,7 @@ class IndexStore:
     # -- positions and splitters -------------------------------------------------------------
 
     def write_table(self, name: str, table: Table) -> None:
-        """Store a table in a file of its own."""
+        """Store a table in a separate file."""
         write_columns(self.scratch, name, table.arrays())
 
     def positions(self, name: str) -> Positions:
@@ -336,12 +337,12 @@ class IndexStore:
         return Positions(self.columns(name), name)
 
     def splitters(self, name: str) -> Splitters:
-        """The splitters that the coordinator shared."""
+        """The splitters in a file from the coordinator."""
         return read_splitters(self.columns(name))
 
 
 def splitters_bytes(splitters: Splitters) -> bytes:
-    """A file of splitters."""
+    """The content of a file of splitters."""
     keys = splitters.keys
     return columns_bytes(
         {
@@ -353,7 +354,7 @@ def splitters_bytes(splitters: Splitters) -> bytes:
 
 
 def read_splitters(file: ColumnFile) -> Splitters:
-    """What ``splitters_bytes`` made."""
+    """The splitters from which ``splitters_bytes`` made ``file``."""
     count = file.count(POSITION_SHARD.text)
     ordinal = file.array("ordinal", 0, count)
     return Splitters(_sort_keys(file, 0, count), file.array(POSITION_SHARD.text), ordinal)
@@ -363,7 +364,7 @@ _NO_BLOCKS: Final = Table.concat([], BLOCKS)
 
 
 def _check_run(shards: Int32s, first: int) -> Int32s:
-    """``shards``, if all of them are of a run that begins with ``first``; else
+    """Return ``shards``, if all of them are in a run that begins with ``first``; else raise
     ``StorageError``."""
     if len(shards) and not first <= shards.min() <= shards.max() < first + RUN_SHARDS_MAX:
         raise StorageError(
@@ -374,7 +375,7 @@ def _check_run(shards: Int32s, first: int) -> Int32s:
 
 
 def _between(file: ColumnFile, name: str, low: int, high: int) -> tuple[UInt64s, int, int]:
-    """The hashes ``low <= hash < high`` of an ascending column, and the rows that have them."""
+    """The hashes ``low <= hash < high`` of an ascending column, and the bounds of their rows."""
     hashes = file.array(name, dtype="<u8")
     start = int(np.searchsorted(hashes, np.uint64(low)))
     stop = int(np.searchsorted(hashes, np.uint64(high))) if high else len(hashes)
@@ -382,8 +383,8 @@ def _between(file: ColumnFile, name: str, low: int, high: int) -> tuple[UInt64s,
 
 
 def _rows_of(file: ColumnFile, start: int, stop: int | None) -> tuple[int, int, Int64s | None]:
-    """The rows of records ``start:stop`` in output order (stop None: to the end), and which of
-    them each record is, unless each is one."""
+    """The rows of records ``start:stop`` in output order (stop None: to the end), and where each
+    record begins in them; None if each row is a record."""
     if "record_offsets" not in file:
         return start, file.count(ORDINAL.text) if stop is None else stop, None
     stop = file.count("record_offsets") - 1 if stop is None else stop
@@ -396,7 +397,7 @@ def _sort_keys(file: ColumnFile, start: int, stop: int) -> SortKeys:
 
 
 def _hashes_by_key(index: Table) -> dict[str, NDArray[Any]]:
-    """The hashes of keys. Those of numbered keys are hardly ever asked for."""
+    """The hashes of keys; none for numbered keys, because theirs are rarely needed."""
     if KEY_HASH in index:
         return _hash_columns(index[KEY_HASH])
     keys = index[KEYS]
@@ -406,14 +407,14 @@ def _hashes_by_key(index: Table) -> dict[str, NDArray[Any]]:
 
 
 def _hash_columns(key_hash: UInt64s) -> dict[str, NDArray[Any]]:
-    """Hashes in ascending order: a search for duplicates reads a range of them from every shard's
-    file, a slice of it."""
+    """Hashes in ascending order, so that a search for duplicates can read a range of hashes from
+    every shard's file as a slice."""
     by_hash = np.argsort(key_hash).astype(np.int32)
     return {"key_hash": key_hash[by_hash], "key_row": by_hash}
 
 
 def _hashes_by_content(index: Table) -> dict[str, NDArray[Any]]:
-    """What records are compared by, as the hashes of keys are stored."""
+    """The hashes of content by which records are compared, stored like the hashes of keys."""
     if SAME_HASH not in index:
         return {}
     first, more = index[SAME_HASH], index[SAME_MORE]
@@ -423,8 +424,8 @@ def _hashes_by_content(index: Table) -> dict[str, NDArray[Any]]:
 
 
 def check_splitters(data: bytes, what: str, *, shards: int, decreasing: bool) -> None:
-    """``StorageError`` unless ``data`` is a file of splitters among the records of so many shards,
-    in output order: it comes back from a bucket."""
+    """``StorageError`` unless ``data`` is a file of splitters in output order, for so many shards.
+    Needed for a file that is read back from a bucket."""
     file = ColumnFile(data, what)
     found = read_splitters(file)
     check_positions(file, what, shards)

@@ -1,12 +1,12 @@
-"""Logs in scratch: JSON lines about what reactions did, and about output shards that are staged.
+"""Logs in scratch: JSON lines about the effects of reactions, and about staged output shards.
 
-Reactions: counts for everybody, and each name in a file of its own. A line has ``kind``,
-``shard``, ``name`` (of a member or record; absent where the line is about the shard) and
-``count`` (absent where it is 1). The files stay where they were written until the coordinator
-puts them together, so that names take nobody's memory.
+Reactions: the counts are in the results of tasks; the names are in files, one for each shard or
+part. A line has ``kind``, ``shard``, ``name`` (of a member or record; absent if the line is about
+the shard) and ``count`` (absent if it is 1). The files stay on their nodes until the coordinator
+joins them, so that names take no memory.
 
-Staged shards: a create task has many output shards, and is answered when all are staged. Each
-shard is logged as soon as its receipt has come, so that a resumed job need not write it again.
+Staged shards: a create task has many output shards, and ends when all are staged. Each shard is
+logged as soon as its receipt has come, so that a resumed job need not write it again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def lines_file(stage: str, number: int) -> str:
 
 
 def reaction_line(kind: str, *, shard: str = "", name: str = "", count: int = 1) -> bytes:
-    """One line."""
+    """One line of a reaction."""
     parts = [f'{{"kind": "{kind}"']
     if shard:
         parts.append(f'"shard": {encode_basestring_ascii(shard)}')
@@ -44,7 +44,8 @@ def reaction_line(kind: str, *, shard: str = "", name: str = "", count: int = 1)
 
 
 class LineWriter:
-    """Writes lines to a file of ``scratch``, which appears once it is whole; none, no file."""
+    """Writes lines to a file of ``scratch``, which appears once it is whole; without lines, no file
+    appears."""
 
     def __init__(self, scratch: Scratch, name: str) -> None:
         self._scratch = scratch
@@ -56,12 +57,12 @@ class LineWriter:
         rest = iter(lines)
         while block := b"".join(islice(rest, LINES_AT_ONCE)):
             if not self._is_begun:
-                self._scratch.unlink(f"{self._name}.part")  # of a worker that died
+                self._scratch.unlink(f"{self._name}.part")  # left by a worker that died
                 self._is_begun = True
             self._scratch.append(f"{self._name}.part", block)
 
     def close(self) -> None:
-        """The file appears."""
+        """Make the file appear."""
         with StorageErrors(f"write {self._name}", str(self._scratch)):
             if self._is_begun:
                 self._scratch.rename(f"{self._name}.part", self._name)
@@ -70,9 +71,9 @@ class LineWriter:
 
 
 class ReactionLog(Tally):
-    """A tally of the shard ``shard`` that has ``writer`` write all names (None: nobody).
+    """A tally of the shard ``shard``, whose names are all written by ``writer`` (None: are not).
 
-    Names are ``<shard>`` or ``<shard>: <member or record>``, as they are in the samples.
+    Names are ``<shard>`` or ``<shard>: <member or record>``, as in the samples.
     """
 
     __slots__ = ("_shard", "_writer")
@@ -91,8 +92,8 @@ class ReactionLog(Tally):
         self.write_names(kind, texts, count)
 
     def write_names(self, kind: str, names: Sequence[str], count: int) -> None:
-        """Write ``names`` without counting them: others do. The last line has what ``count`` says
-        beyond their number."""
+        """Write ``names`` without counting them, for callers that count separately. The last line
+        has the rest of ``count`` beyond their number."""
         if self._writer is None:
             return
         start, more = f"{self._shard}: ", max(count - len(names), 0)
@@ -107,7 +108,7 @@ class ReactionLog(Tally):
         )
 
     def close(self) -> Tally:
-        """The file of names appears; the counts are returned."""
+        """Make the file of names appear; return the counts."""
         if self._writer is not None:
             self._writer.close()
         return Tally(self.counts, self.samples)
@@ -115,15 +116,15 @@ class ReactionLog(Tally):
 
 PREFIX = "created-"
 LOGGED_BYTES = 8 << 20
-"""What a worker that dies has written for nothing, at most."""
+"""The most bytes that a worker that dies has written in vain."""
 LOGGED_MAX = 64
 SUFFIX = ".jsonl"
 
 
 @dataclass(frozen=True, slots=True)
 class ShardCreated:
-    """An output shard is staged, whole. ``receipt``: what publishing it needs; ``md5``: "" unless
-    asked for; ``file_bytes``: how long it is, -1 while that is not known."""
+    """A whole, staged output shard. ``receipt``: the value needed to publish it; ``md5``: "" unless
+    requested; ``file_bytes``: its length, -1 if not known."""
 
     ordinal: int
     xxh3: str
@@ -133,10 +134,10 @@ class ShardCreated:
 
 
 class CreatedLog:
-    """The list of one worker; lines are appended, each whole.
+    """The log of one worker; lines are appended, each whole.
 
-    Small shards wait for each other, up to ``LOGGED_BYTES``: to open the file for each took a
-    tenth of the time of 1 KB shards. Any thread may append.
+    Small shards wait for each other, up to ``LOGGED_BYTES``: opening the file for each took a tenth
+    of the time of 1 KB shards. Any thread may append.
     """
 
     def __init__(self, scratch: Scratch, worker: int) -> None:
@@ -147,7 +148,7 @@ class CreatedLog:
         self._bytes = 0
 
     def append(self, shard: ShardCreated) -> None:
-        """Put down a shard that is staged, now or with the next ones."""
+        """Log a staged shard, at once or together with the next ones."""
         row = shard.ordinal, shard.xxh3, shard.receipt, shard.md5, shard.file_bytes
         line = json.dumps(row).encode() + b"\n"
         with self._lock:
@@ -158,7 +159,7 @@ class CreatedLog:
         self.flush()
 
     def flush(self) -> None:
-        """Put down those that wait."""
+        """Write the lines that wait."""
         with self._lock:
             lines, self._lines, self._bytes = self._lines, [], 0
             if lines:
@@ -166,8 +167,8 @@ class CreatedLog:
 
 
 def read_created_logs(scratch: Scratch) -> list[ShardCreated]:
-    """What all workers of a node have put down; of a line that was cut off, nothing.
-    ``StorageError`` for a line that is no such row."""
+    """The shards in the logs of all workers of a node, without incomplete lines. ``StorageError``
+    for an invalid line."""
     names = [name for name in scratch.names() if name.startswith(PREFIX) and name.endswith(SUFFIX)]
     return [
         shard

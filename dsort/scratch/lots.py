@@ -1,7 +1,7 @@
-"""What nodes are asked about the lots that records draw, and how they are stored.
+"""Requests about the lots that records draw (random numbers), and the file of borders.
 
-The index of the stage ``drawn`` of a job whose outputs get exact numbers of records has two columns
-more: the class of each record, and its lot in it (see ``transforms.borders``)."""
+If outputs have exact numbers of records, the index of the stage ``drawn`` has two more columns: the
+class of each record, and its lot in the class (see ``transforms.borders``)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from dsort.transforms.borders import BORDERS_MAX, Borders, positions_of
 
 
 def borders_bytes(borders: Borders) -> bytes:
-    """A file of borders."""
+    """The content of a file of borders."""
     lot, position = borders.lot.reshape(-1), borders.position.reshape(-1)
     return columns_bytes({"classes": borders.classes, "lot": lot, "position": position})
 
 
 def borders_of(file: ColumnFile, what: str, outputs: int) -> Borders:
-    """The borders in a file, which may have been in a bucket. ``StorageError`` if it has none for
+    """The borders in a file, which may have been in a bucket. ``StorageError`` if they are not for
     so many ``outputs``."""
     classes, lot, position = (file.array(name) for name in ("classes", "lot", "position"))
     sizes = {len(lot), len(position), len(classes) * (outputs - 1)}
@@ -46,16 +46,16 @@ class Draws(Protocol):
     """The lots that the records of some shards draw."""
 
     def on(self, shards: Int64s) -> Draws:
-        """Those of ``shards``."""
+        """The same draws, for ``shards``."""
 
     def each(self, store: IndexStore) -> Iterator[Drawn]:
-        """(class, lot, position) of the records of each shard."""
+        """Yield (class, lot, position) of the records of each shard."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexDraws:
-    """The lots in the index of the survey ``stage``, but for records at positions in the file
-    ``drop`` ("": none)."""
+    """The lots in the index of the survey ``stage``, without those of records at positions in the
+    file ``drop`` ("": none)."""
 
     stage: str
     drop: str
@@ -78,8 +78,8 @@ class IndexDraws:
 
 @dataclass(frozen=True, slots=True)
 class KeyDraws:
-    """The lots that keys draw in their input, whose number is the class. ``inputs``: the number of
-    each shard's input; ``names``: of the inputs (see ``data.copies``)."""
+    """The lots that keys draw in their input; the number of the input is the class. ``inputs``: the
+    number of each shard's input; ``names``: of the inputs (see ``data.shares``)."""
 
     stage: str
     seed: str
@@ -103,8 +103,8 @@ class KeyDraws:
 
 @dataclass(frozen=True, slots=True)
 class DrawnClasses:
-    """(the classes of the records of some shards, ascending; how many each has); of more than
-    ``BORDERS_MAX`` only the first one more."""
+    """Requests (the classes of the records of some shards, ascending; the number of records of
+    each). Of more than ``BORDERS_MAX`` classes, only one more than that is returned."""
 
     draws: IndexDraws
 
@@ -121,11 +121,12 @@ class DrawnClasses:
 
 @dataclass(frozen=True, slots=True)
 class LotSteps:
-    """How many records of some shards lie in each of ``2**bits`` steps of ``2**shift`` from ``low``
-    on, for each border that is searched: of lots, or, where ``tied`` says which lot, of positions.
+    """Requests, for each border that is searched, how many records of some shards are in each of
+    ``2**bits`` steps of ``2**shift`` from ``low`` on. The values are lots; or, for records with the
+    lot ``tied``, positions.
 
     ``classes``: all of them. ``searched``: by class and border, the row of ``low`` and ``tied``, or
-    -1. The answer has a row for each of these."""
+    -1. The answer has one row for each row of ``low``."""
 
     draws: Draws
     classes: UInt64s

@@ -1,7 +1,7 @@
-"""Scratch nodes: the scratch directories of a job, one on each node, and how nodes read each other.
+"""Scratch nodes: the scratch directories of a job, one on each node, and requests between nodes.
 
-What an extractor or orderer writes stays on the node of its worker. Other nodes *ask* for it: a
-:class:`Request` is answered where the files are, and only its answer travels.
+Files of an extractor or orderer stay on the node of its worker. Other nodes send a
+:class:`Request`, which is answered where the files are, so that only the answer travels.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ OWNER_FILE = "owner.json"
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 NODE_FILE_BYTES_MAX = 1 << 20
 ASKS_IN_FLIGHT_MAX = 16
-"""So many answers to small questions may be on their way at once."""
+"""The most small requests in flight at once."""
 
 
 def make_scratch(directory: Path, owner: Mapping[str, str]) -> str:
-    """Make the scratch directory ``directory`` if there is none; the id of this node.
+    """Make the scratch directory ``directory`` if it does not exist; return the id of this node.
 
-    One that was left by a coordinator that died keeps its id, and so its files are used again,
-    unless the machine was started anew since: what was not on disk by then is gone, and nothing
-    says which. ``owner`` (job and bucket) is for ``dsort gc``. ``StorageError`` for a directory
-    that is not this user's alone, or not this job's.
+    A directory that a dead coordinator has left keeps its id, and so its files are used again. But
+    if the machine was restarted since, it is cleared: files that were not on disk are lost, and
+    nothing shows which. ``owner`` (job and bucket) is for ``dsort gc``. ``StorageError`` for a
+    directory that does not belong to this user alone, or to this job.
     """
     with Scratch(directory, make=True) as scratch:
         _refuse_others(scratch, owner.get("job_id", ""))
@@ -57,8 +57,8 @@ def make_scratch(directory: Path, owner: Mapping[str, str]) -> str:
 
 
 def open_scratch(directory: Path, node: str) -> Scratch:
-    """The scratch directory that ``make_scratch`` has made, held. ``StorageError`` if it is another
-    one by now."""
+    """Open the scratch directory that ``make_scratch`` has made. ``StorageError`` if it was
+    replaced since."""
     scratch = Scratch(directory)
     if _stored(scratch, NODE_FILE).get("node") != node:
         scratch.close()
@@ -70,7 +70,7 @@ def open_scratch(directory: Path, node: str) -> Scratch:
 
 
 def _refuse_others(scratch: Scratch, job_id: str) -> None:
-    """Files that are not of this job are not cleared away, whoever has put them there."""
+    """``StorageError`` if the directory has files of others, which must not be removed."""
     names = scratch.names()
     stored = _stored(scratch, OWNER_FILE) if OWNER_FILE in names else {}
     whose = str(stored.get("job_id", job_id))
@@ -89,7 +89,7 @@ def _refuse_others(scratch: Scratch, job_id: str) -> None:
 
 
 def _is_scratch_of(scratch: Scratch, name: str, job_id: str) -> bool:
-    """Whether ``name`` is the node of a node, as the job had where it ran on a cluster before."""
+    """Whether ``name`` is the scratch of a node, from an earlier attempt on a cluster."""
     try:
         with Scratch(Path(str(scratch)) / name) as below:
             return bool(job_id) and _stored(below, OWNER_FILE).get("job_id") == job_id
@@ -98,14 +98,14 @@ def _is_scratch_of(scratch: Scratch, name: str, job_id: str) -> bool:
 
 
 def _known_node(scratch: Scratch, boot: str) -> str:
-    """The id in a node file of this boot; "" for anything else, such as a file that a power cut
+    """The id in a node file of this boot; "" for any other content, such as a file that a power cut
     has left empty."""
     known = _stored(scratch, NODE_FILE)
     return str(known.get("node", "")) if known.get("boot_id") == boot else ""
 
 
 def _stored(scratch: Scratch, name: str) -> dict[str, object]:
-    """The JSON object in a small file; empty for anything else."""
+    """The JSON object in a small file; empty for any other content."""
     try:
         content = json.loads(scratch.read(name, bytes_max=NODE_FILE_BYTES_MAX))
     except (ObjectNotFoundError, ValueError, RecursionError):
@@ -114,7 +114,7 @@ def _stored(scratch: Scratch, name: str) -> dict[str, object]:
 
 
 def scratch_owner(job_id: str, output_uri: str) -> dict[str, str]:
-    """Whose scratch it is."""
+    """The content of the file that identifies the owner of scratch."""
     created = datetime.now(UTC).isoformat(timespec="seconds")
     return {"job_id": job_id, "output_uri": output_uri, "created": created}
 
@@ -122,29 +122,29 @@ def scratch_owner(job_id: str, output_uri: str) -> dict[str, str]:
 def boot_id() -> str:
     try:
         return BOOT_ID_FILE.read_text(encoding="ascii").strip()
-    except OSError:  # no Linux: then only this process's word is trusted
+    except OSError:  # not on Linux: scratch is then valid only for this process
         return f"pid-{os.getpid()}"
 
 
 class Request(Protocol):
-    """A question about scratch files. A frozen value that can be sent to any node."""
+    """A request about scratch files. A frozen value that can be sent to any node."""
 
     def answer(self, store: IndexStore) -> Any:
-        """The answer, from the files of the node that was asked."""
+        """The answer, from the files of the node that received the request."""
 
 
 class Exchange(Protocol):
-    """Carries requests to other nodes. Given to workers by their runtime."""
+    """Sends requests to other nodes. Provided by the runtime of a worker."""
 
     def begin(self, node: str, request: Request) -> Callable[[], Any]:
-        """Send ``request``; the call returned waits for its answer and gives it.
+        """Send ``request``. Return a function that waits for the answer and returns it.
 
         ``ScratchLostError`` from either if that node is gone.
         """
 
 
 class ScratchNodes:
-    """All nodes of a job, as seen from one of them. ``exchange``: None where it is the only one."""
+    """All nodes of a job, from the view of one. ``exchange``: None if it is the only one."""
 
     def __init__(self, node: str, store: IndexStore, exchange: Exchange | None) -> None:
         self.node = node
@@ -154,14 +154,14 @@ class ScratchNodes:
         self._where: tuple[str, ShardLocations] | None = None
 
     def ask(self, node: str, request: Request) -> Any:
-        """The answer of ``node``."""
+        """The answer of ``node`` to ``request``."""
         return self._begin(node, request)()
 
     def ask_all(
         self, asks: Iterable[tuple[str, Request]], *, in_flight_max: int = ASKS_IN_FLIGHT_MAX
     ) -> Iterator[Any]:
-        """The answers in the order of ``asks``; at most ``in_flight_max`` are on their way, the
-        first of them from now on."""
+        """Yield the answers in the order of ``asks``. At most ``in_flight_max`` requests are in
+        flight; the first ones are sent at once."""
         rest = iter(asks)
         first = (self._begin(node, request) for node, request in islice(rest, in_flight_max))
         return self._answers(deque(first), rest)
@@ -176,7 +176,7 @@ class ScratchNodes:
             yield answer
 
     def locations(self, name: str) -> ShardLocations:
-        """The shared file ``name`` that says where everything is."""
+        """The shard locations in the shared file ``name``."""
         if self._where is None or self._where[0] != name:
             self._where = (name, ShardLocations.load(self.store.columns(name)))
         return self._where[1]
@@ -191,12 +191,12 @@ class ScratchNodes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardLocations:
-    """Which node has the index (and spill) of each shard: ``nodes[node_of[shard]]``.
+    """The node that has the index (and spill) of each shard: ``nodes[node_of[shard]]``.
 
-    ``node_of`` has shape ``(shards,)``; -1: the shard has no records, or another one's index has
-    them: ``file_of``, of the same shape, says whose. Ids keep their places in ``nodes`` from one
-    version to the next. ``since``, of the same shape: the version from which on each shard is where
-    it is; None: all of them from the first one on, 1.
+    ``node_of`` has shape ``(shards,)``; -1: the shard has no records, or the index file of another
+    shard has them: ``file_of``, of the same shape, has that shard's number. Ids keep their places
+    in ``nodes`` from one version to the next. ``since``, of the same shape: the version since which
+    each shard is on its node; None: all since the first one, 1.
     """
 
     nodes: tuple[str, ...]
@@ -206,18 +206,18 @@ class ShardLocations:
 
     @property
     def version(self) -> int:
-        """The last one in which a shard came to be elsewhere."""
+        """The last version in which a shard moved."""
         return 1 if self.since is None else int(self.since.max(initial=1))
 
     def dump(self) -> bytes:
-        """As a file."""
+        """The content of a file with these locations."""
         nodes = BytesColumn.of([node.encode() for node in self.nodes])
         columns = {"node_of": self.node_of, "file_of": self.file_of, "since": self.since}
         return columns_bytes({"nodes": nodes, **columns})
 
     @staticmethod
     def load(file: ColumnFile) -> ShardLocations:
-        """What ``dump`` made."""
+        """The locations from which ``dump`` made ``file``."""
         nodes = tuple(
             node.decode("utf-8", "replace") for node in file.bytes_column("nodes").tolist()
         )
@@ -225,7 +225,7 @@ class ShardLocations:
         return ShardLocations(nodes, file.array("node_of"), file.array("file_of"), since)
 
     def by_node(self) -> list[tuple[str, Int64s]]:
-        """(node, its shards in ascending order) of every node that has any."""
+        """(node, its shards in ascending order) for every node that has shards."""
         found = []
         for number, node in enumerate(self.nodes):
             shards = np.flatnonzero(self.node_of == number).astype(np.int64)

@@ -1,4 +1,4 @@
-"""One partition in output order, as the orderer stores it and creators read it."""
+"""One partition in output order, in the form that the orderer stores and creators read."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from dsort.data.table import Name, Table
 CREATION_COLUMNS: Final = (SHARD, ORDINAL, MEMBERS, PAYLOAD_BYTES, STORED_BYTES, RANGES)
 """The columns that creation needs."""
 OPTIONAL_CREATION_COLUMNS: Final = (GROUP, CONTENT_HASH, ENTRIES)
-"""And those that some jobs have."""
+"""The columns that creation needs in some jobs."""
 LINEAGE: Final = (SHARD, STORED_BYTES, CONTENT_HASH, KEYS, ORIGIN_START, ORIGIN_BYTES)
-"""The columns that a lineage is made of."""
+"""The columns from which a lineage is made."""
 ORDERED: Final = (*CREATION_COLUMNS, *OPTIONAL_CREATION_COLUMNS, KEYS, ORIGIN_START, ORIGIN_BYTES)
 """All columns of a partition in output order."""
 
 
 def sums_of(values: NDArray[Any], offsets: Int64s) -> Int64s:
-    """The sum of each run ``values[offsets[i]:offsets[i + 1]]``; no run is empty."""
+    """The sum of each run ``values[offsets[i]:offsets[i + 1]]``. No run is empty."""
     if len(offsets) < 2:
         return np.zeros(0, np.int64)
     return np.add.reduceat(values, offsets[:-1], dtype=np.int64)
@@ -50,15 +50,15 @@ class OrderedRows:
 
     rows: Table
     """A row for each record, or for each piece of a record: see ``record_offsets``. Ranges are
-    bytes of the input shard (map, range) or of the spill blocks, read one after the other (spill);
-    of tables, their starts are numbers of rows in these."""
+    bytes of the input shard (map, range), or of the spill blocks, read one after the other (spill);
+    for tables, their starts are numbers of rows in these blocks."""
     blocks: Table
     """The spill blocks."""
     record_offsets: Int64s | None = None
-    """Where records were joined, which rows each is: record ``i`` those at
+    """The rows of joined records: record ``i`` has the rows
     ``record_offsets[i]:record_offsets[i + 1]``. None: each row is a record."""
     version: int = 1
-    """Of the locations that its blocks were found by. See ``moved_blocks``."""
+    """The version of the locations of the blocks. See ``moves.spill.ordered_rows``."""
 
     def rows_of(self, start: int, stop: int) -> tuple[int, int]:
         """The rows of records ``start:stop``."""
@@ -67,8 +67,8 @@ class OrderedRows:
         return int(self.record_offsets[start]), int(self.record_offsets[stop])
 
     def by_record(self) -> Table:
-        """What is counted of each record. The shard of a joined record is that of its first
-        piece."""
+        """The countable columns, with one row per record. The shard of a joined record is the shard
+        of its first piece."""
         rows = self.rows.only((SHARD, GROUP, MEMBERS, PAYLOAD_BYTES, STORED_BYTES))
         if ENTRIES in self.rows:
             sizes = entries_bytes(self.rows[ENTRIES], self.rows[MEMBERS])

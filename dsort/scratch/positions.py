@@ -1,4 +1,4 @@
-"""Files of positions of records: tables sorted by (shard, ordinal), with what belongs to each.
+"""Files of positions of records: tables sorted by (shard, ordinal), with values for each record.
 
 Workers find the records that are dropped, renamed or placed. The coordinator joins their positions,
 and the worker that extracts or orders a shard reads them. Files from a bucket are checked first.
@@ -21,17 +21,17 @@ from dsort.scratch.columns import ColumnFile
 
 POSITION_SHARD: Final[Name[Int64s]] = Numbers("position_shard", "<i8")
 NTH: Final[Name[Int64s]] = Numbers("nth", "<i8")
-"""By file: which occurrence of its key a record is, why it is left out (``LeftOut``), or the joined
-record that it is a piece of."""
+"""By file: which occurrence of its key a record is, why it is left out (``LeftOut``), or the number
+of the joined record that it is a piece of."""
 PLACE: Final[Name[UInt64s]] = Numbers("place", "<u8")
-"""Of a joined record's piece, in output order."""
+"""The place of a joined record's piece in output order."""
 POSITIONS: Final = (POSITION_SHARD, ORDINAL, NTH)
 
 
 def positions_of_records(
     shard: Int64s, ordinal: Int64s, nth: Int64s, keys: BytesColumn | None = None
 ) -> Table:
-    """The table of some positions."""
+    """A table of positions."""
     columns = {POSITION_SHARD.text: shard, ORDINAL.text: ordinal, NTH.text: nth}
     table = Table(len(shard), columns)
     return table if keys is None else table.with_(KEYS, keys)
@@ -43,7 +43,7 @@ def by_position(table: Table) -> Table:
 
 
 class Positions:
-    """Positions in a file, which are sorted."""
+    """The sorted positions in a file."""
 
     def __init__(self, file: ColumnFile, name: str) -> None:
         self._file = file
@@ -51,8 +51,8 @@ class Positions:
         self._shard = file.array(POSITION_SHARD.text, dtype="<i8")
 
     def of_shard(self, shard: int, names: Iterable[Name[Any]], *, records: int) -> Table:
-        """The ordinals in a shard of so many ``records``, and the columns ``names``.
-        ``StorageError`` for records that the shard does not have."""
+        """The ordinals in a shard with ``records`` records, and the columns ``names``.
+        ``StorageError`` for ordinals that the shard does not have."""
         start, stop = np.searchsorted(self._shard, [shard, shard + 1]).tolist()
         found = Table.read(self._file, (ORDINAL, *names), start, stop)
         if len(found) and int(found[ORDINAL].max()) >= records:
@@ -60,7 +60,7 @@ class Positions:
         return found
 
     def contains(self, shards: Any, ordinals: Int64s) -> Bools:
-        """Which of some records are among the positions. ``shards`` are grouped by shard."""
+        """Whether each record is among the positions. Equal ``shards`` have to be neighbours."""
         known, held = self._file.array(ORDINAL.text), np.zeros(len(ordinals), np.bool_)
         bounds = np.flatnonzero(np.diff(shards, prepend=-1, append=-1)).tolist()
         for start, stop in pairwise(bounds):
@@ -71,7 +71,7 @@ class Positions:
 
 
 def check_positions(file: ColumnFile, what: str, shards: int) -> tuple[Int64s, Int64s]:
-    """The shards and ordinals in a file. ``StorageError`` unless they are of so many ``shards``."""
+    """The shards and ordinals in a file. ``StorageError`` unless all are below ``shards``."""
     shard = file.array(POSITION_SHARD.text, dtype="<i8")
     ordinal = file.array(ORDINAL.text, 0, len(shard), dtype="<i8")
     if len(shard) and not (0 <= shard.min() <= shard.max() < shards and ordinal.min() >= 0):
@@ -87,7 +87,7 @@ def check_renames(data: bytes, what: str, *, shards: int) -> None:
 
 
 def check_left_out(data: bytes, what: str, *, shards: int) -> None:
-    """``StorageError`` unless ``data`` is a file of what a join leaves out of so many shards."""
+    """``StorageError`` unless ``data`` is a file of what a join leaves out, for so many shards."""
     file, count = _checked(data, what, shards)
     KEYS.read(file, 0, count)
     if not np.isin(NTH.read(file, 0, count), [*LeftOut]).all():

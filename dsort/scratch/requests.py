@@ -22,13 +22,13 @@ from dsort.scratch.positions import POSITION_SHARD, POSITIONS
 
 
 def known_keys_file(number: int) -> str:
-    """What a file of ``KnownKeysTask`` is called."""
+    """The name of a file that a ``KnownKeysTask`` writes."""
     return f"known-{number}.col"
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRowsOf:
-    """The rows of each of some partitions from some shards; shards without any are left out."""
+    """The rows of each of ``partitions`` from some shards; shards without rows are left out."""
 
     stage: str
     shards: Int64s
@@ -40,7 +40,7 @@ class PartitionRowsOf:
 
 
 FOUND: Final = (KEY_HASH, POSITION_SHARD, ORDINAL, ROW)
-"""The columns of records that are searched for by hashes."""
+"""The columns of the records that a search by hashes finds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class KeyHashes:
 
 @dataclass(frozen=True, slots=True)
 class SameHashes:
-    """The same by what records are compared by (``SAME_HASH``), its first half as the hash; those
-    alone that can be compared."""
+    """The same for hashes of content (``SAME_HASH``), whose first half is the hash; only records
+    that are compared by content."""
 
     stage: str
     shards: Int64s
@@ -76,8 +76,8 @@ class SameHashes:
 
 @dataclass(frozen=True, slots=True)
 class KnownKeysOf:
-    """Keys that a result has by now: those with one of the ``hashes``, which are sorted, in the
-    files ``numbers``."""
+    """Keys that the result already has: the keys with one of the ``hashes``, which are sorted, in
+    the files ``numbers``."""
 
     numbers: tuple[int, ...]
     hashes: UInt64s
@@ -109,7 +109,7 @@ class DistinctKeyHashes:
 
 @dataclass(frozen=True, slots=True)
 class PositionsOf:
-    """The positions in a file that a worker wrote."""
+    """The positions in a file that a worker has written."""
 
     name: str
 
@@ -136,7 +136,7 @@ class KeysOf:
 @dataclass(frozen=True, slots=True)
 class KeysAt:
     """The record keys of a shard at some ``ordinals``, which are ascending. ``file``: the shard
-    whose index file has its rows."""
+    whose index file has the rows of this one."""
 
     stage: str
     file: int
@@ -149,7 +149,7 @@ class KeysAt:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sampled:
-    """Evenly spaced records of one shard, each with the bytes that it stands for."""
+    """Evenly spaced records of one shard, and the number of bytes that each stands for."""
 
     shard: int
     sort: SortKeys
@@ -176,8 +176,8 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class ClassCountsOf:
-    """How many records of each class each of some shards has, by a survey whose sort keys are
-    classes: ((output, class), number), in the order in which they come."""
+    """How many records of each class each shard has, from a survey whose sort keys are classes:
+    ((output, class), number), in order of appearance."""
 
     stage: str
     shards: Int64s
@@ -205,7 +205,7 @@ class OrderedRowsOf:
 
 @dataclass(frozen=True, slots=True)
 class LineageOf:
-    """Where rows ``start:stop`` of a partition, in output order, come from."""
+    """The origins of rows ``start:stop`` of a partition in output order."""
 
     partition: int
     start: int
@@ -217,7 +217,8 @@ class LineageOf:
 
 @dataclass(frozen=True, slots=True)
 class StoredBytesOf:
-    """How much rows ``start:stop`` of a partition, in output order, take in an output shard."""
+    """The bytes that rows ``start:stop`` of a partition, in output order, take in an output
+    shard."""
 
     partition: int
     start: int
@@ -229,7 +230,7 @@ class StoredBytesOf:
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """Which of some shards have a whole index file here: an array of booleans."""
+    """Whether each of some shards has a whole index file on this node: an array of booleans."""
 
     stage: str
     shards: Int64s
@@ -241,7 +242,7 @@ class Indexed:
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """Whether the keys of some shards' records are but their positions: an array of booleans."""
+    """Whether the keys of each shard's records are only their positions: an array of booleans."""
 
     stage: str
     shards: Int64s
@@ -253,7 +254,7 @@ class Numbered:
 
 @dataclass(frozen=True, slots=True)
 class CreatedLogs:
-    """The output shards that workers of this node have staged, in whatever task."""
+    """The output shards that workers of this node have staged, in any task."""
 
     def answer(self, store: IndexStore) -> list[ShardCreated]:
         return read_created_logs(store.scratch)
@@ -261,7 +262,7 @@ class CreatedLogs:
 
 @dataclass(frozen=True, slots=True)
 class LineFiles:
-    """Size in bytes by number of the files of lines (see ``logs``) of one stage."""
+    """The size in bytes of each file of lines (see ``logs``) of one stage, by number."""
 
     stage: str
 
@@ -276,7 +277,7 @@ class LineFiles:
 
 @dataclass(frozen=True, slots=True)
 class LinesOf:
-    """Ranges of files of lines, one after the other: (file, from byte, bytes)."""
+    """Ranges of files of lines, joined: (file, first byte, number of bytes)."""
 
     ranges: tuple[tuple[str, int, int], ...]
 
@@ -291,7 +292,7 @@ class LinesOf:
 
 @dataclass(frozen=True, slots=True)
 class FreeBytes:
-    """Room left where the node is, and the device that it is on."""
+    """The free bytes on the file system of the node's scratch, and the number of its device."""
 
     def answer(self, store: IndexStore) -> tuple[int, int]:
         return store.scratch.free_bytes(), store.scratch.device()

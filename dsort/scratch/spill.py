@@ -1,9 +1,9 @@
 """Spill files: the payload of a job's records, one file for each worker and partition.
 
-Workers append. What a worker that died had appended stays in its files, unread: index files name
-the ranges that count. A partition is read back as *blocks*, one for each shard that put records
-in it, one after the other in shard order, as if they were one file. Blocks of this node are read
-from their files; blocks of other nodes come in large pieces.
+Workers append to their files. Bytes that a dead worker appended stay in its files and are not read,
+as only the ranges in index files are. A partition is read as *blocks*, one for each shard with
+records in it, one after the other in shard order, as if they were one file. Blocks of this node are
+read from their files; blocks of other nodes arrive in large pieces.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def spill_name(worker: int, partition: int) -> str:
 
 
 def remove_spill(scratch: Scratch, partition: int, workers: Iterable[int]) -> None:
-    """Free the room of a partition whose records are written."""
+    """Remove the files of a partition whose records are written."""
     for worker in workers:
         scratch.unlink(spill_name(worker, partition))
 
@@ -54,7 +54,7 @@ def read_spill(
 
 
 class SpillFiles:
-    """The spill files of one partition in one node, opened when they are needed first."""
+    """The spill files of one partition on one node, each opened when it is first needed."""
 
     def __init__(self, scratch: Scratch, partition: int) -> None:
         self._scratch = scratch
@@ -68,14 +68,14 @@ class SpillFiles:
             _fill(self._open(worker, name), name, start, buffer)
 
     def descriptor(self, worker: int) -> int:
-        """A worker's file, opened to read."""
+        """The descriptor of a worker's file, open for reading."""
         name = spill_name(worker, self._partition)
         with StorageErrors(f"read {name}", str(self._scratch)):
             return self._open(worker, name)
 
     def mapping(self, worker: int, begin: int, end: int) -> memoryview:
-        """The first ``end`` bytes of a worker's file, mapped until the view is gone. Those from
-        ``begin`` on are wanted: ``StorageError`` if it does not have them."""
+        """The first ``end`` bytes of a worker's file, mapped as long as the view exists.
+        ``StorageError`` unless the file has the bytes from ``begin`` to ``end``."""
         name = spill_name(worker, self._partition)
         with StorageErrors(f"map {name}", str(self._scratch)):
             file = self._open(worker, name)
@@ -85,11 +85,11 @@ class SpillFiles:
             return memoryview(mmap.mmap(file, end, prot=mmap.PROT_READ))
 
     def size_bytes(self, worker: int) -> int:
-        """How long a worker's file is."""
+        """The length of a worker's file in bytes."""
         return os.fstat(self.descriptor(worker)).st_size
 
     def forget(self) -> None:
-        """What was read is in a buffer: give its pages back."""
+        """Release the pages of the files, whose bytes are in a buffer by now."""
         for file in self._files.values():
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -120,18 +120,18 @@ BLOCKS_IN_FLIGHT_MAX = 2
 
 
 BLOCK_BYTES = 16 << 20
-"""Of payload in one answer. Two are on their way to a worker at a time, so a node's share of the
-object store is workers x 32 MiB, whatever the size of the data."""
+"""The most payload bytes in one answer. Two answers are in flight to a worker at a time, so a
+node's share of the object store is workers x 32 MiB, whatever the size of the data."""
 
 
 Payload = Sequence[NDArray[np.uint8]]
-"""Bytes, in pieces, one after the other."""
+"""Bytes in pieces, one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpillBlock:
-    """Ranges of one partition's spill files, one after the other: ``sizes`` bytes from ``starts``
-    of the files of ``workers``. At most ``BLOCK_BYTES`` in all."""
+    """Requests ranges of one partition's spill files, one after the other: ``sizes`` bytes from
+    ``starts`` of the files of ``workers``. At most ``BLOCK_BYTES`` in total."""
 
     partition: int
     workers: tuple[int, ...]
@@ -150,7 +150,7 @@ class SpillBlock:
 
 @dataclass(frozen=True, slots=True)
 class RemoveSpill:
-    """Free the room of partitions whose records are written."""
+    """Requests to remove the spill of partitions whose records are written."""
 
     partitions: tuple[int, ...]
     workers: tuple[int, ...]
@@ -162,8 +162,8 @@ class RemoveSpill:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """``size`` bytes from ``start`` of a worker's file, which are wanted at ``at`` of the buffer
-    number ``buffer``."""
+    """``size`` bytes from ``start`` of a worker's file. They are to be copied to byte ``at`` of the
+    buffer number ``buffer``."""
 
     worker: int
     start: int
@@ -174,7 +174,7 @@ class _Range:
 
 @dataclass(slots=True)
 class _Batch:
-    """Ranges to ask one node for."""
+    """Ranges that one node is requested to send together."""
 
     node: str
     ranges: list[_Range] = field(default_factory=list)
@@ -189,7 +189,7 @@ class _Batch:
         )
 
     def scatter(self, payload: Payload, buffers: Sequence[memoryview]) -> None:
-        """Put the answer where it is wanted."""
+        """Copy the answer to its places in ``buffers``."""
         pieces = iter(payload)
         source, used = memoryview(b""), 0
         for each in self.ranges:
@@ -206,7 +206,7 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True)
 class _Fetch:
-    """What is here already, and what is on its way."""
+    """Ranges on this node, and batches that were requested from other nodes."""
 
     here: list[_Range]
     batches: list[_Batch]
@@ -219,7 +219,7 @@ class SpillReader:
     def __init__(
         self, nodes: ScratchNodes, locations: ShardLocations, partition: int, blocks: Table
     ) -> None:
-        """``blocks``: those of the partition, in the order in which they are read."""
+        """``blocks``: all blocks of the partition, in the order in which they are read."""
         self._scratch_nodes = nodes
         self._partition = partition
         self._block_node = locations.node_of[blocks[BLOCK_SHARD]]
@@ -233,7 +233,7 @@ class SpillReader:
 
     @property
     def size_bytes(self) -> int:
-        """All blocks together."""
+        """The bytes of all blocks together."""
         return int(self._offsets[-1])
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
@@ -242,11 +242,11 @@ class SpillReader:
 
     @property
     def offsets(self) -> Int64s:
-        """Where each block begins, and where the last one ends, if they follow one another."""
+        """The begin of each block, and the end of the last one, if they follow one another."""
         return self._offsets
 
     def extents(self) -> SpillExtents | None:
-        """Where all of it lies in the files of this node; None if other nodes have some of it."""
+        """The places of all blocks in the files of this node; None if other nodes have some."""
         here = [at for at, node in enumerate(self._names) if node == self._scratch_nodes.node]
         sizes = np.diff(self._offsets)
         if not np.isin(self._block_node[sizes > 0], here).all():
@@ -260,9 +260,9 @@ class SpillReader:
             return SpillFile(scratch.open_to_read(name), name, str(scratch), direct=direct)
 
     def mapped(self) -> tuple[dict[int, memoryview], Int64s]:
-        """The files of this node, which has all of it, by worker: read-only, mapped. And how much
-        further on each block is in its file than it would be if they followed one another, shape
-        ``(blocks,)``."""
+        """Map the files of this node, which has all blocks. Return read-only views by worker, and
+        the shift of each block: its place in its file minus the place that it would have if blocks
+        followed one another, shape ``(blocks,)``."""
         sizes = np.diff(self._offsets)
         views = {}
         with self._there(self._scratch_nodes.node):
@@ -274,12 +274,12 @@ class SpillReader:
         return views, self._start - self._offsets[:-1]
 
     def ask_ahead(self) -> None:
-        """Have the first blocks of other nodes come while something else is done: all of it is
-        going to be read at once."""
+        """Request the first blocks of other nodes, before all blocks are read with a single
+        call."""
         self._ahead = self._fetch([(self.size_bytes, 0)])
 
     def read_many(self, wanted: Sequence[tuple[memoryview, int]]) -> None:
-        """Fill each buffer from its offset."""
+        """Fill each buffer in ``wanted`` from its offset."""
         sizes = [(len(buffer), offset) for buffer, offset in wanted]
         fetch, self._ahead = self._ahead, None
         if fetch is None or sizes != [(self.size_bytes, 0)]:
@@ -294,7 +294,7 @@ class SpillReader:
                 batch.scatter(next(fetch.blocks), buffers)
 
     def forget(self) -> None:
-        """What was read is in a buffer: give its pages back."""
+        """Release the pages of the files, whose bytes are in a buffer by now."""
         self._files.forget()
 
     def close(self) -> None:
@@ -303,15 +303,16 @@ class SpillReader:
 
     @contextlib.contextmanager
     def _there(self, node: str) -> Iterator[None]:
-        """Spill files that are gone were removed when the partition was written, which an attempt
-        that goes on with the job may not know, or by somebody who tidies up: made again."""
+        """Treat missing spill files as lost, so that they are made again. They may have been
+        removed when the partition was written, which a resumed attempt may not know of, or by a
+        person who cleaned up."""
         try:
             yield
         except ObjectNotFoundError as error:
             raise ScratchLostError(node, error.message) from None
 
     def _fetch(self, wanted: Sequence[tuple[int, int]]) -> _Fetch:
-        """Ask for (size, offset) of each buffer."""
+        """Request the bytes for buffers with these (size, offset)."""
         here: list[_Range] = []
         batches: list[_Batch] = []
         last: dict[str, _Batch] = {}
@@ -337,7 +338,7 @@ class SpillReader:
         return _Fetch(here, batches, blocks)
 
     def _ranges(self, buffer: int, size: int, offset: int) -> Iterator[tuple[str, _Range]]:
-        """(node, range) of what ``size`` bytes from ``offset`` lie in."""
+        """Yield (node, range) of the ranges that hold ``size`` bytes from ``offset`` on."""
         done = 0
         block = int(np.searchsorted(self._offsets, offset, side="right")) - 1
         while done < size:
@@ -354,12 +355,12 @@ class SpillReader:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpillExtents:
-    """Runs of the spill files, shape ``(n,)``: bytes ``begin:end`` of the file of ``worker`` are
-    wanted at ``place`` of a buffer of ``size_bytes``. ``begin`` and ``place`` are multiples of
-    4,096; there is room up to the next multiple behind ``end``.
+    """Runs of the spill files, shape ``(n,)``: bytes ``begin:end`` of the file of ``worker`` go to
+    ``place`` in a buffer of ``size_bytes``. ``begin`` and ``place`` are multiples of 4,096, and the
+    buffer has room up to the next multiple behind ``end``.
 
-    ``shift``, shape ``(blocks,)``: how much further on each block is in the buffer than it would be
-    if they followed one another.
+    ``shift``, shape ``(blocks,)``: the place of each block in the buffer minus the place that it
+    would have if blocks followed one another.
     """
 
     worker: Int64s
@@ -370,8 +371,8 @@ class SpillExtents:
     shift: Int64s
 
     def reads(self, step_bytes: int) -> Iterator[tuple[int, int, int, int, int]]:
-        """(worker, offset in its file, place in the buffer, size, how many of these bytes there
-        are at least), ``step_bytes`` at most each."""
+        """Yield (worker, offset in its file, place in the buffer, size, the least number of these
+        bytes that exist), with at most ``step_bytes`` each."""
         columns = (each.tolist() for each in (self.worker, self.begin, self.end, self.place))
         for worker, begin, end, place in zip(*columns, strict=True):
             for at in range(begin, end, step_bytes):
@@ -380,7 +381,7 @@ class SpillExtents:
 
 
 def spill_extents(worker: Int64s, start: Int64s, size_bytes: Int64s) -> SpillExtents:
-    """The runs that hold blocks of ``size_bytes`` from ``start`` of the files of ``worker``."""
+    """The runs with the blocks of ``size_bytes`` from ``start`` of the files of ``worker``."""
     order = np.lexsort((start, worker))
     order = order[size_bytes[order] > 0]
     of, begin = worker[order], start[order] // ALIGNMENT_BYTES * ALIGNMENT_BYTES
@@ -407,8 +408,8 @@ class SpillFile(ClosesOnExit):
     """A spill file that is read once (see :class:`~dsort.storage.bucket.RandomReads`)."""
 
     def __init__(self, fd: int, name: str, where: str, *, direct: bool) -> None:
-        """``fd``: the file, open for reading; closed with this one. ``direct``: past the page
-        cache, where the file system can do that."""
+        """``fd``: the file, open for reading; it is closed with this object. ``direct``: read past
+        the page cache, if the file system supports that."""
         self._fd = fd
         self._name = name
         self._where = where
@@ -421,11 +422,12 @@ class SpillFile(ClosesOnExit):
 
     @property
     def direct_fd(self) -> int:
-        """The file for direct reads; -1 if there are none of it."""
+        """The descriptor for direct reads; -1 if they are not possible."""
         return self._direct
 
     def read(self, buffer: memoryview, offset: int, least_bytes: int) -> None:
-        """Fill ``buffer`` from byte ``offset``, as far as the file goes."""
+        """Fill ``buffer`` from byte ``offset``. ``StorageError`` if there are fewer than
+        ``least_bytes``."""
         done = 0
         with StorageErrors(f"read {self._name}", self._where):
             while done < least_bytes:
@@ -441,11 +443,11 @@ class SpillFile(ClosesOnExit):
         return os.preadv(self._fd, [buffer], offset)
 
     def forget(self) -> None:
-        """What was read is in a buffer: give its pages back."""
+        """Release the pages of the file, whose bytes are in a buffer by now."""
         os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
-        """Release it. Closing again is harmless."""
+        """Close the file. Closing again is harmless."""
         fds, self._fd, self._direct = (self._fd, self._direct), -1, -1
         for fd in fds:
             if fd >= 0:

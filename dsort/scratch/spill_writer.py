@@ -1,4 +1,4 @@
-"""Spill files of one worker while it appends to them."""
+"""Writes the spill files of one worker."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from dsort.storage.directory.random_reads import ALIGNMENT_BYTES
 from dsort.storage.process_limits import files_that_fit
 
 FLUSH_BYTES = 1 << 20
-"""Dirty pages are sent on their way in such pieces: under a memory limit they would otherwise fill
-it, and everybody waits. What the cache has no use for it gives back a piece later, so that the next
-ones come into pages that were used already: fresh memory costs more than the copy."""
+"""The writeback of dirty pages starts in pieces of this size. Under a memory limit, they would
+otherwise fill the memory, and all processes would wait. Pages that will not be read from the cache
+are released one piece later, so that the next pieces use the same memory again: new memory costs
+more than the copy."""
 
 DIRECT_BYTES_MIN = 256 << 10
-"""Less at once goes through the page cache: a write past it is waited for, and what fills its last
-block up is at most 2 % of so much."""
+"""Fewer bytes at once go through the page cache, because the caller waits for a write past it. The
+padding of a last block is at most 2 % of this size."""
 
 
 class SpillWriter:
@@ -40,8 +41,8 @@ class SpillWriter:
         to_disk: bool,
         past_cache: bool = False,
     ) -> None:
-        """``to_disk``: have the disk take it on the way, not when memory is full. ``past_cache``:
-        it is read past the page cache, which has no use for it then."""
+        """``to_disk``: start writeback early, not when memory is full. ``past_cache``: the spill
+        is read past the page cache, which need not keep it."""
         self._to_disk = to_disk
         self._past_cache = past_cache
         self._scratch = scratch
@@ -54,8 +55,8 @@ class SpillWriter:
 
     @contextlib.contextmanager
     def appending(self) -> Iterator[Int64s]:
-        """Where each partition's part of what is appended meanwhile begins, shape
-        ``(partitions,)``. It can be read when this has ended."""
+        """Yield the begin of each partition's part of the bytes that are appended meanwhile, shape
+        ``(partitions,)``. These bytes can be read once the context has ended."""
         starts = np.zeros(self._partitions, np.int64)
         for partition, file in self._files.items():
             starts[partition] = file.begin_part()
@@ -64,7 +65,7 @@ class SpillWriter:
             file.end_part()
 
     def append(self, partition: int, slices: Sequence[Buffer], size_bytes: int) -> None:
-        """Append ``slices``, ``size_bytes`` in all, to a partition."""
+        """Append ``slices``, with ``size_bytes`` in total, to a partition."""
         file = self._files.get(partition)
         if file is None:
             file = self._files[partition] = self._create(partition)
@@ -85,9 +86,9 @@ class SpillWriter:
 
 
 class _AppendedFile(ClosesOnExit):
-    """One partition's file. Parts of it are appended one after the other, each by some calls.
+    """One partition's file. It is appended in parts, each by several calls.
 
-    Past the page cache, whole blocks are written; so each part ends with one.
+    Writes past the page cache have whole blocks, so each part ends with a whole block.
     """
 
     def __init__(
@@ -98,17 +99,17 @@ class _AppendedFile(ClosesOnExit):
         to_disk: bool,
         past_cache: bool,
     ) -> None:
-        """``direct``: what writes it past the page cache; closed with it."""
+        """``direct``: writes the file past the page cache; it is closed with the file."""
         self._file = file
         self._direct = direct
         self._to_disk = to_disk
         self._past_cache = past_cache
         self._size_bytes = 0
         self._part_begin = 0
-        self._started_bytes = 0  # so much is on its way to the disk
+        self._started_bytes = 0  # writeback has started up to here
 
     def begin_part(self) -> int:
-        """Where it begins."""
+        """Begin a part; return its place."""
         self._part_begin = self._size_bytes
         return self._part_begin
 
@@ -132,7 +133,7 @@ class _AppendedFile(ClosesOnExit):
                 self._leave_direct(direct)
 
     def close(self) -> None:
-        """Release it. Closing again is harmless."""
+        """Close the file. Closing again is harmless."""
         if self._direct is not None:
             self._direct.close()
         self._file.close()
@@ -144,13 +145,13 @@ class _AppendedFile(ClosesOnExit):
         if self._to_disk and unsynced >= FLUSH_BYTES:
             begun = self._started_bytes
             self._file.start_sync(begun, unsynced)
-            if begun and self._past_cache:  # most of that is on the disk by now
+            if begun and self._past_cache:  # most of these bytes are on the disk by now
                 self._file.forget(0, begun)
             self._started_bytes = self._size_bytes
 
     def _leave_direct(self, direct: DirectWrites, slices: Sequence[memoryview] = ()) -> None:
-        """Write what is left through the page cache, and all that comes later: this is small, or
-        the file system, or the disk, does not take it otherwise."""
+        """Write the rest, and all later bytes, through the page cache: because the part is small,
+        or because the file system or the disk does not accept direct writes."""
         self._direct = None
         self._started_bytes = direct.written_bytes
         direct.leave(self._file, slices)
