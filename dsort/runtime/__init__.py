@@ -1,6 +1,6 @@
-"""Where workers live: processes of this machine, or actors on Ray.
+"""Hosts workers: as processes of this machine, or as actors on Ray.
 
-In go a job's set-up and its tasks; out come answers, each once, whatever workers died on the way.
-A runtime moves tasks and answers, replaces workers and reaches the scratch of each node. What to
-do, and in which order, is the job's to decide.
+A runtime receives a job's set-up and its tasks. It returns each answer once, whatever workers died
+meanwhile. It moves tasks and answers, replaces workers and reaches the scratch of each node. The
+job decides what is done, and in which order.
 """

@@ -1,6 +1,7 @@
-"""A runtime hosts workers: it moves tasks to them and answers back. It holds no policy.
+"""The interface of runtimes. A runtime hosts workers: it moves tasks to them and answers back. It
+holds no policy.
 
-Workers answer with a value or an error; errors of any kind travel whole to the coordinator.
+Workers answer with a value or an error; errors of any kind reach the coordinator unchanged.
 """
 
 from __future__ import annotations
@@ -29,64 +30,65 @@ log = logger_of("runtime")
 
 
 class Runtime(Protocol):
-    """Where workers live. One runtime serves one job."""
+    """Hosts the workers of one job."""
 
     name: str
 
     def workers_max(self) -> int:
-        """How many workers it can host."""
+        """The most workers that it can host."""
 
     def nodes(self) -> int:
-        """How many nodes the workers are spread over."""
+        """The number of nodes that the workers are spread over."""
 
     def where(self) -> str:
-        """What a user should know of where it runs: on what it listens; "" if there is nothing."""
+        """The addresses that it listens on, in words for a user; "" if there are none."""
 
     def start(self, setup: WorkerSetup, workers: int) -> None:
-        """Make a node (a scratch directory) on each node and get ``workers`` workers ready.
+        """Make a scratch directory on each node, and start ``workers`` workers.
 
-        ``StorageError`` naming the node where there can be no node.
+        ``StorageError`` with the name of the node if a node cannot have one.
         """
 
     def scratch_nodes(self) -> tuple[str, ...]:
-        """The ids of the nodes that are there now."""
+        """The ids of the scratch nodes that exist now."""
 
     def share(self, name: str, data: bytes) -> None:
-        """Give all nodes a small file, those too that join later."""
+        """Send a small file to all nodes, including nodes that join later."""
 
     def ask(self, node: str, request: Request) -> Any:
-        """What ``node`` answers; ``ScratchLostError`` if it is gone."""
+        """The answer of ``node`` to ``request``; ``ScratchLostError`` if the node is gone."""
 
     def tell(self, node: str, request: Request) -> None:
-        """The same without waiting for it, or for it to have worked."""
+        """Send ``request``, without waiting for the answer; errors are ignored."""
 
     def run(
         self, tasks: Iterable[Task], *, workers_max: int | None = None
     ) -> Iterator[tuple[Task, TaskDone]]:
-        """Do all tasks, each on whatever worker is free, and yield answers as they come.
+        """Do all tasks, each on any free worker, and yield answers in the order in which they come.
 
-        ``workers_max``: at most so many of the workers are used.
+        ``workers_max``: the most workers that are used.
 
-        Raises what a task raised (``DsortError``; of several tasks the first), ``WorkerLostError``,
-        or ``JobStoppedError``. Once a task has failed, only those before it are done.
-        A task whose worker died is done again by another one; an answer is yielded once a task.
-        A task with a ``node`` is given to a worker there, if one is free.
+        Raises the error of a task (``DsortError``; of several tasks the first),
+        ``WorkerLostError``, or ``JobStoppedError``. Once a task has failed, only the tasks before
+        it are done.
+        A task whose worker died is done again by another worker; each task has one answer.
+        A task with a ``node`` goes to a worker on that node, if one is free.
         """
 
     def check_directory(self, path: str, token: str) -> tuple[str, ...]:
-        """``StorageError`` naming the node if some node does not see ``path`` with a file ``token``
-        in it. The nodes that turned out to be lost, in words."""
+        """Check that each node sees ``path`` with a file ``token`` in it: ``StorageError`` with the
+        name of the node if not. Return the nodes that were found to be lost, in words."""
 
     def warnings(self) -> list[str]:
-        """What came up since this was asked last, and a user should know: it makes jobs slow."""
+        """New warnings for the user since the last call: they are about what makes jobs slow."""
 
     def close(self, *, keep_scratch: bool = False) -> None:
-        """Stop all workers at once, release what they hold, and remove their nodes unless
+        """Stop all workers at once, release their resources, and remove the scratch nodes unless
         ``keep_scratch``. May be called twice."""
 
 
 def answer(worker: Worker, task: Task) -> tuple[TaskDone | None, DsortError | None]:
-    """Have ``worker`` do ``task``: what it answered, or the error that the job ends with."""
+    """Do ``task`` with ``worker``; return its answer, or the error with which the job ends."""
     if not log.isEnabledFor(logging.DEBUG):
         return _answer(worker, task)
     log.debug("the worker begins: %s", task)
@@ -113,17 +115,17 @@ def _answer(worker: Worker, task: Task) -> tuple[TaskDone | None, DsortError | N
         return None, StorageFullError(
             "a worker ran out of memory", hint="give --max-memory, or fewer --workers"
         )
-    except Exception as error:  # noqa: BLE001 - a bug: it goes to the coordinator whole
+    except Exception as error:  # noqa: BLE001 - a bug: it is sent to the coordinator whole
         if isinstance(error, RuntimeError) and is_no_thread(error):
             return None, WorkerLostError("a worker can start no thread", hint=PROCESSES_HINT)
         return None, InvariantError(f"a worker failed:\n{traceback.format_exc()}")
 
 
 def reply(request: Request, store: IndexStore) -> tuple[Any, DsortError | None]:
-    """The answer of the node in ``store`` to ``request``, or the error that it ended with."""
+    """The answer of the node in ``store`` to ``request``, or the error that it caused."""
     try:
         return request.answer(store), None
     except DsortError as error:
         return None, error
-    except Exception:  # noqa: BLE001 - a bug: it goes to whoever asked whole, and ends the job
+    except Exception:  # noqa: BLE001 - a bug: it is sent to the requester whole, and ends the job
         return None, InvariantError(f"a node failed to answer:\n{traceback.format_exc()}")

@@ -1,9 +1,9 @@
-"""The local runtime: worker processes on this machine, started at once, gone with the job.
+"""The local runtime: worker processes on this machine, started at once, ended with the job.
 
-Workers of a command are forks of its process, made while that has one thread: they have loaded
-already what it has loaded. In a user's process, which may have threads, and where a worker that was
-lost is replaced, they are fresh interpreters, without a second import of the user's ``__main__``;
-they start before the inputs are resolved, so both happen at the same time."""
+Workers of a command are forks of its process, made while it has one thread: they have all modules
+loaded that it has loaded. Two kinds of workers are fresh interpreters, without a second import of
+the user's ``__main__``: those in a user's process, which may have threads, and replacements of lost
+workers. Workers start before the inputs are resolved, so that both happen at the same time."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ BOOTSTRAP = (
     "from dsort.late_methods import compile_methods_late as late; late(); "
     "from dsort.runtime.local_worker import main; main()"
 )
-"""A worker imports what its coordinator would import, from wherever that was started."""
+"""A worker imports modules from the same path as its coordinator, wherever that was started."""
 
 AHEAD_A_WORKER = 4
-"""Tasks that are made before a worker is free for them: more would take memory, and keep workers
-waiting until all are made."""
+"""The tasks that are made before a worker is free for them. More would take memory, and keep
+workers waiting until all are made."""
 LOST_HINT = "look at that shard, and at the memory that workers have: --max-memory, --workers"
 
 log = logger_of("runtime")
@@ -64,7 +64,7 @@ class LocalRuntime:
     name = "local"
 
     def __init__(self, workers: int, stop: StopFlag, *, forks: bool = False) -> None:
-        """``forks``: this process is dsort's own, so workers may be forks of it."""
+        """``forks``: this process belongs to dsort, so workers may be forks of it."""
         self._forks = forks
         self._stop = stop
         self._setup: WorkerSetup | None = None
@@ -79,14 +79,14 @@ class LocalRuntime:
             except WorkerLostError:
                 if not self._hosts:
                     raise
-                break  # fewer do as well
+                break  # fewer workers suffice
 
     def workers_max(self) -> int:
-        """As many as were asked for."""
+        """The number of workers that were started."""
         return len(self._hosts)
 
     def nodes(self) -> int:
-        """This machine."""
+        """1: this machine."""
         return 1
 
     def where(self) -> str:
@@ -94,7 +94,7 @@ class LocalRuntime:
         return ""
 
     def start(self, setup: WorkerSetup, workers: int) -> None:
-        """Hand ``setup`` to the first ``workers`` processes; the others end."""
+        """Send ``setup`` to the first ``workers`` processes; end the others."""
         self._setup = setup
         self._node = make_scratch(
             Path(setup.scratch), scratch_owner(setup.job_id, setup.output_uri)
@@ -112,7 +112,7 @@ class LocalRuntime:
             self._await_ready(at)
 
     def scratch_nodes(self) -> tuple[str, ...]:
-        """One machine, one node."""
+        """The single node of this machine."""
         return (self._node,)
 
     def share(self, name: str, data: bytes) -> None:
@@ -121,7 +121,7 @@ class LocalRuntime:
         self._scratch.write_file(name, data)
 
     def ask(self, node: str, request: Request) -> Any:
-        """Answered here: the files are this machine's."""
+        """Answer the request in this process, as the files are on this machine."""
         if node != self._node:
             raise ScratchLostError(node, f"scratch {node} is not on this machine")
         log.debug("the coordinator asks scratch %s: %s", node, type(request).__name__)
@@ -133,7 +133,7 @@ class LocalRuntime:
             self.ask(node, request)
 
     def check_directory(self, path: str, token: str) -> tuple[str, ...]:
-        """One machine: what the coordinator sees, its workers see."""
+        """Nothing to check: workers see the same directories as the coordinator."""
         return ()
 
     def run(
@@ -150,7 +150,7 @@ class LocalRuntime:
                 for at, host in enumerate(self._hosts[:workers_max]):
                     if queue.doing(host) is None:
                         self._give(selector, at)
-                # Now, while all are busy: tasks of thousands of small shards take a while to make.
+                # Here, while all are busy: making tasks of thousands of small shards takes a while.
                 queue.fill()
                 for key, _ in selector.select():
                     self._stop.raise_if_requested()
@@ -164,7 +164,7 @@ class LocalRuntime:
         return []
 
     def close(self, *, keep_scratch: bool = False) -> None:
-        """Kill what is still running: workers hold nothing that the job's end needs."""
+        """Kill all running workers: the end of the job needs nothing from them."""
         if self._hosts:
             log.debug("%d workers are ended", len(self._hosts))
         _end(self._hosts)
@@ -185,7 +185,7 @@ class LocalRuntime:
         process: subprocess.Popen[bytes] | ForkedProcess
         with theirs:
             try:
-                # Threads come with the job (lease, requests, waiting), and then nothing is forked.
+                # The job starts threads (lease, requests, waiting). After that, nothing is forked.
                 process = ForkedProcess(theirs) if self._forks and can_fork() else _begin(theirs)
             except OSError as error:
                 ours.close()
@@ -205,7 +205,7 @@ class LocalRuntime:
             self._replace(at)
 
     def _await_ready(self, at: int) -> None:
-        """Wait until a worker has loaded; one that dies on the way is replaced."""
+        """Wait until a worker is ready; replace it if it dies before."""
         while True:
             host = self._hosts[at]
             with selectors.DefaultSelector() as selector:
@@ -227,7 +227,7 @@ class LocalRuntime:
             return
 
     def _give(self, selector: selectors.BaseSelector, at: int) -> None:
-        """Send the next task to a free worker, or to the one that takes its place."""
+        """Send the next task to a free worker, or to its replacement."""
         host = self._hosts[at]
         task = self._queue.take(host)
         if task is None:
@@ -257,14 +257,14 @@ class LocalRuntime:
         return self._queue.answer(host, *message)
 
     def _replace_in(self, selector: selectors.BaseSelector, at: int) -> None:
-        """A new worker in the place of one that died, once it has loaded."""
+        """Replace a worker that died, and wait until the new one is ready."""
         selector.unregister(self._hosts[at].link)
         self._replace(at)
         self._await_ready(at)
         selector.register(self._hosts[at].link, selectors.EVENT_READ, at)
 
     def _replace(self, at: int) -> None:
-        """A new process in the place of one that died."""
+        """Start a new process in the place of one that died."""
         host = self._hosts[at]
         _end([host])
         log.debug("%s was lost: %s", host, _cause(host))
@@ -275,15 +275,15 @@ class LocalRuntime:
 
 
 def _begin(link: socket.socket) -> subprocess.Popen[bytes]:
-    """A fresh interpreter that becomes a worker."""
+    """Start a fresh interpreter that becomes a worker."""
     command = [sys.executable, "-P", "-c", BOOTSTRAP, json.dumps(sys.path)]
     return subprocess.Popen(
         [*command, str(link.fileno()), str(os.getpid())],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         pass_fds=[link.fileno()],
-        start_new_session=True,  # Ctrl-C is the coordinator's to handle
-        # No threads for algebra that we do not do.
+        start_new_session=True,  # Ctrl-C is handled by the coordinator
+        # Workers do no linear algebra, so they need no threads for it.
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
 
@@ -293,7 +293,7 @@ def _end(hosts: Sequence[_Host]) -> None:
         host.link.close()
         if host.process.poll() is None:
             host.process.kill()
-    for host in hosts:  # they unmap what they had mapped at the same time
+    for host in hosts:  # all of them unmap their files at the same time
         host.process.wait()
 
 

@@ -1,5 +1,5 @@
-"""The process of one worker of the local runtime: a fork of the coordinator, which has loaded all
-that a worker needs, or a process of its own. It reads tasks from a socket and answers."""
+"""The process of one worker of the local runtime: a fork of the coordinator, which has all needed
+modules loaded, or a fresh interpreter. It reads tasks from a socket and sends answers."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ PR_SET_PDEATHSIG = 1
 
 log = logger_of("runtime")
 LINK = 3
-"""The descriptor of a worker's socket, behind those of the standard streams."""
+"""The descriptor of a worker's socket, after those of the standard streams."""
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> None:
-    """Serve the coordinator at the other end of the socket whose descriptor is ``argv[1]``."""
+    """Serve the coordinator at the other end of the socket with the descriptor ``argv[1]``."""
     serve(os.dup(int(sys.argv[1])), int(sys.argv[2]))
 
 
 def serve(descriptor: int, parent: int) -> None:
-    """Serve the coordinator at the other end of the socket until it closes that. ``parent``: its
-    process, with which this one ends."""
+    """Serve the coordinator at the other end of the socket until that end is closed. ``parent``:
+    the id of the coordinator's process, with which this process ends."""
     _die_with(parent)
-    # Slices by the hundred thousand set off one collection after another, of objects that form no
-    # cycles: 10 % of the time of a job of small records.
+    # Hundreds of thousands of slices would start one collection after another, of objects without
+    # cycles: 10 % of the time of a job with small records.
     gc.disable()
     link, lock = Connection(descriptor), threading.Lock()
 
     def send(message: object) -> None:
-        with lock:  # threads of the worker log, too
+        with lock:  # threads of the worker send log lines, too
             link.send(message)
 
     worker: Worker | None = None
@@ -66,14 +66,14 @@ def serve(descriptor: int, parent: int) -> None:
             log.debug("worker %d waits for a task", number)
             send(answer(worker, link.recv()))
     except (EOFError, ConnectionError):
-        return  # the coordinator is done with us, or gone
+        return  # the coordinator has closed the socket, or died
     finally:
         if worker is not None:
             worker.close()
 
 
 def _die_with(parent: int) -> None:
-    """Have the kernel end this process with its parent, whatever happens to that."""
+    """Make the kernel end this process with its parent, however the parent ends."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit(0)
@@ -87,19 +87,20 @@ def can_fork() -> bool:
     """Whether this process has one thread, as the kernel counts them.
 
     In a fork of several threads, locks that the others held stay locked for ever. So nothing is
-    forked once a thread runs, be it Python's or a library's.
+    forked once a thread runs, whether Python or a library started it.
     """
     return len(list(Path("/proc/self/task").iterdir())) == 1
 
 
 class ForkedProcess:
-    """A worker process, with what is used of ``subprocess.Popen``. ``link``: its end of the socket
-    pair. ``OSError`` if there can be no more processes."""
+    """A worker process, with the part of the interface of ``subprocess.Popen`` that is used here.
+    ``link``: the worker's end of the socket pair. ``OSError`` if no more processes can be
+    started."""
 
     def __init__(self, link: socket.socket) -> None:
         self.returncode: int | None = None
         parent = os.getpid()
-        # A signal must not find the coordinator's handlers in the worker: they write to its pipe.
+        # No signal may run the coordinator's handlers in the worker: they write to its pipe.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
         try:
             self.pid = os.fork()
@@ -109,16 +110,17 @@ class ForkedProcess:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def poll(self) -> int | None:
-        """How it ended, as for ``wait``; None while it runs."""
+        """The exit code, as for ``wait``; None while it runs."""
         return self.returncode if self.returncode is not None else self._wait(os.WNOHANG)
 
     def kill(self) -> None:
-        """End it at once. Nothing if it has ended: then its number may be another's."""
+        """Kill it. Do nothing if it has ended: its number may then belong to another process."""
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
 
     def wait(self) -> int | None:
-        """Wait for its end: its exit code, or minus the number of the signal that ended it."""
+        """Wait for its end; return its exit code, or minus the number of the signal that ended
+        it."""
         return self.returncode if self.returncode is not None else self._wait(0)
 
     def _wait(self, flags: int) -> int | None:
@@ -131,12 +133,12 @@ class ForkedProcess:
 def _become_worker(
     link: socket.socket, parent: int, mask: set[signal.Signals] | set[int]
 ) -> NoReturn:
-    """Be as a fresh interpreter would be, and never return: what is below us on the stack is the
-    coordinator's."""
+    """Make the process like a fresh interpreter, serve, and never return: the frames below on the
+    stack belong to the coordinator."""
     code = 1
     try:
         gc.disable()
-        os.setsid()  # Ctrl-C is the coordinator's to handle
+        os.setsid()  # Ctrl-C is handled by the coordinator
         for number in HANDLED:
             if callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)
@@ -146,21 +148,21 @@ def _become_worker(
         code = 0
     except SystemExit:
         code = 0
-    except BaseException:  # noqa: BLE001 - said as an interpreter says it that ends with an error
+    except BaseException:  # noqa: BLE001 - printed as by an interpreter that ends with an error
         traceback.print_exc()
         sys.stderr.flush()
     finally:
-        os._exit(code)  # buffers and clean-ups that were forked with us are the coordinator's
+        os._exit(code)  # forked buffers and clean-up functions belong to the coordinator
 
 
 def _keep_descriptors(link: socket.socket) -> None:
-    """Have ``link`` as ``LINK``, stderr as it is, and nothing else: the coordinator's files, pipes
-    and connections, and those to the workers before us, are not ours to hold."""
+    """Keep ``link``, as ``LINK``, and stderr; close all else: the coordinator's files, pipes and
+    connections, including those to earlier workers."""
     os.dup2(link.fileno(), LINK, inheritable=False)
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1):
         os.dup2(null, stream)
     for number in [int(each.name) for each in Path("/proc/self/fd").iterdir()]:
         if number > LINK:
-            with contextlib.suppress(OSError):  # that of the listing itself
+            with contextlib.suppress(OSError):  # the descriptor of the listing is closed already
                 os.close(number)

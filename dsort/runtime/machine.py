@@ -1,4 +1,4 @@
-"""This machine as leases see it: its clocks, and which processes run on it."""
+"""The facts about this machine that leases need: its clocks, and its processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 @dataclass(frozen=True, slots=True)
 class Holder:
     """A process. ``boot_id``: of the kernel and the process namespace, so that a process number
-    means one process only; ``pid_start``: when it began, in the kernel's ticks since boot."""
+    identifies one process; ``pid_start``: when it began, in the kernel's ticks since boot."""
 
     host: str
     boot_id: str
@@ -21,45 +21,46 @@ class Holder:
 
 
 class Machine:
-    """What a lease asks of the machine it is on: clocks, and which processes there are."""
+    """The clocks and the processes of the machine that a lease is on."""
 
     def now_s(self) -> float:
         """Seconds since 1970."""
         return time.time()
 
     def elapsed_s(self) -> float:
-        """Seconds that never jump, and go on while the machine is suspended."""
+        """Seconds that never jump, and that are counted while the machine is suspended."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def pause(self, pause_s: float) -> None:
-        """Let ``pause_s`` pass."""
+        """Wait ``pause_s`` seconds."""
         time.sleep(pause_s)
 
     def holder(self) -> Holder:
         """This process."""
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        # Containers of one host share the boot, and with host networking the name, too; not pids.
+        # Containers of one host share the boot id, and with host networking the host name, but not
+        # process numbers.
         namespace = Path("/proc/self/ns/pid").stat().st_ino
         pid = os.getpid()
         return Holder(socket.gethostname(), f"{boot_id}/{namespace}", pid, _start_ticks(pid) or 0)
 
     def is_gone(self, holder: Holder) -> bool:
-        """Whether no process here is ``holder``, which has the boot id that we have."""
+        """Whether no process here is ``holder``, which has the same boot id as this process."""
         try:
             os.kill(holder.pid, 0)
         except ProcessLookupError:
             return True
         except PermissionError:
-            return False  # somebody else's process, which we may not even see
+            return False  # a process of another user, which may be hidden from this one
         ticks = _start_ticks(holder.pid)
         return ticks is None or ticks != holder.pid_start
 
 
 def _start_ticks(pid: int) -> int | None:
-    """When the process began, as in field 22 of ``/proc/<pid>/stat``; None if it is over."""
+    """When the process began: field 22 of ``/proc/<pid>/stat``; None if it has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    state, *rest = text.rpartition(")")[2].split()  # the name before it may hold anything
+    state, *rest = text.rpartition(")")[2].split()  # the name before it may contain anything
     return None if state in "ZX" else int(rest[18])

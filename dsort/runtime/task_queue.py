@@ -1,5 +1,5 @@
-"""``TaskQueue``: which task a free worker gets next, what becomes of the task of a lost worker, and
-when a run of tasks is over. The queue does no I/O: a runtime sends its tasks and reads answers."""
+"""``TaskQueue`` decides which task a free worker gets next, what happens to the task of a lost
+worker, and when a run of tasks is over. It does no I/O: a runtime sends tasks and reads answers."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from dsort.errors import DsortError, WorkerLostError
 from dsort.workers.tasks import Task, TaskDone
 
 TASK_TRIES_MAX: Final = 3
-"""A task that has taken so many workers with it fails the job."""
+"""A task that has ended so many workers fails the job."""
 WORKERS_LOST_MAX: Final = 16
-"""Workers that may be lost in one job before the job is given up."""
+"""The most workers that may be lost before the job fails."""
 LOOKAHEAD_MAX: Final = 64
-"""So many waiting tasks are searched for one whose files are where the free worker is."""
+"""The number of waiting tasks that are searched for one with files on the free worker's node."""
 
 W = TypeVar("W", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One try at a task. ``order``: of the task in its run; ``run``: an answer to a task of an
-    earlier run is dropped."""
+    """One try at a task. ``order``: of the task in its run; ``run``: the number of the run; answers
+    to tasks of earlier runs are dropped."""
 
     task: Task
     order: int
@@ -34,10 +34,10 @@ class _Attempt:
 
 
 class TaskQueue(Generic[W]):
-    """Tasks of one run after the other, for workers ``W`` whose ``str`` names them to a user.
+    """The tasks of one run after the other, for workers ``W``; ``str``: a worker's name for users.
 
     The error that ends a run is that of the first task that fails, by the order of tasks and not of
-    time: the shard that an error names is the same for any number of workers.
+    time. So the error names the same shard for any number of workers.
     """
 
     def __init__(self) -> None:
@@ -52,8 +52,8 @@ class TaskQueue(Generic[W]):
         self._failed = 0
 
     def begin(self, tasks: Iterable[Task], ahead: int | None = None) -> None:
-        """Begin a run. ``ahead``: so many tasks are made before a worker is free for them; None:
-        all of them."""
+        """Begin a run. ``ahead``: the number of tasks that are made before a worker is free for
+        them; None: all."""
         self._run += 1
         self._taken = 0
         self._tasks, self._ahead, self._error = iter(tasks), ahead, None
@@ -71,7 +71,7 @@ class TaskQueue(Generic[W]):
             raise self._error
 
     def fill(self) -> None:
-        """Make tasks ahead."""
+        """Make tasks in advance."""
         if self._error is None:
             wanted = None if self._ahead is None else max(self._ahead - len(self._waiting), 0)
             for task in islice(self._tasks, wanted):
@@ -79,7 +79,7 @@ class TaskQueue(Generic[W]):
                 self._taken += 1
 
     def doing(self, worker: W) -> Task | None:
-        """The task whose answer is expected of a worker; None: the worker is free."""
+        """The task that a worker is doing; None: the worker is free."""
         attempt = self._doing.get(worker)
         return None if attempt is None else attempt.task
 
@@ -88,8 +88,8 @@ class TaskQueue(Generic[W]):
         return not self._doing
 
     def take(self, worker: W, node: str = "") -> Task | None:
-        """The task that a free worker does next; None: no task waits. ``node``: where the worker
-        is, if other workers are elsewhere."""
+        """The next task for a free worker; None: no task waits. ``node``: the worker's node, if
+        workers are on several nodes."""
         if not self._waiting:
             return None
         at = self._next(worker, node)
@@ -100,13 +100,14 @@ class TaskQueue(Generic[W]):
         return attempt.task
 
     def put_back(self, worker: W) -> None:
-        """A task could not be sent: the worker was lost before, which is not the task's fault."""
+        """Return a task that could not be sent. The worker was lost before, which does not count as
+        a try."""
         self._waiting.appendleft(self._doing.pop(worker))
 
     def answer(
         self, worker: W, done: TaskDone | None, error: DsortError | None
     ) -> tuple[Task, TaskDone] | None:
-        """The answer of a worker, with its task; None if the task failed, or is of an earlier
+        """The answer of a worker, with its task; None if the task failed, or belongs to an earlier
         run."""
         attempt = self._doing.pop(worker)
         if attempt.run != self._run:
@@ -120,7 +121,7 @@ class TaskQueue(Generic[W]):
         return attempt.task, done
 
     def lose(self, worker: W, cause: str, hint: str, lost_max: int = WORKERS_LOST_MAX) -> None:
-        """A worker was lost: its task waits again.
+        """Record that a worker was lost; its task waits again.
 
         ``WorkerLostError`` if the task has ended several workers, or the job has lost more than
         ``lost_max``.
@@ -147,11 +148,11 @@ class TaskQueue(Generic[W]):
         return attempt.run == self._run and (self._error is None or attempt.order < self._failed)
 
     def _next(self, worker: W, node: str) -> int:
-        """Which of the waiting tasks a worker should do next, counted from 0.
+        """The number of the waiting task that a worker should do next, counted from 0.
 
-        Where input shards are fetched ahead: that of the shard that the worker fetches itself, else
-        the first whose shard no worker fetches, else the last one, which is fetched last. Elsewhere
-        one whose files are on the worker's node, else the first.
+        If input shards are fetched ahead: the task of the shard that this worker fetches, else the
+        first whose shard no worker fetches, else the last one, as it is fetched last. Otherwise a
+        task with files on the worker's node, else the first.
         """
         if any(shard >= 0 for shard in self._fetches.values()):
             own, fetched = self._fetches.get(worker, -1), {*self._fetches.values()}

@@ -1,8 +1,8 @@
-"""Blocks of spill for workers of other nodes, straight from its files: the side that has them.
+"""The server for blocks of spill, which are sent from its files directly to workers of other nodes.
 
-A server belongs to the agent of a scratch node. It listens on one address of that node, and takes
-tickets of its job alone (``block_stream``). What it sends are the bytes of spill files; nothing
-else of the machine can be asked for.
+A server belongs to the agent of a scratch node. It listens on one address of that node, and accepts
+only tickets of its job (``block_stream.BlockKey``). It sends bytes of spill files, and no other
+data of the machine.
 """
 
 from __future__ import annotations
@@ -42,20 +42,22 @@ from dsort.scratch.directory import Scratch
 from dsort.scratch.spill import SpillBlock, SpillFiles
 
 STREAMS_MAX = 32
-"""So many blocks are sent at the same time; others wait. Each takes a chunk of memory at most."""
+"""The most blocks that are sent at the same time; others wait. Each takes at most a chunk of
+memory."""
 CONNECTIONS_MAX = 1024
-"""Each has a thread, which waits for the next ticket. Those of the processes that are one too many
-are refused, and ask Ray."""
+"""Each connection has a thread, which waits for the next ticket. Further connections are refused;
+their processes then request blocks through Ray."""
 HELLO_S_MAX = 10.0
-"""Whoever connects is to send a ticket within this time."""
+"""A client has to send a ticket within this time."""
 IDLE_S_MAX = 120.0
-"""A connection that was of use is kept for so long."""
+"""A connection that has been used is kept for so long."""
 SEND_S_MAX = 60.0
-"""Of one block; whoever asked for it waits no longer."""
+"""The time limit for sending one block; the client does not wait longer."""
 SENDFILE_BYTES_MIN = 64 << 10
-"""Shorter ranges are read into a buffer and sent together: each call of the kernel costs more."""
+"""Shorter ranges are read into a buffer and sent together, because each system call costs more."""
 TURN_BYTES_MIN = 64 << 10
-"""Longer tickets are read in turn with the blocks, so that strangers fill no memory with them."""
+"""The number of longer tickets that are read at the same time is limited, together with blocks, so
+that strangers cannot fill the memory with them."""
 ACCEPT_AGAIN_S = 0.1
 BACKLOG = 128
 
@@ -65,14 +67,14 @@ Part = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class BlockPlace:
-    """Where servers may listen. ``ports``: first and last; None: any that is free. ``network``: on
-    the address of the node that is in it; "": on the one that Ray knows the node by."""
+    """Where servers may listen. ``ports``: first and last; None: any free port. ``network``: listen
+    on the node's address in this network; "": on the address by which Ray knows the node."""
 
     ports: tuple[int, int] | None = None
     network: str = ""
 
     def address(self, ray_address: str) -> str:
-        """The address to listen on, of a node that Ray knows by ``ray_address``."""
+        """The address on which the node at ``ray_address`` listens."""
         if not self.network:
             return ray_address
         network = ipaddress.ip_network(self.network)
@@ -85,19 +87,19 @@ class BlockPlace:
         raise NoBlocksError(f"it has no address in {self.network}")
 
     def numbers(self) -> Iterator[int]:
-        """The ports to try, 0 for any."""
+        """Yield the ports to try, 0 for any."""
         if self.ports is None:
             yield 0
             return
         first, last = self.ports
         numbers = range(first, last + 1)
-        begin = random.randrange(len(numbers))  # agents of other jobs try the same ones
+        begin = random.randrange(len(numbers))  # agents of other jobs try the same ports
         for at in range(len(numbers)):
             yield numbers[(begin + at) % len(numbers)]
 
 
 class BlockServer:
-    """Listens from when it is made. ``location``: where. ``NoBlocksError`` if it cannot."""
+    """Listens from its creation on. ``location``: its address. ``NoBlocksError`` if it cannot."""
 
     def __init__(
         self,
@@ -123,10 +125,10 @@ class BlockServer:
         threading.Thread(target=self._accept, name="dsort-blocks", daemon=True).start()
 
     def close(self) -> None:
-        """Listen no more, and end all connections."""
+        """Stop listening, and end all connections."""
         self._closed.set()
         with contextlib.suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)  # whoever waits in accept() finds out
+            self._listening.shutdown(socket.SHUT_RDWR)  # wakes up a thread that waits in accept()
         self._listening.close()
         with self._lock:
             for connection in self._connections:
@@ -137,7 +139,7 @@ class BlockServer:
         while not self._closed.is_set():
             try:
                 connection, _ = self._listening.accept()
-            except OSError:  # closed; or no more files, or the peer has gone again
+            except OSError:  # closed; or out of descriptors, or the peer has left
                 self._closed.wait(ACCEPT_AGAIN_S)
                 continue
             with self._lock:
@@ -150,8 +152,8 @@ class BlockServer:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        """Answer the tickets that come on a connection, until it ends. Whoever is at its other end
-        finds out by himself that it did."""
+        """Answer the tickets that come on a connection, until it ends. The client notices by itself
+        that it has ended."""
         try:
             tune(connection)
             connection.settimeout(HELLO_S_MAX)
@@ -188,7 +190,7 @@ class BlockServer:
             return bytes(ticket)
 
     def _answer(self, connection: socket.socket, ticket: bytes) -> bool:
-        """Answer one ticket; whether the next one may come."""
+        """Answer one ticket; return whether the connection may be used for the next one."""
         connection.settimeout(SEND_S_MAX)
         try:
             block = self.open(ticket)
@@ -211,8 +213,8 @@ class BlockServer:
         return True
 
     def open(self, ticket: bytes) -> SpillBlock:
-        """The block that a ticket asks for. ``TicketError``; ``DsortError`` if a range of it is not
-        there."""
+        """The block that a ticket requests. ``TicketError`` if the ticket is invalid;
+        ``DsortError`` if a range of the block does not exist."""
         scratch_node, block = self._key.open(ticket)
         if scratch_node != self._scratch_node:
             raise TicketError("it is for other scratch")
@@ -226,12 +228,12 @@ class BlockServer:
         return block
 
     def proof(self, ticket: bytes) -> bytes:
-        """What tells the client that this is a server of its job."""
+        """The bytes that prove to the client that this is a server of its job."""
         return self._key.proof(ticket)
 
     def chunks(self, block: SpillBlock) -> Iterator[list[Part]]:
-        """What of the files each chunk of a block has. Ranges that follow one another in a file are
-        one part."""
+        """Yield the parts of files in each chunk of a block. Adjacent ranges of a file are one
+        part."""
         parts: list[Part] = []
         size_bytes = 0
         for worker, start, size in zip(block.workers, block.starts, block.sizes, strict=True):
@@ -271,14 +273,14 @@ class BlockServer:
 
 
 def _send_file(connection: socket.socket, file: int, start: int, size: int, end_s: float) -> None:
-    """Have the kernel send a range of ``file``. A file that has become shorter cuts the connection,
-    for more was announced: ``CutError``."""
+    """Let the kernel send a range of ``file``. If the file has become shorter, more bytes were
+    announced than exist: ``CutError``, which ends the connection."""
     can_send = select.poll()
     can_send.register(connection, select.POLLOUT)
     while size:
         try:
             sent = os.sendfile(connection.fileno(), file, start, size)
-        except BlockingIOError:  # a socket with a time limit does not wait by itself
+        except BlockingIOError:  # a socket with a timeout does not block in sendfile
             left_s = end_s - time.monotonic()
             if left_s <= 0 or not can_send.poll(left_s * 1000):
                 raise TimeoutError from None
@@ -294,12 +296,12 @@ def _failure(reason: str) -> bytes:
 
 
 def _listening(address: str, place: BlockPlace) -> socket.socket:
-    """A socket that listens on a port that nobody else has."""
+    """A socket that listens on a port that no other process uses."""
     reason = ""
     for port in place.numbers():
         made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
         try:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # of ended connections
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # after ended connections
             made.bind((address, port))
             made.listen(BACKLOG)
         except OSError as error:

@@ -1,16 +1,15 @@
-"""How blocks of spill travel between nodes: what is said on a connection, and how long either end
-waits for it.
+"""The protocol by which blocks of spill travel between nodes: messages, keys, and time limits.
 
 A worker connects to the agent of a node and sends tickets, one after the other.
 Each is answered before the next one is sent. Numbers are little-endian::
 
     question   4 bytes length, ticket
-    answer     32 bytes proof, of a ticket that this job has not signed zeros; then chunks
+    answer     32 bytes proof (zeros if the ticket was not signed by this job); then chunks
     chunk      4 bytes length, so many bytes; 4 zeros are the end of the block
-    failure    in place of a chunk: 4 bytes length with the highest bit set, a text that says why
+    failure    instead of a chunk: 4 bytes length with the highest bit set, the reason as a text
 
-It is a protocol of our own, for what it carries is files: the kernel sends them from its cache, and
-receives them where they are wanted. That takes 0.4 to 0.6 processor seconds a GiB on both ends, by
+It is a protocol of our own because the payload is files: the kernel sends them from its cache, and
+receives them in their final place. That takes 0.4 to 0.6 processor seconds a GiB on both ends; by
 Arrow Flight it was 1.2 to 1.5 (``python -m benchmarks.exchange``).
 """
 
@@ -33,13 +32,13 @@ import orjson
 from dsort.scratch.spill import BLOCK_BYTES, SpillBlock
 
 BATCH_BYTES = 2 << 20
-"""The most of a chunk."""
+"""The largest chunk."""
 LENGTH = struct.Struct("<I")
 FAILURE = 1 << 31
 REASON_BYTES_MAX = 1 << 10
 SILENCE_S_MAX = 20
-"""A connection on which nothing came for so long is asked whether it is there, and given half as
-long to answer: a machine that lost its power ends no connection."""
+"""After so many seconds without data, the kernel probes a connection, and ends it unless an answer
+comes in half that time. A machine that lost its power does not end connections itself."""
 PROBES, PROBE_S = 2, 5
 SCHEMES = ("tcp", "tls")
 KEY_BYTES = 32
@@ -47,14 +46,14 @@ MAC_BYTES = 32
 FORGED = bytes(MAC_BYTES)
 NONCE_BYTES = 16
 TICKET_BYTES_MAX = 16 << 20
-"""Each range is a record at least. Those of short lines are many."""
+"""Each range is at least one record. With short lines, a ticket has many ranges."""
 OFFSET_LIMIT = 1 << 63
 
 _ASKS, _ANSWERS = b"dsort asks ", b"dsort answers "
 
 
 class NoBlocksError(Exception):
-    """Blocks can be neither sent nor asked for, and why."""
+    """Blocks can be neither sent nor requested; the text has the reason."""
 
 
 class CutError(ConnectionError):
@@ -63,7 +62,7 @@ class CutError(ConnectionError):
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """The files of a Ray cluster with TLS: each end has a certificate, and asks for the other's."""
+    """The files of a Ray cluster with TLS. Each end has a certificate, and checks the other's."""
 
     certificate: Path
     key: Path
@@ -71,7 +70,7 @@ class Certificates:
 
     @classmethod
     def of_ray(cls) -> Certificates | None:
-        """What this process has for Ray's own connections; None: Ray has no TLS."""
+        """The files that this process uses for Ray's connections; None: Ray does not use TLS."""
         if os.environ.get("RAY_USE_TLS", "0") == "0":
             return None
         names = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
@@ -81,7 +80,7 @@ class Certificates:
             raise NoBlocksError(f"RAY_USE_TLS is set, and {missing.args[0]} is not") from None
 
     def context(self, *, listens: bool) -> ssl.SSLContext:
-        """What either end of a connection needs. ``NoBlocksError`` for files that are of no use."""
+        """The TLS settings of one end of a connection. ``NoBlocksError`` for unusable files."""
         purpose = ssl.PROTOCOL_TLS_SERVER if listens else ssl.PROTOCOL_TLS_CLIENT
         context = ssl.SSLContext(purpose)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -96,14 +95,14 @@ class Certificates:
 
 
 def location(address: str, port: int, *, tls: bool) -> str:
-    """Where a server listens, in one text."""
+    """The address of a server as one text."""
     host = f"[{address}]" if ":" in address else address
     return f"{SCHEMES[tls]}://{host}:{port}"
 
 
 def connected(where: str, context: ssl.SSLContext | None, end_s: float) -> socket.socket:
-    """A connection to the server at ``where``, made before ``end_s`` of the monotonic clock.
-    ``OSError``, or ``ValueError`` for what no server is at."""
+    """Connect to the server at ``where``, before ``end_s`` of the monotonic clock. ``OSError``; or
+    ``ValueError`` if ``where`` is not the address of a server."""
     parts = urlsplit(where)
     if parts.scheme not in SCHEMES or not parts.hostname or not parts.port:
         raise ValueError(f"{where} is not the place of a server")
@@ -121,7 +120,7 @@ def connected(where: str, context: ssl.SSLContext | None, end_s: float) -> socke
 
 
 def tune(connection: socket.socket) -> None:
-    """Send at once what is sent, and find out that the other end's machine is gone."""
+    """Make a connection send data at once, and detect that the other machine is gone."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE_S_MAX)
@@ -130,8 +129,8 @@ def tune(connection: socket.socket) -> None:
 
 
 def fill(connection: socket.socket, buffer: memoryview, end_s: float) -> None:
-    """Fill ``buffer`` with what comes before ``end_s``. ``TimeoutError``; ``CutError`` if it was
-    less."""
+    """Fill ``buffer`` with bytes that arrive before ``end_s``. ``TimeoutError``; ``CutError`` if
+    the connection ends before."""
     while buffer:
         connection.settimeout(_left_s(end_s))
         got = connection.recv_into(buffer)
@@ -148,7 +147,7 @@ def _left_s(end_s: float) -> float:
 
 
 class TicketError(Exception):
-    """A ticket that asks for what is not there, or for what no job asks for."""
+    """A ticket for ranges that do not exist, or that no job would request."""
 
 
 class ForgedTicketError(TicketError):
@@ -157,7 +156,7 @@ class ForgedTicketError(TicketError):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class BlockKey:
-    """The key of one job. It is not shown where somebody prints what has it."""
+    """The key of one job. Its ``repr`` does not show it."""
 
     secret: bytes
 
@@ -166,11 +165,11 @@ class BlockKey:
 
     @classmethod
     def new(cls) -> BlockKey:
-        """A random one."""
+        """Make a random key."""
         return cls(secrets.token_bytes(KEY_BYTES))
 
     def ticket(self, scratch_node: str, block: SpillBlock) -> bytes:
-        """What asks ``scratch_node`` for ``block``; no two are the same."""
+        """A ticket that requests ``block`` from ``scratch_node``; no two tickets are equal."""
         ranges = block.workers, block.starts, block.sizes
         text = orjson.dumps(
             [secrets.token_hex(NONCE_BYTES), scratch_node, block.partition, *ranges]
@@ -178,7 +177,7 @@ class BlockKey:
         return self._mac(_ASKS, text) + text
 
     def open(self, ticket: bytes) -> tuple[str, SpillBlock]:
-        """(scratch node, block) that a ticket asks for. ``TicketError``."""
+        """The (scratch node, block) in a ticket. ``TicketError`` if it is invalid."""
         if not MAC_BYTES < len(ticket) <= TICKET_BYTES_MAX:
             raise TicketError("it has a length that no ticket has")
         text = ticket[MAC_BYTES:]
@@ -191,11 +190,11 @@ class BlockKey:
         return _checked(said)
 
     def proof(self, ticket: bytes) -> bytes:
-        """What only a process of this job can answer to ``ticket``."""
+        """The answer to ``ticket`` that only a process of this job can give."""
         return self._mac(_ANSWERS, ticket)
 
     def proves(self, proof: bytes, ticket: bytes) -> bool:
-        """Whether ``proof`` is the answer of such a process."""
+        """Whether ``proof`` is such an answer to ``ticket``."""
         return hmac.compare_digest(self.proof(ticket), proof)
 
     def _mac(self, what: bytes, text: bytes) -> bytes:
@@ -203,7 +202,7 @@ class BlockKey:
 
 
 def _checked(said: Any) -> tuple[str, SpillBlock]:
-    """What a ticket says, if a block can be so."""
+    """The content of a ticket, if it is a valid block."""
     match said:
         case [str(), str(scratch_node), int(partition), list(), list(), list()]:
             columns = said[3:]

@@ -1,8 +1,8 @@
-"""Start a Ray, join one, and leave it: in one thread, and without a trace.
+"""Starts a Ray, joins one, and leaves it: in one thread, and without a trace.
 
 Before a cluster is joined, its address is checked, in seconds. Ray itself takes more than ten
-minutes to find out that nothing listens there, and logs each try. A Ray that dsort starts listens
-on loopback only and asks for a token."""
+minutes to detect that nothing listens there, and logs each try. A Ray that dsort starts listens on
+loopback only and requires a token."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ JOIN_TRIES_MAX = 3  # Ray's own limit is 20
 END_SECONDS_MAX = 5
 TICK_S = 0.1
 
-OBJECT_STORE_BYTES = 80 << 20  # hardly more than the least that Ray takes: little goes through it
+OBJECT_STORE_BYTES = 80 << 20  # hardly more than Ray's minimum, as few bytes pass through it
 
 _OWN_TOKEN = secrets.token_hex(32)
-"""One for all Rays of this process: Ray reads it once."""
+"""One token for all Rays of this process, because Ray reads it once."""
 
 _SERVERS = frozenset({"gcs_server", "raylet"})
 
@@ -49,12 +49,13 @@ log = logger_of("runtime")
 class RaySession:
     """The time from ``begin`` (``ray.init``) to ``end`` (``ray.shutdown``), in one thread.
 
-    The kernel ends Ray's processes with the *thread* that started them, so it has to be there as
-    long as they are; and in the main thread ``ray.init`` would take SIGTERM over. The thread is a
-    daemon: a cluster that does not answer keeps it for minutes, in code that nothing interrupts.
+    The kernel ends Ray's processes with the *thread* that started them, so the thread has to exist
+    as long as they do. In the main thread, ``ray.init`` would also replace the handler of SIGTERM.
+    The thread is a daemon, because a cluster that does not answer keeps it for minutes, in code
+    that cannot be interrupted.
 
-    ``directory``: the files of a Ray that is begun here, and ended and removed with it, by
-    ``watchdog`` if this process dies; None: the Ray is somebody else's.
+    ``directory``: the files of a Ray that is started here; it is ended and removed with the
+    session, by ``watchdog`` if this process dies. None: the Ray was started elsewhere.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class RaySession:
         self._thread.start()
 
     def wait(self, stop: StopFlag, *, seconds_max: float = BEGIN_SECONDS_MAX) -> Exception | None:
-        """Wait until Ray is there: what ``begin`` raised, ``TimeoutError``, or None.
+        """Wait until Ray is ready. Return the error of ``begin``, ``TimeoutError``, or None.
 
         Raises ``JobStoppedError``.
         """
@@ -98,25 +99,25 @@ class RaySession:
         return error
 
     def where(self) -> str:
-        """Where a Ray that was begun here listens, in words; "" of somebody else's."""
+        """The addresses on which a Ray that was started here listens, in words; else ""."""
         if self.directory is None:
             return ""
         found = listening_words(listeners(_processes(self.directory)))
         return f"Ray of its own, locked with a token, listens on {found}"
 
     def close(self) -> None:
-        """Leave Ray; end it and remove its files if it is ours. May be called twice."""
+        """Leave Ray; end it and remove its files if it was started here. May be called twice."""
         if self.directory is None:
             self._over.set()
             if self._begun.done():
                 self._thread.join(END_SECONDS_MAX)
             return
-        # Half a Ray cannot be ended: what was started so far is known only when it is whole.
+        # A Ray that is still starting cannot be ended: its processes are not all known yet.
         wait([self._begun], timeout=BEGIN_SECONDS_MAX)
         processes = _processes(self.directory)
         for process in processes:
             with contextlib.suppress(psutil.Error):
-                # Ray asks each helper to end and gives it a second. Nothing is lost without.
+                # Ray would ask each helper to end, and wait for a second. Killing it loses nothing.
                 if process.name() not in _SERVERS and process.ppid() == os.getpid():
                     process.kill()
         self._over.set()
@@ -129,7 +130,8 @@ class RaySession:
             end_watchdog(self._watchdog)
 
     def _take_sigterm_back(self) -> None:
-        """Ray puts a handler before Python's that prints a stack, as if SIGTERM were a crash."""
+        """Undo Ray's handler for SIGTERM, which prints a stack as after a crash, and then calls
+        Python's."""
         if self._took_sigterm_back or threading.current_thread() is not threading.main_thread():
             return
         handler = signal.getsignal(signal.SIGTERM)
@@ -141,8 +143,8 @@ class RaySession:
 def start_ray(
     init: Callable[..., object], shutdown: Callable[[], object], cpus: int, gpus: int = 0
 ) -> RaySession:
-    """Begin to start a Ray of one's own on this machine, which no other machine can reach and no
-    other user of this one join. ``init`` has it listen on loopback."""
+    """Begin to start a Ray on this machine, which other machines cannot reach and other users of
+    this one cannot join. ``init`` makes it listen on loopback."""
     directory = make_ray_directory()
     log.debug("a Ray with %d CPUs is started in %s", cpus, directory)
     try:
@@ -150,8 +152,8 @@ def start_ray(
     except OSError:
         shutil.rmtree(directory)
         raise
-    # Inside another Ray's job it would look for that job's files. And whoever reaches a port of a
-    # Ray without a token has it run what they like, whatever the environment says of that.
+    # Inside another Ray's job, it would look for that job's files. It requires a token even if the
+    # environment turns tokens off: else every process that reaches one of its ports can run code.
     ours = {
         "RAY_JOB_CONFIG_JSON_ENV_VAR": None,
         "RAY_AUTH_MODE": "token",
@@ -161,7 +163,7 @@ def start_ray(
     def begin() -> None:
         with _environment(ours):
             init(
-                address="local",  # whatever RAY_ADDRESS says
+                address="local",  # overrides RAY_ADDRESS
                 num_cpus=cpus,
                 num_gpus=gpus,
                 include_dashboard=False,
@@ -169,7 +171,7 @@ def start_ray(
                 log_to_driver=False,
                 logging_level=logging.CRITICAL,
                 _temp_dir=str(ray_files(directory)),
-                # It takes the page cache of mapped inputs for memory in use, and kills for it.
+                # The monitor takes the page cache of mapped inputs for used memory, and kills.
                 _system_config={"memory_monitor_refresh_ms": 0},
             )
         check_loopback(listeners(_processes(directory)))
@@ -180,8 +182,8 @@ def start_ray(
 def join_ray(
     init: Callable[..., object], shutdown: Callable[[], object], address: str
 ) -> RaySession:
-    """Begin to join a cluster. All nodes have to have what is installed here; a dsort that runs
-    from a source tree is taken along."""
+    """Begin to join a cluster. All nodes need the same packages as this one; a dsort that runs from
+    a source tree is sent along."""
     package = Path(__file__).resolve().parents[2]
     installed = package.parent.name in ("site-packages", "dist-packages")
 
@@ -220,7 +222,7 @@ def _set(variables: Mapping[str, str | None]) -> None:
 
 
 def _processes(directory: Path) -> list[psutil.Process]:
-    """The processes of the Ray in ``directory``: children of this one, and all below them."""
+    """The processes of the Ray in ``directory``: children of this process, and all below them."""
     found = []
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.Error):
@@ -241,14 +243,14 @@ PORT_HINT = (
     "ray://HOST:PORT that of its client server (10001)"
 )
 
-# RFC 9113, section 3.4: how a client of HTTP/2 begins, here with an empty SETTINGS frame. A server
-# begins with its own SETTINGS, whatever it is asked.
+# RFC 9113, section 3.4: the first bytes of a client of HTTP/2, here with an empty SETTINGS frame. A
+# server begins with its own SETTINGS, whatever the request.
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _FRAME_TYPE_AT, _SETTINGS = 3, 4
 
 
 def check_form(address: str) -> None:
-    """``SpecError`` if ``address`` is none that could be joined."""
+    """``SpecError`` if ``address`` has no valid form."""
     if address != "auto" and _host_and_port(address) is None:
         raise SpecError(
             [SpecProblem("--ray-address", f"{address!r} is no address of Ray", _FORMS_HINT)]
@@ -258,7 +260,7 @@ def check_form(address: str) -> None:
 def check_listener(address: str) -> None:
     """``WorkerLostError`` if nothing at ``address`` speaks HTTP/2, as all of Ray's servers do.
 
-    What ``auto`` stands for only Ray knows, unless ``RAY_ADDRESS`` says it.
+    ``auto`` is checked only if ``RAY_ADDRESS`` is set, as otherwise only Ray can resolve it.
     """
     if address == "auto":
         address = os.environ.get("RAY_ADDRESS", "")
@@ -278,8 +280,8 @@ def check_listener(address: str) -> None:
 
 
 def is_only_on_loopback(address: str, here: str) -> bool:
-    """Whether ``address`` is one of loopback whose port nobody has open at ``here``, the address of
-    this machine that Ray takes in its place."""
+    """Whether ``address`` is on loopback, and its port is not open at ``here``, the address of this
+    machine that Ray uses in its place."""
     if address == "auto":
         address = os.environ.get("RAY_ADDRESS", "")
     found = _host_and_port(address)
@@ -304,7 +306,7 @@ Listener = tuple[str, int]
 
 
 def listeners(processes: Iterable[psutil.Process]) -> list[Listener]:
-    """All on which ``processes`` take connections, sorted."""
+    """All addresses and ports on which ``processes`` accept connections, sorted."""
     found = set()
     for process in processes:
         with contextlib.suppress(psutil.Error):
@@ -315,7 +317,7 @@ def listeners(processes: Iterable[psutil.Process]) -> list[Listener]:
 
 
 def check_loopback(found: Iterable[Listener]) -> None:
-    """``WorkerLostError`` if another machine can reach one of them."""
+    """``WorkerLostError`` if another machine can reach one of the listeners."""
     open_to_all = [f"{address}:{port}" for address, port in found if not _is_loopback(address)]
     if open_to_all:
         raise WorkerLostError(
@@ -347,13 +349,13 @@ def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 RAY_VERSION_MIN = (2, 56)
-"""The first without a known vulnerability. Before 2.52, Ray ran code for whoever reached one of its
-ports: it had no tokens."""
+"""The first version without a known vulnerability. Before 2.52, Ray had no tokens: it ran code for
+every process that reached one of its ports."""
 
 
 def check_ray_version(found: str = "") -> None:
     """``WorkerLostError`` if Ray is too old to be locked. ``found``: its version, if it is not the
-    one that is installed."""
+    installed one."""
     try:
         found = found or version("ray")
     except PackageNotFoundError:

@@ -1,9 +1,10 @@
-"""The directory of a Ray that dsort started: private, and known as abandoned once its owner died.
+"""The directory of a Ray that dsort started: private, and recognised as abandoned once its owner
+has died.
 
 ::
 
-    dsort-ray-XXXXXXXX/   mode 0700: Ray makes some of its own files writable for everybody
-        owner.json        the process that the Ray ends with
+    dsort-ray-XXXXXXXX/   mode 0700: Ray makes some of its files writable for all users
+        owner.json        the process with which the Ray ends
         r/                Ray's files and sockets"""
 
 from __future__ import annotations
@@ -26,25 +27,26 @@ PREFIX = "dsort-ray-"
 OWNER_FILE = "owner.json"
 OWNER_BYTES_MAX = 4096
 FILES_CHARACTERS_MAX = 40
-"""Longer, and the paths of Ray's sockets below it are longer than Linux takes (107)."""
+"""With a longer path, the paths of Ray's sockets below it would exceed Linux's limit (107)."""
 
 PID_LIMIT = 1 << 31
 
 YOUNG_S = 60
-"""One without an owner may be about to get one."""
+"""A younger directory without an owner may be about to get one."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftRay:
-    """A directory whose Ray nobody has any more. ``processes``: what still runs of it."""
+    """A directory whose Ray has no owner any more. ``processes``: how many of its processes still
+    run."""
 
     path: Path
     processes: int
 
 
 def make_ray_directory(base: Path | None = None, *, machine: Machine | None = None) -> Path:
-    """A new directory in ``base`` (None: the temporary one), or in ``/tmp`` where paths below that
-    would be too long. It is this process's."""
+    """Make a directory in ``base`` (None: the temporary one), or in ``/tmp`` if paths below it
+    would be too long. Its owner is this process."""
     path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))  # with mode 0700, whatever the umask
     if len(str(ray_files(path))) > FILES_CHARACTERS_MAX:
         path.rmdir()
@@ -55,46 +57,47 @@ def make_ray_directory(base: Path | None = None, *, machine: Machine | None = No
 
 
 def ray_files(directory: Path) -> Path:
-    """Where Ray may put what it has."""
+    """The place for Ray's files."""
     return directory / "r"
 
 
 def note_owner(directory: Path, owner: Holder) -> None:
-    """Say whose the directory is from now on."""
+    """Record ``owner`` as the owner of the directory."""
     new = directory / f"{OWNER_FILE}.new"
     new.write_text(json.dumps(asdict(owner)), encoding="utf-8")
     new.replace(directory / OWNER_FILE)
 
 
 def ray_places() -> list[Path]:
-    """Where such directories are made."""
+    """The directories in which such directories are made."""
     return [Path(tempfile.gettempdir()), Path("/tmp")]
 
 
 def rays_left(base: Path, *, machine: Machine | None = None) -> Iterator[LeftRay]:
-    """Those in ``base`` that are ours, and whose owner is gone. No link is followed."""
+    """Yield the directories in ``base`` that belong to this user, and whose owner is gone. No link
+    is followed."""
     machine = machine or Machine()
     for path in sorted(base.glob(f"{PREFIX}*")):
         try:
             with _opened(path) as descriptor:
                 gone, running = _is_left(path, descriptor, machine), holders(path)
         except OSError:
-            continue  # not ours, no directory, or removed meanwhile
-        if gone is None:  # as it was before owners were noted
+            continue  # belongs to another user, is no directory, or was removed meanwhile
+        if gone is None:  # made by a version that did not record owners
             gone = not running
         if gone:
             yield LeftRay(path, len(running))
 
 
 def remove_ray_directory(path: Path, *, machine: Machine | None = None) -> None:
-    """End what still runs of a Ray that was left, and remove its files. Does nothing where there is
-    none any more."""
+    """End the processes of an abandoned Ray that still run, and remove its files. Do nothing if it
+    is gone, or not abandoned."""
     if any(left.path == path for left in rays_left(path.parent, machine=machine)):
         discard_ray_directory(path)
 
 
 def discard_ray_directory(path: Path) -> None:
-    """The same, whoever has it."""
+    """The same, whether the Ray is abandoned or not."""
     end_holders(path)
     try:
         shutil.rmtree(path)
@@ -106,7 +109,7 @@ def discard_ray_directory(path: Path) -> None:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """A descriptor of the directory, which is ours and no link."""
+    """Open the directory, which must be this user's and no link; yield the descriptor."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         if os.fstat(descriptor).st_uid != os.geteuid():
@@ -117,14 +120,14 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _is_left(path: Path, descriptor: int, machine: Machine) -> bool | None:
-    """Whether its owner is gone; None: nobody has said who that is."""
+    """Whether its owner is gone; None: no owner is recorded."""
     owner = _owner(descriptor)
     if owner is None:
         is_young = machine.now_s() - os.fstat(descriptor).st_mtime < YOUNG_S
         return False if is_young else None
     here = machine.holder()
     if owner.host != here.host:
-        return False  # a directory that machines share: it is for that one to say
+        return False  # on a file system that machines share: only the other machine can check
     boot, _, namespace = owner.boot_id.partition("/")
     boot_here, _, namespace_here = here.boot_id.partition("/")
     if boot != boot_here:
@@ -133,7 +136,7 @@ def _is_left(path: Path, descriptor: int, machine: Machine) -> bool | None:
 
 
 def _owner(directory: int) -> Holder | None:
-    """Who is noted in a directory (a descriptor); None where nobody can be."""
+    """The owner that is recorded in a directory (a descriptor); None if there is no valid one."""
 
     def open_here(name: str, flags: int) -> int:
         return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)

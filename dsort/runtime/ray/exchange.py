@@ -1,9 +1,9 @@
-"""How a worker on Ray gets what other nodes have: questions by Ray, blocks of spill straight
-from their node.
+"""How a worker on Ray gets data of other nodes: answers to requests through Ray, blocks of spill
+directly from their node.
 
-Ray is who knows whether a node is there. So whatever fails without it is asked of Ray once more:
-a node that is lost, slow or without the file is found out in one way alone. If Ray brings the block
-all the same, the node is not reached from here, and the rest of its blocks come by Ray.
+Only Ray can decide whether a node is lost. So every request that fails without Ray is repeated
+through Ray, which detects a node that is lost, slow or without the file. If Ray delivers the block
+nevertheless, the node cannot be reached from here, and its other blocks come through Ray.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ from dsort.scratch.spill import BLOCKS_IN_FLIGHT_MAX, Payload, SpillBlock
 
 log = logger_of("runtime")
 CALL_S_MAX = 60.0
-"""Of one block: less than 280 KB/s is taken for a stream that stands still. Ray, which is asked
-next, waits five times as long."""
+"""The time limit for one block: a stream of less than 280 KB/s counts as stopped. Ray, which is
+used next, waits five times as long."""
 THREADS = 2 * BLOCKS_IN_FLIGHT_MAX
-"""One partition is read while the first blocks of the next one come."""
+"""Enough for reading one partition while the first blocks of the next one arrive."""
 IDLE_MAX = 8
-"""So many connections are kept for the next blocks; there may be hundreds of nodes."""
+"""The most idle connections that are kept for later blocks; there may be hundreds of nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockRules:
-    """How blocks of one job travel. ``key`` None: by Ray, as all else does."""
+    """How blocks of one job travel. ``key`` None: through Ray, like everything else."""
 
     key: BlockKey | None
     place: BlockPlace
@@ -71,8 +71,8 @@ class BlockRules:
 class RayExchange:
     """The :class:`~dsort.scratch.nodes.Exchange` of a worker on Ray. ``prefix``: of agents' names.
 
-    An answer that Ray brings is in the object stores of both nodes until whoever asked lets go of
-    it.
+    An answer that Ray delivers stays in the object stores of both nodes until the requester
+    releases it.
     """
 
     def __init__(self, prefix: str, rules: BlockRules) -> None:
@@ -81,7 +81,7 @@ class RayExchange:
         self._place = rules.place
         self._client: BlockClient | None = None
         self._agents: dict[str, Any] = {}
-        self._locations: dict[str, str] = {}  # "": blocks of this node come by Ray
+        self._locations: dict[str, str] = {}  # "": blocks of this node come through Ray
         self._unreachable: list[tuple[str, str]] = []
 
     def begin(self, scratch_node: str, request: Request) -> Callable[[], Any]:
@@ -94,15 +94,15 @@ class RayExchange:
         return self._begin_by_ray(scratch_node, request)
 
     def unreachable(self) -> tuple[tuple[str, str], ...]:
-        """(scratch node, reason) of those that turned out not to be reached since this was asked
-        last."""
+        """(scratch node, reason) of the nodes that were found to be unreachable since the last
+        call."""
         found, self._unreachable = tuple(self._unreachable), []
         return found
 
-    # -- from the node itself --------------------------------------------------------------------
+    # -- from the node directly ------------------------------------------------------------------
 
     def _location(self, scratch_node: str) -> str:
-        """Where the server of a node listens; "" if there is none."""
+        """The address of a node's server; "" if there is none."""
         location = self._locations.get(scratch_node)
         if location is None:
             location = self._ask_location(scratch_node)
@@ -116,7 +116,7 @@ class RayExchange:
             if self._client is None:
                 self._client = BlockClient(key)
         except NoBlocksError as none:
-            self._key = None  # for no node; that is said once
+            self._key = None  # holds for all nodes, so it is reported once
             self._unreachable.append((scratch_node, f"this worker cannot ask for blocks: {none}"))
             return ""
         asked = self._agent(scratch_node).blocks_at.remote(key, self._place)
@@ -134,8 +134,8 @@ class RayExchange:
         except BlockError as failed:
             log.debug("a block of node %s did not come: %s; Ray is asked", scratch_node, failed)
             payload: Payload = self._begin_by_ray(scratch_node, block)()
-            # Ray has brought it. So it is the connection that does not work, unless another process
-            # is the agent by now, or another block of this node has failed before.
+            # Ray has delivered it, so the connection does not work; unless the agent is another
+            # process by now, or another block of this node has failed before.
             if isinstance(failed, UnreachableError) and self._locations[scratch_node] == location:
                 self._locations[scratch_node] = self._ask_location(scratch_node)
                 if self._locations[scratch_node] == location:
@@ -143,7 +143,7 @@ class RayExchange:
                     self._unreachable.append((scratch_node, f"{location}: {failed}"))
             return payload
 
-    # -- by Ray ----------------------------------------------------------------------------------
+    # -- through Ray -----------------------------------------------------------------------------
 
     def _begin_by_ray(self, scratch_node: str, request: Request) -> Callable[[], Any]:
         log.debug("the worker asks scratch %s: %s", scratch_node, type(request).__name__)
@@ -169,7 +169,7 @@ class RayExchange:
         return answer
 
     def _answer(self, scratch_node: str, reference: Any) -> Any:
-        """What an agent answers."""
+        """The answer of an agent."""
         try:
             return ray.get(reference, timeout=ANSWER_SECONDS_MAX)
         except LOST_ERRORS as lost:
@@ -187,16 +187,16 @@ class RayExchange:
 
 
 class BlockError(Exception):
-    """A block did not come, and why."""
+    """A block was not delivered; the text has the reason."""
 
 
 class UnreachableError(BlockError):
-    """Whoever should have sent it cannot be reached, stopped in the middle, or is another one: the
-    next block would not come either."""
+    """The server cannot be reached, stopped in the middle, or does not belong to this job: the next
+    block would fail, too."""
 
 
 class BlockClient:
-    """Fetches blocks in threads. ``NoBlocksError`` where this process can have none."""
+    """Fetches blocks in threads. ``NoBlocksError`` if this process cannot fetch blocks."""
 
     def __init__(self, key: BlockKey) -> None:
         self._key = key
@@ -207,12 +207,12 @@ class BlockClient:
         self._idle: deque[tuple[str, socket.socket]] = deque()
 
     def begin(self, location: str, scratch_node: str, block: SpillBlock) -> Future[Payload]:
-        """Ask the server at ``location`` for a block. The result: all of its bytes, or
-        ``BlockError``."""
+        """Request a block from the server at ``location``. The result of the future: all bytes of
+        the block, or ``BlockError``."""
         return self._threads.submit(self._fetch, location, scratch_node, block)
 
     def close(self) -> None:
-        """End all connections; who waits for a block gets ``BlockError``."""
+        """End all connections; pending requests fail with ``BlockError``."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             while self._idle:
@@ -226,7 +226,7 @@ class BlockClient:
             with contextlib.ExitStack() as closed:
                 closed.callback(connection.close)
                 found = _block(connection, sum(block.sizes), end_s)
-                closed.pop_all()  # it is at the end of an answer: kept for the next block
+                closed.pop_all()  # the answer is complete: keep the connection for the next block
         except TimeoutError:
             raise UnreachableError(f"no block came within {CALL_S_MAX:g} s") from None
         except (OSError, ValueError) as error:
@@ -235,7 +235,7 @@ class BlockClient:
         return [found]
 
     def _asked(self, location: str, ticket: bytes, end_s: float) -> socket.socket:
-        """A connection on which the server has begun to answer, and has proved who it is."""
+        """A connection on which the server has begun to answer, and has proved its identity."""
         proof = bytearray(len(FORGED))
         question = LENGTH.pack(len(ticket)) + ticket
         while True:
@@ -251,7 +251,7 @@ class BlockClient:
                 connection.close()
                 if kept is None:
                     raise
-                continue  # the server has closed it since
+                continue  # the server has closed the kept connection
             except BaseException:
                 connection.close()
                 raise
@@ -279,7 +279,7 @@ class BlockClient:
 
 
 def _block(connection: socket.socket, wanted_bytes: int, end_s: float) -> NDArray[np.uint8]:
-    """All bytes of a block."""
+    """Receive all bytes of a block."""
     block = np.empty(wanted_bytes, np.uint8)
     view, size_bytes, length = memoryview(block.data), 0, bytearray(LENGTH.size)
     sent = f"of {wanted_bytes:,} bytes"

@@ -1,13 +1,13 @@
-"""The Ray library, imported as dsort needs it, and the errors that say an answer will not come."""
+"""Imports the Ray library as dsort needs it, with the errors that mean that no answer will come."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-if "ray" not in sys.modules:  # Ray reads its environment once, when it is imported
+if "ray" not in sys.modules:  # Ray reads its environment only while it is imported
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    # Ray's servers would log to stdout. What matters of that, dsort reports itself.
+    # Ray's servers would log to stdout. dsort itself reports the lines that matter.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
 
 import ray
@@ -41,4 +41,4 @@ LOST_ERRORS = (
     RayActorError,
     WorkerCrashedError,
 )
-"""The process that was to answer is gone, or the answer is gone with its node."""
+"""The process that should answer is gone, or the answer is gone with its node."""

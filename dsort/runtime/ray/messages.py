@@ -1,4 +1,4 @@
-"""What Ray says, in a user's words."""
+"""Converts messages of Ray to a user's words."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ NAMES_SHOWN_MAX = 3
 
 
 def node_words(host: str, address: str, node_id: str) -> str:
-    """A node by all that a user may know it by."""
+    """A node by all the names that a user may know."""
     return f"{host} ({address}, {node_id})"
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first of ``names``, and how many there are besides."""
+    """The first of ``names``, and the number of the others."""
     shown = ", ".join(names[:NAMES_SHOWN_MAX])
     more = len(names) - NAMES_SHOWN_MAX
     return f"{shown} and {more} more" if more > 0 else shown
 
 
 def first_line(text: object) -> str:
-    """The first line of a text, or of what an error says, that is not empty."""
+    """The first line that is not empty, of a text or of the message of an error."""
     return next(filter(None, map(str.strip, str(text).splitlines())), type(text).__name__)
 
 
 def located(error: DsortError, where: str) -> DsortError:
-    """``error``, which says ``where`` ("": nowhere) it happened if it may be the fault of a place,
-    and not of the spec or the data."""
+    """``error``, with its place ``where`` ("": none) in the message, if it may be caused by a place
+    and not by the spec or the data."""
     if where and isinstance(error, (StorageError, WorkerLostError, InvariantError)):
         error.message = f"{error.message} ({where})"
         error.args = (error.message,)
@@ -38,7 +38,8 @@ def located(error: DsortError, where: str) -> DsortError:
 
 
 def bug(error: Exception, where: str) -> DsortError:
-    """What a call of an actor raised: dsort's own errors are answers, so it is none of them."""
+    """Convert an exception that a call of an actor raised. dsort's own errors are returned as
+    answers, so this is another one."""
     text = str(error).strip()
     if "ModuleNotFoundError" in text or "ImportError" in text:
         address = re.search(r"ip=([^,)]+)", text)
@@ -51,7 +52,7 @@ def bug(error: Exception, where: str) -> DsortError:
 
 
 def cause(died: Exception) -> tuple[str, str]:
-    """What a worker died of, and what would help."""
+    """Why a worker died, and a hint."""
     text, kind = str(died), type(died).__name__
     if kind == "OutOfMemoryError" or "running low on memory" in text:
         return "its node ran out of memory", "give less with --max-memory, or fewer --workers"
@@ -68,7 +69,7 @@ def cause(died: Exception) -> tuple[str, str]:
 
 
 def explain(error: Exception, address: str | None) -> DsortError:
-    """In a user's words, why a Ray could not be begun (``address`` None) or joined."""
+    """An error in a user's words: why a Ray could not be started (``address`` None) or joined."""
     if isinstance(error, DsortError):
         return error
     text = "\n".join(map(str, _chain(error)))

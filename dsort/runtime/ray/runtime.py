@@ -1,11 +1,11 @@
 """The Ray runtime: each worker is an actor, and each node with workers has one more, the agent of
-its scratch. Actors run on a cluster, on a Ray that this process is connected to already, or on a
-Ray of the job's own.
+its scratch. Actors run on a cluster, on a Ray that this process is already connected to, or on a
+Ray that the job starts.
 
-Ray carries tasks and answers, also the small ones of another node's scratch; spill goes from node
-to node by themselves (``exchange``). Payload does not pass through this process. Ray retries
-requests for scratch only: dsort replaces a worker that died and does its task again, so that there
-is one bound on both.
+Ray carries tasks and answers, and small answers from another node's scratch; spill goes directly
+from node to node (``exchange``). Payload does not pass through this process. Ray retries requests
+for scratch only: dsort replaces a worker that died and does its task again, so that one limit
+covers both.
 """
 
 from __future__ import annotations
@@ -64,18 +64,18 @@ JOIN_SECONDS_MAX = 30
 BEGIN_SECONDS_MAX = 180
 LOOK_SECONDS_MAX = 60
 TICK_S = 0.1
-"""How long a request to stop may go unnoticed."""
+"""The longest time after which a request to stop is noticed."""
 ROUNDING = 1e-9
-"""Parts of a GPU are no exact numbers."""
+"""A tolerance, because parts of a GPU are not exact numbers."""
 
 AGENT_RESTARTS_MAX = 3
 ASK_TRIES_MAX = 3
 
 
 def _actor_classes() -> tuple[type[Any], type[Any]]:
-    """The classes of a job's actors: workers and agents. Local classes travel whole, so that on
-    this machine they can have dsort, and all else, imported from where we have it: Ray lets the
-    current directory decide."""
+    """The classes of a job's actors: workers and agents. Ray pickles local classes by value. So on
+    this machine, actors can import dsort and all other modules from the same path as this process;
+    otherwise the current directory would decide."""
     here, path = socket.gethostname(), list(sys.path)
 
     def see_what_we_see() -> None:
@@ -88,7 +88,7 @@ def _actor_classes() -> tuple[type[Any], type[Any]]:
             from dsort.runtime.ray.exchange import RayExchange
             from dsort.runtime.ray.workers import RayWorker
 
-            # What our driver has put into Ray's object store, never a file (see the architecture).
+            # Put into Ray's object store by this job's driver, never a file (see the architecture).
             setup, rules = pickle.loads(packed)
             self._worker = RayWorker(setup, number, RayExchange(prefix, rules))
 
@@ -134,11 +134,10 @@ class RayRuntime:
     """Actors on Ray.
 
     ``address``: of a cluster (``auto``, ``host:port``, ``ray://host:port``); None: the Ray that
-    this process is connected to or, if there is none, one of the job's own, which ends with
-    ``close`` and leaves nothing. Ray is begun or joined while the caller goes on; that it could not
-    be is raised (``WorkerLostError``) where Ray is needed first. ``resources``, ``labels``,
-    ``cpus`` and ``gpus``: what a worker needs of its node (see
-    :class:`~dsort.runtime.ray.runtime.Needs`).
+    this process is connected to or, if there is none, one that the job starts, which ends with
+    ``close`` and leaves nothing. Ray is started or joined in the background; an error of that is
+    raised (``WorkerLostError``) where Ray is needed first. ``resources``, ``labels``, ``cpus`` and
+    ``gpus``: what a worker needs of its node (see :class:`~dsort.runtime.ray.runtime.Needs`).
     """
 
     name = "ray"
@@ -156,8 +155,8 @@ class RayRuntime:
         direct: bool = True,
         place: BlockPlace | None = None,
     ) -> None:
-        """``direct``: have blocks of spill go straight from node to node, not through Ray.
-        ``place``: where the agents of nodes may listen for that."""
+        """``direct``: send blocks of spill directly from node to node, not through Ray. ``place``:
+        where the agents of nodes may listen for that."""
         self._direct = direct
         self._place = place or BlockPlace()
         self._address = address
@@ -169,7 +168,7 @@ class RayRuntime:
         self._session = _begin(address, workers, self._needs)
 
     def workers_max(self) -> int:
-        """As many as were asked for, or else the CPUs of the nodes that can host workers."""
+        """The requested number, or else the CPUs of the nodes that can host workers."""
         if self._workers is not None:
             return self._workers
         if self._is_own:
@@ -178,7 +177,7 @@ class RayRuntime:
             return max(1, sum(map(self._needs.workers, ray.nodes())))
 
     def nodes(self) -> int:
-        """Those that can host workers."""
+        """The number of nodes that can host workers."""
         if self._is_own:
             return 1
         with self._on_ray():
@@ -189,16 +188,16 @@ class RayRuntime:
         return self._session.where() if self._session is not None else ""
 
     def start(self, setup: WorkerSetup, workers: int) -> None:
-        """Ask Ray for ``workers`` actors and wait for the first of them. The others join in when
-        Ray has found room for them."""
+        """Request ``workers`` actors from Ray, and wait for the first of them. The others join once
+        Ray has room for them."""
         with self._on_ray():
             self._scratch = Path(setup.scratch)
             self._job = self._prepare(setup)
             nodes = self._needs.hosts(ray.nodes())
-            if len(nodes) <= workers:  # each will have one: its scratch node is made meanwhile
+            if len(nodes) <= workers:  # each node will have a worker: make its scratch node now
                 for node in nodes:
                     self._scratch_nodes.scratch_ref(node["NodeID"])
-            # Workers may be on other nodes now than those that extracted for an earlier attempt.
+            # Workers may be on other nodes than the workers that extracted in an earlier attempt.
             held = {node_of(node_slot_of(each)) for each in setup.attempt.scratch_before}
             for node_id in sorted(held & {node["NodeID"] for node in nodes}):
                 self._scratch_nodes.scratch_ref(node_id)
@@ -228,11 +227,12 @@ class RayRuntime:
             self._scratch_nodes.tell(scratch_node, request)
 
     def check_directory(self, path: str, token: str) -> tuple[str, ...]:
-        """See :class:`~dsort.runtime.base.Runtime`. Only nodes that can host workers are asked."""
+        """See :class:`~dsort.runtime.base.Runtime`. Checks only nodes that can host workers."""
         with self._on_ray():
             if self._is_own:
-                return ()  # one machine: what the coordinator sees, its workers see
-            # A lambda travels whole: that a node lacks dsort is for its first worker to tell.
+                return ()  # one machine: workers see the same directories as the coordinator
+            # Pickled by value, so it needs no dsort: a missing dsort is reported by the node's
+            # first worker.
             look = ray.remote(num_cpus=0, max_retries=1)(lambda file: os.access(file, os.R_OK))
 
             def ask(node: Mapping[str, Any]) -> Any:
@@ -287,7 +287,7 @@ class RayRuntime:
 
     @contextlib.contextmanager
     def _on_ray(self) -> Iterator[None]:
-        """Wait for Ray, then run the body. Ray's errors in it become dsort's."""
+        """Wait for Ray, then run the body. Converts Ray's errors in the body to dsort's."""
         if self._session is not None:
             limit_s = BEGIN_SECONDS_MAX if self._is_own else JOIN_SECONDS_MAX
             error = self._session.wait(self._stop, seconds_max=limit_s)
@@ -301,7 +301,7 @@ class RayRuntime:
             ) from error
 
     def _prepare(self, setup: WorkerSetup) -> tuple[RayScratchNodes, RayWorkers]:
-        """All that launches workers and agents, none of which is there yet."""
+        """Make the functions that launch workers and agents. Launches none."""
         worker_class, agent_class = _actor_classes()
         alone = self.nodes() == 1
         prefix = f"{setup.job_id}-{secrets.token_hex(4)}"
@@ -358,8 +358,8 @@ class RayRuntime:
         )
 
     def _look(self, ask: Callable[[Mapping[str, Any]], Any]) -> tuple[list[str], tuple[str, ...]]:
-        """The nodes that answer no, and those that turned out to be lost: Ray believes that one is
-        there for up to 40 seconds after it died, and fails what was to run on it."""
+        """Return the nodes whose answer is no, and the nodes that were found to be lost. Ray counts
+        a node as alive for up to 40 seconds after it died, and fails what is to run on it."""
         asked = {ask(node): node for node in self._needs.hosts(ray.nodes())}
         blind, gone = [], []
         end_s = time.monotonic() + LOOK_SECONDS_MAX
@@ -372,13 +372,13 @@ class RayRuntime:
                     if not ray.get(reference):
                         blind.append(words_of(node))
                 except (TaskUnschedulableError, *LOST_ERRORS):
-                    if _is_alive(node):  # it lost a process only, or comes back
+                    if _is_alive(node):  # only a process was lost, or the node comes back
                         asked[ask(node)] = node
                     else:
                         gone.append(words_of(node))
                 except RayTaskError as raised:
                     raise bug(raised, f"node {words_of(node)}") from raised
-            if not done:  # Ray may wait for an answer of a node that it knows to be dead
+            if not done:  # Ray may wait for an answer of a node that it lists as dead
                 alive = {each["NodeID"] for each in ray.nodes() if each["Alive"]}
                 lost = [ref for ref, node in asked.items() if node["NodeID"] not in alive]
                 gone += [words_of(asked.pop(reference)) for reference in lost]
@@ -392,12 +392,12 @@ class RayRuntime:
 
 
 def _is_alive(node: Mapping[str, Any]) -> bool:
-    """Whether Ray believes so now."""
+    """Whether Ray lists the node as alive now."""
     return any(each["NodeID"] == node["NodeID"] and each["Alive"] for each in ray.nodes())
 
 
 def _begin(address: str | None, workers: int | None, needs: Needs) -> RaySession | None:
-    """Begin to join a Ray, or to start one; None: there is one."""
+    """Begin to join a Ray, or to start one; None: this process is connected to one."""
     check_ray_version(ray.__version__)
     if address is not None:
         check_form(address)
@@ -419,7 +419,7 @@ def _begin(address: str | None, workers: int | None, needs: Needs) -> RaySession
 
 
 def own_workers_max(needs: Needs) -> int:
-    """How many workers a Ray of a job's own has room for. ``TransformError``: too few GPUs."""
+    """How many workers a Ray that the job starts can host. ``TransformError``: too few GPUs."""
     cpus, gpus = len(os.sched_getaffinity(0)), gpus_here() if needs.gpus else ()
     workers = max(1, int(cpus / needs.cpus))
     if not needs.gpus:
@@ -433,11 +433,11 @@ def own_workers_max(needs: Needs) -> int:
 
 
 def _start(workers: int, needs: Needs) -> RaySession:
-    """Begin to start a Ray on loopback."""
+    """Begin to start a Ray that listens on loopback."""
     cpus, gpus = math.ceil(workers * needs.cpus), len(gpus_here()) if needs.gpus else 0
 
     def init(**arguments: Any) -> None:
-        # It has read this from the environment, and maybe that there is to be no token.
+        # Ray has read its environment already, which may have turned tokens off. Read it again.
         ray._raylet.Config.initialize("")
         with _on_loopback():
             ray.init(**arguments)
@@ -449,7 +449,7 @@ def _start(workers: int, needs: Needs) -> RaySession:
 
 
 def _join(**arguments: Any) -> None:
-    """``ray.init`` of an address, even if there is nothing there but on loopback."""
+    """Call ``ray.init`` with an address, even if Ray listens only on loopback there."""
     alone = is_only_on_loopback(arguments["address"], ray.util.get_node_ip_address())
     with _on_loopback() if alone else contextlib.nullcontext():
         ray.init(**arguments)
@@ -457,9 +457,9 @@ def _join(**arguments: Any) -> None:
 
 @contextlib.contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Have Ray take 127.0.0.1 for this node's address, and listen there alone. Else it takes that
-    for a mistake, and the address that other machines reach for what was meant. (It does so itself
-    on systems that ask their user about each program that listens.)"""
+    """Make Ray use 127.0.0.1 as this node's address, and listen only there. Without this, Ray
+    replaces it by the address that other machines can reach. (Ray itself does the same on systems
+    that ask their user about each program that listens.)"""
     constants = ray._private.ray_constants
     before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
     try:
@@ -506,7 +506,7 @@ class Needs:
         return ", ".join(["one CPU" if self.cpus == 1 else f"{self.cpus:g} CPUs", *needed])
 
     def workers(self, node: Node) -> int:
-        """How many workers ``node`` can host when it has nothing else to do."""
+        """How many workers ``node`` can host if it has no other work."""
         if not node["Alive"]:
             return 0
         labels = node.get("Labels") or {}
@@ -519,7 +519,7 @@ class Needs:
         return int(min(there.get(name, 0) / amount + ROUNDING for name, amount in wanted.items()))
 
     def hosts(self, nodes: Iterable[Node]) -> list[Node]:
-        """Those of ``nodes`` that can host a worker."""
+        """The nodes among ``nodes`` that can host a worker."""
         return [node for node in nodes if self.workers(node) > 0]
 
 
@@ -529,7 +529,7 @@ def words_of(node: Node) -> str:
 
 
 def _selects(wanted: str, value: str | None) -> bool:
-    """Whether a node whose label is ``value`` (None: it has none) is what a selector asks for."""
+    """Whether the selector ``wanted`` accepts a node with the label ``value`` (None: no label)."""
     positive = wanted.removeprefix("!")
     several = _ONE_OF.fullmatch(positive)
     values = [each.strip() for each in several[1].split(",")] if several else [positive]

@@ -1,14 +1,14 @@
 """The scratch nodes of a job on Ray.
 
-On each node with workers an agent holds the scratch directory. It answers requests for what is in
-it, from the coordinator and from workers of other nodes. Ids are made here, so that whoever knows
-the id of a scratch node finds its agent:
+On each node with workers, an agent holds the scratch directory. It answers requests about the files
+there, from the coordinator and from workers of other nodes. Ids are made here, so that the id of a
+scratch node suffices to find its agent:
 
 ``node_slot``  ``<node id>``, or ``<node id>-<n>`` for the scratch that was made after ``n`` were
                lost there. Names the directory in the job's scratch directory.
 ``scratch id`` ``<token>@<node_slot>``; the token is in the directory.
 ``agent``      ``dsort-<job id>-<attempt>-<node_slot>``, in Ray's namespace ``dsort``. Each runtime
-               has another ``attempt``: agents of a coordinator that died may still be there.
+               has another ``attempt``: agents of a dead coordinator may still exist.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dsort.stop_flag import StopFlag
 
 NAMESPACE = "dsort"
 AGENT_THREADS = 4
-"""So many questions are answered at the same time; each may be 16 MiB of payload."""
+"""The number of requests that are answered at the same time; each may be 16 MiB of payload."""
 
 WORKERS_END_SECONDS_MAX = 5
 
@@ -46,7 +46,7 @@ log = logger_of("runtime")
 
 
 def agent_name(prefix: str, node_slot: str) -> str:
-    """The agent that has ``node_slot``; ``prefix``: job and attempt."""
+    """The name of the agent of ``node_slot``; ``prefix``: job and attempt."""
     return f"dsort-{prefix}-{node_slot}"
 
 
@@ -61,15 +61,16 @@ def node_slot_of(scratch_node: str) -> str:
 
 
 def token_of(scratch_node: str) -> str:
-    """What tells the directory of a scratch node from any other at its node slot."""
+    """The token that distinguishes the directory of a scratch node from others at its slot."""
     return scratch_node.rpartition("@")[0]
 
 
 class NodeAgent:
-    """The scratch node at ``node_slot`` of the job's ``scratch`` directory, and who answers for it.
+    """The scratch node at ``node_slot`` of the job's ``scratch`` directory: holds its files and
+    answers requests.
 
-    Ray may make it again, in a new process in place of one that died. ``address``: what errors name
-    the node by; None: there is no other.
+    Ray may restart it, in a new process in place of one that died. ``address``: the name of the
+    node in errors; None: there is no other node.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class NodeAgent:
         self._blocks: BlockServer | None = None
         self._blocks_lock = threading.Lock()
         for other in self._directory.parent.glob(f"{node_id}*"):
-            if other != self._directory:  # lost: what was in it is made again
+            if other != self._directory:  # a lost scratch node: its content is made again
                 shutil.rmtree(other, ignore_errors=True)
         try:
             token = make_scratch(self._directory, owner)
@@ -95,7 +96,8 @@ class NodeAgent:
             self._error = located(error, self._where)
 
     def open(self, files: Mapping[str, bytes]) -> tuple[str, DsortError | None]:
-        """The id of this scratch node, or why there is none. ``files``: those shared until now."""
+        """The id of this scratch node, or the error that prevents it. ``files``: all files that
+        were shared until now."""
         error = self._error
         for name, data in files.items():
             if error is None and self._store is not None and not self._store.scratch.has(name):
@@ -103,15 +105,16 @@ class NodeAgent:
         return self._scratch_node, error
 
     def answer(self, scratch_node: str, request: Request) -> tuple[Any, DsortError | None]:
-        """The answer to ``request``, or the error that it ended with."""
+        """The answer to ``request``, or the error that it caused."""
         if scratch_node != self._scratch_node or self._store is None:
             return None, ScratchLostError(scratch_node, f"scratch {scratch_node} is gone")
         answer, error = reply(request, self._store)
         return answer, error and located(error, self._where)
 
     def blocks_at(self, key: BlockKey, place: BlockPlace, address: str) -> tuple[str, str]:
-        """(where blocks of the spill here are to be had, or why they are not). Listens from the
-        first call on: jobs that move no blocks need no server. ``address``: of this node."""
+        """(the address of the server for blocks of the spill here, or why there is none). Starts
+        the server on the first call: jobs that move no blocks need none. ``address``: of this
+        node."""
         with self._blocks_lock:
             if self._blocks is None:
                 if self._store is None:
@@ -146,14 +149,14 @@ class NodeAgent:
 
 
 def remove_scratch(scratch: Path) -> None:
-    """Remove all of a job's scratch on this machine, that of nodes which are gone as well. (Several
+    """Remove all of a job's scratch on this machine, including that of lost scratch nodes. (Several
     agents may do so at once.)"""
     shutil.rmtree(scratch, ignore_errors=True)
 
 
 ANSWER_SECONDS_MAX = 300
-"""An answer takes a fraction of a second. Ray tells within about half a minute that a node is
-lost; this is for one that is there and does nothing."""
+"""An answer takes a fraction of a second. Ray reports a lost node within about half a minute; this
+limit is for a node that exists and does nothing."""
 
 
 def lost_scratch(scratch_node: str) -> ScratchLostError:
@@ -166,7 +169,7 @@ def lost_scratch(scratch_node: str) -> ScratchLostError:
 
 
 def late_scratch(node_slot: str) -> WorkerLostError:
-    """The error for a scratch node that is there but did not answer in time."""
+    """The error for a scratch node that exists but did not answer in time."""
     return WorkerLostError(
         f"node {node_slot} gave no answer in {ANSWER_SECONDS_MAX} seconds",
         hint="is it overloaded, or its disk broken?",
@@ -182,7 +185,7 @@ Launch = Callable[[str, str], Any]
 
 @dataclass(slots=True, eq=False)
 class _Agent:
-    """``opened``: reference to the id of its scratch node and the error, if it could not be made;
+    """``opened``: reference to the id of its scratch node, and to the error if there is none;
     ``scratch_node``: that id, "" until it is known."""
 
     actor: Any
@@ -219,7 +222,7 @@ class RayScratchNodes:
         return agent.opened
 
     def wait(self) -> None:
-        """Wait for all scratch nodes. Raises why there can be none on some node."""
+        """Wait for all scratch nodes. Raises the error of a node that can have none."""
         for agent in list(self._agents.values()):
             try:
                 agent.scratch_node, error = self._take(agent, agent.opened)
@@ -229,7 +232,7 @@ class RayScratchNodes:
                 raise error
 
     def scratch_on(self, node_id: str) -> str:
-        """The scratch node on a node, "" if it is not there (yet)."""
+        """The scratch node on a node, "" if there is none (yet)."""
         agent = self._agents.get(node_id)
         if agent is None:
             return ""
@@ -249,7 +252,7 @@ class RayScratchNodes:
         return tuple(filter(None, map(self.scratch_on, list(self._agents))))
 
     def share(self, name: str, data: bytes) -> None:
-        """See :class:`~dsort.runtime.base.Runtime`. Agents that are still starting take it next."""
+        """See :class:`~dsort.runtime.base.Runtime`. Agents that still start store it afterwards."""
         log.debug("the file %s is shared: %d bytes", name, len(data))
         shared = self._files[name] = ray.put(data)
         agents = list(self._agents.values())
@@ -280,8 +283,8 @@ class RayScratchNodes:
             agent.actor.answer.remote(scratch_node, request)
 
     def lose(self, scratch_node: str) -> None:
-        """Use ``scratch_node`` no more, even if it is there: a worker could not reach it, and its
-        content is made again. If its node is there, the node gets another one."""
+        """Stop using ``scratch_node``, even if it exists: a worker could not reach it, and its
+        content is made again. If its node exists, the node gets another scratch node."""
         agent = self._find(scratch_node)
         if agent is not None:
             self._forget(agent)
@@ -314,7 +317,7 @@ class RayScratchNodes:
             self.on_lost(node_id)
 
     def _take(self, agent: _Agent, reference: Any) -> Any:
-        """What ``agent`` answers; ``ScratchLostError`` if it is lost."""
+        """The answer of ``agent``; ``ScratchLostError`` if it is lost."""
         end_s = time.monotonic() + ANSWER_SECONDS_MAX
         while True:
             self._stop.raise_if_requested()

@@ -1,13 +1,13 @@
 """A program that ends a Ray which dsort started, once the process that started it is gone.
 
-It uses the standard library alone: it starts before anything of Ray does, and outlives whatever
-ends its owner. It reads from a pipe whose other end only the owner holds. A byte means that the
-owner needs the watchdog no more. The end of the pipe means that the owner died: the watchdog ends
-all processes of that Ray and removes its files.
+It uses only the standard library, because it starts before all parts of Ray, and has to outlive
+whatever ends its owner. It reads from a pipe whose other end only the owner holds. A byte means
+that the owner no longer needs the watchdog. The end of the pipe means that the owner died: the
+watchdog ends all processes of that Ray and removes its files.
 
 A process belongs to that Ray if it holds a file of the Ray's directory open for writing. All of
-Ray's processes do from their first instruction on: their logs. (They overwrite their names and
-environments, which say nothing.)"""
+Ray's processes do so from their first instruction on: their logs. (Their names and environments
+cannot be used, as they overwrite these.)"""
 
 from __future__ import annotations
 
@@ -24,40 +24,40 @@ from pathlib import Path
 LOOK_S = 0.1
 OWNER_LOOK_S = 1.0
 EMPTY_LOOKS = 3
-"""Nothing is found so often in a row: one that was about to begin another is over as well."""
+"""So many searches in a row have to find nothing: then no process is about to start another."""
 
 END_SECONDS_MAX = 10
 LEAVE = b"."
 
 WRITE_BIT = 0o200
-"""In the mode of a link in ``/proc/<pid>/fd``: the file is open for writing."""
+"""The bit in the mode of a link in ``/proc/<pid>/fd`` if the file is open for writing."""
 
 
 def begin_watchdog(directory: Path) -> subprocess.Popen[bytes]:
-    """Have ``directory``, and all processes that hold files in it, end with this process, unless
-    ``end_watchdog`` comes before."""
+    """Start a watchdog that ends all processes with files in ``directory``, and removes it, when
+    this process ends, unless ``end_watchdog`` is called before."""
     return subprocess.Popen(
         [sys.executable, "-I", "-S", __file__, str(directory), str(os.getpid())],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         cwd="/",
-        start_new_session=True,  # what ends a whole process group, or a terminal, spares it
+        start_new_session=True,  # signals to a process group or a terminal do not reach it
     )
 
 
 def end_watchdog(watchdog: subprocess.Popen[bytes]) -> None:
-    """Let it end, and what it watches be. May be called twice."""
+    """End the watchdog, and leave its directory and processes alone. May be called twice."""
     assert watchdog.stdin is not None
     if not watchdog.stdin.closed:
-        with contextlib.suppress(BrokenPipeError):  # somebody has ended it
+        with contextlib.suppress(BrokenPipeError):  # the watchdog has been ended
             watchdog.stdin.write(LEAVE)
             watchdog.stdin.close()
     watchdog.wait()
 
 
 def holders(directory: Path) -> list[int]:
-    """The processes, this one not among them, that have files in ``directory`` open for writing."""
+    """The other processes that have files in ``directory`` open for writing."""
     within = f"{directory}/"
     with os.scandir("/proc") as entries:
         pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
@@ -65,7 +65,8 @@ def holders(directory: Path) -> list[int]:
 
 
 def end_holders(directory: Path, *, spare: int = 0) -> None:
-    """Kill them, and those that they begin meanwhile, until there are none; ``spare`` one."""
+    """Kill these processes, and those that they start meanwhile, until none is left; except
+    ``spare``."""
     empty, end_s = 0, time.monotonic() + END_SECONDS_MAX
     while empty < EMPTY_LOOKS and time.monotonic() < end_s:
         found = [pid for pid in holders(directory) if pid != spare]
@@ -95,16 +96,16 @@ def main() -> None:
 def _writes(pid: int, within: str) -> bool:
     try:
         for link in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):  # closed while we look
+            with contextlib.suppress(OSError):  # closed in the meantime
                 if link.lstat().st_mode & WRITE_BIT and str(link.readlink()).startswith(within):
                     return True
     except OSError:
-        pass  # it has ended, or is another user's
+        pass  # it has ended, or belongs to another user
     return False
 
 
 def _kill(pid: int, directory: Path) -> None:
-    """Kill the process that has this number if it still is the one that was found."""
+    """Kill the process with this number if it still is the process that was found."""
     with contextlib.suppress(OSError):
         handle = os.pidfd_open(pid)
         try:

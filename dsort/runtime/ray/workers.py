@@ -1,4 +1,4 @@
-"""The workers of a job on Ray: which there are, what each does, and who replaces the dead."""
+"""The workers of a job on Ray: starts them, gives them tasks, and replaces those that died."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from dsort.workers.worker import Heap, Worker
 START_SECONDS_MAX = 120
 KILL_SECONDS_MAX = 5
 TICK_S = 0.1
-"""How long a request to stop may go unnoticed."""
+"""The longest time after which a request to stop is noticed."""
 
 LINES_MAX = 2_000
-"""Lines of the log that a worker keeps for its next answer."""
+"""The most log lines that a worker keeps for its next answer."""
 NODE_ID_SHOWN = 8
-"""Of 56 characters: enough to tell nodes of one host name apart."""
+"""Of 56 characters: enough to distinguish nodes with the same host name."""
 
 log = logger_of("runtime")
 
@@ -43,7 +43,7 @@ log = logger_of("runtime")
 @dataclass(slots=True, eq=False)
 class _Host:
     """One actor. ``location``: None, and ``scratch_node``: "", until they are known; ``is_ready``:
-    it has said so, and no other was lost since."""
+    it has reported that it is ready, and no other worker was lost since."""
 
     actor: Any
     number: int
@@ -58,7 +58,7 @@ class _Host:
 class RayWorkers:
     """Workers, each an actor that ``launch`` makes with its number; the first is ``number``.
 
-    ``no_room``: why there may be none, after so many seconds of waiting.
+    ``no_room``: makes the error for a job without workers, after so many seconds of waiting.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class RayWorkers:
         self._number = number
         self._hosts: list[_Host] = []
         self._queue: TaskQueue[_Host] = TaskQueue()
-        self._asked: dict[Any, _Host] = {}  # by the reference to an answer, at most one a host
-        self._chosen: list[_Host] = []  # those that do what not all may do
-        self._warnings: dict[str, str] = {}  # reason, by the node that is not reached
+        self._asked: dict[Any, _Host] = {}  # by reference to the answer; at most one per host
+        self._chosen: list[_Host] = []  # the hosts that do tasks with a limit on workers
+        self._warnings: dict[str, str] = {}  # reason, by the node that cannot be reached
         self._warned: set[str] = set()
         scratch_nodes.on_lost = self._kill_on
 
     def launch(self) -> None:
-        """One more worker."""
+        """Start one more worker."""
         log.debug("Ray is asked for worker %d", self._number)
         host = _Host(self._make(self._number), self._number)
         self._number += 1
@@ -91,7 +91,7 @@ class RayWorkers:
         self._ask_whether_ready(host)
 
     def wait(self) -> None:
-        """Return once there is a worker; only while none is busy."""
+        """Wait until there is a worker; only called while none is busy."""
         end_s = time.monotonic() + START_SECONDS_MAX
         while not any(host.is_ready for host in self._hosts):
             reference, host = self._answered()
@@ -105,7 +105,7 @@ class RayWorkers:
     ) -> Iterator[tuple[Task, TaskDone]]:
         """See :class:`~dsort.runtime.base.Runtime`."""
         queue = self._queue
-        # All of them now: to make a task may need a node, which may be lost once workers work.
+        # All tasks are made now: making one may need a node, which may be lost once workers work.
         queue.begin(tasks)
         while queue.is_open():
             if queue.is_idle():
@@ -125,8 +125,9 @@ class RayWorkers:
         queue.raise_failure()
 
     def _may_do(self, host: _Host, workers_max: int | None) -> bool:
-        """Whether it is one of the ``workers_max`` that do a kind of task. They stay the same ones:
-        what they have begun for it (processes of user code) lasts until they do something else."""
+        """Whether ``host`` is one of the ``workers_max`` that do a kind of task. They stay the
+        same, because processes that they started for it (of user code) last until they do another
+        kind."""
         if workers_max is None or host in self._chosen:
             return True
         self._chosen = [each for each in self._chosen if each in self._hosts]
@@ -146,7 +147,7 @@ class RayWorkers:
         ]
 
     def kill(self) -> dict[str, list[int]]:
-        """Kill all workers, and return when Ray knows that they are dead: their processes by
+        """Kill all workers, and wait until Ray lists them as dead. Return their processes by
         node."""
         hosts, self._hosts = self._hosts, []
         log.debug("%d workers are ended", len(hosts))
@@ -167,14 +168,14 @@ class RayWorkers:
         self._asked[host.actor.location.remote()] = host
 
     def _answered(self) -> tuple[Any, _Host | None]:
-        """Whoever answered first, or nobody if it takes longer than a tick."""
+        """The first answer and its host; (None, None) if none comes within a tick."""
         self._stop.raise_if_requested()
         done, _ = ray.wait(list(self._asked), timeout=TICK_S)
         return (done[0], self._asked.pop(done[0])) if done else (None, None)
 
     def _receive(self, reference: Any, host: _Host) -> tuple[Task, TaskDone] | None:
-        """Take an answer. None: the worker is still starting, its task failed, or it died and its
-        task waits again."""
+        """Receive an answer. None: the worker is still starting, its task failed, or it died and
+        its task waits again."""
         try:
             done, error = ray.get(reference)
         except RayError as died:
@@ -205,8 +206,8 @@ class RayWorkers:
         return None
 
     def _replace(self, host: _Host, died: Exception) -> None:
-        """A new actor in the place of one that died, unless there were too many: a node may go with
-        all workers that the job has at a time."""
+        """Start a new actor in the place of one that died, unless too many were lost: all current
+        workers of the job may be lost at once with a node."""
         reason, hint = cause(died)
         log.debug("%s was lost: %s", host, reason)
         try:
@@ -214,13 +215,13 @@ class RayWorkers:
         except WorkerLostError as lost:
             raise lost from died
         self._hosts.remove(host)
-        ray.kill(host.actor)  # it may be that only we cannot reach it
+        ray.kill(host.actor)  # it may be alive, and only unreachable from here
         self._doubt(self._hosts)
         self.launch()
 
     def _doubt(self, hosts: Iterable[_Host]) -> None:
-        """Ask idle workers whether they are there. One that died with another, on a node that was
-        lost, would else take a task, and the task would pay for it with one of its tries."""
+        """Check whether idle workers are alive. A worker that died with another, on a lost node,
+        would take a task, and cost the task one of its tries."""
         for host in hosts:
             if host.is_ready and self._queue.doing(host) is None:
                 self._ask_whether_ready(host)
@@ -235,9 +236,9 @@ class RayWorkers:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a worker answers to a task; ``done`` None: it ended with an error. ``unreachable``:
-    (scratch node, reason) of those whose spill came by Ray, and not straight from it; each once.
-    ``lines``: of the log, since the last answer."""
+    """The answer of a worker to a task; ``done`` None: the task ended with an error.
+    ``unreachable``: (scratch node, reason) of the nodes whose spill came through Ray instead of
+    directly; each once. ``lines``: of the log, since the last answer."""
 
     done: TaskDone | None
     unreachable: tuple[tuple[str, str], ...]
@@ -246,7 +247,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLocation:
-    """Where a worker lives. ``node``: in words."""
+    """The place of a worker. ``node``: in words."""
 
     node: str
     node_id: str
@@ -254,13 +255,13 @@ class WorkerLocation:
 
 
 class RayWorker:
-    """A worker whose errors are answers: those that it raised, Ray would wrap.
+    """A worker that returns its errors, because Ray would wrap raised ones.
 
-    It is made in two steps, for only where it has landed can it be given a scratch node.
+    It is made in two steps, because its scratch node is known only once it is on a node.
     """
 
     def __init__(self, setup: WorkerSetup, number: int, exchange: RayExchange) -> None:
-        gc.disable()  # as in the local runtime: slices by the hundred thousand, and no cycles
+        gc.disable()  # as in the local runtime: hundreds of thousands of slices, and no cycles
         self._setup = setup
         self._number = number
         self._exchange = exchange
@@ -269,8 +270,9 @@ class RayWorker:
         self._lines: deque[LogLine] = deque(maxlen=LINES_MAX)
 
     def location(self, address: str, node_id: str) -> WorkerLocation:
-        """Where it is, which all of its lines say. They come with its answers; so that those of one
-        that gives none can be read, they are in Ray's own log of its process as well."""
+        """Its location, which all of its log lines have. The lines come with its answers. They are
+        also in Ray's log of its process, so that those of a worker that gives no answer can be
+        read."""
         lines_to_coordinator(self._setup.log_level, self._lines.append, on_stderr=True)
         about_worker(
             job=self._setup.job_id,
@@ -283,8 +285,8 @@ class RayWorker:
         )
 
     def begin(self, opened: tuple[str, DsortError | None]) -> tuple[str, DsortError | None]:
-        """The id of its scratch node, or the error that keeps it from working. ``opened``: what the
-        agent of its node answered. May be called again; the scratch node stays the same."""
+        """The id of its scratch node, or the error that prevents it from working. ``opened``: the
+        answer of its node's agent. May be called again; the scratch node stays the same."""
         scratch_node, error = opened
         if self._worker is not None:
             return self._scratch_node, None
@@ -305,7 +307,7 @@ class RayWorker:
         return scratch_node, None
 
     def do(self, task: Task) -> tuple[Done, DsortError | None]:
-        """The answer to ``task``, or the error that the job ends with."""
+        """The answer to ``task``, or the error with which the job ends."""
         assert self._worker is not None, "a worker that could not be made is given no task"
         done, error = answer(self._worker, task)
         lines = tuple(self._lines.popleft() for _ in range(len(self._lines)))
