@@ -1,6 +1,6 @@
 """Verification: whether an output bucket holds exactly what the job's spec makes of its inputs.
 
-In goes a manifest; out comes a report with the differences that were found. ``inputs`` and
-``outputs`` read the shards of each side again, ``compare`` and ``order`` judge them, ``findings``
-collects what is wrong. Nothing that the job planned or indexed is used: a wrong decision shows.
+The input is a manifest, the result a report of the differences. ``inputs`` and ``outputs`` read the
+shards of each side again, ``compare`` and ``order`` compare them, ``findings`` collects the
+problems. Nothing that the job planned or indexed is used, so that a wrong decision shows.
 """

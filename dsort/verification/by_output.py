@@ -1,4 +1,5 @@
-"""What of records is compared where outputs differ: each record as its output is."""
+"""Digests of records where the outputs of a job are compared in different ways: each record gets
+the digest that fits its output."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from dsort.verification.read import ComparedBytes, ShardRecords
 
 
 def ways_of(compared: Sequence[ComparedBytes]) -> list[list[ComparedBytes]]:
-    """The ways of comparing that there are; together those that need but one look at a shard."""
+    """The different ways of comparing, in groups. One reading of a shard serves a whole group."""
     found: dict[tuple[object, ...], list[ComparedBytes]] = {}
     for each in dict.fromkeys(compared):
         found.setdefault((each.converted, each.stripped, each.defaults), []).append(each)
@@ -25,7 +26,7 @@ def ways_of(compared: Sequence[ComparedBytes]) -> list[list[ComparedBytes]]:
 def as_compared(
     shard: ShardBytes, members: MemberTable, records: FormedRecords, way: ComparedBytes
 ) -> ShardRecords:
-    """The records of an input shard, with their digests."""
+    """The records of an input shard, with their digests as ``way`` makes them."""
     digests, offsets = way.digests(shard, members, records.key_bytes), records.member_offsets
     return ShardRecords(
         members=members,
@@ -46,9 +47,9 @@ def combined(
     way: ComparedBytes,
     group: Int32s | None,
 ) -> ShardRecords:
-    """``one``, with the digests of ``other`` where records go to an output that is compared in that
-    ``way``. Both have the same members. ``compared``: how each output is; ``group``: the output of
-    each record."""
+    """``one``, with the digests of ``other`` for the records whose output is compared in that
+    ``way``. Both have the same members. ``compared``: how each output is compared; ``group``: the
+    output of each record."""
     is_other = _compared_so(compared, way, group)
     of_rows = np.repeat(is_other, np.diff(one.member_offsets))
     digests = one.member_digests.copy()
@@ -60,8 +61,8 @@ def combined(
 def digests_by_output(
     compared: Sequence[ComparedBytes], digests: UInt64s, bounds: Int64s, group: Int32s | None
 ) -> UInt64s:
-    """The digest of each record whose members have ``digests[bounds[i]:bounds[i + 1]]``, as its
-    output is compared. ``group``: its output."""
+    """The digest of each record in the way in which its output is compared. The members of record
+    ``i`` have ``digests[bounds[i]:bounds[i + 1]]``. ``group``: the output of each record."""
     ways = [*dict.fromkeys(compared)]
     found = ways[0].record_digests(digests, bounds)
     for way in ways[1:]:

@@ -1,7 +1,7 @@
-"""Inputs and outputs side by side: is every record there once, where it belongs, in order?
+"""Compares inputs with outputs: is every record there once, where it belongs, in order?
 
-Which input record is which output record is decided by key and by content; what is left on either
-side is lost, doubled or changed.
+Input and output records are matched by key and by content. Records that stay unmatched on either
+side are lost, doubled or changed.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from dsort.verification.read import ShardRecords
 def match_records(
     inputs: InputTable, digests: UInt64s, words: UInt64s | None, group: Int32s | None = None
 ) -> Int64s:
-    """For each output record (``digests``, shape ``(n, 2)``) the row of the expected input record
-    that it is, or -1; no input row twice.
+    """For each output record (``digests``, shape ``(n, 2)``) the row of the matching expected input
+    record, or -1. No input row appears twice.
 
-    Records that are alike to the last byte cannot be told apart. Those that go to the output in
-    which such a record is (``group``, where there are several) are taken first. Their output rows,
-    in output order, are given their input rows in the order in which those should come out (by
+    Several records may be equal to the last byte. Of equal input records, those that belong to the
+    output of the record at hand (``group``, where there are several outputs) are taken first. Equal
+    output rows, in output order, get input rows in the order in which these should be written (by
     ``words``, the sort keys of a shuffle, then by input row): if any assignment is in order, this
     one is.
     """
@@ -59,8 +59,9 @@ def match_records(
 
 
 def _partners(there: UInt64s, here: UInt64s) -> Int64s:
-    """For each row of ``here`` one of ``there`` that is equal to it, or -1; none twice, and of
-    several in their order. Shapes ``(m, k)``, ``(n, k)``."""
+    """For each row of ``here`` the number of an equal row of ``there``, or -1. No row is used
+    twice; several equal rows are used in their order. Shapes: ``there`` ``(m, k)``, ``here``
+    ``(n, k)``."""
     found = np.full(len(here), -1, np.int64)
     if not len(there) or not len(here):
         return found
@@ -75,7 +76,8 @@ def _partners(there: UInt64s, here: UInt64s) -> Int64s:
 
 
 def _folded(columns: UInt64s) -> UInt64s:
-    """One number for each row: the first one, apart by what is behind the digest."""
+    """One number for each row: its first column, mixed with the columns behind the digest (which
+    is the first two)."""
     words = columns[:, 0].copy()
     for column in range(2, columns.shape[1]):
         words ^= mix(columns[:, column])
@@ -83,25 +85,26 @@ def _folded(columns: UInt64s) -> UInt64s:
 
 
 def occurrences(ordered: UInt64s) -> Int64s:
-    """How many equal values stand before each value of a sorted column."""
+    """The number of equal values before each value of a sorted column."""
     return np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leftovers:
-    """What has no partner. Output rows but for ``missing``, each in one of these."""
+    """Records without a partner. All but ``missing`` and ``changed_from`` are output rows, each in
+    one of the arrays."""
 
-    missing: Int64s  # input rows: no output has that key and was not matched
-    changed: Int64s  # the record of that key has other bytes
+    missing: Int64s  # input rows: no unmatched output record is left for their key
+    changed: Int64s  # the input record with that key has other bytes
     changed_from: Int64s  # the input row that each of ``changed`` should be
     split: Int64s  # there are more records of that key than in the inputs, each with other bytes
-    doubled: Int64s  # the same record is there once more
+    doubled: Int64s  # the same record is in the outputs once more
     dropped: Int64s  # the same record is in the inputs, but should have been dropped
-    foreign: Int64s  # nothing like it is in the inputs
+    foreign: Int64s  # the inputs have no such record
 
 
 def sort_out(inputs: InputTable, key_hash: UInt64s, digests: UInt64s, source: Int64s) -> Leftovers:
-    """Sort out what ``match_records`` left over."""
+    """Sort the records that ``match_records`` left unmatched by what is wrong with them."""
     used = np.zeros(len(inputs), np.bool_)
     used[source[source >= 0]] = True
     lost = np.flatnonzero(inputs.expected & ~used)
@@ -134,12 +137,12 @@ def sort_out(inputs: InputTable, key_hash: UInt64s, digests: UInt64s, source: In
 
 
 def _count(ordered: UInt64s, wanted: UInt64s) -> Int64s:
-    """How often each of ``wanted`` is in the sorted column."""
+    """How often each of ``wanted`` is in the sorted column ``ordered``."""
     return np.searchsorted(ordered, wanted, "right") - np.searchsorted(ordered, wanted, "left")
 
 
 def _nth_of_key(keys: UInt64s) -> Int64s:
-    """How many rows before each row have its key."""
+    """The number of rows before each row that have its key."""
     order = stable_argsort(keys)
     nth = np.empty(len(keys), np.int64)
     nth[order] = occurrences(keys[order])
@@ -147,7 +150,7 @@ def _nth_of_key(keys: UInt64s) -> Int64s:
 
 
 def _among(digests: UInt64s, known: UInt64s) -> Bools:
-    """Which of ``digests`` are in ``known``; few against many."""
+    """Which of ``digests`` (few) are in ``known`` (many)."""
     hits = np.isin(known[:, 0], digests[:, 0])
     both = {tuple(row) for row in known[hits].tolist()}
     return np.array([tuple(row) in both for row in digests.tolist()], np.bool_)
@@ -155,7 +158,8 @@ def _among(digests: UInt64s, known: UInt64s) -> Bools:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Compares what was read; reads shards again only to name the records of a problem."""
+    """Compares the inputs with the outputs, both already read. Shards are read again only to name
+    the records of a problem."""
 
     spec: JobSpec
     algorithm: Algorithm
@@ -167,7 +171,7 @@ class Comparison:
     findings: Findings
 
     def check(self) -> None:
-        """All that the inputs can tell about the outputs."""
+        """Check everything about the outputs that follows from the inputs."""
         words = self.inputs.hashes(self.algorithm)
         if self.spec.equalize is not None:
             inputs = without_last(self.inputs, self.outputs, self.algorithm, words)
@@ -229,7 +233,7 @@ class Comparison:
         self._tell_missing(left.missing, inputs)
 
     def _tell_missing(self, missing: Int64s, inputs: _NamedRows) -> None:
-        """Records that no output has, less those that unreadable shards explain."""
+        """Report the ``missing`` records, except those that may be in unreadable shards."""
         unreadable = sum(shard.records for shard in self.outputs.facts if not shard.readable)
         if unreadable:
             if len(missing) > unreadable:
@@ -245,7 +249,7 @@ class Comparison:
     # -- where they belong -----------------------------------------------------------------------
 
     def _check_places(self, source: Int64s) -> None:
-        """Every record is in a shard of its template."""
+        """Check that every record is in a shard of its template."""
         rows = np.flatnonzero(source >= 0)
         if self.spec.keep_shards:
             self._check_shards(source, rows)
@@ -266,7 +270,7 @@ class Comparison:
         self._named_outputs().tell(wrong, "misplaced_record", self._output, self.findings, text)
 
     def _check_shards(self, source: Int64s, rows: Int64s) -> None:
-        """Every record is in the output shard of its input shard."""
+        """Check that every record is in the output shard of its input shard."""
         shards = self.inputs.shard_of(source[rows])
         wrong = rows[shards != self.outputs.shard_of(rows)]
 
@@ -277,7 +281,8 @@ class Comparison:
         self._named_outputs().tell(wrong, "misplaced_record", self._output, self.findings, text)
 
     def _check_order(self, source: Int64s, words: UInt64s | None) -> None:
-        """Records stand in the order of the inputs, or of the shuffle; ties always do."""
+        """Check that records are in the order of the inputs, or of the shuffle. Records with equal
+        sort keys have to be in the order of the inputs in either case."""
         rows = np.flatnonzero(source >= 0)
         before, after = rows[:-1], rows[1:]
         same_group = self.outputs.group[before] == self.outputs.group[after]
@@ -311,7 +316,7 @@ class Comparison:
 def check_unique_keys(
     outputs: OutputTable, rows: Int64s, reader: OutputReader, findings: Findings
 ) -> None:
-    """No two of the output ``rows`` have one key."""
+    """Check that no two of the output ``rows`` have the same key."""
     again = rows[later_duplicates(outputs.key_hash[rows])[0]]
     text = "an earlier record of the result has its key"
     named = _named_outputs(outputs, reader)
@@ -321,7 +326,8 @@ def check_unique_keys(
 def check_known_keys(
     outputs: OutputTable, known: UInt64s, reader: OutputReader, findings: Findings
 ) -> None:
-    """No output has a key that the result had before, of which ``known`` are the hashes."""
+    """Check that no output record has a key that the result had before. ``known``: the hashes of
+    these keys."""
     again = np.flatnonzero(np.isin(outputs.key_hash, known))
     text = "a record of the result had its key before it was added"
     named = _named_outputs(outputs, reader)
@@ -332,7 +338,7 @@ def check_known_keys(
 def check_removed(
     outputs: OutputTable, rows: Int64s, reader: OutputReader, findings: Findings
 ) -> None:
-    """The output ``rows`` have keys that were removed."""
+    """Report the output ``rows``, whose keys were removed."""
     named = _named_outputs(outputs, reader)
     names = [shard.name for shard in outputs.facts]
     named.tell(rows, "undropped_record", names.__getitem__, findings, "its key was removed")
@@ -351,7 +357,7 @@ class _Detail:
 
 
 class _NamedRows:
-    """Keys and members of a few rows, had by reading their shards once more."""
+    """Keys and members of a few rows, read from their shards once more."""
 
     def __init__(
         self,
@@ -359,15 +365,15 @@ class _NamedRows:
         read: Callable[[int], ShardRecords],
         pieces: Pieces | None = None,
     ) -> None:
-        """``pieces``: what rows are made of, where they are joined; ``first_rows`` is about these
-        then."""
+        """``pieces``: the pieces of each row, where rows are joined records; ``first_rows`` counts
+        pieces then."""
         self._first_rows = first_rows
         self._read = read
         self._pieces = pieces
         self._details: dict[int, _Detail] = {}
 
     def prepare(self, rows: Int64s) -> None:
-        """Read what is needed to name ``rows``: each shard once."""
+        """Read the shards that are needed to name ``rows``, each once."""
         if self._pieces is not None:
             rows = np.array([each for row in rows.tolist() for each in self._pieces.of(row)], int)
         by_shard: dict[int, list[int]] = defaultdict(list)
@@ -381,7 +387,7 @@ class _NamedRows:
             self._details.update((row, _detail(records, row - first)) for row in wanted)
 
     def record(self, row: int) -> _Detail:
-        """A row that was prepared."""
+        """The details of a row that ``prepare`` has read."""
         if self._pieces is None:
             return self._details[row]
         parts = [self._details[each] for each in self._pieces.of(row)]
@@ -395,7 +401,8 @@ class _NamedRows:
         findings: Findings,
         text: str | Callable[[int], str],
     ) -> None:
-        """A problem for each of ``rows``; those that there is no room for are only counted."""
+        """Report a problem for each of ``rows``. Where there is no room for more, they are only
+        counted."""
         shown = rows[: findings.room]
         self.prepare(shown)
         first = shown
@@ -417,7 +424,7 @@ def _detail(records: ShardRecords, record: int) -> _Detail:
 
 
 def _difference(here: _Detail, there: _Detail) -> str:
-    """What sets an output record apart from the input record that it should be."""
+    """The difference between an output record and the input record that it should be, in words."""
     names_here, names_there = ([name for name, _ in each.members] for each in (here, there))
     if names_here == names_there:
         pairs = zip(here.members, there.members, strict=True)
@@ -428,7 +435,7 @@ def _difference(here: _Detail, there: _Detail) -> str:
 
 
 def _groups(inputs: InputTable, outputs: OutputTable) -> list[tuple[int, Int64s, list[ShardFacts]]]:
-    """(output, rows of the inputs that belong there, its shards)."""
+    """For each output: (its number, the input rows that belong there, its shards)."""
     found = []
     for group in sorted({shard.place.group for shard in outputs.facts}):
         is_own = inputs.expected
@@ -442,8 +449,8 @@ def _groups(inputs: InputTable, outputs: OutputTable) -> list[tuple[int, Int64s,
 def without_last(
     inputs: InputTable, outputs: OutputTable, algorithm: Algorithm, words: UInt64s | None
 ) -> InputTable:
-    """``inputs`` less the records that are left over behind the last shard, where the inputs say
-    which these are."""
+    """``inputs`` without the records that are left over behind the last shard, where the order of
+    the outputs follows from the inputs alone; else ``inputs`` unchanged."""
     if words is None and not algorithm.decided_by_inputs:
         return inputs
     expected = inputs.expected.copy()
@@ -456,8 +463,8 @@ def without_last(
 
 
 def without_unmatched(inputs: InputTable, outputs: OutputTable, source: Int64s) -> InputTable:
-    """``inputs`` less as many records of each output as may be left out, of those that no output
-    record is (``source``)."""
+    """``inputs`` without some records of each output that no output record matches (``source``): as
+    many as may be left out."""
     used = np.zeros(len(inputs), np.bool_)
     used[source[source >= 0]] = True
     expected = inputs.expected.copy()

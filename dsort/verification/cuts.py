@@ -1,4 +1,4 @@
-"""Where output shards end: every shard closes when the spec says so, and not before."""
+"""Checks where output shards end: every shard has to end where the spec sets its end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class FirstRecord:
-    """The first record of a shard: the one that the shard before it had no room for."""
+    """Sizes of the first record of a shard: the record that did not fit in the shard before it."""
 
     records: int = 0
     members: int = 0
@@ -34,8 +34,8 @@ class FirstRecord:
 
 @dataclass(frozen=True, slots=True)
 class ShardFacts:
-    """What an output shard holds. ``last_payload_bytes``: of its last record. ``stored_bytes``:
-    with headers and padding, but without the end marker."""
+    """Counts and sizes of the content of an output shard. ``last_payload_bytes``: the payload of
+    its last record. ``stored_bytes``: with headers and padding, but without the end marker."""
 
     name: str
     place: Place
@@ -51,7 +51,7 @@ class ShardFacts:
     last_members: int = 0
 
     def sized_bytes(self, target: Target) -> tuple[int, int]:
-        """(bytes, those of the last record) of what the size of ``target`` counts."""
+        """(bytes of the shard, bytes of its last record), as the size of ``target`` counts them."""
         if target.counts_file:
             return self.stored_bytes, self.last_stored_bytes
         return (
@@ -60,7 +60,7 @@ class ShardFacts:
         )
 
     def grown_bytes(self, spec: JobSpec, target: Target, record: FirstRecord) -> int:
-        """How large it would be with one more record, by what ``target`` counts."""
+        """The size of the shard with ``record`` added, as ``target`` counts it."""
         if not target.counts_file:
             return self.payload_bytes + record.payload_bytes
         return written_container(spec, target.extension).file_bytes(
@@ -74,7 +74,7 @@ class ShardFacts:
 def check_cuts(
     facts: Sequence[ShardFacts], spec: JobSpec, names: OutputNames, findings: Findings
 ) -> None:
-    """Every shard closes when the spec says so, and not before."""
+    """Check that every shard ends where the spec sets its end, neither before nor after."""
     targets = spec.targets
     if spec.keep_shards:
         if len(facts) != names.templates[0].count:
@@ -96,7 +96,7 @@ def _check_target(
     names_count: int | None,
     findings: Findings,
 ) -> None:
-    """The same of one output. ``names_count``: how many names its template makes."""
+    """``check_cuts`` for one output. ``names_count``: how many names its template makes."""
     if target.asked_count is not None:
         if target.count is None:
             _check_multiple(facts, target, findings, is_equal=spec.equalize is not None)
@@ -116,13 +116,14 @@ def _check_target(
                 continue
             records_max = target.records
             if target.is_measured and (records_max is None or shard.records < records_max):
-                continue  # it ends by what was measured before it was encoded, about 1 % off
+                continue  # the job measured it before it was encoded, about 1 % off
             if records_max is not None and (by_count or shard.records >= records_max):
                 text = _wrong_records(shard, records_max, last=last)
             elif target.is_at_most:
                 text = _too_large(shard, following, spec, target)
             else:
-                # Where all payload is shared out, records without any may be left for the last.
+                # Records without payload may be left when all payload has been shared out: they go
+                # into the last shard.
                 stays_open = shards_max is not None and shard.place.number == shards_max - 1
                 text = _wrong_size(shard, size_bytes, target, last=last, stays_open=stays_open)
             if text:
@@ -132,12 +133,12 @@ def _check_target(
 def _check_multiple(
     facts: Sequence[ShardFacts], target: Target, findings: Findings, *, is_equal: bool
 ) -> None:
-    """There are as many shards as a ``multiple_of`` asks for."""
+    """Check that the number of shards is what ``multiple_of`` requires."""
     records = sum(shard.records for shard in facts)
     sized = sum(shard.sized_bytes(target)[0] for shard in facts)
     least = target.count_for(records, 0 if target.is_measured else sized) or 0
     most = least
-    if is_equal or target.is_measured:  # it was counted before
+    if is_equal or target.is_measured:  # the job counted before it left out or encoded records
         most = target.count_for(records + len(facts), 2 * sized) or 0
     step = target.count_for(0, 0) or 1
     if not least <= len(facts) <= most or len(facts) % step:

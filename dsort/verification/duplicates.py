@@ -1,4 +1,5 @@
-"""Records of one key or content, found anew: which are left out, and what the others are called."""
+"""Finds records with equal keys or contents again: which of them are left out, and which new keys
+the others get."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from dsort.order.sort import stable_argsort
 
 
 def others_of(same: UInt64s, counting: Bools, *, keep_last: bool) -> Int64s:
-    """The rows, of those that count, whose number in ``same`` another one has that stays; 0 is
-    nobody's like."""
+    """The rows to leave out: those of the ``counting`` rows whose number in ``same`` an earlier row
+    has (a later one with ``keep_last``). 0 equals nothing, not even another 0."""
     rows = np.flatnonzero(counting & (same != 0))
     if keep_last:
         rows = rows[::-1]
@@ -20,7 +21,8 @@ def others_of(same: UInt64s, counting: Bools, *, keep_last: bool) -> Int64s:
 
 
 def later_duplicates(key_hash: UInt64s) -> tuple[Int64s, Int64s]:
-    """(rows whose key an earlier row has, in row order; how many earlier rows have it)."""
+    """(rows whose key an earlier row has, in row order; the number of earlier rows that have
+    it)."""
     order = stable_argsort(key_hash)
     hashes = key_hash[order]
     again = np.zeros(len(order), np.bool_)
@@ -32,10 +34,10 @@ def later_duplicates(key_hash: UInt64s) -> tuple[Int64s, Int64s]:
 
 
 def free_keys(keys: list[bytes], nth: list[int], taken: UInt64s) -> list[bytes]:
-    """A key of its own for each of ``keys``: ``key-<nth>``, or the next number that is free."""
+    """A new unique key for each of ``keys``: ``key-<nth>``, or with the next free number."""
     first = [key + b"-%d" % number for key, number in zip(keys, nth, strict=True)]
     clashes = _any_taken(first, taken).tolist()
-    given: dict[bytes, None] = {}  # in the order given
+    given: dict[bytes, None] = {}  # a dict, not a set, keeps the order
     for key, number, candidate, clash in zip(keys, nth, first, clashes, strict=True):
         while clash or candidate in given:
             number += 1

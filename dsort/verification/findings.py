@@ -1,4 +1,4 @@
-"""What a verification has found so far, its report, and telling how far it is."""
+"""The problems and warnings of a verification, its report, and its progress events."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from dsort.job.events import Event, JobWarning, PhaseDone, Progress
 from dsort.sizes import format_count
 
 PROBLEMS_MAX = 100
-"""So many problems are named; all are counted."""
+"""The number of problems that are named; all are counted."""
 
 PHASE = "verify"
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyProblem:
-    """One difference between a result and what its manifest or its inputs say."""
+    """One difference between a result and its manifest or its inputs."""
 
     kind: str  # missing_record | doubled_record | changed_bytes | checksum | order | ...
     shard: str
-    record: str  # "" where it is about the shard as a whole
+    record: str  # "" if the problem is one of the whole shard
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What ``dsort verify`` found. ``problem_count`` counts all, ``problems`` holds the first."""
+    """The report of ``dsort verify``. ``problem_count`` counts all problems, ``problems`` holds the
+    first ones."""
 
     job_id: str
     output_uri: str
@@ -44,7 +45,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the result is what it should be."""
+        """Whether no problem was found."""
         return self.problem_count == 0
 
     def __repr__(self) -> str:
@@ -53,7 +54,7 @@ class VerifyReport:
         return f"<VerifyReport {self.job_id} {verdict}: {records} in {self.output_uri}>"
 
     def _repr_html_(self) -> str:
-        """For a notebook."""
+        """The report as HTML, for a notebook."""
         verdict = "ok" if self.ok else format_count(self.problem_count, "difference")
         head = fields_html(
             f"verify {self.job_id}: {verdict}",
@@ -85,23 +86,23 @@ class Findings:
         return PROBLEMS_MAX - len(self.problems)
 
     def problem(self, kind: str, shard: str, record: str, text: str) -> None:
-        """One more problem; named if there is room."""
+        """Add a problem; it is named if there is room."""
         self.count += 1
         if self.room > 0:
             self.problems.append(VerifyProblem(kind, shard, record, text))
 
     def unnamed(self, count: int) -> None:
-        """``count`` more problems, of which nothing is reported."""
+        """Count ``count`` more problems without naming them."""
         self.count += count
 
     def warn(self, kind: str, text: str) -> None:
-        """Something to know that is no fault of the result."""
+        """Add a warning: something to know that is no fault of the result."""
         self.warnings.append(text)
         self._on_event(JobWarning(self._job_id, kind, text))
 
 
 class ProgressTeller:
-    """Tells the listener how many shards, records and bytes have been read again."""
+    """Sends events with the numbers of shards, records and bytes read so far."""
 
     def __init__(self, job_id: str, on_event: Callable[[Event], None]) -> None:
         self._job_id = job_id
@@ -116,19 +117,19 @@ class ProgressTeller:
         return time.monotonic() - self._began_s
 
     def expect(self, *, shards: int, bytes_total: int) -> None:
-        """So much there is to read."""
+        """Set how much there is to read."""
         self._shards_total, self._bytes_total = shards, bytes_total
         self._tell()
 
     def advance(self, *, shards: int, records: int, bytes_done: int) -> None:
-        """So much more has been read."""
+        """Add to the numbers of what has been read."""
         self._shards += shards
         self._records += records
         self._bytes += bytes_done
         self._tell()
 
     def done(self) -> None:
-        """Everything has been read and compared."""
+        """Send the event that everything has been read and compared."""
         self._on_event(
             PhaseDone(self._job_id, PHASE, self.elapsed_s, self._shards, self._records, self._bytes)
         )

@@ -1,6 +1,6 @@
-"""The input side of a verification: which records a job's inputs give, by its spec's reactions.
+"""The input side of a verification: which records the inputs give, by the reactions of the spec.
 
-Made from the shards alone. Nothing that a job decided is looked at, so that a wrong decision shows.
+Worked out from the shards alone. Decisions of the job are not read, so that a wrong one shows.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ class InputTable:
     key_hash: UInt64s  # of the new key, where a record was renamed
     digests: UInt64s  # shape (n, 2): of the bytes that the record takes in an output shard
     members: Int32s
-    group: Int32s | None  # output, or template by the key map; -1: none
-    expected: Bools  # False: dropped, as the spec says
-    pieces: Pieces | None = None  # where records of several inputs are joined: then a row is one
-    facts: PlaceFacts | None = None  # where records are placed by their numbers
-    are_distinct: tuple[bool, ...] = ()  # of each shard: no two records have one key, for sure
+    group: Int32s | None  # the output, or the template by the key map; -1: none
+    expected: Bools  # False: the spec drops the record
+    pieces: Pieces | None = None  # set where inputs are joined: then a row is a joined record
+    facts: PlaceFacts | None = None  # set where records are placed by their numbers
+    are_distinct: tuple[bool, ...] = ()  # for each shard: certainly no two records have one key
 
     def __len__(self) -> int:
         return len(self.key_hash)
@@ -87,7 +87,7 @@ class InputTable:
         return repeated_hashes(self.key_hash[self.expected])
 
     def has(self, digests: UInt64s) -> Bools:
-        """Which of ``digests``, shape ``(n, 2)``, are those of an expected record."""
+        """Which of ``digests``, shape ``(n, 2)``, belong to an expected record."""
         known = self._digests_sorted
         if len(known) == 0:
             return np.zeros(len(digests), np.bool_)
@@ -96,7 +96,7 @@ class InputTable:
         return found
 
     def of_key(self, key_hash: int) -> RecordSizes:
-        """The expected records with a key: their numbers of members and their digests."""
+        """The numbers of members and the digests of the expected records with a key."""
         hashes, rows = self._by_key
         wanted = np.uint64(key_hash)
         low, high = (int(np.searchsorted(hashes, wanted, side)) for side in ("left", "right"))
@@ -108,8 +108,9 @@ class InputTable:
         return {size: frozenset(digests) for size, digests in sizes.items()}
 
     def hashes(self, algorithm: Algorithm) -> UInt64s | None:
-        """What orders each record by its hash; None where the algorithm does not order so."""
-        if self.pieces is not None:  # a joined record is of no one shard
+        """The hash by which each record is ordered; None if the algorithm does not order by
+        hashes."""
+        if self.pieces is not None:  # a joined record comes from several shards
             return algorithm.hashes("", self.key_hash)
         words = np.empty(len(self), np.uint64)
         for ordinal, name in enumerate(self.shards):
@@ -149,8 +150,9 @@ _NO_RECORDS = ShardRecords(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """The records of one shard, shape ``(n,)``; see ``InputTable``. ``of_members``: the digests
-    of their members, where they are pieces of records; ``extensions``: hashes of theirs."""
+    """The records of one shard, shape ``(n,)``; see ``InputTable``. Where records are pieces of
+    joined ones: ``of_members``, the digests of their members, and ``extensions``, the hashes of
+    the extensions of these."""
 
     key_hash: UInt64s
     digests: UInt64s
@@ -178,10 +180,10 @@ class InputReader:
         max_expansion: float | None = None,
         known: UInt64s | None = None,
     ) -> None:
-        """``compared``: what is compared of the records of each output. ``code``: what runs the
-        steps, where some of them run code; ``rows``: and these make rows of rows. ``known``: the
-        hashes of the keys of the result to which the records were added; None: they are the
-        first."""
+        """``compared``: what is compared of the records of each output. ``code``: the runner of the
+        steps, where some of them run code; ``rows``: set where these steps make rows from rows.
+        ``known``: the hashes of the keys of the result to which the records were added; None if
+        these records are the first of the result."""
         self._rows = rows
         self._spec = spec
         self._known = known
@@ -205,8 +207,8 @@ class InputReader:
 
     @property
     def passes(self) -> int:
-        """How often the inputs are read: new keys, and which records come out how often, have to be
-        known before bytes are compared."""
+        """How often the inputs are read. New keys, the number of copies of each record and exact
+        numbers of outputs need a pass of their own before bytes are compared."""
         renames = self._spec.config.duplicate_keys == "rename"
         return 1 + renames + self._spec.weighs_inputs + self._counts_outputs
 
@@ -217,7 +219,8 @@ class InputReader:
     def read(
         self, inputs: Sequence[ManifestInput], findings: Findings, progress: ProgressTeller
     ) -> InputTable | None:
-        """The records of ``inputs``; None if one of them cannot be read, which is a problem."""
+        """The records of ``inputs``; None if one of them cannot be read, which is reported as a
+        problem."""
         if self._spec.weighs_inputs:
             self._choose_copies(inputs, progress)
         if self._counts_outputs:
@@ -255,10 +258,10 @@ class InputReader:
         return self._table([shard.name for shard in inputs], parts) if readable else None
 
     def shard(self, ordinal: int, name: str) -> tuple[ShardRecords, Int32s | None]:
-        """(records, their templates by the key map) of one input shard.
+        """(records, their outputs or templates by the key map) of one input shard.
 
-        ``CorruptShardError`` unless the spec says to skip such shards: then it has no records.
-        ``ShardEndError`` if it does not end as the spec wants it.
+        ``CorruptShardError`` if it is corrupt, unless the spec skips such shards: then it has no
+        records. ``ShardEndError`` if it does not end as the spec requires.
         """
         found: ShardRecords | None = None
         group: Int32s | None = None
@@ -289,8 +292,8 @@ class InputReader:
         self, ordinal: int, shard: ShardBytes, compared: ComparedBytes | None = None
     ) -> tuple[FormedRecords, MemberTable] | None:
         """(records, members) of an opened shard; None if it is corrupt and to be skipped.
-        ``compared``: what is asked of them; None: as for the first output. ``ShardEndError``: it
-        may not be whole, and the spec says to abort."""
+        ``compared``: what is compared of them; None: as for the first output. ``ShardEndError`` if
+        the shard may not be whole and the spec says to abort."""
         compared = compared or self._compared[0]
         try:
             members = shard.members()
@@ -325,8 +328,8 @@ class InputReader:
     def _transformed(
         self, ordinal: int, shard: ShardBytes, members: MemberTable, records: FormedRecords
     ) -> RecordTable:
-        """What the steps of the job leave. The first time, shards come in their order: so it is
-        known which numbers their records have."""
+        """The records after the steps of the job. In the first pass, shards are read in their
+        order, from which the numbers of their records follow."""
         table = self._records_of(shard, members, records)
         firsts = self._firsts.get(ordinal, self._reached)
         if self._code is not None:
@@ -349,7 +352,7 @@ class InputReader:
 
     @property
     def _has_groups(self) -> bool:
-        """Whether records have templates of their own."""
+        """Whether each record has an output or a template of its own."""
         return self._keymap is not None or self._division is not None
 
     def _groups(
@@ -357,7 +360,7 @@ class InputReader:
     ) -> Int32s | None:
         if self._division is not None:
             if self._division.is_counted:
-                return None  # of one record alone, nobody knows
+                return None  # exact numbers depend on all records: see _choose_outputs
             table = self._records_of(shard, members, records)
             return self._division.numbers(table)
         if self._keymap is None:
@@ -395,8 +398,8 @@ class InputReader:
     def _joined(
         self, rule: JoinRule, table: InputTable, digests: UInt64s, extensions: UInt64s
     ) -> InputTable:
-        """``table``, whose rows are pieces, as the records that these make. ``digests``, shape
-        ``(m, 2)``, and ``extensions`` (their hashes): of the members of all pieces."""
+        """The table of the joined records; the rows of ``table`` are their pieces. ``digests``,
+        shape ``(m, 2)``, and ``extensions`` (hashes): of the members of all pieces."""
         numbers = {name: number for number, name in enumerate(rule.inputs)}
         inputs = np.array([numbers[input_of(name, rule.inputs)] for name in table.shards], np.int32)
         of_rows = np.repeat(inputs, np.diff(table.first_rows))
@@ -426,7 +429,7 @@ class InputReader:
         )
 
     def _expected(self, key_hash: UInt64s, group: Int32s | None) -> Bools:
-        """Which records have to be in the result: what the reactions leave."""
+        """Which records have to be in the result after the reactions of the spec."""
         config = self._spec.config
         expected = np.ones(len(key_hash), np.bool_)
         if group is not None and config.ekm_missing_key != "abort":
@@ -449,8 +452,8 @@ class InputReader:
     # -- new keys --------------------------------------------------------------------------------
 
     def _choose_new_keys(self, inputs: Sequence[ManifestInput], progress: ProgressTeller) -> None:
-        """``duplicate_keys: rename``: the second record of a key becomes ``key-1``, and so on;
-        numbers that are taken are passed over. In input order."""
+        """Choose new keys for ``duplicate_keys: rename``, in input order: the second record of a
+        key becomes ``key-1``, and so on; numbers that are taken are passed over."""
         keys, hashes, shards, ordinals = [], [], [], []
         for ordinal, shard in enumerate(inputs):
             found = self._placed_keys(ordinal, shard.name)
@@ -482,8 +485,8 @@ class InputReader:
     def _formed_or_none(
         self, ordinal: int, shard: ShardBytes
     ) -> tuple[FormedRecords, MemberTable] | None:
-        """``_formed``; None as well where that fails: it is met again, and reported, when the bytes
-        are compared."""
+        """The result of ``_formed``; None also if it fails: the pass that compares bytes meets the
+        error again and reports it."""
         try:
             return self._formed(ordinal, shard)
         except (CorruptShardError, ShardEndError, TransformError):
@@ -492,7 +495,7 @@ class InputReader:
     # -- weights ---------------------------------------------------------------------------------
 
     def _choose_copies(self, inputs: Sequence[ManifestInput], progress: ProgressTeller) -> None:
-        """How often each record of each shard comes out, as the spec says."""
+        """Set how often each record of each shard is written, by the spec."""
         hashes: dict[str, UInt64s] = {}
         for ordinal, each in enumerate(inputs):
             with self._reader.open(self._bucket, each.name, self._decoding) as shard:
@@ -504,7 +507,8 @@ class InputReader:
     # -- exact numbers of several outputs ---------------------------------------------------------
 
     def _choose_outputs(self, inputs: Sequence[ManifestInput], progress: ProgressTeller) -> None:
-        """Which output each record of each shard goes to."""
+        """Set the output of each record of each shard. (A lot is a random number that a record
+        draws.)"""
         assert self._division is not None
         lots, hashes = [np.zeros((0, 2), np.uint64)], [np.zeros(0, np.uint64)]
         for ordinal, each in enumerate(inputs):
@@ -525,7 +529,7 @@ class InputReader:
     def _drawn(
         self, ordinal: int, shard: ShardBytes, records: FormedRecords, members: MemberTable
     ) -> tuple[UInt64s, UInt64s]:
-        """(class and lot, hash of the key) of each record that comes out."""
+        """(class and lot, hash of the key) of each record that is written."""
         assert self._division is not None
         are_rows, compared = self._pipeline.moves_rows, self._pipeline.compared
         table = self._records_of(shard, members, records)
@@ -541,7 +545,7 @@ class InputReader:
     def _with_copies(
         self, shard: ShardBytes, records: FormedRecords, members: MemberTable
     ) -> tuple[FormedRecords, MemberTable, Int32s | None]:
-        """(records, members, templates) with each record as often as it comes out."""
+        """(records, members, outputs or templates) with each record as often as it is written."""
         group = self._groups(shard, records, members)
         if self._copies is not None:
             counts = self._copies[shard.name]
@@ -551,7 +555,7 @@ class InputReader:
 
 
 def _extensions(records: ShardRecords) -> UInt64s:
-    """A hash of the extension of each member in a record, in their order."""
+    """The hashes of the extensions of all members of the records, in their order."""
     names, key_bytes = records.members.names, records.key_bytes
     found = [names[row][int(key_bytes[row]) :] for row in records.member_rows.tolist()]
     return hash_keys(found, len(found))
@@ -570,8 +574,8 @@ def _tell_unreadable(
 def contents_of(
     shard: ShardBytes, records: FormedRecords, members: MemberTable, extensions: Sequence[str]
 ) -> UInt64s:
-    """A number for what each record has in the members with ``extensions`` (none: in all), the same
-    for records that have the same there; 0: it has none of them."""
+    """For each record a number for its content in the members with ``extensions`` (none: in all
+    members); equal contents give equal numbers, and 0 means that it has no such member."""
     found = []
     for record in range(len(records)):
         own = {}

@@ -1,5 +1,7 @@
-"""Which records of several inputs have to be one in the result: made from their keys alone, in a
-way of its own."""
+"""Which records of several inputs have to be joined into one record of the result.
+
+Worked out from the keys alone, by other code than that of the job.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,11 @@ from dsort.order.sort import stable_argsort
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
-    """What joined records are made of: record ``i`` of the pieces ``rows[j]`` for ``j`` from
-    ``offsets[i]`` to ``offsets[i + 1] - 1``, in the order of the inputs. Pieces are numbered in
-    input order. ``expected``: which records have to be there, shape ``(n,)``. ``first_rows``: the
-    first piece of each shard, and how many there are at the end."""
+    """The pieces (records of inputs) of each joined record: record ``i`` consists of the pieces
+    ``rows[j]`` for ``j`` from ``offsets[i]`` to ``offsets[i + 1] - 1``, in the order of the inputs.
+    Pieces are numbered in input order. ``expected``: which joined records have to be in the result,
+    shape ``(n,)``. ``first_rows``: the first piece of each shard, and the number of pieces at the
+    end."""
 
     rows: Int64s
     offsets: Int64s
@@ -34,13 +37,13 @@ class Pieces:
 def join_pieces(
     rule: JoinRule, key_hash: UInt64s, input_of: Int32s, placed: Bools, first_rows: Int64s
 ) -> Pieces:
-    """The records that the pieces with these keys, of these inputs, in input order, make; in the
-    order of their first pieces. ``placed``: which pieces have an output at all."""
+    """The joined records, in the order of their first pieces. ``key_hash`` and ``input_of``: the
+    key and the input of each piece, in input order; ``placed``: whether it has an output."""
     rows = np.flatnonzero(placed)
     order = rows[stable_argsort(key_hash[rows])]
     begins = np.ones(len(order), np.bool_)
     begins[1:] = key_hash[order[1:]] != key_hash[order[:-1]]
-    again = np.zeros(len(order), np.bool_)  # input order: those of one input are side by side
+    again = np.zeros(len(order), np.bool_)  # in input order, pieces of one input are side by side
     again[1:] = ~begins[1:] & (input_of[order[1:]] == input_of[order[:-1]])
     order, begins = order[~again], begins[~again]
     record = np.cumsum(begins) - 1
@@ -61,13 +64,13 @@ def join_pieces(
 
 
 def members_that_stay(conflict: str, record: Int64s, extensions: UInt64s) -> Bools:
-    """Which members stay, of those of all records one after the other: of a record that has several
-    of one extension, the ``first`` or the ``last``. Shapes ``(m,)``; ``extensions``: their
-    hashes."""
+    """Which members stay, shape ``(m,)``, for the members of all records one after the other: where
+    a record has several with the same extension, the ``first`` or the ``last`` of them. ``record``:
+    the record of each member, ``extensions``: the hashes of the extensions, both ``(m,)``."""
     stays = np.ones(len(record), np.bool_)
     if conflict == "error":
         return stays
-    order = np.lexsort((extensions, record))  # stable: as they follow each other in the record
+    order = np.lexsort((extensions, record))  # stable: equal ones keep their order in the record
     same = (record[order[1:]] == record[order[:-1]]) & (
         extensions[order[1:]] == extensions[order[:-1]]
     )

@@ -1,7 +1,7 @@
-"""Order: do sort keys, made from the outputs' own records, ever go backwards?
+"""Checks the order of the outputs: sort keys, made from their own records, may not go backwards.
 
-The comparison is plain and slow on purpose (a microsecond a record): values that Python compares,
-one after the other, and none of the words and partitions that a job sorts with.
+The comparison is plain and slow on purpose (a microsecond a record): Python compares values one
+after the other, without the words and partitions that a job sorts with.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class _Record:
 
     @property
     def payload_bytes(self) -> int:
-        """The sizes of its members, without headers and padding."""
+        """The total size of its members, without headers and padding."""
         return int(self.records.members.payload_bytes[self.records.rows_of(self.row)].sum())
 
     def content(self, extension: str) -> bytes | None:
-        """The content of the last member with this whole extension."""
+        """The content of the last member whose whole extension this is; None if it has none."""
         wanted = extension.encode("utf-8", "surrogateescape")
         members, found = self.records.members, -1
         for row in self.records.rows_of(self.row):
@@ -56,24 +56,24 @@ def records_read(shard: ShardBytes, records: ShardRecords) -> Iterator[Record]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OrderSeen:
-    """``ties``: records that equal the one before them; ``backwards``: those that should stand
-    before it."""
+    """``ties``: records whose sort key equals that of the record before them; ``backwards``: rows
+    of records that belong before the record before them."""
 
     ties: Bools
     backwards: list[int]
 
 
 class OrderWatch:
-    """Watches the records of all outputs go by, shard by shard, each template by itself."""
+    """Checks the order of the records of all outputs, shard by shard, each template by itself."""
 
     def __init__(self, algorithm: Algorithm, *, has_keys: bool = True) -> None:
-        """``has_keys``: whether the outputs say what the keys of their records were."""
+        """``has_keys``: whether the outputs hold the keys of their records."""
         self._algorithm = algorithm
         self._unknown = algorithm.decided_by_inputs or (algorithm.asks_for_keys and not has_keys)
         self._last: dict[int, SortValue | None] = {}
 
     def look(self, group: int, shard: ShardBytes, records: ShardRecords) -> OrderSeen:
-        """Look at the next shard of a template."""
+        """Check the next shard of a template."""
         ties = np.zeros(len(records), np.bool_)
         backwards: list[int] = []
         if self._unknown:

@@ -1,5 +1,5 @@
-"""The output side of a verification: what the output shards hold, whether that is what their
-manifest says, and whether every shard is called and cut as the spec says.
+"""The output side of a verification: what the output shards hold, whether that agrees with the
+manifest, and whether the names of the shards are those that the spec gives.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ from dsort.verification.read import (
 def place_outputs(
     outputs: Sequence[ManifestOutput], names: OutputNames, findings: Findings
 ) -> list[Place]:
-    """Which name of which template each output has: all names of a template from its first on, and
-    the templates one after the other. Anything else is a problem."""
+    """The template and the number of each output's name. Outputs have to use the names of a
+    template from its first on, and the templates one after the other. Anything else is a
+    problem."""
     places: list[Place] = []
     group, number = 0, 0
     for shard in outputs:
@@ -63,7 +64,7 @@ def check_output_names(
     names: Sequence[str],
     findings: Findings,
 ) -> None:
-    """The manifest says of each shard which of several outputs, called ``names``, it is of."""
+    """Check the output of each shard in the manifest, where there are several, called ``names``."""
     for shard, place in zip(outputs, places, strict=True):
         wanted = names[place.group] if names else None
         if shard.output != wanted:
@@ -86,8 +87,8 @@ def _name(names: OutputNames, group: int, number: int) -> str | None:
 def find_strangers(
     outputs: Iterable[str], inputs: Iterable[str], names: OutputNames, bucket: Bucket
 ) -> list[str]:
-    """Shards in the output bucket that have a name of the job's templates and are not the job's:
-    who reads all names of a template reads them, too."""
+    """Shards in the output bucket whose names fit the job's templates, but which are not the job's.
+    A program that reads all names of a template reads them, too."""
     known = {*outputs, *inputs}
     patterns: dict[str, list[str]] = {}
     for group, template in enumerate(names.templates):
@@ -106,7 +107,7 @@ def find_strangers(
 
 
 def check_totals(manifest: Manifest, findings: Findings) -> None:
-    """The totals are the sums of what is listed."""
+    """Check that the totals of the manifest are the sums over its shards."""
     outputs = manifest.outputs
     sums = {
         "input_shards": len(manifest.inputs),
@@ -129,7 +130,8 @@ _NOTHING = (np.zeros(0, np.uint64), np.zeros((0, 2), np.uint64), np.zeros(0, np.
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OutputTable:
-    """All records of the outputs that could be read, in output order; columns ``(n,)``."""
+    """All records of the outputs that could be read, in output order; columns have shape
+    ``(n,)``."""
 
     facts: tuple[ShardFacts, ...]
     md5: Mapping[str, str]  # of each shard that was read, if it was wanted
@@ -163,9 +165,9 @@ class OutputReader:
         late: Sequence[bool],
         max_expansion: float | None = None,
     ) -> None:
-        """``compared``, ``containers``, ``late``: by output, what is compared of its records, what
-        it is written as, and whether they were converted only then. One of each, if there is but
-        one output."""
+        """``compared``, ``containers``, ``late``: for each output, what is compared of its records,
+        its container, and whether records were converted only when they were written. One of each
+        if there is only one output."""
         self._compared = compared
         self._late = late
         self._containers = containers
@@ -187,9 +189,9 @@ class OutputReader:
         may_merge: bool,
         on_shard: Callable[[int, ManifestOutput, MemberTable], None],
     ) -> OutputTable:
-        """All output shards. ``on_shard`` gets each that can be read. ``may_merge``: records of
-        one key may lie side by side and look like one, so that there may seem to be fewer than the
-        manifest says."""
+        """Read all output shards. ``on_shard`` is called for each that can be read. ``may_merge``:
+        records of one key may be side by side and look like one, so that fewer records than in the
+        manifest are no problem."""
         facts: list[ShardFacts] = []
         parts: list[tuple[UInt64s, UInt64s, Bools]] = []  # key hashes, digests, ties
         md5: dict[str, str] = {}
@@ -205,7 +207,8 @@ class OutputReader:
             else:
                 records, ties, stored = found
                 if self._late[self._output_of(shard.name)]:
-                    stored = replace(stored, record_bytes=None)  # it was measured before
+                    # The job measured these records before it converted them.
+                    stored = replace(stored, record_bytes=None)
                 facts.append(_facts(shard.name, place, records, stored))
                 on_shard(ordinal, shard, stored)
                 self._compare_counts(shard, facts[-1], may_merge=may_merge)
@@ -214,7 +217,7 @@ class OutputReader:
             progress.advance(shards=1, records=len(parts[-1][0]), bytes_done=done)
         counts = [len(part[0]) for part in parts]
         groups = [place.group for place in places]
-        parts.append(_NOTHING)  # columns of no parts have no type
+        parts.append(_NOTHING)  # without any part, the columns would have no dtype
         return OutputTable(
             facts=tuple(facts),
             md5=md5,
@@ -226,8 +229,8 @@ class OutputReader:
         )
 
     def _decoding(self, listed: ManifestOutput) -> DecodingRules:
-        """An output may decode to what its manifest says, however much that is, if nobody says
-        another bound. Rows take some bytes more in memory than their values."""
+        """The bound for decoding an output: ``max_expansion`` if it is set, else the size in the
+        manifest, however large. Rows take some bytes more in memory than their values."""
         if self._max_expansion is not None:
             return DecodingRules(self._max_expansion)
         rows_bytes = 2 * listed.payload_bytes + ROW_BYTES * listed.records
@@ -235,11 +238,11 @@ class OutputReader:
         return DecodingRules(max(expansion, EXPANSION_MAX_DEFAULT))
 
     def _output_of(self, name: str) -> int:
-        """Which output a shard that was read is of; 0 where there is but one."""
+        """The output of a shard that was read; 0 if there is only one."""
         return min(self._groups[name], len(self._compared) - 1)
 
     def records(self, name: str) -> ShardRecords:
-        """The records of one output shard that is known to be readable."""
+        """The records of one output shard that was read before without an error."""
         container = self._containers[self._output_of(name)]
         with self._reader.open(self._bucket, name, DecodingRules(math.inf), container) as shard:
             return self._records(shard, shard.members())
@@ -258,8 +261,8 @@ class OutputReader:
     def _shard(
         self, listed: ManifestOutput, place: Place, watch: OrderWatch, md5: dict[str, str]
     ) -> tuple[ShardRecords, Bools, MemberTable] | None:
-        """(records, which tie with the one before, members as they are stored) of one shard; None
-        if it cannot be read."""
+        """(records, which of them tie with the one before, members as stored) of one shard; None if
+        it cannot be read."""
         name = listed.name
         try:
             container = self._containers[self._output_of(name)]
@@ -286,7 +289,8 @@ class OutputReader:
     ) -> tuple[ShardRecords, Bools, MemberTable] | None:
         try:
             members = shard.members()
-            is_table = shard.container.is_columnar  # who reads it checks it; cells are not stored
+            # The reader of a table checks its format; its cells are not stored as members.
+            is_table = shard.container.is_columnar
             is_plain = is_table or _is_plain(shard.container, members, shard.size_bytes)
             records = self._records(shard, members, checksums.cover)
         except CorruptShardError as error:
@@ -325,8 +329,8 @@ def check_index(
     name: str,
     findings: Findings,
 ) -> None:
-    """The wids index says what the job wrote into it, and no more: all outputs, sorted by name,
-    with their checksums and sizes. ``md5``: of the shards that could be read."""
+    """Check that the wids index holds what the job wrote into it, and no more: all outputs, sorted
+    by name, with their checksums and sizes. ``md5``: of the shards that could be read."""
     wanted = json.loads(
         wids_index_bytes(job_id, outputs, [md5.get(shard.name, "") for shard in outputs])
     )
@@ -351,14 +355,15 @@ def check_index(
 
 
 def _differing(found: Mapping[str, object], wanted: Mapping[str, object]) -> list[str]:
-    """The fields of one of two JSON objects that the other has not, or has otherwise."""
+    """The names of the fields that are missing from one of two JSON objects or differ."""
     texts = [{key: json.dumps(value) for key, value in each.items()} for each in (found, wanted)]
     fields = sorted(texts[0].keys() | texts[1].keys())
     return [shortened(key) for key in fields if texts[0].get(key) != texts[1].get(key)]
 
 
 def _is_plain(container: Container, members: MemberTable, size_bytes: int) -> bool:
-    """The head of their container, members side by side, its end, and nothing else."""
+    """Whether a shard consists of the head of its container, members side by side, its end, and
+    nothing else."""
     head_bytes = container.with_schema(members.schema).head_bytes(len(members))
     ends = members.range_start + members.range_length
     stored_bytes = int(ends[-1]) if len(ends) else head_bytes
@@ -373,13 +378,14 @@ def _is_plain(container: Container, members: MemberTable, size_bytes: int) -> bo
 
 
 def _end_bytes(listed: ManifestOutput) -> int:
-    """How long the end is of a shard that cannot be read, as far as that is known."""
+    """The length of the end of a shard that cannot be read, as far as the manifest determines
+    it."""
     return container_of(listed.name).end_bytes(listed.members, 0, listed.container_bytes)
 
 
 def _facts(name: str, place: Place, records: ShardRecords, stored: MemberTable) -> ShardFacts:
-    """``stored``: the members as they were scanned. A container that tells its records apart has
-    one for each, and they may hold several."""
+    """``stored``: the members as they were scanned. A container that numbers its records stores one
+    member for each record, and that may hold several members of the record."""
     payload, stored_bytes = records.members.payload_bytes, stored.range_length
     entries = stored.entries
     last = records.rows_of(len(records) - 1) if len(records) else []

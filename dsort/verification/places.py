@@ -1,7 +1,7 @@
-"""Where a shuffle by numbers places each input record: made again from what the inputs say.
+"""Where a shuffle by numbers places each input record, worked out again from the inputs.
 
-The permutation is the one that is defined once (``data.permutation``). All else is plain Python:
-records are counted and sorted one by one, without the words and partitions that a job sorts with.
+The permutation is that of the job (``data.permutation``). All else is plain Python: records are
+counted and sorted one by one, without the words and partitions that a job sorts with.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dsort.order.placement import WORDS, Placement
 
 @dataclass(slots=True)
 class PlaceFacts:
-    """What the placement reads of each record of the inputs, shard by shard."""
+    """The facts of each input record that the placement reads, shard by shard."""
 
     placement: Placement
     _names: dict[bytes, int] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class PlaceFacts:
     _values: dict[int, array[float]] = field(default_factory=dict)
 
     def look(self, shard: int, records: Iterable[Record]) -> None:
-        """Look at the records of the input with that ordinal."""
+        """Read the facts of the ``records`` of the input shard with this ordinal."""
         classes, ranks, values = array("i"), array("b"), array("d")
         for record in records:
             found = self.placement.expected(record) or SortValue(1, None)
@@ -42,8 +42,8 @@ class PlaceFacts:
         self._classes[shard], self._ranks[shard], self._values[shard] = classes, ranks, values
 
     def places(self, group: Int32s | None, hashes: UInt64s, seed: str) -> UInt64s:
-        """A number for each record, in input order, by which the records of each output are in
-        order. ``group``: the output of each; ``hashes``: of the shuffle."""
+        """A number for each record, in input order, by which the records of each output are
+        ordered. ``group``: the output of each record; ``hashes``: its hash in the shuffle."""
         rows = range(len(hashes))
         classes = [each for shard in sorted(self._classes) for each in self._classes[shard]]
         groups = [0] * len(rows) if group is None else group.tolist()

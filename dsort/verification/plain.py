@@ -1,6 +1,6 @@
 """What a job does to the members of a shard, done again one record at a time.
 
-``workers`` has the same by columns, for all records at once. Nothing of it is used here, so that a
+``workers`` does the same by columns, for all records at once. Its code is not used here, so that a
 mistake there shows.
 """
 
@@ -26,7 +26,8 @@ from dsort.naming.safe_names import new_safe_names, safe_name, unsafe_links, uns
 
 
 def with_names(shard: ShardBytes, members: MemberTable, names: Mapping[int, bytes]) -> MemberTable:
-    """The same payloads, some (by row) under other ``names``, and with headers that say so."""
+    """``members`` with the same payloads, some (by row) under other ``names`` and with new
+    headers."""
     if not names:
         return members
     named = _named(members, names)
@@ -40,7 +41,8 @@ def with_names(shard: ShardBytes, members: MemberTable, names: Mapping[int, byte
 def with_names_of_steps(
     shard: ShardBytes, members: MemberTable, named: MemberTable, rows: Int64s
 ) -> MemberTable:
-    """The table ``named``, which steps have made of ``members``. ``rows``: those in a record."""
+    """The table ``named``, which steps have made from ``members``, with headers that fit its names.
+    ``rows``: the members that are in a record."""
     if named is members or shard.container is BARE:
         return named
     old, new = members.names.tolist(), named.names.tolist()
@@ -55,8 +57,8 @@ def with_new_keys(
     records: FormedRecords,
     new_keys: Mapping[int, bytes],
 ) -> tuple[MemberTable, FormedRecords]:
-    """The members and records of one input shard as they have to be stored once its records
-    ``new_keys`` have their new names."""
+    """The members and records of one input shard as they have to be stored after its records (by
+    ordinal) got their ``new_keys``."""
     if not new_keys:
         return members, records
     keys = records.keys.tolist()
@@ -76,10 +78,11 @@ def with_new_keys(
 
 
 def with_safe_names(shard: ShardBytes, members: MemberTable) -> MemberTable:
-    """``members``, none of which leads out of where it is unpacked, by its name or as a link."""
+    """``members`` with safe names and links: none leads out of the directory that it is unpacked
+    in."""
     container = shard.container
     if members.record_of is not None and container is not BARE:
-        return members  # their names are in no shard
+        return members  # their names are not stored in shards
     names = dict(new_safe_names(members.names, unsafe_rows(members.names)))
     symlinks = np.flatnonzero(members.kind == MemberKind.SYMLINK).tolist()
     prefixed = members.notes.unsafe_prefixes
@@ -97,7 +100,7 @@ def with_safe_names(shard: ShardBytes, members: MemberTable) -> MemberTable:
     }
     for row in prefixed:
         if container.other_name(headers[row]):
-            names.setdefault(row, members.names[row])  # it keeps what all others read
+            names.setdefault(row, members.names[row])  # it keeps the name that all others read
     for row, name in names.items():
         new_headers[row] = container.renamed(new_headers.get(row, headers[row]), name)
     named = _named(members, names)
@@ -139,8 +142,8 @@ def _with_headers(members: MemberTable, headers: Mapping[int, bytes]) -> MemberT
 def copied(
     shard: ShardBytes, members: MemberTable, records: FormedRecords, counts: Int64s
 ) -> tuple[MemberTable, FormedRecords]:
-    """Each record ``counts`` times, one after the other. The copies of ``key`` are ``key~1``,
-    ``key~2``... where the container has names for records."""
+    """Each record ``counts`` times, one after the other. The keys of the copies of ``key`` are
+    ``key~1``, ``key~2``... where the container has names for records."""
     if (counts == 1).all():
         return members, records
     is_named = shard.container is BARE or shard.container.can_rename
@@ -185,8 +188,8 @@ def copied(
 
 
 def bare_members(shard: ShardBytes, members: MemberTable, stray_members: str) -> MemberTable:
-    """The names and payloads of the members of a scanned shard; ``shard`` has its headers no more.
-    ``StrayMemberError`` for links, unless they are to be left out."""
+    """The names and payloads of the members of a scanned shard. Changes ``shard``, too, which has
+    no headers afterwards. ``StrayMemberError`` for links, unless they are to be left out."""
     is_link = np.isin(members.kind, (MemberKind.SYMLINK, MemberKind.HARDLINK))
     links = np.flatnonzero(is_link).tolist()
     if links and stray_members != "drop":
@@ -201,7 +204,7 @@ def bare_members(shard: ShardBytes, members: MemberTable, stray_members: str) ->
 
 
 def without_final_newlines(shard: ShardBytes, members: MemberTable) -> MemberTable:
-    """A bare table whose payloads have lost one line feed at their end."""
+    """A bare table whose payloads are without one line feed at their end."""
     literals, length = dict(members.literals), members.range_length.copy()
     payload_bytes = members.payload_bytes.copy()
     for row in np.flatnonzero(payload_bytes > 0).tolist():
@@ -218,8 +221,8 @@ def without_final_newlines(shard: ShardBytes, members: MemberTable) -> MemberTab
 def with_member_defaults(
     members: MemberTable, records: FormedRecords, defaults: Sequence[tuple[str, bytes]]
 ) -> tuple[MemberTable, FormedRecords]:
-    """A bare table with a member, behind all others, for each of ``defaults`` (extension, payload)
-    that a record lacks; and the records with these."""
+    """A bare table with one more member, behind all others, for each of ``defaults`` (extension,
+    payload) that a record lacks; and the records with these members."""
     names, keys, offsets = members.names.tolist(), records.keys.tolist(), records.member_offsets
     rows, key_bytes = records.member_rows.tolist(), records.key_bytes.tolist()
     lacking: list[tuple[int, bytes, bytes]] = []

@@ -1,12 +1,12 @@
-"""Reading shards again: once, in order, through one buffer that all of them share.
+"""Reads shards again: once, in order, through one buffer that all of them share.
 
-A shard that fits in the buffer is read in one piece. Of a larger one the headers are read first,
+A shard that fits in the buffer is read in one piece. For a larger one, the headers are read first,
 then its bytes, window by window.
 
-The records of an input are as the job's reactions settle them, those of an output as they lie
-there. An output says nowhere where a record ends. Members side by side with one key are one record,
-and a name that comes again begins another one. But records of one key may lie side by side and have
-no name in common: then the inputs say which records to look for.
+The records of an input are formed by the job's reactions, those of an output from its members as
+they are stored. An output does not mark where a record ends: members side by side with one key are
+one record, and a repeated name begins another one. But records of one key may be side by side and
+have no name in common: then the inputs decide which records to look for.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ _GAP_BYTES_MAX = 1 << 20
 
 
 class Checksums:
-    """XXH3-64 (and MD5, if asked for) of a whole shard, taken while its bytes come by in order."""
+    """XXH3-64 (and MD5, with ``want_md5``) of a whole shard, computed while its bytes are read in
+    order."""
 
     def __init__(self, shard: ShardBytes, *, want_md5: bool) -> None:
         self._shard = shard
@@ -51,8 +52,8 @@ class Checksums:
             shard.watch = self._take
 
     def cover(self, view: memoryview, base: int) -> None:
-        """``view`` begins at byte ``base``; what came by before is left out, gaps are read. Of a
-        shard that is decoded, the file comes by as it is."""
+        """Add the bytes of ``view``, which begins at byte ``base``. Bytes that were added before
+        are left out, gaps are read. A shard that is decoded adds the bytes of its file itself."""
         if not self._shard.is_as_stored:
             return
         if base > self._at:
@@ -60,7 +61,7 @@ class Checksums:
         self._take(view[self._at - base :])
 
     def finish(self) -> tuple[str, str]:
-        """(XXH3-64, MD5 or "") in hexadecimal digits; reads what has not come by."""
+        """(XXH3-64, MD5 or "") in hexadecimal digits; reads the bytes that are still missing."""
         if self._shard.is_as_stored:
             self._read_gap(self._shard.size_bytes)
         for piece in self._shard.file_pieces(self._at):  # of a file that cannot be decoded
@@ -88,8 +89,8 @@ def member_digests(
     seen: Callable[[memoryview, int], None] = lambda view, base: None,
 ) -> UInt64s:
     """XXH3-128 of the bytes that each of ``rows`` (None: every member) takes in an output shard:
-    headers, payload and padding; shape ``(n, 2)``. ``names``: of each of these, to be part of its
-    digest. ``seen`` is called with what was read, and the byte it begins at."""
+    headers, payload and padding; shape ``(n, 2)``. ``names``: a name for each row, to be part of
+    its digest. ``seen`` is called with the bytes that were read, and the byte they begin at."""
     rows = np.arange(len(members), dtype=np.int64) if rows is None else rows
     ranges = Segments(
         np.arange(len(rows) + 1, dtype=np.int64),
@@ -133,12 +134,14 @@ def joined_digests(digests: UInt64s, offsets: Int64s) -> UInt64s:
 
 @dataclass(frozen=True, slots=True)
 class ComparedBytes:
-    """What of a record is the same on both sides. ``converted``: names and payloads, for headers
-    are not; else all that is stored. ``keyed``: its key, too; a record that is but numbered gets
-    another one where it moves. ``stripped``: payloads are, less a line feed at their end.
-    ``defaults``: of members that records lack, where they are converted. ``mixed``: some records
-    are converted, others are not. ``apart``: the extension of a member that is not compared: of
-    rows, the column of keys, which are compared as such."""
+    """What has to be the same in an input record and its output record.
+
+    ``converted``: names and payloads only, because headers differ; else all stored bytes.
+    ``keyed``: also the key; a record that is only numbered gets another key where it moves.
+    ``stripped``: payloads without a line feed at their end. ``defaults``: the payloads of members
+    that records lack, which a conversion adds. ``mixed``: some records are converted, others are
+    not. ``apart``: the extension of a member that is not compared: in rows, the column of keys,
+    which are compared as keys."""
 
     converted: bool = False
     keyed: bool = True
@@ -152,14 +155,14 @@ class ComparedBytes:
         pipeline: Pipeline, form: OutputForm, key_field: str = "", *, rows_have_keys: bool = False
     ) -> ComparedBytes:
         """What a job keeps of the records of an output. ``rows_have_keys``: where rows stay rows,
-        whether they say what their keys are."""
+        whether they hold their keys."""
         inputs, there = pipeline.reading.containers, form.container
         containers = [each.container for each in pipeline.outputs]
         converts = form.is_late or any(each != there for each in inputs)
         converted, apart = converts or pipeline.makes_records, b""
         keyed = not there.numbers_records or (converts and there.keeps_keys)
         if there.is_columnar and pipeline.reads_rows:
-            keyed, converted = rows_have_keys, True  # cells are members, in whatever order
+            keyed, converted = rows_have_keys, True  # cells are members, in any order
             apart = f".{key_field}".encode() if key_field else b""
         return ComparedBytes(
             converted,
@@ -171,17 +174,17 @@ class ComparedBytes:
         )
 
     def members(self, shard: ShardBytes, members: MemberTable, stray_members: str) -> MemberTable:
-        """What is compared of the members of a scanned shard."""
+        """The members of a scanned shard in the form in which they are compared."""
         if not self.converted:
             return members
-        # Links stay where they are not converted, and their outputs do not say where that is.
+        # Links stay in records that are not converted, and an output does not show which these are.
         bare = bare_members(shard, members, "drop" if self.mixed else stray_members)
         return without_final_newlines(shard, bare) if self.stripped else bare
 
     def records(
         self, members: MemberTable, records: FormedRecords
     ) -> tuple[MemberTable, FormedRecords]:
-        """Input records, with what a conversion adds to them."""
+        """Input records with the members that a conversion adds to them."""
         if not self.defaults:
             return members, records
         return with_member_defaults(members, records, self.defaults)
@@ -193,8 +196,8 @@ class ComparedBytes:
         key_bytes: Int64s,
         seen: Callable[[memoryview, int], None] = lambda view, base: None,
     ) -> UInt64s:
-        """The digest of each member, shape ``(n, 2)``. ``key_bytes``: how much of each name is the
-        key of its record."""
+        """The digest of each member, shape ``(n, 2)``. ``key_bytes``: the length of the key of its
+        record, with which its name begins."""
         names = None
         if self.converted:
             names = members.names.tolist()
@@ -208,8 +211,9 @@ class ComparedBytes:
         return found
 
     def record_digests(self, digests: UInt64s, offsets: Int64s) -> UInt64s:
-        """The digest of each record, whose members have the ``digests[offsets[i]:offsets[i + 1]]``,
-        shape ``(n, 2)``. Containers have members in an order of their own."""
+        """The digest of each record, shape ``(n, 2)``; the members of record ``i`` have
+        ``digests[offsets[i]:offsets[i + 1]]``. After a conversion the order of members does not
+        count, because each container has its own."""
         if self.converted:
             record_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
             digests = digests[np.lexsort((digests[:, 1], digests[:, 0], record_of))]
@@ -226,7 +230,7 @@ def digest_of(digests: UInt64s, compared: ComparedBytes = STORED_BYTES) -> tuple
 
 
 def _heads(members: MemberTable, rows: Int64s, names: Sequence[bytes] | None) -> list[bytes]:
-    """What stands before the range of each of ``rows``; [] if nothing does."""
+    """The bytes before the range of each of ``rows``; [] if there are none."""
     literals = members.literals
     if names is not None:
         pairs = zip(rows.tolist(), names, strict=True)
@@ -249,21 +253,21 @@ def _columns(digests: list[bytes]) -> UInt64s:
 
 
 RecordSizes = Mapping[int, frozenset[tuple[int, int]]]
-"""How many members records have → the digests of those that have so many."""
+"""Number of members → the digests of the records that have so many members."""
 
 
 class KnownRecords(Protocol):
-    """What the inputs say of the records to look for."""
+    """The facts of the inputs about the records to look for."""
 
     @property
     def repeated(self) -> UInt64s:
         """The hashes of keys that several records have, sorted."""
 
     def has(self, digests: UInt64s) -> Bools:
-        """Which of ``digests``, shape ``(n, 2)``, are those of a record."""
+        """Which of ``digests``, shape ``(n, 2)``, belong to a record."""
 
     def of_key(self, key_hash: int) -> RecordSizes:
-        """The records with that key."""
+        """The numbers of members and the digests of the records with that key."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -275,7 +279,7 @@ class ShardRecords:
     member_digests: UInt64s  # of each member in the table, shape (m, 2)
     member_rows: Int64s
     member_offsets: Int64s
-    key_bytes: Int64s  # of each member in the table: how much of its name is the key
+    key_bytes: Int64s  # of each member in the table: the length of the key in its name
     keys: BytesColumn
     key_hash: UInt64s
     digests: UInt64s  # shape (n, 2)
@@ -294,7 +298,8 @@ class ShardRecords:
 
 
 def output_key_bytes(members: MemberTable) -> tuple[Int64s, Bools]:
-    """(how much of each name in an output shard is the key, whether it has no extension)."""
+    """For each name in an output shard: (the length of the key in it, whether it is a stray, which
+    has no extension)."""
     if members.key_bytes is not None:
         return members.key_bytes, np.zeros(len(members), np.bool_)
     split = split_names(members.names)
@@ -309,8 +314,8 @@ def output_records(
     known: KnownRecords | None,
     compared: ComparedBytes = STORED_BYTES,
 ) -> ShardRecords:
-    """The records of an output shard, in the order they lie there. ``known``: the inputs, if they
-    can be compared."""
+    """The records of an output shard, in the order in which they are stored. ``known``: the inputs,
+    if they can be compared."""
     names = members.names.tolist()
     key_bytes, stray = output_key_bytes(members)
     keys = [name[:length] for name, length in zip(names, key_bytes.tolist(), strict=True)]
@@ -339,12 +344,12 @@ def output_records(
 
 
 def _bounds(starts: Bools) -> Int64s:
-    """Where each run begins, and where the last one ends."""
+    """The row where each run begins, and the row after the last one."""
     return np.append(np.flatnonzero(starts), len(starts)).astype(np.int64)
 
 
 def _cut_where_names_come_again(starts: Bools, name_hash: UInt64s) -> None:
-    """Begin a record where the one that is being read has the name already."""
+    """Set ``starts`` at each member whose name an earlier member of the same record has."""
     again = np.isin(name_hash, repeated_hashes(name_hash))
     if not again.any():
         return
@@ -367,7 +372,7 @@ def _cut_as_known(
     known: KnownRecords,
     compared: ComparedBytes,
 ) -> None:
-    """Cut those runs of one key again in which a record turned up that the inputs do not have."""
+    """Cut those runs of one key again in which a record is not one of the inputs'."""
     bounds = _bounds(starts)
     doubtful = bounds[:-1][~known.has(compared.record_digests(digests, bounds))]
     doubtful = doubtful[np.isin(key_hash[doubtful], known.repeated)]
@@ -383,8 +388,8 @@ def _cut_as_known(
 def _known_cuts(
     starts: Bools, digests: UInt64s, sizes: RecordSizes, compared: ComparedBytes
 ) -> list[int]:
-    """Where the records of one run begin: known ones if there is one, else up to the next cut in
-    ``starts``."""
+    """Where the records of one run begin. A record of the inputs that fits is taken first (the
+    longest one); else a record reaches to the next cut in ``starts``."""
     longest_first = sorted(sizes, reverse=True)
     other_cuts = _bounds(starts).tolist()
     cuts, at = [], 0

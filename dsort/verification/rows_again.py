@@ -1,5 +1,5 @@
-"""Rows that steps with code make of rows, made again for ``verify``. What code returns goes through
-the columns of the result, whose types decide what is left of a value."""
+"""Rows that steps with code make from rows, made again for ``verify``. The values that code returns
+are converted to the column types of the result, which may change a value."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from dsort.transforms.rekey import Rekey
 
 @dataclass(frozen=True, slots=True)
 class RowsAgain:
-    """``schema``: the plain one of the rows that steps make. ``key_column``: as for
-    ``row_contents``."""
+    """Makes the rows of steps again. ``schema``: the plain schema of these rows. ``key_column``: as
+    for ``row_contents``."""
 
     schema: Any
     key_column: str
@@ -37,8 +37,8 @@ class RowsAgain:
     def of(
         cls, steps: Sequence[Step], key_field: str, bucket: Bucket, shard: str, code: CodeAgain
     ) -> RowsAgain:
-        """What ``steps`` make of rows as those of a ``shard``, which ``code`` gets as values from
-        now on. ``InputError`` and its children."""
+        """For the rows that ``steps`` make from rows like those of ``shard``. From now on ``code``
+        receives rows as values. Raises ``InputError`` and its subclasses."""
         read = table_schema(bucket, shard)
         code.read_rows(cell_decoders(plain_schema(shard, read)))
         made = schema_of(made_schema(steps, key_field, schema_bytes(read)))
@@ -47,8 +47,8 @@ class RowsAgain:
     def cells(
         self, shard: ShardBytes, members: MemberTable, records: FormedRecords
     ) -> tuple[MemberTable, FormedRecords]:
-        """The cells of the rows that records with these ``members`` become, and the records that
-        they are. ``ConversionError`` for a value that a column cannot hold."""
+        """The cells of the rows that ``records`` become, and the records of these cells.
+        ``ConversionError`` for a value that a column cannot hold."""
         keys, offsets = records.keys.tolist(), records.member_offsets.tolist()
         rows = records.member_rows.tolist()
         contents = [
@@ -68,9 +68,9 @@ class RowsAgain:
 
 
 def rows_have_keys(spec: JobSpec, bucket: Bucket, inputs: Sequence[str]) -> bool:
-    """Whether the rows of the result have a column of keys, as the spec and the first input shard
-    that can be read say: ``key_field``, or ``__key__``. Without one, they are but numbered."""
-    from dsort.containers.columnar.cells import KEY_COLUMN  # few results are of tables
+    """Whether the rows of the result have a column of keys (``key_field``, or ``__key__``), by the
+    spec and the first input shard that can be read. Without one, rows are only numbered."""
+    from dsort.containers.columnar.cells import KEY_COLUMN  # few results are tables
 
     gives_keys = any(isinstance(step, (Rekey, JoinKey)) for step in steps_of(spec))
     if spec.key_field or gives_keys:

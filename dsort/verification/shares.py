@@ -1,5 +1,5 @@
-"""The shares of inputs and outputs in whole numbers, for ``verify``: made from the spec and the
-records alone."""
+"""The shares of inputs and outputs in whole numbers, for ``verify``: worked out from the spec and
+the records alone. A lot is a random number that a record draws."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from dsort.transforms.outputs import Division
 
 
 def copies_asked_for(spec: JobSpec, hashes: Mapping[str, UInt64s]) -> dict[str, Int64s]:
-    """By shard: how often each of its records comes out. ``hashes``: of the keys of the records of
-    all shards, in input order. ``MixError`` if the inputs do not have what is asked for."""
+    """For each shard (by name): how often each of its records is written. ``hashes``: of the keys
+    of the records of each shard, in input order. ``MixError`` if the inputs have too few
+    records."""
     found: dict[str, Int64s] = {}
     shards: dict[str, list[str]] = {source.name: [] for source in spec.sources}
     for shard in hashes:
@@ -46,8 +47,8 @@ def copies_asked_for(spec: JobSpec, hashes: Mapping[str, UInt64s]) -> dict[str, 
 
 
 def _wanted_records(spec: JobSpec, records: Mapping[str, int]) -> dict[str, int]:
-    """How many records come out of each input that has an exact number, by its name; there are
-    ``records`` of it."""
+    """How many records of each input are written, by its name, for the inputs with an exact number.
+    ``records``: how many records each input has."""
     mix, weights = spec.mix, {source.name: source.weight for source in spec.sources}
     if mix is None:
         wanted = {each.name: each.records for each in spec.sources if each.records is not None}
@@ -55,7 +56,7 @@ def _wanted_records(spec: JobSpec, records: Mapping[str, int]) -> dict[str, int]
         parts = dealt_out(mix.records, list(weights.values()))
         wanted = dict(zip(weights, parts, strict=True))
     else:
-        # So often each would come out whole, if its weight was 1.
+        # In a round, each input gives as many records as its weight: rounds until it is used up.
         rounds = [records[name] / weight for name, weight in weights.items()]
         if mix.stop == "first_exhausted":
             wanted = {name: floor(min(rounds) * weight) for name, weight in weights.items()}
@@ -77,8 +78,9 @@ def _wanted_records(spec: JobSpec, records: Mapping[str, int]) -> dict[str, int]
 
 
 def dealt_out(total: int, weights: Sequence[Fraction]) -> list[int]:
-    """``total`` in whole parts, in proportion to ``weights``. Each part is rounded down; what is
-    left goes, one each, to the parts that lost most, the first of equal ones."""
+    """``total`` divided into whole parts in proportion to ``weights``. Each part is rounded down;
+    the rest is given, one each, to the parts that lost most by that, to the first of equal
+    ones."""
     exact = [total * weight / sum(weights) for weight in weights]
     parts = [int(each) for each in exact]
     lost = [each % 1 for each in exact]
@@ -90,8 +92,9 @@ def dealt_out(total: int, weights: Sequence[Fraction]) -> list[int]:
 
 
 def dealt_out_in_classes(totals: Sequence[int], weights: Sequence[Fraction]) -> list[list[int]]:
-    """The parts of each of several ``totals``, which together are those of their sum. What is left
-    of a total goes where most is missing yet; of equal ones, to the part that lost most."""
+    """The parts of each of several ``totals``, so that their sums are the parts of the sum of all
+    totals. The rest of a total is given to the parts that still miss most; of equal ones, to the
+    part that lost most by rounding down."""
     wanted = dealt_out(sum(totals), weights)
     shares = [weight / sum(weights) for weight in weights]
     parts = [[int(total * share) for share in shares] for total in totals]
@@ -106,8 +109,8 @@ def dealt_out_in_classes(totals: Sequence[int], weights: Sequence[Fraction]) -> 
 
 
 def outputs_asked_for(division: Division, lots: UInt64s, counting: Bools) -> Int32s:
-    """The output of each record, in input order; ``lots``: the class and the lot of each, shape
-    ``(n, 2)``. Those that are not ``counting`` are in none of the numbers, and get the first."""
+    """The output of each record, in input order. ``lots``: the class and the lot of each, shape
+    ``(n, 2)``. Records that are not ``counting`` are not counted and get the first output."""
     outputs = np.zeros(len(lots), np.int32)
     rows = np.flatnonzero(counting)
     rows = rows[np.lexsort((lots[rows, 1], lots[rows, 0]))]  # ties stay in input order

@@ -1,4 +1,4 @@
-"""Sidecars of a result, compared with what the output shards hold now."""
+"""Compares the sidecars of a result with what the output shards hold now."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ DATABASE: Final = "index.sqlite"
 
 
 class SidecarCheck:
-    """Checks the sidecars of a result, shard by shard and then the rest. ``manifest``: of the part
-    of it whose shards are looked at; ``whole``: of all of it."""
+    """Checks the sidecars of a result, shard by shard and then the rest. ``manifest``: that of the
+    part of the result whose shards are checked; ``whole``: that of the whole result."""
 
     def __init__(
         self, manifest: Manifest, whole: Manifest, bucket: Bucket, findings: Findings
@@ -46,10 +46,10 @@ class SidecarCheck:
         for each in self._wanted:
             if each.ordinal >= 0:
                 self._of_shards.setdefault(names[each.ordinal], []).append(each)
-        self._schemas: dict[str, str] = {}  # of the records of shards, by their directory
+        self._schemas: dict[str, str] = {}  # directory → schema of the records of its shards
 
     def check_shard(self, shard: ManifestOutput, members: MemberTable) -> None:
-        """The sidecars of one output shard say what it holds."""
+        """Check that the sidecars of one output shard describe its content."""
         if members.schema:
             self._schemas.setdefault(_directory(shard.name), members.schema)
         for each in self._of_shards.get(shard.name, ()):
@@ -65,11 +65,11 @@ class SidecarCheck:
                 self._problem(each.name, f"does not say what is in {shard.name}")
 
     def check_rest(self) -> None:
-        """The sidecars of the whole result, and that none is missing from the manifest."""
+        """Check the sidecars of the whole result, and that none is missing from the manifest."""
         if self._part.lineage is not None:
             self._check_bytes(self._part.lineage)
         if self._part.job_id != self._manifest.job_id:
-            return  # looked at with the last part
+            return  # the check of the last part covers them
         wanted = {each.name for each in self._wanted}
         for name in sorted(wanted.symmetric_difference(self._listed)):
             self._problem(
@@ -87,7 +87,7 @@ class SidecarCheck:
         self._check_directory_files()
 
     def _check_bytes(self, listed: ManifestSidecar) -> None:
-        """A file that may be large has the bytes that the manifest says."""
+        """Check that a file, which may be large, has the size and the checksum in the manifest."""
         digest = xxhash.xxh3_64()
         try:
             with self._bucket.open(listed.name) as opened:
@@ -100,8 +100,8 @@ class SidecarCheck:
         self._compare(listed, size_bytes, digest.hexdigest())
 
     def _check_directory_files(self) -> None:
-        """What readers of the container need beside the shards lists them. Records that were
-        converted have their schema no more: then it is not compared."""
+        """Check the files that readers of the container need beside the shards, which list the
+        shards. Converted records no longer have their schema: then it is not compared."""
         outputs = self._manifest.outputs
         names = [shard.name for shard in outputs]
         containers = containers_named(self._manifest.spec, names)
@@ -131,7 +131,7 @@ class SidecarCheck:
 
     @contextmanager
     def samples(self) -> Iterator[SampleCheck | None]:
-        """What compares the database of Energon with the shards; None if there is none to read."""
+        """The check of the database of Energon; None if there is no database to read."""
         names = [each.name for each in self._wanted if each.name.endswith(DATABASE)]
         if not names:
             yield None
@@ -189,7 +189,7 @@ def _directory(name: str) -> str:
 
 
 def _parts(opened: ReadObject) -> Iterator[memoryview]:
-    """All of an object, some bytes at a time."""
+    """The bytes of an object, ``READ_BYTES`` at a time."""
     size_bytes = opened.info.size_bytes
     for at in range(0, size_bytes, READ_BYTES):
         part = memoryview(bytearray(min(READ_BYTES, size_bytes - at)))
@@ -210,8 +210,8 @@ _PARTS: Final = (
 
 
 class SampleCheck:
-    """Compares a database of Energon, which may be anybody's, with shards of a result, of which the
-    one of ordinal 0 is number ``first``."""
+    """Compares a database of Energon, which is not trusted, with shards of a result. The shard of
+    ordinal 0 has the number ``first`` in it."""
 
     def __init__(
         self, database: sqlite3.Connection, name: str, first: int, findings: Findings
@@ -231,7 +231,7 @@ class SampleCheck:
             findings.problem("index", name, "", "is no index of Energon")
 
     def check_shard(self, ordinal: int, shard: str, members: MemberTable) -> None:
-        """The rows of one output shard."""
+        """Check the rows of one output shard."""
         if not self._usable:
             return
         samples = list(energon_samples(members))

@@ -1,5 +1,5 @@
-"""Whether what a job depended on is as it was: the classes of files in folders, and the code of
-steps."""
+"""Checks whether things that a job depended on have changed: the classes of files in folders, and
+the code of steps."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _PARTS = (("source_sha256", "source"), ("packages", "versions of packages"))
 
 
 def classes_to_go_on(manifest: Manifest) -> dict[bytes, int] | None:
-    """The number of each class, where the files of a part were numbered by the result that it was
-    added to; None where they number themselves."""
+    """The number of each class, where the result that a part was added to set these numbers; None
+    where they follow from the files of the part."""
     if not (_goes_on(manifest.spec) and manifest.classes):
         return None
     return {name.encode(*_NAMES): number for name, number in manifest.classes.items()}
 
 
 def check_classes(manifest: Manifest, inputs: Bucket, findings: Findings) -> None:
-    """The manifest gives each class the number that its files have."""
+    """Check that the manifest gives each class the number that its files have."""
     if not manifest.classes or not isinstance(inputs, FilesBucket) or _goes_on(manifest.spec):
-        return  # of the latter each record is compared, with the number that the manifest says
+        return  # in the last case, records are compared with the numbers of the manifest anyway
     found = {name.decode(*_NAMES): number for name, number in inputs.listing.classes.items()}
     wrong = [name for name, number in found.items() if manifest.classes.get(name) != number]
     if wrong:
@@ -47,7 +47,7 @@ def _goes_on(spec: JobSpec) -> bool:
 def tell_changed_code(
     steps: Sequence[Step], known: Sequence[Mapping[str, Any]], findings: Findings
 ) -> None:
-    """Warn of ``steps`` whose code is not what the manifest (``known``) says it was."""
+    """Warn of ``steps`` whose code differs from that in the manifest (``known``)."""
     before = {each.get("step"): each for each in known}
     for number, step in enumerate(steps):
         if not isinstance(step, PayloadStep) or number not in before:

@@ -1,13 +1,13 @@
-"""``dsort verify``: read a result and its inputs again, and say what is not as it should be.
+"""``dsort verify``: reads a result and its inputs again, and reports the differences.
 
 Everything is worked out anew from the bytes and the spec in the manifest; nothing that the job
 planned or indexed is used. Both sides become columns of digests (about 30 bytes a record), which
-are sorted and compared; payload passes through one buffer.
+are sorted and compared; payload is read through one buffer.
 
 ====================  =============================================================================
 problem               what it means
 ====================  =============================================================================
-``replaced``          a later job gave shards of its own the names of the result's: nothing is read
+``replaced``          shards of a later job have the names of the result's: nothing is read
 ``manifest``          the manifest contradicts itself, or its inputs are not in the spec's order
 ``missing_shard``     an output shard is not there
 ``corrupt_shard``     a shard cannot be read as a tar to its end
@@ -20,19 +20,19 @@ problem               what it means
 ``cut``               it closes too early or too late
 ``missing_record``    a record of the inputs is in no output, and no reaction explains that
 ``changed_bytes``     a record's members or their bytes (headers, payload) are not the input's
-``split_record``      a record's members do not stand side by side
+``split_record``      a record's members are not side by side
 ``doubled_record``    a record is in the outputs more often than in the inputs
 ``undropped_record``  a record is there that the spec says to drop
 ``foreign_record``    a record is in no input
 ``misplaced_record``  the external key map gives the record another template
 ``duplicate_key``     two records have one key, though ``duplicate_keys`` says drop, rename or abort
-``order``             a record stands before one that should come first; ties keep input order
+``order``             a record is before one that should come first; ties keep input order
 ``index``             the wids index, or another sidecar, does not agree with the shards
 ====================  =============================================================================
 
-An input that is gone or has another size than at the time of the job proves nothing: records are
-then not compared with the inputs, and a warning says so. One that was merely written or moved since
-(another etag) is compared all the same, with a warning.
+If an input is gone or has another size than at the time of the job, records are not compared with
+the inputs, and a warning reports that. An input that was only written or moved since (another etag)
+is compared all the same, with a warning.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def verify_result(
 
     ``output_uri``: where the result is now, if not where the spec says. ``max_expansion`` and
     ``run_code``: see ``api.verify``. Of ``options`` only ``root`` and ``settings`` matter. Problems
-    are in the report; raised are ``InputError`` (this is no manifest, the key map cannot be had),
+    are in the report. Raises ``InputError`` (this is no manifest, the key map cannot be read),
     ``TransformError`` (code cannot be loaded), ``StorageError`` and ``JobStoppedError``.
     """
     options = options or default_options()
@@ -137,7 +137,7 @@ def verify_result(
 def _report_of_replaced(
     manifest: Manifest, outputs: Bucket, replaced: Sequence[Replacement]
 ) -> VerifyReport:
-    """The report about a result that is gone: its shards are not compared, for they are others."""
+    """The report about a result whose shards a later job replaced: they are not compared."""
     problems = (VerifyProblem("replaced", each.names[0], "", each.words) for each in replaced)
     return VerifyReport(
         job_id=manifest.job_id,
@@ -155,7 +155,7 @@ def _report_of_replaced(
 
 
 def _of_all(job_id: str, reports: Sequence[VerifyReport]) -> VerifyReport:
-    """The report about a result that several jobs have made, each a part of it."""
+    """The report about a result that several jobs have made, each job a part of it."""
     sums = ("input_shards", "output_shards", "records", "members", "bytes_read", "elapsed_s")
     return replace(
         reports[-1],
@@ -168,11 +168,11 @@ def _of_all(job_id: str, reports: Sequence[VerifyReport]) -> VerifyReport:
 
 
 def _ignore(event: Event) -> None:
-    """Nobody listens."""
+    """The listener if none is given."""
 
 
 def _files_there(manifest: Manifest, bucket: Bucket, options: RunOptions) -> FilesBucket:
-    """The files that a spec names, as far as they are still there."""
+    """The files that the spec names, as far as they still exist."""
     known = classes_to_go_on(manifest)
     found = files_of(manifest.spec, bucket, options, Tally(), known_classes=known)
     try:
@@ -184,9 +184,9 @@ def _files_there(manifest: Manifest, bucket: Bucket, options: RunOptions) -> Fil
 
 @dataclass(slots=True)
 class _Shared:
-    """What the verifications of the parts of a result have in common. ``whole``: its manifest;
-    ``md5``: of each shard that was read; ``key_hashes``: of the records of each part that was
-    read."""
+    """Data that the verifications of the parts of a result share. ``whole``: the manifest of the
+    result; ``md5``: of each shard that was read; ``key_hashes``: of the records of each part that
+    was read."""
 
     whole: Manifest
     md5: dict[str, str] = field(default_factory=dict)
@@ -194,7 +194,8 @@ class _Shared:
 
 
 class _Verification:
-    """One verification, from the manifest to the report: of what one job has made."""
+    """The verification of the part of a result that one job has made, from the manifest to the
+    report."""
 
     def __init__(
         self,
@@ -234,7 +235,8 @@ class _Verification:
         self._known = self._known_keys()
 
     def _known_keys(self) -> UInt64s | None:
-        """The hashes of the keys with which those of the part were compared, if they were."""
+        """The hashes of the earlier keys of the result, if the job compared its keys with them;
+        else None."""
         spec = self._manifest.spec
         if not self._shared.key_hashes or spec.join is not None:
             return None
@@ -255,7 +257,7 @@ class _Verification:
         return bucket if spec.ingest is None else _files_there(self._manifest, bucket, options)
 
     def run_code_again(self, options: RunOptions, stack: contextlib.ExitStack) -> None:
-        """Have steps run the code that the manifest names. It ends with ``stack``.
+        """Prepare the steps to run the code that the manifest names. ``stack`` ends the code.
         ``TransformError`` if it cannot be loaded."""
         self._steps = described_steps(self._steps, replace(options, runs_code=True))
         self._code = CodeAgain(self.pipeline.failures, self._steps)
@@ -263,7 +265,7 @@ class _Verification:
         tell_changed_code(self._steps, self._manifest.code, self._findings)
 
     def run(self) -> VerifyReport:
-        """Do all of it."""
+        """Verify the part and return its report."""
         manifest, findings, progress = self._manifest, self._findings, self._progress
         if manifest.job_id == self._whole.job_id:
             check_totals(self._whole, findings)
@@ -296,7 +298,7 @@ class _Verification:
         watch = OrderWatch(self._algorithm, has_keys=all(each.keyed for each in compared))
         may_merge = inputs is None and repeats_allowed
         outputs = self._read_outputs(output_reader, places, watch, may_merge=may_merge)
-        if len(self._removed):  # shards end where they ended with the records that are gone
+        if len(self._removed):  # shards end where they ended before records were removed
             self._refuse_removed(outputs, output_reader, is_compared=inputs is not None)
         else:
             check_cuts(outputs.facts, manifest.spec, self._names, findings)
@@ -329,7 +331,7 @@ class _Verification:
         *,
         may_merge: bool,
     ) -> OutputTable:
-        """Read all shards, and compare their sidecars with them on the way."""
+        """Read all shards, and compare the sidecars with them meanwhile."""
         sidecars = SidecarCheck(self._manifest, self._whole, self._outputs_bucket, self._findings)
         with sidecars.samples() as samples:
 
@@ -352,8 +354,8 @@ class _Verification:
     def _refuse_removed(
         self, outputs: OutputTable, reader: OutputReader, *, is_compared: bool
     ) -> None:
-        """No record has a key that was removed. Where records are compared with those of the
-        inputs, that says so, too."""
+        """Check that no record has a key that was removed. The comparison with the inputs reports
+        such records, too; so they are only looked for where there is none."""
         if not is_compared:
             rows = np.flatnonzero(np.isin(outputs.key_hash, self._removed))
             check_removed(outputs, rows, reader, self._findings)
@@ -373,7 +375,7 @@ class _Verification:
         ]
 
     def _rows_again(self) -> RowsAgain | None:
-        """What makes rows of rows again, where steps run code; None for other results."""
+        """The ``RowsAgain`` of a job whose steps run code on rows; None for other results."""
         spec, inputs = self._manifest.spec, self._manifest.inputs
         if self._code is None or not self.pipeline.moves_rows:
             return None
@@ -401,7 +403,8 @@ class _Verification:
         )
 
     def _expect(self, input_passes: int) -> None:
-        """Tell how much there is to read. A first of two passes looks at headers only."""
+        """Set the total amount to read. The bytes of the inputs count once: earlier passes read
+        headers only."""
         inputs, outputs = self._manifest.inputs, self._manifest.outputs
         input_bytes = sum(shard.bytes for shard in inputs) if input_passes else 0
         self._progress.expect(
@@ -410,7 +413,7 @@ class _Verification:
         )
 
     def _inputs_are_comparable(self) -> bool:
-        """Whether the inputs can be what they were; warns of those that are not."""
+        """Whether records can be compared with the inputs; warns of inputs that have changed."""
         if self._manifest.spec.reads_streams:
             text = (
                 "the job read a stream, or what programs wrote, which is gone: the records of the "
@@ -428,7 +431,8 @@ class _Verification:
             self._findings.warn("removed_of_equal", text)
             return False
         if self.pipeline.makes_records and self._code is None:
-            # Who can write to the bucket can have written what the manifest wants to be run.
+            # Code that the manifest names is not trusted: anyone with write access to the bucket
+            # may have put it there.
             text = (
                 "steps of the job ran code, which is not run again: the records of the result were "
                 "not compared with those of the inputs (--run-code does it)"
@@ -464,15 +468,15 @@ class _Verification:
         return not gone and not resized
 
     def _check_input_names(self) -> None:
-        """The inputs are those that the spec names, in its order, as far as that can be told now:
-        shards may have come since."""
+        """Check that the inputs are those that the spec names, in its order, as far as possible:
+        shards may have been added since."""
         spec = self._manifest.spec
         if spec.reads_streams:
             return
         spec, listed = self._manifest.spec, [shard.name for shard in self._manifest.inputs]
         try:
             found = [shard.name for shard in resolve_inputs(spec, self._inputs_bucket, Tally())]
-        except (InputError, ObjectNotFoundError):  # none is left: reported shard by shard
+        except (InputError, ObjectNotFoundError):  # no input is left: reported shard by shard
             return
         ours, there = set(listed), set(found)
         if [name for name in found if name in ours] != [name for name in listed if name in there]:
@@ -497,7 +501,7 @@ class _Verification:
 
     def _warn_of_strangers(self) -> None:
         if self._manifest.spec.keep_shards:
-            return  # their names are no pattern that others could fit
+            return  # there is no pattern that other shards could fit
         strangers = find_strangers(
             self._all_names,
             (shard.name for shard in self._manifest.inputs),
