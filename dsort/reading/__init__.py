@@ -1,2 +1,2 @@
-"""Shards read again: in go what a user means by a result, a bucket or a shard, and a number or a
-key; out come records, by ranges, whatever the container and the store. No job is run here."""
+"""Reads the records of shards, by number or key, from a result, a bucket or a shard that the user
+names. Records are read by byte ranges, from any container and any store. No job is run here."""

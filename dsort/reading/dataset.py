@@ -1,4 +1,4 @@
-"""The records of many shards by number and key: what :class:`dsort.Dataset` is."""
+"""The records of many shards by number and key: :class:`dsort.Dataset`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ THREADS: Final = 8
 
 
 class Dataset(ClosesOnExit, Sequence[Record]):
-    """The records of a result, of a bucket, or of any shards. For any number of threads.
+    """The records of a result, of a bucket, or of any shards. Any number of threads may use it.
 
     ::
 
@@ -42,10 +42,11 @@ class Dataset(ClosesOnExit, Sequence[Record]):
             print(record.shard, record.sizes)
         (cat,) = dataset.where("animals/000017")
 
-    How many records each shard has is in the manifest; of shards without one, all headers are read
-    once. Where records are in a shard is found when one of it is first asked for, and kept on this
-    machine, in ``cache``: None for ``~/.cache/dsort/indexes``, "" for nowhere. Shards that are not
-    plain (a codec, a zip, a table) are opened anew by each process.
+    The number of records of each shard is read from the manifest; for shards without a manifest,
+    all headers are read once. The places of the records in a shard are found when the first of
+    them is read, and kept on this machine, in ``cache``: None for ``~/.cache/dsort/indexes``, "" to
+    keep nothing. Shards that are not plain (a codec, a zip, a table) are opened again by each
+    process.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Dataset(ClosesOnExit, Sequence[Record]):
         max_expansion: float = EXPANSION_MAX_DEFAULT,
     ) -> None:
         """``where``, ``job_id``, ``options`` and ``max_expansion``: as for
-        :func:`dsort.read_shards`, whose errors it raises."""
+        :func:`dsort.read_shards`. Raises the same errors as that function."""
         self.places: Sequence[ShardPlace] = list(
             find_shards(where, job_id, options or default_options())
         )
@@ -69,7 +70,7 @@ class Dataset(ClosesOnExit, Sequence[Record]):
         self._open: OrderedDict[int, Shard] = OrderedDict()
 
     def close(self) -> None:
-        """Let go of all shards. What is read next opens them anew."""
+        """Release all shards. The next read opens them again."""
         with self._lock:
             self._open.clear()
 
@@ -80,7 +81,7 @@ class Dataset(ClosesOnExit, Sequence[Record]):
 
     @cached_property
     def counts(self) -> Int64s:
-        """How many records each shard has, shape ``(shards,)``."""
+        """The number of records of each shard, shape ``(shards,)``."""
         counts = np.array([place.records or 0 for place in self.places], np.int64)
         unknown = [at for at, place in enumerate(self.places) if place.records is None]
         if unknown:
@@ -90,7 +91,7 @@ class Dataset(ClosesOnExit, Sequence[Record]):
 
     @cached_property
     def size_bytes(self) -> int:
-        """Of all shards, as they are stored."""
+        """The size of all shards together, as they are stored."""
         known = [_known_bytes(place) for place in self.places]
         unknown = [place for place, size in zip(self.places, known, strict=True) if size is None]
         with ThreadPoolExecutor(THREADS, thread_name_prefix="dsort-stat") as threads:
@@ -99,9 +100,9 @@ class Dataset(ClosesOnExit, Sequence[Record]):
 
     @cached_property
     def digest(self) -> str:
-        """A hash of what the dataset is: its shards, how many records each has, and what its
-        manifest says of their content, 32 hexadecimal digits. The same wherever its shards are, for
-        all ranks have to agree on it."""
+        """A hash of the dataset, 32 hexadecimal digits: of the names of its shards, their numbers
+        of records, and the checksums of their content in the manifest. It does not depend on where
+        the shards are, because all ranks have to agree on it."""
         found = xxhash.xxh3_128()
         for place, count in zip(self.places, self.counts.tolist(), strict=True):
             line = f"{place.name}\0{count}\0{place.xxh3 or ''}\n"
@@ -109,14 +110,14 @@ class Dataset(ClosesOnExit, Sequence[Record]):
         return found.hexdigest()
 
     def sample(self, count: int, *, seed: int | None = None) -> list[Record]:
-        """So many records, drawn without preference for any, each once; fewer if there are fewer.
-        The same for the same ``seed``; None: others each time."""
+        """``count`` records, drawn uniformly, none of them twice; fewer if the dataset has fewer.
+        The same records for the same ``seed``; other ones each time for None."""
         total = len(self)
         return [self[at] for at in random.Random(seed).sample(range(total), min(count, total))]
 
     def where(self, key: str) -> list[Record]:
-        """All records with that key, in order. The headers of shards that were never looked into
-        are read."""
+        """All records with that key, in order. Reads the headers of shards whose records have no
+        known places yet."""
         wanted = key.encode("utf-8", "surrogateescape")
 
         def found(at: int) -> list[int]:
@@ -130,8 +131,8 @@ class Dataset(ClosesOnExit, Sequence[Record]):
             return [self.record(at, row) for at, rows in enumerate(numbers) for row in rows]
 
     def shard(self, at: int) -> Shard:
-        """Shard number ``at``, open. Nobody closes it: another thread may read from it. Once it is
-        out of use, its file is released."""
+        """Shard number ``at``, open. Do not close it: another thread may read from it. Its file is
+        released when the shard is no longer referenced."""
         with self._lock:
             shard = self._open.get(at)
             if shard is not None:
@@ -151,8 +152,8 @@ class Dataset(ClosesOnExit, Sequence[Record]):
         return self.shard(at).record(number, _Files(self, at))
 
     def record_index(self, at: int) -> RecordIndex | None:
-        """Where the records of shard number ``at`` are; None if their content is not stored as it
-        is. It is looked up, or made and kept."""
+        """The places of the records of shard number ``at``; None if their content is stored encoded
+        in any way. The index is looked up in the cache, or made and kept there."""
         place = self.places[at]
         info = self._info(place) if self._cache.is_on else None
         known = self.known_index(place, info)
@@ -163,11 +164,11 @@ class Dataset(ClosesOnExit, Sequence[Record]):
         return known
 
     def known_index(self, place: ShardPlace, info: ObjectInfo | None) -> RecordIndex | None:
-        """The index that was kept of a shard that is ``info``; None if there is none."""
+        """The kept index of the shard that ``info`` describes; None if there is none."""
         return None if info is None else self._cache.find(place.bucket.uri, info)
 
     def keep_index(self, place: ShardPlace, info: ObjectInfo, index: RecordIndex) -> None:
-        """Keep the index of a shard that is ``info``."""
+        """Keep the index of the shard that ``info`` describes."""
         self._cache.keep(place.bucket.uri, info, index)
 
     def __len__(self) -> int:
@@ -215,7 +216,7 @@ def _known_bytes(place: ShardPlace) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """The files of a shard that may be closed and opened anew between two reads."""
+    """The files of a shard that may be closed and opened again between two reads."""
 
     dataset: Dataset
     at: int

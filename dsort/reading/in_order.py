@@ -1,4 +1,4 @@
-"""Read shards: the records of a result, of a bucket, or of any shards, one after the other."""
+"""Reads the records of a result, of a bucket, or of any shards, one after the other."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ from dsort.stop_flag import StopFlag
 __all__ = ["ShardRecord", "read_shards"]
 
 BUFFER_BYTES: Final = 64 << 20
-"""A shard that is no larger is read in one piece; of a larger one the headers are read first."""
+"""A shard of at most this size is read in one piece; for a larger one, the headers are read
+first."""
 AT_ONCE: Final = 1 << 14
 _SHOWN_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class ShardRecord:
-    """One record. ``key``: what its members' names have in common, without their extensions.
+    """One record. ``key``: the common part of the names of its members, without their extensions.
 
     ``members``: content by name (``0001.jpg``), in the order of the shard. ``shard``: the name of
-    the shard that it is in. A name that is not UTF-8 carries surrogate escapes.
+    the shard that holds the record. Names that are not UTF-8 are decoded with surrogate escapes.
     """
 
     key: str
@@ -48,7 +49,7 @@ class ShardRecord:
     shard: str
 
     def _repr_html_(self) -> str:
-        """For a notebook."""
+        """The record as HTML, for a notebook."""
         sizes = ((name, len(content)) for name, content in self.members.items())
         title = f"record {self.key} of {self.shard}"
         return members_html(title, sizes, lambda name, most: self.members[name][:most])
@@ -68,20 +69,20 @@ def read_shards(
     stop: StopFlag | None = None,
     max_expansion: float = EXPANSION_MAX_DEFAULT,
 ) -> Iterator[ShardRecord]:
-    """The records of ``where``, shard by shard in order, and in the order of each shard.
+    """Read the records of ``where``, shard by shard in order, and in the order of each shard.
 
     ``where`` is one of
 
-    - what :func:`dsort.run` returned, or the path or URI of a manifest (``.../manifest.json``): the
-      shards of that result, in its order;
+    - the report that :func:`dsort.run` returned, or the path or URI of a manifest
+      (``.../manifest.json``): the shards of that result, in its order;
     - a bucket, with ``job_id``: the result of that job there;
     - a bucket (a directory or a URI): all its shards, sorted by name;
     - a shard, or a template of shards: ``s3://bucket/train-{000000..000099}.tar``;
     - a list of shards.
 
-    Paths are relative to the data root: the current directory, unless settings or ``options`` say
-    otherwise. Of ``options`` only ``root``, ``settings`` and ``memory_max_bytes`` matter: a quarter
-    of the last is what a zstd frame may refer back over, up to 128 MiB (default: 64 MiB).
+    Paths are relative to the data root: the current directory, unless settings or ``options`` set
+    another one. Of ``options`` only ``root``, ``settings`` and ``memory_max_bytes`` matter: a
+    quarter of the last, up to 128 MiB, limits the window of a zstd frame (default: 64 MiB).
 
     ::
 
@@ -89,17 +90,17 @@ def read_shards(
         for record in dsort.read_shards(report):
             print(record.key, record.members[f"{record.key}.jpg"][:4], record.shard)
 
-    Neighbours with one key are one record, as webdataset reads them; a name that comes again begins
-    another one. A file without an extension is a record of its own. Directories, links and devices
-    have no content and are left out. One record is in memory at a time, with a buffer of 64 MiB and
-    the headers of one shard; a shard that is larger than the buffer is read twice. A compressed
-    shard may hold ``max_expansion`` times its length: what holds more may be made to fill memory
-    and disk, and is refused.
+    Neighbouring members with the same key are one record, as webdataset reads them; a name that
+    appears again begins another record. A file without an extension is a record of its own.
+    Directories, links and devices have no content and are left out. One record is in memory at a
+    time, with a buffer of 64 MiB and the headers of one shard; a shard that is larger than the
+    buffer is read twice. A compressed shard may hold ``max_expansion`` times its length; a shard
+    that holds more is refused, because it may be made to fill memory and disk.
 
-    What is asked for is looked up at once, the shards are read as the iterator goes on. Raises
-    ``InputError`` and its children (no manifest, a shard that is missing or corrupt, that is not
-    whole, or not as long as the manifest says), ``StorageError``, ``SpecError`` for what is no
-    bucket, and ``JobStoppedError`` once ``stop`` is requested.
+    ``where`` is looked up at once, the shards are read as the iterator advances. Raises
+    ``InputError`` and its subclasses (no manifest, a shard that is missing or corrupt, that is not
+    whole, or whose length differs from the manifest), ``StorageError``, ``SpecError`` if ``where``
+    is no bucket, and ``JobStoppedError`` once ``stop`` is requested.
     """
     options = options or default_options()
     shards = find_shards(where, job_id, options)

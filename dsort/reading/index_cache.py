@@ -1,7 +1,7 @@
-"""Record indexes that are kept on this machine, so that a shard's headers are read once.
+"""Record indexes that are kept on this machine, so that the headers of a shard are read once.
 
-A file for each shard, by a hash of where it is and what it was (size, etag): another content is
-another file. What cannot be read or written is done without: it is a cache.
+Each shard has a file, named by a hash of its place, size and etag, so that a changed shard has
+another file. Files that cannot be read or written are ignored: this is only a cache.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ __all__ = ["IndexCache", "default_cache"]
 
 INDEX_BYTES_MAX: Final = 1 << 30
 FILE_BYTES: Final = 64
-"""About what it takes to write a file of a shard into an index."""
+"""About the memory that it takes to write one file of a shard into an index."""
 COUNTED_BYTES_MIN: Final = 64 << 10
-"""As much each file counts at least, where all may have so many: there are few to look through."""
+"""Each index file counts at least this much against ``bytes_max``, so that there are few files to
+look through."""
 
 
 def default_cache() -> Path:
-    """Where indexes are kept if nobody says: ``$XDG_CACHE_HOME/dsort/indexes``."""
+    """The default directory of indexes: ``$XDG_CACHE_HOME/dsort/indexes``."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return Path(base if base.startswith("/") else Path.home() / ".cache") / "dsort" / "indexes"
 
 
 class IndexCache:
-    """Indexes by shard. ``directory``: None to keep none. ``bytes_max``: of all together; those
-    that were not used for longest go. None: there is no end."""
+    """Indexes by shard. ``directory``: None to keep none. ``bytes_max``: the limit for all of them
+    together, for which the least recently used are deleted; None: no limit."""
 
     def __init__(self, directory: Path | None, *, bytes_max: int | None = None) -> None:
         self._directory = directory
@@ -43,11 +44,11 @@ class IndexCache:
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is kept."""
+        """Whether indexes are kept."""
         return self._directory is not None
 
     def find(self, bucket_uri: str, info: ObjectInfo) -> RecordIndex | None:
-        """The index of the shard ``info``; None if it is not known."""
+        """The index of the shard ``info``; None if none is kept."""
         path = self._path(bucket_uri, info)
         if path is None:
             return None
@@ -56,19 +57,19 @@ class IndexCache:
                 size_bytes = os.fstat(file.fileno()).st_size
                 if size_bytes > INDEX_BYTES_MAX:
                     return None
-                data = file.read(size_bytes)  # Python allocates as much as it may read
+                data = file.read(size_bytes)  # Python allocates as many bytes as it may read
             if self._bytes_max is not None:
                 os.utime(path)
             return RecordIndex.from_bytes(data, str(path), info.size_bytes)
         return None
 
     def keep(self, bucket_uri: str, info: ObjectInfo, index: RecordIndex) -> None:
-        """Keep the index of the shard ``info``. The file appears whole."""
+        """Keep the index of the shard ``info``. Its file is complete from the moment it exists."""
         path = self._path(bucket_uri, info)
         if path is None:
             return
         most = INDEX_BYTES_MAX if self._bytes_max is None else self._bytes_max // 2
-        if len(index.size) * FILE_BYTES > most:  # to find out how long it is would take as much
+        if len(index.size) * FILE_BYTES > most:  # an estimate: the exact size takes that memory
             return
         data = index.to_bytes()
         if self._bytes_max is not None and len(data) > self._bytes_max // 2:
@@ -90,7 +91,7 @@ class IndexCache:
             return
         found = []
         for path in self._directory.glob("*/*"):
-            with contextlib.suppress(FileNotFoundError):  # another process drops some, too
+            with contextlib.suppress(FileNotFoundError):  # another process may delete it meanwhile
                 status = path.stat()
                 found.append((status.st_mtime_ns, max(status.st_size, COUNTED_BYTES_MIN), path))
         left = sum(size for _, size, _ in found)

@@ -1,4 +1,4 @@
-"""The keys of the records of one shard: texts that are made when they are asked for."""
+"""The keys of the records of one shard, as strings that are made when they are read."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ NEAR_KEYS_MAX: Final = 3
 KEYS_COMPARED_MAX: Final = 20_000
 NUMBER_DIGITS_MAX: Final = 20
 COMPARED_CHARACTERS_MAX: Final = 200
-"""The time of a comparison grows with the square of that."""
+"""The time of a comparison grows with the square of this length."""
 
 
 class KeySequence(Sequence[str]):
-    """The key of each record, in order; what is not UTF-8 carries surrogate escapes. A list of them
-    would take a hundred bytes and more a record; what finds a key takes 16."""
+    """The key of each record, in order. Keys that are not UTF-8 are decoded with surrogate escapes.
+    A list of strings would take a hundred bytes and more a record; the columns that find a key take
+    16."""
 
     def __init__(
         self,
@@ -35,22 +36,23 @@ class KeySequence(Sequence[str]):
         one: Callable[[int], bytes],
         some: Callable[[int, int], Sequence[bytes]],
     ) -> None:
-        """``one``: the key of a record by its number; ``some``: of those from one number to
-        another."""
+        """``one``: returns the key of a record by its number; ``some``: returns the keys of the
+        records from one number up to another."""
         self._count = count
         self._one, self._some = one, some
 
     @classmethod
     def of_column(cls, column: BytesColumn) -> KeySequence:
-        """The rows of ``column``."""
+        """The keys are the rows of ``column``."""
         return cls(len(column), column.__getitem__, lambda a, b: column.run(a, b).tolist())
 
     def some(self, first: int, stop: int) -> Sequence[bytes]:
-        """The keys of records ``first`` to ``stop``, as they are stored."""
+        """The keys of the records from ``first`` up to ``stop``, as they are stored."""
         return self._some(first, stop)
 
     def repeated(self) -> Int64s:
-        """The numbers of the records whose key an earlier record has, ascending, as hashes tell."""
+        """The numbers of the records whose key an earlier record has, ascending. Compares hashes
+        only."""
         hashes, order = self._order
         return np.sort(order[1:][hashes[1:] == hashes[:-1]])
 
@@ -107,7 +109,7 @@ class KeySequence(Sequence[str]):
 
 
 class PositionKeys(KeySequence):
-    """The keys of records that have none of their own: their positions in ``shard``."""
+    """The keys of records without stored keys: their positions in ``shard``."""
 
     def __init__(self, shard: str, count: int) -> None:
         before = position_key(shard, 0)[:-DIGITS]
@@ -125,12 +127,13 @@ class PositionKeys(KeySequence):
         """See :class:`KeySequence`."""
         _, _, digits = key.rpartition("-")
         is_number = len(digits) < NUMBER_DIGITS_MAX and digits.isascii() and digits.isdigit()
-        number = int(digits) if is_number else -1  # of longer ones Python makes no number
+        number = int(digits) if is_number else -1  # int() refuses very long digit strings
         return [number] if 0 <= number < len(self) and self[number] == key else []
 
 
 def near_keys(wanted: str, keys: Iterable[str]) -> str:
-    """The first ones of ``keys`` that are like ``wanted``, as a hint; "" if there are none."""
+    """A hint with up to ``NEAR_KEYS_MAX`` of the first ``keys`` that are similar to ``wanted``; ""
+    if there are none."""
     if len(wanted) > COMPARED_CHARACTERS_MAX:
         return ""
     known = (each for each in keys if len(each) <= COMPARED_CHARACTERS_MAX)

@@ -1,4 +1,4 @@
-"""Which shards a user means: of a result, of a bucket, one of them, or several."""
+"""Finds the shards that a user names: those of a result or of a bucket, one shard, or several."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ Where = str | Path | JobReport | Sequence[str | Path]
 
 @dataclass(frozen=True, slots=True)
 class ShardPlace:
-    """A shard to be read. ``size_bytes``, ``records``, ``xxh3`` (of the file): what a manifest
-    says, None where none says anything. ``info``: how it was listed, if it was."""
+    """A shard to be read. ``size_bytes``, ``records``, ``xxh3`` (of the file): from the manifest,
+    None without one. ``info``: its entry in the listing of the bucket, if the bucket was listed."""
 
     bucket: Bucket
     name: str
@@ -46,8 +46,8 @@ class ShardPlace:
 
 
 def find_shards(where: Where, job_id: str | None, options: RunOptions) -> Iterator[ShardPlace]:
-    """The shards of ``where``, which is as :func:`dsort.read_shards` takes it. ``InputError`` and
-    its children, ``SpecError``, ``StorageError``."""
+    """The shards of ``where``, which is as for :func:`dsort.read_shards`. Raises ``InputError`` and
+    its subclasses, ``SpecError``, ``StorageError``."""
     if isinstance(where, JobReport) or (isinstance(where, (str, Path)) and job_id is not None):
         return _of_result(find_result(where, options, job_id=job_id), options)
     if isinstance(where, (str, Path)):
@@ -84,8 +84,8 @@ def _one_place(text: str, options: RunOptions) -> Iterator[ShardPlace]:
 
 
 def _is_bucket(text: str, options: RunOptions) -> bool:
-    """Whether ``text`` is a bucket though it is called as a shard, or a template, may be: there is
-    a directory, or there are objects below it and none of that name."""
+    """Whether ``text`` is a bucket even if its name looks like that of a shard or a template: there
+    is such a directory, or there are objects below it and no object of that name."""
     try:
         ref = _place(text, options)
     except SpecError:
@@ -99,7 +99,7 @@ def _is_bucket(text: str, options: RunOptions) -> bool:
         if _open(holder, options).stat_many([name]):
             return False
         return next(iter(_open(ref, options).list("")), None) is not None
-    except StorageError:  # not every store lists
+    except StorageError:  # not every store can list
         return False
 
 
@@ -149,7 +149,7 @@ def _of_template(holder: str, template: str, options: RunOptions) -> Iterator[Sh
 
 
 def _object(text: str, options: RunOptions) -> tuple[BucketRef, str]:
-    """(bucket, name) of the object that ``text`` means. ``SpecError`` if it means none."""
+    """(bucket, name) of the object that ``text`` names. ``SpecError`` if it names none."""
     extension = archive_extension(text)
     if extension is not None:
         try:
@@ -169,8 +169,9 @@ def _open(where: str | BucketRef, options: RunOptions) -> Bucket:
 
 
 def _place(text: str, options: RunOptions) -> BucketRef:
-    """A path or a URI; a path may lead out of the data root, unlike a bucket's name in a spec."""
+    """The place of a path or a URI. A path may lead out of the data root, unlike the name of a
+    bucket in a spec."""
     if "://" in text:
         return parse_address(text)
-    # Not resolved: a link to a shard is called as the link.
+    # Not resolved: a link to a shard keeps the name of the link.
     return BucketRef("file", os.path.abspath(options.root / text))  # noqa: PTH100

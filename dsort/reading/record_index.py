@@ -1,7 +1,7 @@
-"""Where the records of a shard are, in columns: for who reads many of them, by ranges.
+"""The places of the records of a shard, in columns, for reading many records by byte ranges.
 
-A range of the shard is the content of a member, where payloads are stored as they are and there is
-nothing to decompress or to compare. Only such indexes are kept.
+The content of a member is a range of the shard if payloads are stored unchanged, without
+compression and checksums. Only indexes of such shards are kept.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _NUMBERS: Final = ("offsets", "key_bytes", "start", "size")
 class RecordIndex:
     """Records ``(n,)`` and their files ``(m,)``, in the order of the shard.
 
-    Record ``i`` has files ``offsets[i]:offsets[i + 1]``, shape ``(n + 1,)``; the key is the first
-    ``key_bytes[i]`` bytes of the name of the first of them. The content of a file is the shard's
-    bytes from ``start`` on, as many as ``size``.
+    Record ``i`` has the files ``offsets[i]:offsets[i + 1]``, shape ``(n + 1,)``; its key is the
+    first ``key_bytes[i]`` bytes of the name of the first of them. The content of a file is the
+    ``size`` bytes of the shard from ``start`` on.
     """
 
     offsets: Int64s
@@ -45,9 +45,9 @@ class RecordIndex:
 
     @classmethod
     def of(cls, members: MemberTable) -> tuple[RecordIndex, Int64s]:
-        """(that of a bare table, the row in it of each file, shape ``(m,)``). Starts of -1 are of
-        literals, and sizes are those without compression: of a shard that has
-        such, it is not kept."""
+        """(index of the bare table ``members``, row of each file in that table, shape ``(m,)``).
+        Literals have a start of -1, and sizes are those without compression; the index of a shard
+        that has literals or compressed members is not kept."""
         records = adjacent_records(members)
         rows = records.rows
         if are_all_rows(rows, len(members)):
@@ -110,24 +110,25 @@ class RecordIndex:
 
     @cached_property
     def high(self) -> Int64s:
-        """The byte behind the last one of the content of each record, shape ``(n,)``."""
+        """The byte after the last one of the content of each record, shape ``(n,)``."""
         if not len(self):
             return np.zeros(0, np.int64)
         found: Int64s = np.maximum.reduceat(self.start + self.size, self.offsets[:-1])
         return found
 
     def to_bytes(self) -> bytes:
-        """It as a file: about 10 bytes a file and its name."""
+        """The index as the bytes of a file: about 10 bytes and the name for each file of the
+        shard."""
         numbers: dict[str, Any] = {name: getattr(self, name) for name in _NUMBERS}
-        # Where each begins, counted from where the one before ends, is a small number.
+        # A start counted from the end of the file before it is a small number, which packs well.
         numbers["start"] = np.diff(self.start, prepend=0) - np.append(0, self.size[:-1])
         numbers["offsets"] = np.diff(self.offsets)
         return columns_bytes({**numbers, "names": self.names}, packed=True)
 
     @classmethod
     def from_bytes(cls, data: bytes, what: str, size_bytes: int) -> RecordIndex:
-        """What :meth:`to_bytes` has made, of a shard of ``size_bytes``; ``StorageError`` that names
-        ``what`` for anything else."""
+        """The index that :meth:`to_bytes` wrote for a shard of ``size_bytes``. ``StorageError``
+        that names ``what`` if ``data`` is anything else."""
         file = ColumnFile(data, what, may_be_packed=True)
         counts, key_bytes, gaps, size = (file.array(name).astype(np.int64) for name in _NUMBERS)
         names = file.bytes_column("names")

@@ -1,7 +1,7 @@
-"""Results, and jobs that have none: found by a report, a path, an id, or a bucket alone.
+"""Finds results, and jobs without a result, by a report, a path, an id, or a bucket alone.
 
-What takes a result takes it by :func:`find_result`; commands that take any job use
-:class:`JobFinder`, as that does.
+Functions that take a result use :func:`find_result`; commands that take any job use
+:class:`JobFinder`, on which that is built.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 Result: TypeAlias = "bytes | str | Path | JobReport"
-"""What names a result: its manifest, or as for :func:`find_result`."""
+"""A result as a user gives it: its manifest, or as for :func:`find_result`."""
 
 JOBS_NAMED = 5
 DOCUMENT_BYTES_MAX = 4 << 30
@@ -50,17 +50,17 @@ OF_A_JOB = re.compile(
 class FoundJob:
     """A job that has files in its output bucket. ``document``: the name of its manifest, or of the
     report of its abort; "" if it has neither, because it runs or died. In the bucket of one of
-    several outputs: of the file that says where the manifest is (``_followed``)."""
+    several outputs, the name of the file that points to the manifest (``_followed``)."""
 
     job_id: str
     bucket: Bucket
     document: str
     in_place: bool = True  # whether the job wrote to this bucket
-    given: str | None = None  # the bucket in the user's words
+    given: str | None = None  # the bucket as the user wrote it
 
     @property
     def finished(self) -> bool:
-        """Whether there is a manifest: whether there is a result."""
+        """Whether there is a manifest, and so a result."""
         return bool(self.document) and not self.document.endswith(REPORT)
 
     def read(self) -> bytes:
@@ -77,7 +77,7 @@ class FoundJob:
             ) from None
 
     def parsed(self) -> Any:
-        """Its document as JSON values; ``InputError`` if it is no JSON."""
+        """Its document as JSON values. ``InputError`` if it is no JSON."""
         try:
             return json.loads(self.read())
         except (ValueError, RecursionError) as error:
@@ -90,21 +90,21 @@ class FoundJob:
 
     @property
     def bucket_uri(self) -> str:
-        """The bucket in the words of a spec."""
+        """The bucket as a spec names it."""
         return self.bucket.uri if self.given is None else bucket_uri(self.given)
 
 
 def find_result(
     where: str | Path | JobReport, options: RunOptions, *, job_id: str | None = None
 ) -> FoundJob:
-    """The result that ``where`` means; its document is a manifest. ``where`` is
+    """The result that ``where`` names; its document is a manifest. ``where`` is
 
-    - what :func:`dsort.run` returned;
+    - the report that :func:`dsort.run` returned;
     - the path or URI of a manifest, or of a job's directory in a bucket;
     - a bucket: its newest result, or with ``job_id`` that of the job;
     - a job id: of a job in the data root, or in a directory in it.
 
-    Paths are relative to the data root of ``options``. ``InputError`` if it means no result.
+    Paths are relative to the data root of ``options``. ``InputError`` if it names no result.
     """
     if not isinstance(where, (str, Path)):
         if where.manifest_name is None:
@@ -124,9 +124,8 @@ def find_result(
 
 
 def read_result(result: Result, options: RunOptions, place: str | None) -> tuple[bytes, str | None]:
-    """(the manifest of a result, the bucket where its shards are; None: where its spec says).
-    ``result``: the manifest itself, or as for :func:`find_result`; ``place``: the bucket, if that
-    is known."""
+    """(manifest of a result, bucket with its shards; None: the bucket in its spec). ``result``: the
+    manifest itself, or as for :func:`find_result`; ``place``: the bucket, if it is known."""
     if isinstance(result, bytes):
         return result, place
     found = find_result(result, options)
@@ -136,23 +135,23 @@ def read_result(result: Result, options: RunOptions, place: str | None) -> tuple
 class JobFinder:
     """Finds jobs by as little as their id, whether they are finished, aborted, running or dead.
 
-    ``root``: the data root, where buckets with bare names are; ``base``: what paths are relative
-    to.
+    ``root``: the data root, which holds the buckets with bare names; ``base``: the directory that
+    paths are relative to.
     """
 
     def __init__(self, root: Path, settings: Settings, *, base: Path) -> None:
         self._root, self._settings, self._base = root, settings, base
 
     def find(self, job: str, bucket: str | None = None, *, finished: bool = False) -> FoundJob:
-        """The job that ``job`` means. ``job`` may be
+        """The job that ``job`` names. ``job`` may be
 
         - the path or URI of a manifest, or of a job's directory;
         - a job id, or the beginning of one, if it is unique: of a job in ``bucket``, or without
           that in the data root and the directories in it;
         - a bucket: its newest job (with ``finished``: the newest that finished, if one did).
 
-        ``InputError`` names the known jobs if ``job`` means none of them, or several. A path or URI
-        of a bucket that does not exist is an ``ObjectNotFoundError``.
+        ``InputError`` with the known jobs if ``job`` names none of them, or several.
+        ``ObjectNotFoundError`` for a path or URI of a bucket that does not exist.
         """
         if "://" in job and not job.startswith("file://"):
             return self._at_uri(job, finished=finished)
@@ -184,7 +183,7 @@ class JobFinder:
 
     def known(self, bucket: str | None) -> list[FoundJob]:
         """The jobs in ``bucket``, or without that in the data root and the directories in it. A job
-        that wrote to several of them is the one where its manifest is."""
+        that wrote to several buckets is listed in the one with its manifest."""
         buckets = [self._existing(bucket)] if bucket else self._buckets_under()
         known = [each for opened in buckets for each in _jobs_in(opened, bucket)]
         there = {each.job_id for each in known if not each.document.endswith(RESULT)}
@@ -199,8 +198,8 @@ class JobFinder:
         return open_existing(text, self._root, self._settings)
 
     def _at_path(self, job: str) -> FoundJob | None:
-        """The job of a manifest, a report or a job's directory of this machine; None if ``job`` is
-        the path of none of them."""
+        """The job of a manifest, a report or a job's directory on this machine; None if ``job`` is
+        not the path of one of these."""
         path = self._base / job
         if path.is_dir():
             documents = (path / name for name in (MANIFEST, REPORT))
@@ -221,8 +220,8 @@ class JobFinder:
         return FoundJob(document.parent.name, self._open(str(directory), directory), name)
 
     def _at_uri(self, uri: str, *, finished: bool) -> FoundJob:
-        """The job that a URI in an object store means. The URI is one of a manifest, of a job's
-        directory or of a bucket."""
+        """The job that a URI in an object store names: the URI of a manifest, of a job's directory
+        or of a bucket."""
         inside = OF_A_JOB.fullmatch(uri)
         if inside is None and uri.endswith(".json"):
             holder, name = object_in(uri) or (uri, "")
@@ -246,9 +245,9 @@ class JobFinder:
         return FoundJob(job_id, bucket, "", given=inside[1])
 
     def _followed(self, found: FoundJob) -> FoundJob:
-        """The same job in the bucket of its manifest, where ``found`` is in that of one of its
-        outputs. Only a bucket of the same store is opened: who can write to the one says where the
-        other is."""
+        """The same job in the bucket of its manifest, where ``found`` is in the bucket of one of
+        its outputs. Only a bucket of the same store is opened: anyone who can write to the one
+        bucket can set which other one is opened."""
         from dsort.job.other_buckets import result_elsewhere
 
         if not found.document.endswith(RESULT):
@@ -267,7 +266,7 @@ class JobFinder:
         return FoundJob(found.job_id, bucket, name, given=given)
 
     def _newest_in(self, bucket: str, *, finished: bool) -> list[FoundJob]:
-        """The newest job in ``bucket``, if that is one."""
+        """The newest job in ``bucket``; [] if that is no bucket or has no job."""
         try:
             opened = self._existing(bucket)
         except DsortError:
@@ -310,7 +309,7 @@ def _jobs_in(bucket: Bucket, given: str | None) -> Iterator[FoundJob]:
     for found in bucket.list(f"{INTERNAL_PART}/"):
         _, job_id, *inside = found.name.split("/")
         if not inside:
-            continue  # no job's
+            continue  # a file that belongs to no job
         known = documents.setdefault(job_id, "")
         # A job with a manifest and a report is finished: it was aborted once, and resumed.
         if inside == [MANIFEST] or (inside in ([REPORT], [RESULT]) and not known):
@@ -322,10 +321,10 @@ PATH_BEGINNINGS = ("/", "./", "../")
 
 
 def bucket_uri(text: str) -> str:
-    """The bucket that ``text`` means, as a spec would write it.
+    """The bucket that ``text`` names, as a spec would write it.
 
     A spec takes bare names (under the data root) and URIs. Here, a text that looks like a path
-    (``/data/images``, ``./images``) means that directory too, relative to the current one.
+    (``/data/images``, ``./images``) also names a directory, relative to the current one.
     """
     if text == ".." or text.startswith(PATH_BEGINNINGS):
         return Path(text).resolve().as_uri()
@@ -333,8 +332,8 @@ def bucket_uri(text: str) -> str:
 
 
 def object_in(text: str) -> tuple[str, str] | None:
-    """(bucket, name) of an object that ``text``, the URI of an object store, means; None if it is
-    no such URI. ``SpecError`` if it names a bucket only."""
+    """(bucket, name) of the object that ``text``, a URI of an object store, names; None if it is no
+    such URI. ``SpecError`` if it names a bucket only."""
     from dsort.errors import SpecError
     from dsort.storage.open import parse_address
     from dsort.storage.ref import BucketRef
@@ -351,14 +350,14 @@ def object_in(text: str) -> tuple[str, str] | None:
 
 
 def open_place(text: str, root: Path, settings: Settings) -> Bucket:
-    """Open the bucket that ``text`` means. ``SpecError`` if it means none."""
+    """Open the bucket that ``text`` names. ``SpecError`` if it names none."""
     from dsort.options import open_with_settings
 
     return open_with_settings(bucket_uri(text), root=root, settings=settings)
 
 
 def open_existing(text: str, root: Path, settings: Settings) -> Bucket:
-    """The bucket that ``text`` means; ``ObjectNotFoundError`` if there is none."""
+    """The bucket that ``text`` names. ``ObjectNotFoundError`` if it does not exist."""
     bucket = open_place(text, root, settings)
     if not bucket.exists():
         hint = (

@@ -1,7 +1,7 @@
-"""One shard, whose records are read in any order: what :func:`dsort.open` gives.
+"""One shard, whose records are read in any order: the result of :func:`dsort.open`.
 
-What its members are is found once, when it is first asked for: from the headers alone where
-payload lies between them. After that a record is one read of its own bytes, from a disk or a store.
+The members are listed once, when they are first needed: from the headers alone where payload is
+stored between them. After that, a record is one read of its own bytes, from a disk or a store.
 """
 
 from __future__ import annotations
@@ -49,19 +49,23 @@ __all__ = [
 ]
 
 HEADERS_BYTES: Final = 1 << 20
-"""A shard that is no larger is read in one piece, of a larger one the headers are read first."""
+"""A shard of at most this size is read in one piece; for a larger one, the headers are read
+first."""
 WHOLE_BYTES: Final = 128 << 20
-"""The same of shards that tell where payloads are in many places, or have to be decoded."""
+"""The same limit for shards that have to be decoded, or whose places of payloads are stored in many
+places."""
 PIECE_BYTES: Final = 1 << 20
 SPARE_BYTES_MAX: Final = 64 << 10
-"""Members of one record are read at once, if what lies between them is no more than that."""
+"""The members of one record are read at once if at most this many bytes a member are between
+them."""
 _SHOWN_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Contents:
-    """The records of a shard. ``odd``: its members, where their payloads are not all ranges of the
-    shard, stored as they are and without a checksum; ``rows``: of each file in it."""
+    """The records of a shard. ``odd``: the members of the shard if some payload is not a range of
+    the shard that is stored unchanged and without a checksum, else None; ``rows``: the row of each
+    file in ``odd``."""
 
     index: RecordIndex
     odd: MemberTable | None
@@ -82,10 +86,11 @@ class Files(Protocol):
 class Record(Mapping[str, bytes]):
     """A record of a shard: the content of its members by their names or extensions.
 
-    ``shard``: the name of the shard, ``index``: the record's number in it, from 0 on; ``key``: what
-    its members' names have in common; ``sizes``: bytes of each member by its name. Nothing is read
-    before it is asked for, and nothing is kept. As a mapping it has a key for each extension
-    (``"jpg"``, ``"seg.png"``; "" for a member without one), and takes whole names as well.
+    ``shard``: the name of the shard; ``index``: the number of the record in it, from 0 on; ``key``:
+    the common part of the names of its members; ``sizes``: the bytes of each member by its name.
+    Each access to a content reads it; contents are not kept. As a mapping, a record has a key for
+    each extension (``"jpg"``, ``"seg.png"``; "" for a member without one), and accepts whole names
+    as well.
     """
 
     __slots__ = ("_files", "_first", "index", "key", "shard", "sizes")
@@ -103,12 +108,12 @@ class Record(Mapping[str, bytes]):
 
     @property
     def size_bytes(self) -> int:
-        """Of all members together."""
+        """The size of all members together."""
         return sum(self.sizes.values())
 
     @property
     def members(self) -> dict[str, bytes]:
-        """The content of all members by name, as :class:`dsort.ShardRecord` has it."""
+        """The content of all members by name, as in :class:`dsort.ShardRecord`."""
         return dict(
             zip(self.sizes, self._files.read_files(self._first, len(self.sizes)), strict=True)
         )
@@ -131,7 +136,7 @@ class Record(Mapping[str, bytes]):
         return name in self.sizes or name in self._extensions
 
     def _repr_html_(self) -> str:
-        """For a notebook: no more than the beginnings of members is read."""
+        """The record as HTML, for a notebook. Reads only the beginnings of members."""
         title = f"record {self.index:,}, {self.key} of {self.shard}"
         return members_html(
             title, self.sizes.items(), lambda name, most: self.read(name, bytes_max=most)
@@ -155,11 +160,11 @@ class Record(Mapping[str, bytes]):
 
 
 class Shard(ClosesOnExit, Sequence[Record]):
-    """The records of one shard, in its order. For any number of threads.
+    """The records of one shard, in its order. Any number of threads may use it.
 
     ``shard[3]``, ``shard[-1]``, ``shard["a/000017"]`` (the first record with that key),
-    ``shard[10:20]`` (a list), ``len(shard)``, ``"a/000017" in shard``, ``shard.keys``. Neighbours
-    with one key are one record, as in :func:`dsort.read_shards`.
+    ``shard[10:20]`` (a list), ``len(shard)``, ``"a/000017" in shard``, ``shard.keys``. Neighbouring
+    members with the same key are one record, as in :func:`dsort.read_shards`.
     """
 
     def __init__(
@@ -170,14 +175,15 @@ class Shard(ClosesOnExit, Sequence[Record]):
         stop: StopFlag | None = None,
         index: RecordIndex | None = None,
     ) -> None:
-        """``index``: of its records, where that is known."""
+        """``index``: the index of its records, if it is known."""
         self.name = place.name
         self.uri = f"{place.bucket.uri.rstrip('/')}/{place.name}"
         self._place = place
         self._known = index
         self._lock = threading.RLock()
         ends = ExitStack()
-        # Also when it is let go of, and before an interpreter that ends takes modules apart.
+        # Runs also when the shard is garbage-collected, and at the exit of the interpreter before
+        # modules are torn down.
         self._release = weakref.finalize(self, ends.close)
         container = container_of(place.name)
         self._reader = ShardReader(_buffer_bytes(place.name, container), stop)
@@ -189,12 +195,12 @@ class Shard(ClosesOnExit, Sequence[Record]):
         except BaseException:
             self.close()
             raise
-        # Files are read by several threads at once; an object in a store by one at a time.
+        # Several threads may read a file at once, but only one at a time an object in a store.
         is_file = place.bucket.local_path(place.name) is not None
         self._turn = nullcontext() if is_file else self._lock
 
     def close(self) -> None:
-        """Release the shard. Its records can be read no more. Closing again is harmless."""
+        """Release the shard. Its records can no longer be read. Closing again has no effect."""
         with self._lock:
             self._bytes = None
             self._release()
@@ -206,7 +212,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
 
     @property
     def bytes_read(self) -> int:
-        """How much was read of what is stored, so far."""
+        """The number of stored bytes that have been read so far."""
         return self._reader.bytes_read
 
     def numbers_of(self, key: str) -> tuple[int, ...]:
@@ -242,7 +248,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
     def __repr__(self) -> str:
         return f"<Shard {self.uri}: {format_bytes(self.size_bytes)}>"
 
-    # -- what is in it ---------------------------------------------------------------------------
+    # -- contents --------------------------------------------------------------------------------
 
     @property
     def _keys(self) -> KeySequence:
@@ -250,9 +256,9 @@ class Shard(ClosesOnExit, Sequence[Record]):
 
     @cached_property
     def _table(self) -> TableRecords | None:
-        """The rows of a table; None for a shard that is none."""
+        """The rows of a table; None for a shard that is no table."""
         with self._lock:
-            known: TableRecords | None = self.__dict__.get("_table")  # by another thread, meanwhile
+            known: TableRecords | None = self.__dict__.get("_table")  # set by another thread
             shard = self._open_bytes()
             if known is not None or not shard.container.is_columnar:
                 return known
@@ -263,7 +269,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
     @cached_property
     def _contents(self) -> _Contents:
         with self._lock:
-            known = self.__dict__.get("_contents")  # by another thread, meanwhile
+            known = self.__dict__.get("_contents")  # set by another thread
             return known if known is not None else self._scanned(self._open_bytes())
 
     def _scanned(self, shard: ShardBytes) -> _Contents:
@@ -294,7 +300,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
 
     @property
     def record_index(self) -> RecordIndex | None:
-        """Where its records are, if their content is stored as it is."""
+        """The places of its records; None if their content is stored encoded in any way."""
         if self._table is not None:
             return None
         return self._contents.index if self._contents.odd is None else None
@@ -307,7 +313,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
         raise NoSuchRecordError(f"shard {self.name} has no record {key}", hint=hint)
 
     def record(self, number: int, files: Files | None = None) -> Record:
-        """Record ``number``. ``files``: what it reads its members from, if not from this shard."""
+        """Record ``number``. ``files``: the source of its members, if not this shard."""
         if self._table is not None:
             key, cells = self._table.cells(number)
             sizes = {name: len(content) for name, content in cells}
@@ -322,7 +328,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
     # -- bytes -----------------------------------------------------------------------------------
 
     def read_files(self, first: int, count: int) -> list[bytes]:
-        """The content of some files, in one read where they are near to one another."""
+        """The content of some files, in one read where they are close to one another."""
         if self._table is not None:
             row, place = divmod(first, self._table.width)
             return [content for _, content in self._table.cells(row)[1][place : place + count]]
@@ -338,7 +344,8 @@ class Shard(ClosesOnExit, Sequence[Record]):
         return [data[begin : begin + length].tobytes() for begin, length in places]
 
     def read_file(self, at: int, begin: int, bytes_max: int | None) -> bytes:
-        """Bytes of file ``at``; all of it is read where it is compressed or has a checksum."""
+        """Bytes of file ``at``, from ``begin`` on: all, or at most ``bytes_max``. A compressed file
+        is decompressed up to their end; a checksum is compared if the whole file is read."""
         if self._table is not None:
             row, place = divmod(at, self._table.width)
             content = self._table.cells(row)[1][place][1]
@@ -360,8 +367,9 @@ class Shard(ClosesOnExit, Sequence[Record]):
         return self._content(members, row, self._range(start, total))
 
     def _inflated(self, members: MemberTable, row: int, stop: int) -> bytes:
-        """The payload of a compressed row, as far as byte ``stop`` at least; of a few bytes that
-        inflate to many no more is made. ``CorruptShardError``."""
+        """The payload of a compressed row, up to byte ``stop`` at least. Decompression stops there,
+        so that a few bytes that inflate to many do not fill memory. Raises
+        ``CorruptShardError``."""
         assert members.compressed_bytes is not None
         start, stored = int(members.payload_start[row]), int(members.compressed_bytes[row])
         pieces = (
@@ -373,14 +381,15 @@ class Shard(ClosesOnExit, Sequence[Record]):
             for piece in self._open_bytes().container.decompressed(members, row, pieces):
                 found += piece
                 if stop <= len(found) < int(members.payload_bytes[row]):
-                    break  # else the end tells whether all of it is right
+                    break  # otherwise the end is read, too, and with it the whole is checked
         except ValueError as error:
             text = f"{readable(members.names[row])} {error}"
             raise CorruptShardError(self.name, start, text) from None
         return bytes(found)
 
     def _content(self, members: MemberTable, row: int, stored: memoryview) -> bytes:
-        """The payload of a row whose bytes in the shard are ``stored``. ``CorruptShardError``."""
+        """The payload of a row whose bytes in the shard are ``stored``. ``CorruptShardError`` if
+        its checksum differs."""
         container = self._open_bytes().container
         start = int(members.payload_start[row])
         reported = container.checksum(members, row) if container.has_checksums else None
@@ -423,20 +432,21 @@ def open_shard(
             print(record.sizes)
             picture = record["jpg"]
 
-    Any container, any codec, any store. Of a tar in a store that is larger than 1 MiB no more is
-    read than its headers, with what is near them, and the records that are asked for. Shards with a
-    codec around them are decoded once, to memory or to a file without a name; they may hold
-    ``max_expansion`` times their length. Rows of tables (Parquet, Arrow) are decoded together.
+    The shard may have any container, any codec, and be in any store. For a tar in a store that is
+    larger than 1 MiB, only its headers, with bytes near them, and the requested records are read.
+    Shards with a codec around them are decoded once, to memory or to a file without a name; they
+    may hold ``max_expansion`` times their length. Rows of tables (Parquet, Arrow) are decoded
+    together.
 
     ``ObjectNotFoundError``, ``CorruptShardError``, ``ShardEndError`` and ``StorageError`` name the
-    shard; the first call that needs to know what is in it may raise them.
+    shard; the first call that needs its content may raise them.
     """
     place = find_shard(where, options or default_options())
     return Shard(place, max_expansion=max_expansion)
 
 
 def extension_of(name: str, key: str) -> str:
-    """What a member's name has behind the record's key and a dot; "" if that is nothing."""
+    """The part of a member's name after the record's key and a dot; "" if there is none."""
     return name[len(key) + 1 :]
 
 

@@ -1,4 +1,4 @@
-"""Opens shards to be read again, by users and by ``dsort verify``: the bytes, and no judgement."""
+"""Opens shards to be read by users and by ``dsort verify``. It returns bytes and checks nothing."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ __all__ = ["ShardReader"]
 
 MEMORY_BYTES_DEFAULT: Final = 256 << 20
 WINDOW_SHARE: Final = 4
-"""zstd --long=27 wants 128 MiB, which are there of 512."""
+"""zstd --long=27 needs a window of 128 MiB, which is a quarter of 512 MiB."""
 
 
 class ShardReader:
-    """Opens shards for reading, counts the bytes, and stops where the user asks for it."""
+    """Opens shards for reading, counts the bytes that are read, and stops when the user requests
+    it."""
 
     def __init__(
         self,
@@ -35,8 +36,8 @@ class ShardReader:
         *,
         memory_max_bytes: int | None = None,
     ) -> None:
-        """``options``: what the job says of how its shards are read. ``memory_max_bytes``: how much
-        memory there is, of which a decoder may hold ``WINDOW_SHARE`` to refer back to; None:
+        """``options``: how the job reads its shards. ``memory_max_bytes``: the available memory, of
+        which the window of a decoder may take one ``WINDOW_SHARE``-th; None:
         ``MEMORY_BYTES_DEFAULT``."""
         self._options = options or ContainerOptions()
         self._buffer = PayloadBuffer(buffer_bytes)
@@ -52,8 +53,8 @@ class ShardReader:
         decoding: DecodingRules | None = None,
         container: Container | None = None,
     ) -> Iterator[ShardBytes]:
-        """The bytes of one shard; those of one shard at a time. ``container``: if not as its name
-        says, with the options that all shards are read with."""
+        """The bytes of one shard. Only one shard may be open at a time. ``container``: None for
+        that of the shard's name, with the options of this reader."""
         self.heed_stop()
         with bucket.open(name) as source:
             container = container or container_of(name).with_options(self._options)
@@ -73,15 +74,15 @@ class ShardReader:
                 shard.close()
 
     def heed_stop(self) -> None:
-        """``JobStoppedError`` if the user asked to stop."""
+        """Raise ``JobStoppedError`` if the user requested to stop."""
         if self._stop is not None:
             self._stop.raise_if_requested()
 
 
 class _Counted(ClosesOnExit):
-    """A source that tells its reader what is read from it."""
+    """A source that adds the bytes read from it to the count of its reader."""
 
-    rereads_cheaply = True  # there is no scratch to spool it to
+    rereads_cheaply = True  # there is no scratch directory to copy it to
 
     def __init__(self, source: ReadObject, reader: ShardReader) -> None:
         self.info = source.info
@@ -94,7 +95,7 @@ class _Counted(ClosesOnExit):
         self._reader.bytes_read += len(buffer)
 
     def forget(self) -> None:
-        """Nothing is forgotten: what is read again is likely to be used next."""
+        """Do nothing: the bytes are likely to be read again next."""
 
     def mapping(self) -> memoryview | None:
         return None

@@ -1,7 +1,7 @@
-"""The rows of one table as records: a batch of them is decoded when one of its rows is asked for.
+"""The rows of one table as records. A batch of rows is decoded when one of its rows is read.
 
-What a few bytes of a table say may be millions of rows. So no more is kept than some batches, and
-the keys of rows where a column has them.
+A few bytes of a table may stand for millions of rows. So only some batches are kept, and the keys
+of the rows where the table has a column of keys.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from dsort.reading.keys import KeySequence, PositionKeys
 __all__ = ["Rows", "TableRecords"]
 
 KEPT_BYTES: Final = 64 << 20
-"""Of decoded batches, those that were used last."""
+"""The limit for the decoded batches that are kept, those that were decoded last."""
 CELLS_BYTES: Final = 1 << 20
 CELLS_ROWS_MAX: Final = 256
-"""So many rows at once become cells, where rows are read in order."""
+"""The number of rows that are converted to cells at once where rows are read in order."""
 UNSEEN_BYTES_MAX: Final = 64 << 20
 HELD_BYTES_MAX: Final = 16 << 20
 KEYS_BYTES_MAX: Final = 128 << 20
 
 Cells = tuple[str, list[tuple[str, bytes]]]
-"""A record: its key, and of each member its name and content."""
+"""A record: its key, and the name and content of each member."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,14 +54,14 @@ class Rows:
 
     @property
     def stop(self) -> int:
-        """The row behind the last one."""
+        """The row after the last one."""
         return self.first + int(self.batch.num_rows)
 
 
 class TableRecords:
-    """The rows of an opened shard as records by number. For any number of threads.
+    """The rows of an opened shard as records by number. Any number of threads may use it.
 
-    ``width``: how many members a record has at most."""
+    ``width``: the largest number of members of a record."""
 
     def __init__(self, shard: ShardBytes, *, key_field: str = "") -> None:
         """``CorruptShardError`` if it is no table, or has more rows than ``decoding`` allows."""
@@ -106,13 +106,13 @@ class TableRecords:
             return self._found_keys()
 
     def cells(self, row: int) -> Cells:
-        """One record. A null is no member; a row of nulls alone is one empty member."""
+        """One record. A null cell is not a member; a row of nulls only has one empty member."""
         with self._lock:
             first, known = self._cells
             if not first <= row < first + len(known):
                 rows = self._rows(row)
                 count = 1
-                if row == self._next:  # they are read in order
+                if row == self._next:  # rows are read in order
                     count = min(_rows_at_once(rows), rows.stop - row)
                 first, known = row, self._converted(rows, row, count)
                 self._cells = first, known
@@ -150,7 +150,7 @@ class TableRecords:
         return found
 
     def _rows(self, row: int) -> Rows:
-        """Some rows with ``row`` among them."""
+        """The batch that contains ``row``."""
         for rows in self._kept:
             if rows.first <= row < rows.stop:
                 return rows
@@ -189,7 +189,7 @@ class TableRecords:
 
 
 def _rows_at_once(rows: Rows) -> int:
-    """How many of them become cells at once."""
+    """How many of ``rows`` are converted to cells at once."""
     average = max(int(rows.batch.nbytes) // max(int(rows.batch.num_rows), 1), 1)
     return min(max(CELLS_BYTES // average, 1), CELLS_ROWS_MAX)
 
@@ -199,7 +199,7 @@ def _held(rows: Rows) -> int:
 
 
 class _Source:
-    """The bytes of a shard as tables are read from (``containers.columnar.ranges.Source``)."""
+    """The bytes of a shard as a source for tables (``containers.columnar.ranges.Source``)."""
 
     def __init__(self, shard: ShardBytes) -> None:
         self._shard = shard

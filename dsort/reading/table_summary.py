@@ -1,5 +1,5 @@
-"""What is in one table, in a summary: batch by batch. Of a row no more is kept than its key, where
-a column has keys."""
+"""Summarises the content of one table, batch by batch. Of each row only its key is kept, where a
+column has keys."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Reopened = Callable[[], AbstractContextManager[TableRecords]]
 
 def summarise_table(table: TableRecords, file_bytes: int, reopened: Reopened) -> ShardSummary:
     """Summarise a ``table``. ``reopened``: opens it once more, for its records one by one.
-    ``CorruptShardError``, ``ConversionError``."""
+    Raises ``CorruptShardError`` and ``ConversionError``."""
     counts, smallest, largest, total = _Counts(table), 0, 0, 0
     for rows in table.batches():
         sizes = counts.take(rows)
@@ -60,7 +60,7 @@ def summarise_table(table: TableRecords, file_bytes: int, reopened: Reopened) ->
 
 
 class _Counts:
-    """What is counted of the members of a ``table``. ``unsafe``: those whose names are."""
+    """Counts of the members of a ``table``. ``unsafe``: the number of members with unsafe names."""
 
     def __init__(self, table: TableRecords) -> None:
         self._table = table
@@ -69,7 +69,7 @@ class _Counts:
         self.samples: list[str] = []
 
     def take(self, rows: Rows) -> Int64s:
-        """Count some rows: the bytes of the payload of each, shape ``(n,)``."""
+        """Count some rows. Returns the payload bytes of each, shape ``(n,)``."""
         count = int(rows.batch.num_rows)
         lengths = [_lengths(name, rows.batch.column(at)) for at, name in self._table.columns]
         sizes, members = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -93,7 +93,7 @@ class _Counts:
             self.extensions[extension] += count
 
     def _take_names(self, keys: BytesColumn, lengths: list[Int64s]) -> None:
-        """Names one by one, for their extensions depend on their keys."""
+        """Count the names one by one, because their extensions depend on their keys."""
         columns = [b"." + name.encode() for _, name in self._table.columns]
         names = []
         for row, key in enumerate(keys.tolist()):
@@ -126,8 +126,8 @@ class _TableSummaries(RecordSummaries):
 
 
 def _lengths(name: str, column: Any) -> Int64s:
-    """How long the content of each cell is; -1 of a null. What takes long to write is written once
-    for each value that there is."""
+    """The length of the content of each cell; -1 for a null. Floats and times, which take long to
+    format, are formatted once for each different value."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
