@@ -1,6 +1,9 @@
-"""Loads the records of shards for training: in go a dataset, a rank and a seed; out come batches of
-samples as webdataset has them, in an order that any number of ranks can go on with. The extra
-``loader`` brings Pillow, for decoding; PyTorch is never imported here."""
+"""Loads the records of shards for training.
+
+From a dataset, a rank and a seed it makes batches of samples in the form of webdataset, in an order
+that any number of ranks can resume. The extra ``loader`` installs Pillow, for decoding; PyTorch is
+never imported here.
+"""
 
 from dsort.loader.check import LoaderCheck
 from dsort.loader.loader import Loader, LoaderState

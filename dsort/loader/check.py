@@ -1,4 +1,5 @@
-"""What the next batches of a loader hold, counted: how much of the epoch, what twice, how mixed."""
+"""Counts what the next batches of a loader hold: how much of the epoch, which records twice, and
+how well they are mixed."""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ __all__ = ["LoaderCheck", "check_batches"]
 
 @dataclass(frozen=True, slots=True)
 class LoaderCheck:
-    """The next ``steps`` of all ranks together.
+    """Figures of the next ``steps`` of all ranks together.
 
-    ``records``: places that were looked at. ``coverage``: the share of the epoch's records among
-    them, 0..1. ``duplicates``: places that have a record another one of them has (of a last step
-    that is padded). ``shards_a_step``: from how many shards a step has its records, on average.
-    ``neighbours``: the share of records that follow the one that they follow in their shard: 1 for
-    reading in sequence, about 1/k for a window of k shards of one size.
+    ``records``: the places that were counted. ``coverage``: the share of the epoch's records among
+    them, 0..1. ``duplicates``: places whose record an earlier place has, too (in a last step that
+    is padded). ``shards_a_step``: the average number of shards that the records of a step come
+    from. ``neighbours``: the share of records that directly follow the record before them in their
+    shard: 1 for reading in sequence, about 1/k for a window of k shards of one size.
     """
 
     steps: int
@@ -40,8 +41,8 @@ class LoaderCheck:
 def check_batches(
     shards: Int64s, rows: Int64s, step_records: int, epoch_records: int
 ) -> LoaderCheck:
-    """``shards`` and ``rows``: the record at each place of whole steps, shapes ``(n,)``.
-    ``step_records``: places of a step."""
+    """The figures of whole steps. ``shards`` and ``rows``: the record at each place, shapes
+    ``(n,)``. ``step_records``: the number of places of a step."""
     places = len(shards)
     width = int(rows.max()) + 1 if places else 1
     distinct = len(np.unique(shards * width + rows))

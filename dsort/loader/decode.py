@@ -1,4 +1,4 @@
-"""Decoders by the names that webdataset has for them, of Pillow and NumPy alone.
+"""Decoders with the names that webdataset uses for them, built on Pillow and NumPy alone.
 
 ==============================  ==================================================================
 ``pil``                         pictures: ``PIL.Image``, RGB
@@ -8,7 +8,7 @@
 ``json``                        ``.json`` and ``.jsn``
 ``txt``                         ``.txt``, ``.text``, ``.transcript``: UTF-8
 ``cls``                         ``.cls``, ``.cls2``, ``.index``, ``.inx``, ``.id``: a whole number
-``npy``                         ``.npy``: an array; none of objects
+``npy``                         ``.npy``: an array, but not one of objects
 ==============================  ==================================================================
 """
 
@@ -46,8 +46,8 @@ _EXTENSIONS: Final[Mapping[str, str]] = {
 
 
 def decoder_of(wanted: str | Sequence[str] | Decoder | None) -> Decoder | None:
-    """What decodes a sample. ``wanted``: names, such as ``"rgb json"``, or a function that takes a
-    sample and gives one. ``SpecError`` for a name that there is not."""
+    """The function that decodes a sample. ``wanted``: names, such as ``"rgb json"``, or a function
+    that takes a sample and returns one. ``SpecError`` for an unknown name."""
     if wanted is None or callable(wanted):
         return wanted
     names = wanted.split() if isinstance(wanted, str) else list(wanted)
@@ -90,7 +90,7 @@ def _decoder_named(name: str) -> Callable[[bytes], Any]:
 
 
 def _array(content: bytes) -> Any:
-    return np.load(io.BytesIO(content))  # NumPy unpickles nothing unless it is told to
+    return np.load(io.BytesIO(content))  # allow_pickle is False by default
 
 
 def _picture_decoder(name: str) -> Callable[[bytes], Any]:
@@ -114,6 +114,6 @@ def _picture_decoder(name: str) -> Callable[[bytes], Any]:
             pixels = pixels.transpose(2, 0, 1)
         if is_float:
             return np.divide(pixels, np.float32(255), dtype=np.float32)
-        return np.array(pixels)  # that of Pillow cannot be written to
+        return np.array(pixels)  # a copy: the array over Pillow's memory is read-only
 
     return array

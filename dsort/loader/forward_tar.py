@@ -1,9 +1,8 @@
-"""A tar that nothing is known of, read from its beginning to its end: records are formed on the
-way.
+"""Reads a tar without an index from its beginning to its end, and forms records on the way.
 
-Windows of the shard go through a scanner. Where members are small, a window is read whole, and
-samples are copied out of it. Where they are large, only headers and small members are read to the
-window, from header to header, and a payload is read once, into the ``bytes`` that are given out.
+A scanner receives windows of the shard. Where members are small, a window is read whole, and
+samples are copied from it. Where they are large, only headers and small members are read into the
+window, from header to header, and a payload is read once, into the ``bytes`` that are returned.
 """
 
 from __future__ import annotations
@@ -39,30 +38,35 @@ __all__ = [
 
 RANGE_BYTES_MAX: Final = 32 << 20
 FILE_BYTES_MAX: Final = 4 << 20
-"""The same of files, where one read costs nothing, and windows stay in a processor's cache."""
+"""The same limit for local files, where a read costs nothing, and windows of this size stay in the
+cache of a processor."""
 PASSED_BYTES: Final = 2 << 20
-"""So much that nobody wants is not read for the hash of the shard, which then is not compared."""
+"""If more unused bytes than this follow one another, they are not read for the hash of the shard,
+which then is not compared."""
 FIRST_BYTES: Final = 1 << 20
-"""The first window of a shard, so that the first batch need not wait; each is twice the last."""
+"""The size of the first window of a shard: small, so that the first batch does not have to wait.
+Each window is twice as large as the one before."""
 HOP_BYTES: Final = 4 * BLOCK_BYTES
-"""Read with each header: mostly that is a small member as well, and the header behind it."""
+"""The bytes read at each header: mostly they hold a small member as well, and the next header."""
 HASHED_BYTES: Final = 1 << 20
 
 
 class NotForwardError(Exception):
-    """The shard has members that can only be told once all of it is known."""
+    """The shard has members that can only be resolved once all of its headers are read."""
 
 
 class Room:
-    """Memory that ranges are read to, one after the other: fresh memory costs more than a copy."""
+    """Memory that is used again for one range after the other: fresh memory costs more than a
+    copy."""
 
     def __init__(self, *, is_sparse: bool = False) -> None:
-        """``is_sparse``: little of it is written to, so it is not made of huge pages."""
+        """``is_sparse``: only small parts are written to, so huge pages are not used."""
         self._view = memoryview(b"")
         self._is_sparse = is_sparse
 
     def view(self, size_bytes: int) -> memoryview:
-        """So many bytes. They are those that the last call gave."""
+        """A view of ``size_bytes`` bytes: the same memory as in the last call, unless that was too
+        small."""
         if len(self._view) < size_bytes:
             self._view = _sparse(size_bytes) if self._is_sparse else np.empty(size_bytes, "B").data
         return self._view[:size_bytes]
@@ -76,7 +80,7 @@ def _sparse(size_bytes: int) -> memoryview:
 
 
 def wrong_count(place: ShardPlace, found: int) -> NoReturn:
-    """``ChangedInputError``: the shard has not as many records as is known of it."""
+    """Raise ``ChangedInputError``: the shard does not have the expected number of records."""
     wanted = (
         "more were counted" if place.records is None else f"its manifest says {place.records:,}"
     )
@@ -87,12 +91,13 @@ def wrong_count(place: ShardPlace, found: int) -> NoReturn:
 
 
 class _Window:
-    """Bytes ``start`` to ``stop`` of a shard, in memory but for ``holes``, (first, behind last)."""
+    """Bytes ``start`` to ``stop`` of a shard, in memory except for ``holes``: (first byte, byte
+    after the last)."""
 
     def __init__(self) -> None:
         self.view = memoryview(b"")
         self.start = 0
-        self.is_whole = True  # or it has the headers alone, of all large members
+        self.is_whole = True  # False: of large members it has only the headers
         self.holes: deque[tuple[int, int]] = deque()
 
     @property
@@ -100,8 +105,9 @@ class _Window:
         return self.start + len(self.view)
 
     def piece(self, at: int, stop: int) -> tuple[memoryview | None, int]:
-        """What there is from byte ``at`` on: (bytes, where they end); (None, where they go on) if
-        they are not here. Holes before ``at`` are forgotten."""
+        """The bytes in memory from byte ``at`` on: (bytes, their end), or (None, where the window
+        has bytes again, at most ``stop``) if byte ``at`` is not here. Removes holes before
+        ``at``."""
         if not self.start <= at < self.stop:
             return None, min(stop, self.start) if at < self.start else stop
         while self.holes and self.holes[0][1] <= at:
@@ -125,19 +131,19 @@ class ForwardTar:
         url: str,
         direct: DirectFile | None,
     ) -> None:
-        """``direct``: the same file; None if the shard is none."""
-        self.index: RecordIndex | None = None  # of all of it, once it is known
+        """``direct``: the same shard as a local file; None if it is none."""
+        self.index: RecordIndex | None = None  # of the whole shard, once that was read
         self._place, self._file, self._scanner, self._url = place, file, scanner, url
         self._direct = direct
-        self._is_plain = True  # so far: plain files that follow one another
+        self._is_plain = True  # all members so far are plain files that follow one another
         self._room, self._sparse_room = Room(), Room(is_sparse=True)
         self._scratch = Room()
         self._window = _Window()
         self._window_bytes = window_bytes
         self._step_bytes = min(FIRST_BYTES, window_bytes)
         self._size_bytes = file.info.size_bytes
-        self._members = 0  # that were taken from the scanner
-        self._pending: MemberTable | None = None  # of the record that may go on
+        self._members = 0  # how many were taken from the scanner
+        self._pending: MemberTable | None = None  # members of the record that may not be complete
         self._parts: list[RecordIndex] = []
         self._records = 0
         self._last: tuple[RecordIndex, int, Contents] | None = None
@@ -145,7 +151,7 @@ class ForwardTar:
         self._hashed = 0
 
     def samples(self, rows: Int64s) -> Iterator[list[Sample]]:
-        """The samples of ``rows``, none of which lies before those of an earlier call."""
+        """The samples of records ``rows``. None of them may be before those of an earlier call."""
         at = 0
         while True:
             if self._last is not None:
@@ -165,7 +171,7 @@ class ForwardTar:
             self._read_window()
 
     def finish(self) -> None:
-        """Read on to the end, if little is left."""
+        """Read the rest to the end, if it is at most ``RANGE_BYTES_MAX``."""
         if self._size_bytes - self._scanner.next_offset > RANGE_BYTES_MAX:
             return
         while not self._scanner.done:
@@ -174,14 +180,15 @@ class ForwardTar:
             self._finish()
 
     def _is_at_end(self, rows: Int64s) -> bool:
-        """Whether the last record was asked for: then the rest is read, to know it is whole."""
+        """Whether the last record was requested. The rest is read then, to check that the shard is
+        whole."""
         wanted = self._place.records
         return wanted is not None and len(rows) > 0 and int(rows[-1]) == wanted - 1
 
     # -- windows ---------------------------------------------------------------------------------
 
     def _read_window(self) -> None:
-        """Read on."""
+        """Read the next window."""
         begin = self._scanner.next_offset
         pending_at = self._begin()
         self._last = None
@@ -209,17 +216,18 @@ class ForwardTar:
         self._form()
 
     def _begin(self) -> int:
-        """Where the record begins that may go on."""
+        """Where the record begins that may not be complete."""
         if self._pending is None or not len(self._pending):
             return min(self._scanner.next_offset, self._size_bytes)
         return int(self._pending.range_start.min())
 
     def _read_headers(self, direct: DirectFile, window: _Window) -> bool:
-        """Fill the window but for large payloads, which become its holes; False, and the rest is
-        read whole, where it is not headers of plain files that follow one another."""
+        """Fill the window except for large payloads, which become its holes. If something other
+        than the header of a plain file follows, read the rest whole and return False (True at the
+        end of the shard)."""
         view, base, total = window.view, window.start, len(window.view)
         direct.will_need(base, total)
-        at = filled = 0  # of the view: the next header, and what is read
+        at = filled = 0  # offsets in the view: of the next header, and of the end of what is read
         while at < total:
             stop = min(at + HOP_BYTES, total)
             if at + BLOCK_BYTES > filled:
@@ -232,7 +240,7 @@ class ForwardTar:
                 return base + total == self._size_bytes
             payload_at = at + BLOCK_BYTES
             at = payload_at + padded_bytes(size)
-            if size >= LARGE_BYTES:  # of its last block, zeros behind it are wanted for the hash
+            if size >= LARGE_BYTES:  # the last block is read: the hash needs the zeros in it
                 window.holes.append((base + payload_at, base + at - BLOCK_BYTES))
                 filled = max(filled, at - BLOCK_BYTES)
         if filled < total:
@@ -240,20 +248,20 @@ class ForwardTar:
         return True
 
     def _form(self) -> None:
-        """Make records of the members that were found, but for the last, which may go on, and those
-        whose payload goes on behind a window that was read whole."""
+        """Make records of the members that were found, except the last record, which may not be
+        complete, and records whose payload ends behind a window that was read whole."""
         new = self._scanner.found(self._members)
         self._members += len(new)
         if bool((new.kind == MemberKind.HARDLINK).any()):
             raise NotForwardError
         table = new if self._pending is None else self._pending.followed_by(new, 0)
         whole, _ = RecordIndex.of(table)
-        if not len(whole):  # nothing but directories and the like
+        if not len(whole):  # only directories and the like
             self._pending = None
             return
         window = self._window
         end = window.stop if window.is_whole else self._scanner.next_offset
-        # Records are whole if their last byte is there, and something else follows.
+        # Records are complete if their last byte was read and another record follows.
         reach = np.searchsorted(np.maximum.accumulate(whole.high), end, "right")
         count = int(reach) if self._scanner.done else min(int(reach), len(whole) - 1)
         if count <= 0:
@@ -297,8 +305,8 @@ class ForwardTar:
     # -- the hash of the shard ---------------------------------------------------------------------
 
     def _hash_until(self, stop: int) -> None:
-        """Hash all that comes before byte ``stop``; what was passed over is read for it, if it is
-        not much."""
+        """Hash all bytes before byte ``stop``. Skipped bytes are read for that, unless they are
+        more than ``PASSED_BYTES``."""
         while self._hash is not None and self._hashed < stop:
             piece, end = self._window.piece(self._hashed, stop)
             if piece is None:

@@ -1,4 +1,4 @@
-"""The loader: batches of one rank, in an order that any number of ranks can go on with."""
+"""The loader: batches of one rank, in an order that any number of ranks can resume."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ BLOCK_BYTES: Final = 32 << 20
 SMALL_BLOCK_BYTES: Final = 4 << 20
 BLOCKS_MIN: Final = 3
 FILE_AHEAD_BYTES: Final = 32 << 20
-"""Of files, no more is read ahead: memory that is used again soon is in a cache. Of 100 KB, 256 MiB
-ahead took half as much processor time again."""
+"""The limit of bytes read ahead for local files: memory that is used again soon is in a cache. With
+members of 100 KB, 256 MiB ahead took half as much processor time again."""
 WINDOW_BYTES_MIN: Final = 1 << 20
 ORDERS_KEPT: Final = 3
 THREADS_MAX: Final = 8
@@ -51,30 +51,30 @@ class Loader:
         loader = Loader("s3://bucket/result/.dsort/JOB/manifest.json", batch_size=64, seed=1,
                         rank=rank, world_size=world_size, decode="rgb json")
         for batch in loader:                 # one epoch; the next ``for`` is the next epoch
-            train(batch)                     # a list of dicts, as webdataset has them
+            train(batch)                     # a list of dicts in the form of webdataset
             save(loader.state_dict())        # {manifest, seed, epoch, records_seen}
 
-    ``where``: a manifest, a job's report, a bucket, a template, or a list of shards, of any
-    container and store. The order of an epoch is a function of the dataset, ``seed``, ``epoch`` and
+    ``where``: a manifest, a job's report, a bucket, a template, or a list of shards, in any
+    container and store. The order of an epoch depends on the dataset, ``seed``, ``epoch`` and
     ``order`` alone (``sequential``, ``shards``, ``window(k)``: see ``dsort.loader.order``). All
-    ranks have as many steps, whatever the number of records: ``remainder`` says what becomes of the
-    last ones (``drop_last``, ``pad``, ``wrap``: see ``dsort.loader.position``).
+    ranks have the same number of steps, for any number of records: ``remainder`` sets what happens
+    to the last records (``drop_last``, ``pad``, ``wrap``: see ``dsort.loader.position``).
 
     ``batch_size``: samples of one rank and step; None: single samples instead of lists. ``decode``:
     names of decoders (``"rgb json txt"``: see ``dsort.loader.decode``), or a function that takes
-    and gives a sample; it runs in ``threads`` threads. At most about ``memory_bytes`` are read
+    and returns a sample; it runs in ``threads`` threads. At most about ``memory_bytes`` are read
     ahead. ``cache``: where indexes of shards are kept (see :class:`dsort.Dataset`).
 
-    ``loader[i]`` is what the i-th item of the epoch would be, read by itself: for any number of
-    threads. With PyTorch imported, a loader is an ``IterableDataset``, and its workers share the
-    steps of their rank; it has ``state_dict`` and ``load_state_dict`` of torchdata's ``Stateful``.
+    ``loader[i]`` reads the i-th item of the epoch by itself; any number of threads may do that.
+    With PyTorch imported, a loader is an ``IterableDataset``, and its workers share the steps of
+    their rank; it has ``state_dict`` and ``load_state_dict`` of torchdata's ``Stateful``.
 
-    Raises ``SpecError`` for arguments that cannot be, ``InputError`` and ``StorageError`` that name
+    Raises ``SpecError`` for invalid arguments, and ``InputError`` and ``StorageError`` that name
     the shard.
     """
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
-        """Of a class that PyTorch knows as its own, if PyTorch is imported."""
+        """A loader that is also an ``IterableDataset`` of PyTorch, if PyTorch is imported."""
         return super().__new__(_known_to_torch(cls))
 
     def __init__(
@@ -125,7 +125,8 @@ class Loader:
     # -- a stream ----------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
-        """The rest of the epoch, from where the loader began, or where its state was loaded."""
+        """The rest of the epoch, from the position at which the loader began or whose state was
+        loaded."""
         worker, workers = _torch_worker()
         steps = self._steps()
         self._now = self._begin
@@ -148,14 +149,14 @@ class Loader:
                 if is_last:
                     self._begin = self._now
                 yield batch if self.batch_size is not None else batch[0]
-            next(samples, None)  # there is none: it ends what is under way
+            next(samples, None)  # there is no further sample: this lets the generator finish
 
     def __len__(self) -> int:
-        """How many items the rest of the epoch has: the same on all ranks."""
+        """The number of items in the rest of the epoch: the same on all ranks."""
         return self._steps().count
 
     def __getitem__(self, at: int) -> Any:
-        """Item ``at`` of the rest of the epoch. Reads no more than its records."""
+        """Item ``at`` of the rest of the epoch. Reads only its records."""
         steps = self._steps()
         number = at + steps.count if at < 0 else at
         if not 0 <= number < steps.count:
@@ -165,7 +166,7 @@ class Loader:
         return batch if self.batch_size is not None else batch[0]
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin with the first record of ``epoch``."""
+        """Set the position to the first record of ``epoch``."""
         _check_number("epoch", epoch, 0)
         self._begin = self._now = Position(epoch, 0)
 
@@ -177,13 +178,13 @@ class Loader:
     @property
     def dataset(self) -> Dataset:
         """Its records, by number and key."""
-        if self._process != os.getpid():  # a fork: what is open belongs to the parent
+        if self._process != os.getpid():  # in a fork, open files belong to the parent process
             self._dataset, self._process = self._dataset_of(), os.getpid()
         return self._dataset
 
     @property
     def records(self) -> int:
-        """How many records an epoch has."""
+        """The number of records of an epoch."""
         return len(self._dataset)
 
     @property
@@ -193,7 +194,7 @@ class Loader:
         return f"{self._dataset.digest}-{self.kind}"
 
     def check(self, steps: int) -> LoaderCheck:
-        """What the next ``steps`` of all ranks together hold. Nothing is read."""
+        """Figures of the next ``steps`` of all ranks together. Does not read records."""
         mine = self._steps()
         steps = min(steps, mine.count)
         seen = mine.begin.records_seen
@@ -213,14 +214,15 @@ class Loader:
         return f"<Loader of a {what}: {self.kind}, seed {self.seed}, {epoch}, {rank}, {size}>"
 
     def close(self) -> None:
-        """Let go of open shards. An iterator ends its threads when it is closed or let go of."""
+        """Release open shards. An iterator ends its threads when it is closed or no longer
+        referenced."""
         self._dataset.close()
 
     # -- state -------------------------------------------------------------------------------------
 
     def state_dict(self) -> LoaderState:
-        """Where the stream is: ``manifest`` (:attr:`digest`), ``seed``, ``epoch`` and
-        ``records_seen``, the records of the epoch that all ranks together have taken."""
+        """The position in the stream: ``manifest`` (:attr:`digest`), ``seed``, ``epoch`` and
+        ``records_seen``, the number of records of the epoch that all ranks together have taken."""
         return {
             "manifest": self.digest,
             "seed": self.seed,
@@ -229,8 +231,8 @@ class Loader:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from ``state``, on any number of ranks and with any batch size. ``InputError`` if
-        it is of another dataset, order or seed."""
+        """Continue from ``state``, on any number of ranks and with any batch size. ``InputError``
+        if it belongs to another dataset, order or seed."""
         numbers = [state.get(name) for name in ("seed", "epoch", "records_seen")]
         if any(type(each) is not int for each in numbers) or "manifest" not in state:
             raise InputError("this is no state of a loader", hint="state_dict() makes one")
@@ -247,7 +249,8 @@ class Loader:
         self._begin = self._now = Position(epoch, seen)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For a process that is no fork: what it was made of, and where it is."""
+        """For pickling (a process that is no fork): the arguments of the loader and its
+        position."""
         named = self._dataset_of
         made = {
             "rank": self.rank,
@@ -263,7 +266,7 @@ class Loader:
         }
         return _made_again, (named.args[0], made, self._begin)
 
-    # -- what is behind it -------------------------------------------------------------------------
+    # -- internals ---------------------------------------------------------------------------------
 
     def _steps(self) -> Steps:
         size = 1 if self.batch_size is None else self.batch_size
@@ -353,8 +356,8 @@ _TORCH: dict[type, type] = {}
 
 
 def _known_to_torch(kind: type[T]) -> type[T]:
-    """``kind``, as a child of PyTorch's ``IterableDataset`` where PyTorch is imported: its
-    ``DataLoader`` goes by that, and takes what is none for a map of numbers."""
+    """``kind`` as a subclass of PyTorch's ``IterableDataset`` where PyTorch is imported: its
+    ``DataLoader`` treats any other dataset as a map from numbers."""
     base = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", None)
     if base is None or issubclass(kind, base):
         return kind
@@ -365,7 +368,8 @@ def _known_to_torch(kind: type[T]) -> type[T]:
 
 
 def _torch_worker() -> tuple[int, int]:
-    """(which worker of a PyTorch ``DataLoader`` this process is, of how many)."""
+    """(number of this process among the workers of a PyTorch ``DataLoader``, number of workers);
+    (0, 1) outside of a worker."""
     asked = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", None)
     info = None if asked is None else asked()
     return (0, 1) if info is None else (int(info.id), int(info.num_workers))

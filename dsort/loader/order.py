@@ -1,16 +1,15 @@
 """The order of an epoch: a pure function of a dataset, a seed and the epoch's number.
 
-Places go from 0 to the number of records. An order tells which record of which shard has a place,
-for any places at once, and keeps no more than a number for each shard:
+Places are numbered from 0 up to the number of records. An order returns the shard and the record at
+each of any places at once, and keeps only a number for each shard:
 
-- ``sequential``: shards as the dataset lists them, records as they lie in their shard;
-- ``shards``: shards in an order that the epoch draws, records as they lie;
+- ``sequential``: shards in the order of the dataset, records in the order of their shard;
+- ``shards``: shards in a random order for each epoch, records in the order of their shard;
 - ``window(k)``: as ``shards``, but each ``k`` shards that follow one another are read side by side:
-  which of them gives the next record is drawn, without preference for any, and each gives its own
-  in the order in which they lie.
+  the shard of the next record is drawn uniformly, and each shard gives its records in their order.
 
-Within a shard the order never changes. dsort has shuffled the records: whichever are read first
-from a shard are a random choice already, and who reads a shard forward reads each byte once.
+Within a shard the order never changes. dsort has shuffled the records: the first ones of a shard
+are a random choice already, and reading a shard forward reads each byte once.
 """
 
 from __future__ import annotations
@@ -36,7 +35,8 @@ _SHARDS, _WINDOWS = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class OrderKind:
-    """Which order: ``window`` is how many shards are read side by side; 0: as they are listed."""
+    """The kind of order. ``window``: the number of shards that are read side by side; 0: shards in
+    the order of the dataset."""
 
     window: int
 
@@ -60,7 +60,7 @@ class OrderKind:
 
 @dataclass(slots=True)
 class EpochOrder:
-    """The order of one epoch. ``counts``: records of each shard, shape ``(shards,)``."""
+    """The order of one epoch. ``counts``: the records of each shard, shape ``(shards,)``."""
 
     counts: Int64s
     digest: str
@@ -81,7 +81,7 @@ class EpochOrder:
 
     @property
     def records(self) -> int:
-        """How many places there are."""
+        """The number of places."""
         return int(self._ends[-1])
 
     def locate(self, places: Int64s) -> tuple[Int64s, Int64s]:
@@ -102,7 +102,8 @@ class EpochOrder:
         return shards, numbers
 
     def _window(self, window: int) -> tuple[Int64s, Int64s]:
-        """Of each place of a window: (which of its shards, the record's number in it)."""
+        """For each place of a window: (number of the shard in the window, number of the record in
+        the shard)."""
         known = self._windows.get(window)
         if known is not None:
             return known
@@ -120,7 +121,8 @@ class EpochOrder:
         return shard, number
 
     def _permuted(self, total: int, what: int, number: int) -> Int64s:
-        """A permutation of ``total`` numbers that the epoch draws for this and nothing else."""
+        """A random permutation of ``total`` numbers for this epoch. ``what`` and ``number`` name
+        its purpose, and each purpose has another one."""
         text = f"{self.digest}\0{self.seed}\0{self.epoch}\0{what}\0{number}"
         seed = np.uint64(xxhash.xxh3_64_intdigest(text.encode()))
         places = np.arange(total, dtype=np.int64)

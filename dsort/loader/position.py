@@ -1,15 +1,15 @@
-"""Where a loader is in its stream, and which places of it a rank reads in each step.
+"""The position of a loader in its stream, and the places that a rank reads in each step.
 
-The records of all epochs, one epoch behind the other, are cut into *steps*. A step has
+The records of all epochs, one epoch after the other, are cut into *steps*. A step has
 ``world_size * batch_size`` places that follow one another, and rank ``r`` reads those from
-``r * batch_size`` on. So how far all ranks have come is one number, ``records_seen``, and any
-other number of ranks can go on from there. What an epoch does not fill a last step with is the
-*remainder*:
+``r * batch_size`` on. So the progress of all ranks is one number, ``records_seen``, and any other
+number of ranks can continue from there. The last records of an epoch, which do not fill a step, are
+the *remainder*:
 
 - ``drop_last``: left out;
 - ``pad``: the step is filled up with the first records of the same epoch, which are marked;
-- ``wrap``: the step is filled up with the first records of the next epoch, which then begins behind
-  them: so each record is read once an epoch, by whichever rank.
+- ``wrap``: the step is filled up with the first records of the next epoch, which then begins after
+  them: so each record is read once an epoch, by one of the ranks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Remainder = Literal["drop_last", "pad", "wrap"]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a stream was read: ``records_seen`` of ``epoch``, by all ranks together."""
+    """How far a stream was read: ``records_seen`` records of ``epoch``, by all ranks together."""
 
     epoch: int
     records_seen: int
@@ -36,8 +36,8 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps of the rest of an epoch of ``records``, from ``begin`` on. ``batch_size``: of one
-    rank."""
+    """The steps of the rest of an epoch of ``records`` records, from ``begin`` on. ``batch_size``:
+    samples of one rank and step."""
 
     records: int
     begin: Position
@@ -48,12 +48,12 @@ class Steps:
 
     @property
     def global_batch(self) -> int:
-        """The places of one step."""
+        """The number of places of one step."""
         return self.world_size * self.batch_size
 
     @property
     def count(self) -> int:
-        """How many steps there are: the same for all ranks."""
+        """The number of steps: the same for all ranks."""
         left = self.records - self.begin.records_seen
         if self.remainder == "drop_last":
             return left // self.global_batch
@@ -61,13 +61,13 @@ class Steps:
 
     def places(self, first: int, stop: int, stride: int = 1) -> Int64s:
         """The places that this rank reads in the steps ``range(first, stop, stride)``, in order,
-        shape ``(steps * batch_size,)``; those from ``records`` on are of the remainder."""
+        shape ``(steps * batch_size,)``. Places from ``records`` on fill up the last step."""
         steps = np.arange(first, stop, stride, dtype=np.int64)
         begins = self.begin.records_seen + steps * self.global_batch + self.rank * self.batch_size
         return (begins[:, np.newaxis] + np.arange(self.batch_size)).reshape(-1)
 
     def after(self, steps: int) -> Position:
-        """Where the stream is behind so many steps."""
+        """The position after ``steps`` steps."""
         seen = self.begin.records_seen + steps * self.global_batch
         if steps < self.count:
             return Position(self.begin.epoch, seen)

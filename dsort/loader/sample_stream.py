@@ -1,9 +1,9 @@
-"""Reads samples ahead: threads fetch, threads decode, and what is ahead has bounded bytes.
+"""Reads samples ahead: threads fetch, other threads decode, within a bounded number of bytes.
 
-The places of a rank are cut into *blocks* of about as many bytes, the first ones smaller, so that
-the first batch is soon there. Blocks are begun in order; a thread that has one waits for none but
-those before it, and for the reader once the block is full. No block begins before the loader is
-read, so a loader that is not read does nothing.
+The places of a rank are cut into *blocks* of about the same size, the first ones smaller, so that
+the first batch arrives soon. Blocks are begun in order; the thread of a block waits only for blocks
+before it, and for the consumer once the block is full. No block begins before the loader is
+iterated, so an unused loader does nothing.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ __all__ = ["PADDING", "Budget", "SampleStream"]
 PADDING: Final = "__padding__"
 """The mark of samples that fill up the last step."""
 KEPT_BYTES: Final = 62 << 20
-"""More than is ahead of files. Twice 32 MiB is the most that glibc keeps in this way."""
+"""The memory that the C library is made to keep: more than is read ahead of files. The most that
+glibc keeps in this way is twice 32 MiB."""
 DECODED_AT_ONCE: Final = 8
 PUT_BYTES: Final = 1 << 20
-"""Of several shards, so many bytes are put in order at a time."""
+"""The bytes that are put in order at a time where a block has several shards."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Samples ``rows`` of one shard, and where in their block each comes."""
+    """The samples ``rows`` of one shard, and the place ``at`` of each in its block."""
 
     source: ShardSource
     ticket: int
@@ -50,8 +51,9 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """``block_samples``: of a block, once reading is under way; ``block_bytes``: that it holds at a
-    time, or one sample. ``blocks``: that may be ahead."""
+    """Limits. ``block_samples``: the samples of a block, after the first smaller ones;
+    ``block_bytes``: the bytes that a block holds at a time, or one sample; ``blocks``: the blocks
+    that may be read ahead."""
 
     block_samples: int
     block_bytes: int
@@ -59,7 +61,7 @@ class Budget:
 
 
 class _Block:
-    """The samples of a block that were read and not yet taken."""
+    """A block: holds its samples that were read and not yet taken."""
 
     def __init__(self, parts: list[_Part], count: int, bytes_max: int) -> None:
         self._parts, self._count, self._bytes_max = parts, count, bytes_max
@@ -70,12 +72,12 @@ class _Block:
         self._reading: Future[None] | None = None
 
     def begin(self, threads: ThreadPoolExecutor) -> None:
-        """Have one of ``threads`` read it."""
+        """Start reading it in one of ``threads``."""
         self._reading = threads.submit(self._read)
         self._reading.add_done_callback(self._end)
 
     def samples(self) -> Iterator[Sample]:
-        """All samples, each let go of once it is given."""
+        """All samples. The block keeps no reference to a sample that it has yielded."""
         assert self._reading is not None
         while True:
             with self._changed:
@@ -91,7 +93,7 @@ class _Block:
         self._reading.result()
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -129,7 +131,7 @@ class _Block:
         yield size_bytes, found
 
     def _put(self, size_bytes: int, some: list[Sample]) -> bool:
-        """Hold ``some``, once there is room. False if the block was closed."""
+        """Wait for room, then hold ``some``. False if the block was closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or self._held_bytes < self._bytes_max)
             if self._is_closed:
@@ -154,7 +156,8 @@ class SampleStream:
         threads: int,
         decode: Decoder | None,
     ) -> None:
-        """``order``: of an epoch. ``source``: makes that of a shard, by its number."""
+        """``order``: returns the order of an epoch. ``source``: makes the source of a shard, by its
+        number."""
         self._steps, self._order, self._make = steps, order, source
         self._budget, self._sources_max = budget, sources_max
         self._threads, self._decode = threads, decode
@@ -163,8 +166,8 @@ class SampleStream:
         self._unwanted: list[tuple[ShardSource, int]] = []  # and their last tickets
 
     def samples(self, first: int, stride: int) -> Generator[Sample, None, None]:
-        """The samples of steps ``first``, ``first + stride``, and so on. Ends its threads when it
-        is closed, used up, or let go of."""
+        """The samples of steps ``first``, ``first + stride``, and so on. Its threads end when the
+        generator is closed, used up, or no longer referenced."""
         _keep_memory()
         fetchers = ThreadPoolExecutor(min(self._threads, 4), thread_name_prefix="dsort-fetch")
         decoders: ThreadPoolExecutor | None = None
@@ -196,13 +199,14 @@ class SampleStream:
                 for places in islice(blocks, self._budget.blocks - len(begun)):
                     begun.append(_Block(self._parts(places), len(places), self._budget.block_bytes))
                     begun[-1].begin(fetchers)
-                    # Behind the block, which may have the ticket before theirs: a thread that waits
-                    # for a ticket of a block that is not begun would wait for ever.
+                    # Only after the block, which may have the ticket before theirs: a thread that
+                    # waits for a ticket of a block that is not begun would wait for ever.
                     for source, ticket in self._unwanted:
                         self._retired.append((fetchers.submit(source.finish, ticket), source))
                     self._unwanted.clear()
                 if not begun:
-                    for source in self._sources.values():  # where little is left, for its index
+                    # If little of a shard is left, it is read to its end, to get its index.
+                    for source in self._sources.values():
                         source.finish(source.ticket())
                     return
                 yield from begun[0].samples()
@@ -212,7 +216,8 @@ class SampleStream:
                 block.close()
 
     def _blocks(self, first: int, stride: int) -> Iterator[Int64s]:
-        """Places of whole steps, few at first; of a part of one, where a step is larger."""
+        """The places of each block: those of whole steps, few at first, or those of a part of a
+        step that is larger than a block."""
         samples = self._budget.block_samples
         most = max(samples // self._steps.batch_size, 1)
         steps, stop = 1, self._steps.count
@@ -224,9 +229,9 @@ class SampleStream:
             first, steps = first + steps * stride, min(2 * steps, most)
 
     def _parts(self, places: Int64s) -> list[_Part]:
-        """What to read for a block. Takes tickets, so it is called in the order of blocks."""
+        """The parts of a block. Takes tickets, so it has to be called in the order of blocks."""
         found = []
-        rounds = places // self._steps.records  # 0: of the epoch itself
+        rounds = places // self._steps.records  # 0: places of the epoch itself
         pads = self._steps.remainder == "pad"
         for turn in dict.fromkeys(rounds.tolist()):  # np.unique would load numpy.ma
             at = np.flatnonzero(rounds == turn)
@@ -253,17 +258,17 @@ class SampleStream:
         return made
 
 
-@cache  # glibc would take the second piece from its heap, and clear it
+@cache  # in a second call, glibc would take the piece from its heap, and clear it
 def _keep_memory() -> None:
-    """Have the C library keep the memory of samples that are let go of. At first glibc gives more
-    than 128 KiB at the end of its heap back to the kernel, and asks for it again with the next
-    batch. Once a larger piece was freed, it keeps twice as much as that piece had."""
-    # Zeros of the kernel's, of which no page is ever there; a bytearray writes its own.
+    """Make the C library keep the memory of samples that are freed. By default glibc returns more
+    than 128 KiB at the end of its heap to the kernel, and requests it again with the next batch.
+    Once a larger piece was freed, it keeps twice the size of that piece."""
+    # bytes() takes zeroed pages of the kernel and touches none; a bytearray would write zeros.
     bytes(KEPT_BYTES // 2)
 
 
 def _sized(part: _Part) -> Iterator[tuple[int, list[Sample]]]:
-    """(bytes, samples) of a part, as they are read."""
+    """(bytes, samples) of a part, list by list as they are read."""
     for some in part.source.take(part.ticket, part.rows):
         size_bytes = bytes_of(some)
         if part.is_padding:

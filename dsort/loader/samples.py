@@ -1,4 +1,5 @@
-"""Records as samples: dicts of ``bytes`` by extension, from memory or straight from a file."""
+"""Makes samples of records: dicts of ``bytes`` by extension, from memory or directly from a
+file."""
 
 from __future__ import annotations
 
@@ -24,25 +25,25 @@ __all__ = [
 ]
 
 LARGE_BYTES: Final = 16 << 10
-"""Members of a file that are as large on average are read one by one, into the ``bytes`` that are
-given out. Smaller ones come cheaper out of a buffer, though it is one copy more: a call each costs
+"""Members of a local file that are at least this large on average are read one by one, into the
+``bytes`` that are returned. Smaller ones are cheaper to copy from a buffer: a call for each costs
 more than the copy."""
 
 
 def sample_of(record: Record, url: str) -> Sample:
-    """A record as webdataset has it: content by extension, ``__key__`` and ``__url__``."""
+    """A record in the form of webdataset: content by extension, ``__key__`` and ``__url__``."""
     contents = record.members.items()
     named = {extension_of(name, record.key).lower(): content for name, content in contents}
     return {"__key__": record.key, "__url__": url, **named}
 
 
 def bytes_of(samples: Iterable[Sample]) -> int:
-    """About what samples as they are read take in memory."""
+    """About the memory that samples take before they are decoded."""
     return sum(map(len, chain.from_iterable(map(dict.values, samples))))
 
 
 def are_large(index: RecordIndex, rows: Int64s) -> bool:
-    """Whether the members of records ``rows``, which grow, are better read one by one."""
+    """Whether the members of records ``rows``, which ascend, are better read one by one."""
     if not len(rows):
         return False
     first, stop = index.offsets[[int(rows[0]), int(rows[-1]) + 1]].tolist()
@@ -51,11 +52,11 @@ def are_large(index: RecordIndex, rows: Int64s) -> bool:
 
 
 Contents = Callable[[list[int], list[int]], Iterable[bytes]]
-"""From the first bytes of members in their shard, and how many each has, to what they hold."""
+"""Takes the offsets of members in their shard and their sizes, and returns their contents."""
 
 
 def copied_from(view: memoryview, base: int) -> Contents:
-    """Those of members in ``view``, the bytes of the shard from byte ``base`` on."""
+    """Contents copied from ``view``, which holds the bytes of the shard from byte ``base`` on."""
 
     def contents(starts: list[int], sizes: list[int]) -> Iterable[bytes]:
         return [
@@ -67,8 +68,8 @@ def copied_from(view: memoryview, base: int) -> Contents:
 
 
 def samples_of(index: RecordIndex, rows: Int64s, contents: Contents, url: str) -> Iterator[Sample]:
-    """The samples of records ``rows`` of ``index``, which grow. About 1 µs a member, and what
-    ``contents`` takes."""
+    """The samples of records ``rows`` of ``index``; ``rows`` ascend. Takes about 1 µs a member, and
+    the time of ``contents``."""
     extensions: dict[bytes, str] = {}
     for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):
         if not len(run):

@@ -1,5 +1,5 @@
-"""The bytes of one shard, for several threads at once, pinned to what it was at first. Those of a
-local file are read into the ``bytes`` that the loader gives out, without a copy between."""
+"""The bytes of one shard, for several threads at once, pinned to the first version that was read.
+Bytes of a local file are read into the ``bytes`` that the loader returns, without another copy."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from dsort.storage.directory.os_errors import storage_error_of
 __all__ = ["DirectFile", "ShardFile"]
 
 PART_BYTES: Final = 8 << 20
-"""Of a store, longer ranges are read as several requests at once, of this size at least."""
+"""Longer ranges of an object in a store are read by several requests at once, each of at least this
+size."""
 
 
 class ShardFile(ClosesOnExit):
-    """One shard, open for reads of ranges. ``pinned``: what it was when it was opened before.
+    """One shard, open for reads of ranges. ``pinned``: its size and etag when it was first opened.
 
-    ``ChangedInputError`` names the shard if it is another one by now, or not as long as its
-    manifest says.
+    ``ChangedInputError`` names the shard if it has changed since, or if its length differs from its
+    manifest.
     """
 
     def __init__(self, place: ShardPlace, pinned: ObjectInfo | None, *, most: int) -> None:
-        """``most``: so many parts of a range are read at once."""
+        """``most``: the number of parts of a range that are read at once."""
         self._place = place
         self._lock = threading.Lock()
         self._idle: list[ReadObject] = []
@@ -50,7 +51,7 @@ class ShardFile(ClosesOnExit):
             raise
 
     def close(self) -> None:
-        """Release it. Closing again is harmless."""
+        """Release it. Closing again has no effect."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
@@ -62,7 +63,7 @@ class ShardFile(ClosesOnExit):
 
     def read_into(self, view: memoryview, start: int) -> None:
         """Fill ``view`` from byte ``start``."""
-        if self.is_file:  # a read is a system call that says where: any number at once
+        if self.is_file:  # pread has its own offset, so any number of threads may read
             self._idle[0].read_into(view, start)
             return
         count = min(self._most, len(view) // PART_BYTES)
@@ -78,7 +79,8 @@ class ShardFile(ClosesOnExit):
         try:
             self._read_part(view[:size], start)
         finally:
-            errors = [part.exception() for part in parts]  # all are over: the view is ours again
+            # Wait for all parts, also after an error: no thread may write to the view afterwards.
+            errors = [part.exception() for part in parts]
         for error in errors:
             if error is not None:
                 raise error
@@ -124,21 +126,22 @@ class ShardFile(ClosesOnExit):
 
 
 class DirectFile(ClosesOnExit):
-    """A file, open for reads of ranges by any number of threads."""
+    """A local file, open for reads of ranges by any number of threads."""
 
     def __init__(self, fd: int, info: ObjectInfo, where: str) -> None:
-        """``fd``: becomes its own. ``where``: its bucket, for errors."""
+        """``fd``: is closed by this object. ``where``: its bucket, for error messages."""
         self._fd, self._info, self._where = fd, info, where
 
     @classmethod
     def of(cls, path: Path | None, info: ObjectInfo, where: str) -> DirectFile | None:
-        """The file at ``path``; None if there is none, or not the one that ``info`` tells of."""
+        """The file at ``path``; None if it cannot be opened, or is not the one that ``info``
+        describes."""
         if path is None:
             return None
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
-            return None  # whoever opens it as its bucket does says what is wrong
+            return None  # opening it through its bucket reports the error
         found = info_of(info.name, os.fstat(fd))
         if not found.is_still(info.size_bytes, info.etag):
             os.close(fd)
@@ -147,19 +150,19 @@ class DirectFile(ClosesOnExit):
         return cls(fd, info, where)
 
     def read(self, start: int, size_bytes: int) -> bytes:
-        """So many bytes from byte ``start`` on. ``StorageError`` if the file ends too soon."""
+        """``size_bytes`` bytes from byte ``start`` on. ``StorageError`` if the file ends before."""
         try:
             data = os.pread(self._fd, size_bytes, start)
         except OSError as error:
             raise storage_error_of(error, f"read {self._info.name}", self._where) from error
         if len(data) == size_bytes:
             return data
-        whole = bytearray(size_bytes)  # from 2 GiB on, and where the file is shorter by now
+        whole = bytearray(size_bytes)  # pread returned less: from 2 GiB on, or the file was cut
         self.read_into(memoryview(whole), start)
         return bytes(whole)
 
     def contents(self, starts: list[int], sizes: list[int]) -> Iterable[bytes]:
-        """The members that begin at ``starts``, each read as it is asked for."""
+        """The contents of the members that begin at ``starts``; each is read by its ``next()``."""
         return map(self.read, starts, sizes)
 
     def read_into(self, view: memoryview, start: int) -> None:
@@ -175,15 +178,16 @@ class DirectFile(ClosesOnExit):
             done += got
 
     def will_need(self, start: int, size_bytes: int) -> None:
-        """A hint that these bytes are read soon: a disk is asked for them in one go. If the last of
-        them is in the page cache, all of them are taken to be there: to ask costs 5 µs a MiB."""
+        """A hint to the kernel that these bytes are read soon, so that a disk reads them at once.
+        If the last of them is in the page cache, all of them are assumed to be there: the hint
+        costs 5 µs a MiB."""
         with contextlib.suppress(OSError):
             if os.preadv(self._fd, [bytearray(1)], start + size_bytes - 1, os.RWF_NOWAIT):
                 return
         os.posix_fadvise(self._fd, start, size_bytes, os.POSIX_FADV_WILLNEED)
 
     def close(self) -> None:
-        """Release it. Closing again is harmless."""
+        """Release it. Closing again has no effect."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

@@ -1,9 +1,8 @@
-"""Samples of one shard by their numbers, which only grow: from an index, or reading forward.
+"""Samples of one shard by their numbers, which only ascend.
 
-Which way depends on what is known of the shard. Where its index is known, no more is read than the
-records that are asked for, with what is near them. A tar without one is read forward, window by
-window; its headers are read on the way, and its index is known at the end. All other shards are
-opened as ``dsort.open`` does.
+If the index of the shard is known, only the requested records are read, with bytes between them. A
+tar without an index is read forward, window by window; its headers are read on the way, and its
+index is complete at the end. All other shards are opened as by ``dsort.open``.
 """
 
 from __future__ import annotations
@@ -37,15 +36,16 @@ from dsort.reading.shard import Shard
 __all__ = ["ShardSource"]
 
 GAP_BYTES_MAX: Final = 128 << 10
-"""Bytes between two wanted records of a file that are read with them; of a store, more."""
+"""Up to this many bytes between two requested records of a file are read with them; more in a
+store."""
 GAP_BYTES_STORE: Final = 1 << 20
 DECODED_BYTES_MAX: Final = 1 << 20
-"""Of a shard that is decoded, a list of samples has no more, or one sample."""
+"""About the size of a list of samples of a shard that is decoded; at least one sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ranges:
-    """``rows`` that are read as one range of bytes."""
+    """Records ``rows`` that are read as one range of bytes, from ``low`` up to ``high``."""
 
     rows: Int64s
     low: int
@@ -55,7 +55,7 @@ class _Ranges:
 def _ranges(
     index: RecordIndex, rows: Int64s, gap_bytes_max: int, bytes_max: int
 ) -> Iterator[_Ranges]:
-    """Ranges of at most ``bytes_max``, or of one record, that between them have ``rows``."""
+    """Ranges of at most ``bytes_max`` bytes, or of one record, which together cover ``rows``."""
     low, high = index.low[rows], index.high[rows]
     gaps = low[1:] - high[:-1]
     is_near = ((gaps >= 0) & (gaps <= gap_bytes_max)).tolist()
@@ -69,8 +69,8 @@ def _ranges(
 
 
 class ShardSource(ClosesOnExit):
-    """The samples of one shard. Threads take them in the order of tickets, one at a time; large
-    members whose places are known, in any order and at the same time."""
+    """The samples of one shard. Threads take them in the order of their tickets, one thread at a
+    time; but large members whose places are known are read in any order and at the same time."""
 
     def __init__(
         self,
@@ -83,8 +83,8 @@ class ShardSource(ClosesOnExit):
         window_bytes: int,
         max_expansion: float,
     ) -> None:
-        """``known``: the index of the shard, if there is one. ``learned`` is told of one that was
-        made."""
+        """``known``: returns the kept index of the shard, if there is one. ``learned``: called with
+        an index that was made."""
         self.url = url
         self._place = place
         self._open_file, self._known, self._learned = open_file, known, learned
@@ -97,23 +97,23 @@ class ShardSource(ClosesOnExit):
         self._shard: Shard | None = None
         self._room = Room()
         self._turn = threading.Condition()
-        self._tickets = self._served = 0  # those before ``_served`` have ended
+        self._tickets = self._served = 0  # tickets before ``_served`` have ended
         self._ended: set[int] = set()
 
     def ticket(self) -> int:
-        """A place in the line, for one call of :meth:`take`. :meth:`leave` gives it up."""
+        """A place in the queue, for one call of :meth:`take`. :meth:`leave` ends it."""
         self._tickets += 1
         return self._tickets - 1
 
     def take(self, ticket: int, rows: Int64s) -> Iterator[list[Sample]]:
-        """The samples of records ``rows``, shape ``(n,)``, which grow from call to call, in lists
-        of as many as a read gives."""
+        """The samples of records ``rows``, shape ``(n,)``, which ascend from call to call, in one
+        list for each read."""
         with self._turn:
             self._turn.wait_for(lambda: self._served == ticket or self._has_no_order(rows))
         yield from self._samples(rows)
 
     def leave(self, ticket: int) -> None:
-        """Let the next in line take samples."""
+        """End ``ticket``, so that the next one in the queue can take samples."""
         with self._turn:
             self._ended.add(ticket)
             while self._served in self._ended:
@@ -122,16 +122,16 @@ class ShardSource(ClosesOnExit):
             self._turn.notify_all()
 
     def _has_no_order(self, rows: Int64s) -> bool:
-        """Whether records ``rows`` can be read while others are: each member by a call of its own,
-        from where the index says."""
+        """Whether records ``rows`` can be read at the same time as others: each member by a call of
+        its own, at its offset in the index."""
         index = self._index
         if index is None or self._direct is None or not len(rows) or int(rows[-1]) >= len(index):
             return False
         return are_large(index, rows)
 
     def finish(self, ticket: int) -> None:
-        """Read a tar that was begun to its end, for its index, and release it: nobody takes more of
-        it. What is wrong with it is for those to say who want it."""
+        """Read a partly read tar to its end, for its index, and release it. No more samples are
+        taken after that. Errors are ignored: a later read of the shard reports them."""
         with self._turn:
             self._turn.wait_for(lambda: self._served == ticket)
         with contextlib.suppress(DsortError, NotForwardError):
@@ -142,7 +142,7 @@ class ShardSource(ClosesOnExit):
         self.close()
 
     def close(self) -> None:
-        """Release the shard. Closing again is harmless."""
+        """Release the shard. Closing again has no effect."""
         for each in (self._file, self._direct, self._shard):
             if each is not None:
                 each.close()
@@ -151,7 +151,7 @@ class ShardSource(ClosesOnExit):
     def _samples(self, rows: Int64s) -> Iterator[list[Sample]]:
         if self._file is None and self._shard is None:
             self._open()
-            with self._turn:  # an index that was found may let those who wait go on at once
+            with self._turn:  # with an index, waiting threads may be able to read at once
                 self._turn.notify_all()
         if self._forward is not None and self._index is None:
             done = 0
