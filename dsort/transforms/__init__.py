@@ -1,5 +1,5 @@
 """Transforms: the steps that choose and change records between reading and ordering them.
 
-In go the records of one shard, as columns; out come those that a step leaves. A step says what it
-needs to see (the index, one small member), and that decides where it runs and what it costs.
+A step receives the records of one shard, as columns, and returns those that stay. Each step
+declares what it reads (the index, one small member), which decides where it runs and what it costs.
 """

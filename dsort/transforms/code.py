@@ -91,7 +91,7 @@ class FlatMapOptions(MapOptions):
 
 @dataclass(frozen=True, slots=True)
 class Map(PayloadStep):
-    """One sample becomes one, or none."""
+    """Makes one sample, or none, of each sample."""
 
     python: str
     args: dict[str, Any]
@@ -137,7 +137,7 @@ class Map(PayloadStep):
 
     @property
     def batch_records(self) -> int:
-        """How many records it takes at a time."""
+        """The number of records that it takes at a time."""
         return self.batch_size or 1
 
     def program(self) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class Map(PayloadStep):
 
 
 class FlatMap(Map):
-    """One sample becomes any number of them."""
+    """Makes any number of samples of each sample."""
 
     __slots__ = ()
 

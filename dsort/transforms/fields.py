@@ -1,4 +1,4 @@
-"""The step ``fields``: which members of a record stay, and what they are called."""
+"""The step ``fields``: which members of a record stay, and which names they have."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class FieldsOptions(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Fields(Step):
-    """``keep``: None keeps all. ``rename``: (old, new) pairs, those of ``keep`` included."""
+    """``keep``: None keeps all members. ``rename``: (old, new) pairs, those of ``keep``
+    included."""
 
     keep: tuple[str, ...] | None
     drop: tuple[str, ...]
@@ -63,7 +64,7 @@ class Fields(Step):
         return cls(keep, tuple(options.get("drop", ())), tuple(sorted(rename.items())))
 
     def keeping(self, extension: str) -> Fields:
-        """The same, but that members with this extension stay."""
+        """The same step, except that members with this extension stay."""
         if self.keep is None or extension in self.keep:
             return self
         return Fields((*self.keep, extension), self.drop, self.rename)
@@ -76,24 +77,25 @@ class Fields(Step):
 
     @property
     def listed(self) -> tuple[str, ...]:
-        """The extensions that stay, go, or get another name."""
+        """The extensions that are kept, dropped or renamed."""
         old = [each for each, _ in self.rename if each not in (self.keep or ())]
         return tuple(
             f"fields: {each}" for each in dict.fromkeys([*(self.keep or ()), *self.drop, *old])
         )
 
     def extension_left(self, extension: str) -> str | None:
-        """Its new name, or its own."""
+        """The new extension; None for a member that is dropped."""
         if extension in self.drop or (self.keep is not None and extension not in self.keep):
             return None
         return dict(self.rename).get(extension, extension)
 
     def count_left(self, first: int, count: int) -> int | None:
-        """All, where members are but renamed."""
+        """All, if members are only renamed."""
         return count if self.keep is None and not self.drop else None
 
     def apply(self, records: RecordTable) -> RecordTable:
-        """What is left of ``records``. ``TransformError`` where two members would have one name."""
+        """``records`` after the step. ``TransformError`` if two members of a record would have the
+        same name."""
         if not len(records):
             return records
         if self.keep is not None:
@@ -107,7 +109,8 @@ class Fields(Step):
         return renamed
 
     def _renamed_rows(self, records: RecordTable) -> tuple[Int64s, Int64s]:
-        """(rows of the member table that get another name, which of ``rename`` each of them)."""
+        """(rows of the member table that get another name, number in ``rename`` of the pair for
+        each)."""
         import numpy as np
 
         none = np.zeros(0, np.int64)
@@ -131,7 +134,7 @@ class Fields(Step):
 
 
 def check_extension(extension: str) -> None:
-    """``OptionError`` unless a member can have this extension and still be of its record."""
+    """``OptionError`` unless a member with this extension still belongs to its record."""
     if not extension or extension != extension.strip() or set(extension) & set("/\0\n\r"):
         raise OptionError(
             f"{extension!r} is no extension", "write it without its dot: jpg, seg.png, info.json"
@@ -141,7 +144,7 @@ def check_extension(extension: str) -> None:
 
 
 def _refuse_equal_names(records: RecordTable) -> None:
-    """No two members of one record have one name."""
+    """``TransformError`` if two members of one record have the same name."""
     repeated = records.repeated_names()
     if len(repeated):
         place = int(repeated[0])

@@ -1,4 +1,4 @@
-"""The step ``filter``: the records of which an expression is true."""
+"""The step ``filter``: keeps the records for which an expression is true."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from annotated_types import MinLen
 from dsort.order.base import OptionError
 from dsort.transforms.base import Step
 
-if TYPE_CHECKING:  # loaded for specs that have a filter
+if TYPE_CHECKING:  # loaded only for specs with a filter
     from dsort.expressions.expression import Expression
     from dsort.order.table import RecordTable
 
@@ -19,8 +19,9 @@ __all__ = ["Filter"]
 
 @dataclass(frozen=True, slots=True)
 class Filter(Step):
-    """Keeps a record if ``expression`` is true of it. A record of which that cannot be said, for
-    it lacks a member or a field or has text for a number, is refused by name."""
+    """Keeps a record if ``expression`` is true for it. If the expression cannot be evaluated for a
+    record, because it lacks a member or a field or has text for a number, an error names the
+    record."""
 
     expression: Expression
 
@@ -52,19 +53,20 @@ class Filter(Step):
 
     @property
     def extensions(self) -> tuple[str, ...]:
-        """Those that the expression asks about."""
+        """The extensions that the expression uses."""
         return self.expression.extensions
 
     @property
     def extensions_read(self) -> tuple[str, ...]:
-        """Those of which more is asked than whether they are there."""
+        """The extensions of which the expression uses more than whether the member exists."""
         return self.expression.extensions_read
 
     @property
     def refused_for_rows(self) -> str:
-        """Numbers of records in a shard, and sizes of whole rows."""
+        """The part of the expression that does not work on rows: numbers of records in a shard, and
+        sizes of whole rows."""
         return self.expression.refused_for_rows
 
     def apply(self, records: RecordTable) -> RecordTable:
-        """What is left of ``records``."""
+        """The records for which the expression is true."""
         return records.keeping(self.expression.true_of(records, "filter"))

@@ -1,5 +1,5 @@
-"""The step behind all others where records are joined by something else than their keys: it gives
-them that as their key. No spec names it."""
+"""The last step of a job that joins records by something other than their keys: it sets that as the
+key of each record. Specs cannot name this step."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class JoinKey(Step):
 
     @classmethod
     def of(cls, options: Any) -> Self:
-        """No spec has it."""
+        """Not available: specs cannot have this step."""
         raise NotImplementedError("a spec has a join")
 
     @property
     def options(self) -> Any:
-        """By input."""
+        """What records are joined by, for each input."""
         return dict(self.by)
 
     def apply(self, records: RecordTable) -> RecordTable:
@@ -54,8 +54,9 @@ class JoinKey(Step):
 
 
 def join_expression(text: str) -> Expression:
-    """What ``by: text`` means, where it is not ``key`` or ``stem``: ``json.id``, a field of the
-    ``.json`` member, or an expression. ``ExpressionError`` if it is none."""
+    """The expression for ``by: text``, where that is not ``key`` or ``stem``: ``json.id`` is a
+    field of the ``.json`` member, any other text an expression. ``ExpressionError`` if it is
+    none."""
     from dsort.expressions.expression import Expression
 
     found = _OF_JSON.fullmatch(text)

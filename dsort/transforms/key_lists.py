@@ -1,4 +1,5 @@
-"""The steps ``keep_keys`` and ``drop_keys``: records whose keys are listed, or all others."""
+"""The steps ``keep_keys`` and ``drop_keys``: keep the records whose keys are listed, or all
+others."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class KeyListOptions(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class _KeyList(Step):
-    """Keys, as given or as read from a file. ``found``: those of the file, once it is read."""
+    """A list of keys, from the spec or from a file. ``found``: the content of the file, once it is
+    read."""
 
     keys: tuple[str, ...] | None
     file: FileLocation | None
@@ -62,23 +64,23 @@ class _KeyList(Step):
         return {"file": self.file} if self.keys is None else {"keys": list(self.keys)}
 
     def loaded(self, read: ReadText) -> Self:
-        """The same with the keys of its file."""
+        """The same step with the keys of its file."""
         if self.file is None:
             return self
         return replace(self, found=read(self.file).encode("utf-8", "surrogateescape"))
 
     def digest(self) -> str:
-        """Of the keys, wherever they stand."""
+        """A hash that covers the keys, also those in the file."""
         own = super(_KeyList, self).digest()
         return own if self.found is None else f"{own}/{hashlib.sha256(self.found).hexdigest()}"
 
     @property
     def listed(self) -> tuple[str, ...]:
-        """The list, as a whole."""
+        """One entry for the list as a whole."""
         return (f"{self.kind}: {'its keys' if self.file is None else f'the keys of {self.file}'}",)
 
     def listed_keys(self) -> BytesColumn:
-        """The keys, in an order of their own; those of a file once it is read."""
+        """The keys, in the order of ``KeySet``. The file has to be read before."""
         return _key_set(self.keys, self.found).keys
 
     def _listed(self, records: RecordTable) -> Bools:
@@ -88,7 +90,7 @@ class _KeyList(Step):
         return found
 
 
-@lru_cache(maxsize=4)  # once in a process, and not with each shard
+@lru_cache(maxsize=4)  # made once in a process instead of for each shard
 def _key_set(keys: tuple[str, ...] | None, text: bytes | None) -> KeySet:
     from dsort.data.columns import BytesColumn
     from dsort.data.key_set import KeySet, lines_of
@@ -110,7 +112,7 @@ class KeepKeys(_KeyList):
     summary: ClassVar[str] = "Keep only the records whose keys are listed."
 
     def apply(self, records: RecordTable) -> RecordTable:
-        """What is left of ``records``."""
+        """The records whose keys are listed."""
         return records.keeping(self._listed(records))
 
 
@@ -123,5 +125,5 @@ class DropKeys(_KeyList):
     summary: ClassVar[str] = "Leave out the records whose keys are listed."
 
     def apply(self, records: RecordTable) -> RecordTable:
-        """What is left of ``records``."""
+        """The records whose keys are not listed."""
         return records.keeping(~self._listed(records))

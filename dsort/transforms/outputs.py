@@ -1,4 +1,5 @@
-"""Which of a job's outputs a record goes to: by a hash of what it says, or by expressions."""
+"""Which of a job's outputs a record belongs to: by a hash of its key or content, or by expressions.
+A lot is a random number that a record draws, here made from that hash."""
 
 from __future__ import annotations
 
@@ -19,22 +20,23 @@ if TYPE_CHECKING:
 __all__ = ["KEY", "Division"]
 
 KEY = "key"
-"""What fractions are by unless a spec says something else."""
+"""What fractions are by, unless a spec sets something else."""
 
-_SALT = "outputs"  # the lots of ``sample`` and of a shuffle have nothing to do with these
+_SALT = "outputs"  # makes these lots independent of those of ``sample`` and of a shuffle
 
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """How records are dealt out to the outputs ``names``.
+    """How records are distributed to the outputs ``names``.
 
-    By ``fractions``: a record goes where the hash of what ``by`` says of it (None: its key) falls,
-    as a fraction of all hashes; so it stays there as the data grow. By ``conditions``: to the first
-    whose condition (None: always) is true of it.
+    With ``fractions``: the hash of the value of ``by`` for a record (None: of its key), as a
+    fraction of all hashes, decides its output; so a record stays in its output when the data grow.
+    With ``conditions``: a record belongs to the first output whose condition (None: always) is true
+    for it.
 
-    ``exact``: the numbers of records are as near to the fractions as whole numbers are; with
-    ``classes``, those of each class are. Then where records go is said by ``Borders`` in the order
-    of their ``lots``."""
+    ``exact``: the numbers of records are as near to the fractions as whole numbers can be; with
+    ``classes``, this holds in each class. Then ``Borders`` decide the output of each record, by the
+    order of the ``lots``."""
 
     names: tuple[str, ...]
     fractions: tuple[float, ...] = ()
@@ -45,28 +47,29 @@ class Division:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the numbers of records have to be known before it is known where each goes."""
+        """Whether records have to be counted before the output of each is known."""
         return self.exact or self.classes is not None
 
     @property
     def extensions(self) -> tuple[str, ...]:
-        """The members that expressions ask about, without their dots: of rows, the columns."""
+        """The extensions, without dots, of the members that expressions use; for rows, the
+        columns."""
         asked = [each for each in (*self.conditions, self.by) if each is not None]
         return tuple(dict.fromkeys(name for each in asked for name in each.extensions))
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """What share of the records each output may have, as far as that is known beforehand."""
+        """The share of the records that each output may have, as far as it is known beforehand."""
         return self.fractions or (1 / len(self.names),) * len(self.names)
 
     def numbers(self, records: RecordTable) -> Int32s:
-        """The output of each of ``records``, from 0 on, shape ``(n,)``. ``TransformError`` for one
-        that no condition is true of, or of which that cannot be said."""
+        """The output of each of ``records``, from 0 on, shape ``(n,)``. ``TransformError`` for a
+        record for which no condition is true, or for which one cannot be evaluated."""
         return self._by_condition(records) if self.conditions else self._by_hash(records)
 
     def lots(self, records: RecordTable, *, are_rows: bool = False) -> UInt64s:
-        """The class of each record and the lot that it draws in it, of ``LOT_BITS`` bits; shape
-        ``(n, 2)``. ``are_rows``: of a table, as rows."""
+        """The class of each record and the lot that it draws in that class, of ``LOT_BITS`` bits;
+        shape ``(n, 2)``. ``are_rows``: whether the records are rows of a table."""
         import numpy as np
 
         found = np.zeros((len(records), 2), np.uint64)
@@ -110,7 +113,7 @@ class Division:
                 numbers[rows] = number
             elif len(rows):
                 owner = f"outputs: when of {self.names[number]}:"
-                # Of the whole table: ``ordinal`` counts the records that went elsewhere, too.
+                # Evaluated on the whole table: ``ordinal`` counts records of other outputs, too.
                 numbers[rows[condition.true_of(records, owner, rows)]] = number
         homeless = np.flatnonzero(numbers < 0)
         if len(homeless):
@@ -123,9 +126,9 @@ class Division:
 
 
 def _borders(fractions: Sequence[float]) -> list[int]:
-    """Where the hashes of the next output begin, for all but the first: exact, so that it is one
-    number on every machine."""
-    from fractions import Fraction  # loads decimals, which specs do without
+    """The first hash of each output but the first. Computed exactly, so that it is the same number
+    on every machine."""
+    from fractions import Fraction  # loads decimal, which specs do not need
 
     exact = [Fraction(str(each)) for each in fractions]
     total, reached, borders = sum(exact), Fraction(0), []

@@ -1,7 +1,7 @@
-"""Steps that look at payload: what they have in common, and what a worker makes of them.
+"""The base of steps that read payload.
 
-They do not run in a worker's own process, but in processes of user code (``dsort.user_code``), and
-make new records. So a job with one always spills.
+They do not run in the process of a worker, but in processes of user code (``dsort.user_code``), and
+make new records. So a job with such a step always spills.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class ResourceOptions(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``timeout_s``: for each call. ``processes``: of the step at a time, in the whole job; 0: one
-    for each worker. ``memory_bytes``: address space of a process; 0: no limit. ``cpus``,
-    ``gpus``: of a process; 0: nothing is said of them."""
+    """Limits of a step. ``timeout_s``: for each call. ``processes``: of the step at a time, in the
+    whole job; 0: one for each worker. ``memory_bytes``: address space of a process; 0: no limit.
+    ``cpus``, ``gpus``: of a process; 0: not set."""
 
     timeout_s: float
     processes: int = 0
@@ -58,11 +58,11 @@ class Limits:
     gpus: float = 0
 
     def environment(self) -> dict[str, str]:
-        """What its processes are told of it."""
+        """The environment variables that its processes get for these limits."""
         return {"OMP_NUM_THREADS": str(max(1, int(self.cpus)))} if self.cpus else {}
 
     def options(self) -> dict[str, Any]:
-        """As a spec gives them, without what is not limited."""
+        """The limits in the form of a spec, without those that are not set."""
         found: dict[str, Any] = {"timeout": self.timeout_s}
         if self.processes:
             found["concurrency"] = self.processes
@@ -77,7 +77,7 @@ class Limits:
 
 
 class PayloadStep(Step):
-    """A step whose records go through a process of user code."""
+    """A step whose records are processed by a process of user code."""
 
     __slots__ = ()
 
@@ -86,9 +86,10 @@ class PayloadStep(Step):
 
     limits: Limits
     known: str
-    """What is known of the user's code (JSON), once it has been loaded; "" before."""
+    """The description of the user's code (JSON), once it has been loaded; "" before."""
     sources: str
-    """The hash of each of its files that was loaded then (JSON): processes compare theirs."""
+    """The hash of each of its files that was loaded then (JSON): processes compare their files with
+    these hashes."""
 
     columns: tuple[tuple[str, str], ...] = ()
     """The types of columns that it adds or changes, where rows of tables become rows."""
@@ -96,42 +97,43 @@ class PayloadStep(Step):
 
     @property
     def patience_s(self) -> float:
-        """How long a process may be at one call."""
+        """The longest time in seconds that one call in a process may take."""
         return self.limits.timeout_s
 
     @property
     def batch_records(self) -> int:
-        """How many records it takes at a time."""
+        """The number of records that it takes at a time."""
         return 1
 
     @abstractmethod
     def program(self) -> dict[str, Any]:
-        """What a process is told to do, in JSON types."""
+        """The instructions for a process, in JSON types."""
 
     def described(self, description: Mapping[str, Any]) -> Self:
-        """The same step, of whose code ``description`` is known."""
+        """The same step, with the ``description`` of its code."""
         known = {name: value for name, value in description.items() if name != "sources"}
         texts = [json.dumps(each, sort_keys=True) for each in (known, description["sources"])]
         return replace(self, known=texts[0], sources=texts[1])  # type: ignore[type-var]
 
     def given_program(self, number: int) -> dict[str, Any]:
-        """What a process of the step with that ``number`` is told to do, and which code to do it
-        with."""
+        """The instructions for a process of the step with that ``number``, with the hashes of the
+        code to use."""
         known = json.loads(self.sources) if self.sources else {}
         return {**self.program(), "number": number, "sources": known}
 
     def digest(self) -> str:
-        """Of the options, and of the code."""
+        """A hash that covers the options and the code."""
         own = super().digest()
         return f"{own}/{self.known}" if self.known else own
 
     def apply(self, records: RecordTable) -> RecordTable:
-        """Not this way: see ``dsort.workers.transformer``."""
+        """Not available: see ``dsort.workers.transformer``."""
         raise InvariantError(f"{self.kind} runs in processes of its own")
 
 
 def parse_seconds(value: float | str, field: str = "timeout") -> float:
-    """A duration: a number of seconds, or a text such as ``5m``. ``OptionError``."""
+    """The seconds of a duration: a number of seconds, or a text such as ``5m``. ``OptionError`` if
+    it is none."""
     try:
         found = parse_duration_s(value) if isinstance(value, str) else float(value)
     except ValueError:
@@ -143,7 +145,8 @@ def parse_seconds(value: float | str, field: str = "timeout") -> float:
 
 
 def parse_limits(options: Mapping[str, Any], timeout: str) -> Limits:
-    """What ``options`` say of time, memory and processes. ``timeout``: where they say nothing."""
+    """The limits of time, memory and processes in ``options``. ``timeout``: the default for each
+    call."""
     seconds = parse_seconds(options.get("timeout", timeout))
     processes = options.get("concurrency", 0)
     if isinstance(processes, list):

@@ -1,4 +1,5 @@
-"""Which records of each shard come to the steps that ask for positions, by number."""
+"""Counts the records of each shard that reach the steps that need positions (the numbers of records
+in input order)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ __all__ = ["InputPositions", "readings_needed"]
 
 
 def readings_needed(steps: Sequence[Step]) -> int:
-    """How often inputs have to be read to count what comes to the steps that ask for positions."""
+    """How many passes over the inputs it takes to count the records that reach the steps that need
+    positions."""
     needed, known = 0, False
     for step in steps:
         if step.needs_positions and not known:
@@ -21,7 +23,7 @@ def readings_needed(steps: Sequence[Step]) -> int:
 
 
 class InputPositions:
-    """How many records of each shard come to each of ``steps`` that asks for positions, and the
+    """For each of ``steps`` that needs positions: how many records of each shard reach it, and the
     number of the first of them; as far as they were counted."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
@@ -32,12 +34,12 @@ class InputPositions:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is left to count."""
+        """Whether all steps that need positions have their counts."""
         return len(self._counts) == len(self._asking)
 
     def add(self, counts: Sequence[int]) -> None:
-        """The next step that asks gets so many records of each shard. Takes in what follows for
-        those after it."""
+        """Add the counts of the next step that needs positions: the number of records of each shard
+        that reach it. Adds the counts of later steps as well where they follow from these."""
         at = self._asking[len(self._counts)]
         for number, step in enumerate(self._steps[at:], at):
             firsts: Sequence[int] = [0] * len(counts)
@@ -54,21 +56,21 @@ class InputPositions:
             counts = known
 
     def firsts(self, shard: int) -> tuple[int, ...]:
-        """For each step that asks, as far as it is known: the number of the first record of a shard
-        that comes to it."""
+        """For each step that needs positions, as far as it was counted: the number of the first
+        record of a shard that reaches it."""
         return tuple(each[shard] for each in self._firsts)
 
     def counts(self, shard: int) -> tuple[int, ...]:
-        """For each of them: how many records of a shard come to it."""
+        """For each of these steps: how many records of a shard reach it."""
         return tuple(each[shard] for each in self._counts)
 
     def rows(self) -> list[list[int]]:
-        """All that was counted, for :meth:`of`: the counts of each step."""
+        """The counts of each step by shard, as :meth:`of` takes them."""
         return [list(each) for each in self._counts]
 
     @classmethod
     def of(cls, steps: Sequence[Step], rows: Sequence[Sequence[int]]) -> InputPositions:
-        """What :meth:`rows` gave. ``ValueError`` if these steps cannot have it."""
+        """Made from the result of :meth:`rows`. ``ValueError`` if it does not fit these steps."""
         found = cls(steps)
         if len(rows) != len(found._asking):
             raise ValueError("there are other steps")

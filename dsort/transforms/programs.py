@@ -120,12 +120,13 @@ class Exec(PayloadStep):
 
     @property
     def batch_records(self) -> int:
-        """How many records it takes at a time."""
+        """The number of records that it takes at a time."""
         return self.batch_size
 
     @property
     def patience_s(self) -> float:
-        """Halves of halves are tried, where a program fails at several records."""
+        """The longest time in seconds for a batch: if a program fails at several records, each half
+        of them is tried again, down to single records."""
         return self.limits.timeout_s * 2 * self.batch_size + GRACE_S
 
     def program(self) -> dict[str, Any]:
@@ -142,7 +143,7 @@ class Exec(PayloadStep):
 
 @dataclass(frozen=True, slots=True)
 class Http(PayloadStep):
-    """Sends to ``url``."""
+    """Sends records to ``url``."""
 
     url: str
     members: tuple[tuple[str, str], ...] | None
@@ -195,7 +196,7 @@ class Http(PayloadStep):
 
     @property
     def patience_s(self) -> float:
-        """Each member is sent by itself."""
+        """The longest time in seconds for a record: each member is sent by itself."""
         return self.limits.timeout_s * max(1, len(self.members or ())) + GRACE_S
 
     def program(self) -> dict[str, Any]:

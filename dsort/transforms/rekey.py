@@ -23,17 +23,18 @@ __all__ = ["Rekey", "check_new_keys", "split_keys"]
 PLACES = ("key", "base", "dir", "shard", "input", "n", "shard_n", "xxh3")
 NUMBERS = ("n", "shard_n")
 KEY_BYTES_MAX = 4096
-"""Of a new key: as long as paths may be. Templates repeat keys, and steps repeat templates."""
+"""The limit of a new key: as long as paths may be. Keys can grow, because templates repeat keys,
+and steps repeat templates."""
 _PLACE = re.compile(r"\{([^{}:]*)(?::(0?\d{1,2})d)?\}|\{\{|\}\}|%(0?\d{1,2})?d")
 
 
 @dataclass(frozen=True, slots=True)
 class Rekey(Step):
-    """Keys by ``template``: text with ``{key}`` (the key it has), ``{dir}`` and ``{base}`` (what is
-    before and after its last slash), ``{shard}`` (the input shard without suffix), ``{input}`` (the
-    name of the input), ``{n}``, ``{n:06d}``, ``%06d`` (the number of the record in input order,
-    from 0 on), ``{shard_n}`` (in its shard) and ``{xxh3}`` (of its content, in 32 hexadecimal
-    digits)."""
+    """Makes keys by ``template``: text with ``{key}`` (the old key), ``{dir}`` and ``{base}`` (the
+    parts before and after its last slash), ``{shard}`` (the input shard without suffix),
+    ``{input}`` (the name of the input), ``{n}``, ``{n:06d}``, ``%06d`` (the number of the record in
+    input order, from 0 on), ``{shard_n}`` (its number in its shard) and ``{xxh3}`` (the hash of its
+    content, in 32 hexadecimal digits)."""
 
     template: str
 
@@ -58,12 +59,12 @@ class Rekey(Step):
 
     @property
     def refused_for_rows(self) -> str:
-        """Rows come a batch at a time."""
+        """``{shard_n}``: rows are processed a batch at a time, not a shard at a time."""
         return "{shard_n}" if any(place == "shard_n" for _, place, _ in self._parts) else ""
 
     @property
     def reads_content(self) -> bool:
-        """Whether it looks at all that records hold."""
+        """Whether it reads the whole content of records."""
         return any(place == "xxh3" for _, place, _ in self._parts)
 
     @property
@@ -72,11 +73,11 @@ class Rekey(Step):
 
     @property
     def needs_positions(self) -> bool:
-        """Where keys are numbers of all records."""
+        """Whether keys have numbers that count all records."""
         return any(place == "n" for _, place, _ in _pieces(self.template))
 
     def count_left(self, first: int, count: int) -> int:
-        """All."""
+        """All records stay."""
         return count
 
     def apply(self, records: RecordTable) -> RecordTable:
@@ -109,7 +110,8 @@ class Rekey(Step):
 
 
 def _shard_name(records: RecordTable, *, apart: bool) -> bytes:
-    """The shard without its suffix; ``apart``: and without its input, which is named as well."""
+    """The shard without its suffix; with ``apart`` also without its input, which the template names
+    as well."""
     name = records.shard.removesuffix(archive_extension(records.shard) or "")
     if apart:
         name = name.removeprefix(f"{records.input}/")
@@ -142,7 +144,7 @@ def _content_hashes(records: RecordTable) -> BytesColumn:
 
 
 def split_keys(keys: BytesColumn) -> tuple[BytesColumn, BytesColumn]:
-    """(what is before the last slash of each key, what is behind it)."""
+    """(the part before the last slash of each key, the part after it)."""
     from dsort.data.columns import cut_rows
 
     starts, base = keys.offsets[:-1], _base_starts(keys)
@@ -153,7 +155,7 @@ def split_keys(keys: BytesColumn) -> tuple[BytesColumn, BytesColumn]:
 
 
 def _base_starts(keys: BytesColumn) -> Int64s:
-    """Where in the blob what is behind the last slash of each key begins."""
+    """Where in the blob the part after the last slash of each key begins."""
     import numpy as np
 
     starts, ends = keys.offsets[:-1], keys.offsets[1:]
@@ -166,7 +168,8 @@ def _base_starts(keys: BytesColumn) -> Int64s:
 
 
 def _pieces(template: str) -> list[tuple[bytes, str, int]]:
-    """(text, "", 0) or (b"", a place, how many digits) in order. ``OptionError``."""
+    """(text, "", 0) or (b"", name of a place, number of digits), in order. ``OptionError`` if this
+    is no template."""
     found, at = [], 0
     for match in _PLACE.finditer(template):
         found.append((_text(template[at : match.start()]), "", 0))
@@ -205,18 +208,18 @@ def _check_lengths(records: RecordTable, parts: list[BytesColumn | bytes]) -> No
 
 
 def check_new_keys(records: RecordTable, new_keys: BytesColumn, owner: str) -> None:
-    """``TransformError`` for a key whose members would be read as another record's. ``owner``: who
-    gives the new keys."""
+    """``TransformError`` for a key whose members would be read as those of another record.
+    ``owner``: the name of the step that makes the new keys."""
     import numpy as np
 
     blob, ends = new_keys.blob, new_keys.offsets[1:]
     base = _base_starts(new_keys)
     suspect = (base == ends) | (new_keys.lengths > KEY_BYTES_MAX)
     dots = np.flatnonzero(blob == ord("."))
-    if len(dots):  # also those of directories, if there are two side by side
+    if len(dots):  # in the base, or two side by side anywhere, which may be a ".." directory
         key_of = np.searchsorted(ends, dots, side="right")
         suspect[key_of[(dots >= base[key_of]) | (np.diff(dots, append=-1) == 1)]] = True
-    zeros = np.flatnonzero(blob == 0)  # of what members say; no key that was read has one
+    zeros = np.flatnonzero(blob == 0)  # may come from contents; keys that were read have none
     suspect[np.searchsorted(ends, zeros, side="right")] = True
     if len(blob):
         first = new_keys.offsets[:-1]
@@ -233,7 +236,7 @@ def check_new_keys(records: RecordTable, new_keys: BytesColumn, owner: str) -> N
 
 
 def _problem_of(key: bytes) -> str:
-    """What is wrong with a key; "" if nothing is."""
+    """What is wrong with a key, in words; "" if it is valid."""
     base = key.rpartition(b"/")[2]
     if len(key) > KEY_BYTES_MAX:
         return f"has {len(key):,} bytes, more than {KEY_BYTES_MAX:,}"

@@ -35,7 +35,8 @@ class RequireOptions(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Require(Step):
-    """``wanted``: extensions, each of them, or several of which one will do."""
+    """``wanted``: all of these are required; each is a tuple of extensions, one of which is
+    enough."""
 
     wanted: tuple[tuple[str, ...], ...]
     on_missing: Literal["exclude", "abort", "warn", "ignore"] = "exclude"
@@ -61,20 +62,21 @@ class Require(Step):
 
     @property
     def extensions(self) -> tuple[str, ...]:
-        """All that are wanted."""
+        """All extensions in ``wanted``."""
         return tuple(dict.fromkeys(name for each in self.wanted for name in each))
 
     @property
     def extensions_read(self) -> tuple[str, ...]:
-        """None."""
+        """None: it only checks whether members exist."""
         return ()
 
     def count_left(self, first: int, count: int) -> int | None:
-        """All, where none is left out."""
+        """All, if no record is left out."""
         return None if self.on_missing == "exclude" else count
 
     def apply(self, records: RecordTable) -> RecordTable:
-        """What is left of ``records``. ``TransformError`` names the first that lacks a member."""
+        """The records that stay. With ``abort``, ``TransformError`` names the first that lacks a
+        member."""
         import numpy as np
 
         if self.on_missing == "ignore":

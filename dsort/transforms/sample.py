@@ -1,4 +1,4 @@
-"""The step ``sample``: a fraction of the records, the same ones on every run."""
+"""The step ``sample``: keeps a fraction of the records, the same ones on every run."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ class Sample(Step):
         return {"fraction": self.fraction, "by": self.by, "seed": self.seed}
 
     def apply(self, records: RecordTable) -> RecordTable:
-        """What is left of ``records``."""
+        """The records that stay."""
         import numpy as np
 
         from dsort.data.hashes import mix, shard_seed
 
         lot_of = shard_seed(f"sample {self.seed}", records.shard if self.by == "record" else "")
         lots = mix(records.key_hash ^ np.uint64(lot_of))
-        # As integers: a fraction is a float, whose 53 bits say exactly where the border is.
+        # Compared as integers: a fraction is a float, whose 53 bits set the border exactly.
         below = int(self.fraction * 2**64)
         kept = np.ones(len(lots), np.bool_) if below >= 2**64 else lots < np.uint64(below)
         return records.keeping(kept)

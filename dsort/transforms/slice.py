@@ -1,4 +1,4 @@
-"""The step ``slice``: records by their number in input order."""
+"""The step ``slice``: keeps records by their number in input order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NUMBER_MAX = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Slice(Step):
-    """Keeps the records whose numbers are in ``range(start, stop, step)``; ``stop`` None: to the
+    """Keeps the records whose numbers are in ``range(start, stop, step)``; ``stop`` None: up to the
     end."""
 
     start: int
@@ -52,24 +52,24 @@ class Slice(Step):
 
     @property
     def options(self) -> str:
-        """All of it."""
+        """The slice, with all three numbers."""
         stop = "" if self.stop is None else str(self.stop)
         return f"{self.start}:{stop}:{self.step}"
 
     @property
     def needs_positions(self) -> bool:
-        """It does."""
+        """True: the numbers count all records."""
         return True
 
     def count_left(self, first: int, count: int) -> int:
-        """As many as are in the range."""
+        """The number of records in the range."""
         stop = first + count if self.stop is None else min(first + count, self.stop)
         behind = max(first - self.start, 0)
         start = self.start + -(-behind // self.step) * self.step
         return len(range(start, stop, self.step))
 
     def apply(self, records: RecordTable) -> RecordTable:
-        """What is left of ``records``."""
+        """The records in the range."""
         import numpy as np
 
         behind = np.arange(len(records), dtype=np.int64) + (records.first - self.start)
@@ -80,7 +80,8 @@ class Slice(Step):
 
 
 def _number(text: str | None) -> int | None:
-    """A number as Python writes it; None for none."""
+    """A number in the notation of Python; None if ``text`` is empty. ``OptionError`` if it is no
+    number, or too large."""
     if not text:
         return None
     try:

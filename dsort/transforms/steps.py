@@ -1,4 +1,4 @@
-"""The steps that there are, by kind, and how a job runs several of them."""
+"""All steps by their kind, and how a job runs several of them."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ STEPS: Final[dict[str, type[Step]]] = {
         Http,
     )
 }
-"""In the order in which messages list them."""
+"""The steps by kind, in the order in which messages list them."""
 
 
 def register(step: type[Step]) -> None:
-    """Add a step: specs that are read from now on may name it. Its module has to be there in worker
-    processes, too. ``ValueError`` if there is one of its kind already."""
+    """Add a step: specs that are read from now on may name it. Worker processes have to load its
+    module, too. ``ValueError`` if there is another step of this kind already."""
     if STEPS.setdefault(step.kind, step) is not step:
         raise ValueError(f"there is a step {step.kind!r} already")
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What steps did to the ``records`` of one shard: how many each kind ``left_out``, and each
-    step (``dropped``, by its words in ``step_words``), and how many came to each step that asks for
-    positions (``counts``)."""
+    """The result of steps on one shard: the ``records`` that stay; how many records each kind of
+    step left out (``left_out``), and each step (``dropped``, by its words in ``step_words``); and
+    how many reached each step that needs positions (``counts``)."""
 
     records: RecordTable
     left_out: Mapping[str, int]
@@ -62,15 +62,16 @@ class Applied:
 
 
 def step_words(number: int, step: Step) -> str:
-    """A step of a job in words, by its place among all steps."""
+    """A step of a job in words, with its place among all steps."""
     return f"step {number + 1} {step.kind}"
 
 
 def apply_steps(
     steps: Sequence[Step], records: RecordTable, firsts: Sequence[int] | None = None
 ) -> Applied:
-    """What all ``steps`` leave of the records of one shard. ``firsts``: the number of the first
-    record that comes to each step that asks for positions. Where they end, steps do."""
+    """Apply all ``steps`` to the records of one shard. ``firsts``: for each step that needs
+    positions, the number of the first record that reaches it. Stops at the first such step without
+    a number."""
     left_out: dict[str, int] = {}
     counts: list[int] = []
     dropped: dict[str, int] = {}

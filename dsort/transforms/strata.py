@@ -21,20 +21,20 @@ _OF_JSON: Final = re.compile(r"json((?:\.[A-Za-z_][A-Za-z0-9_]*)+)")
 _OF_INDEX: Final = frozenset({"key", "shard", "input", "ordinal", "true", "false"})
 _NONE: Final = b"\0none"  # no content is hashed with this salt
 _CLASS_BYTES_MAX: Final = 1 << 16
-"""Of what a class is called."""
+"""The largest size of a member whose content is a class."""
 _READ_AT_ONCE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class MemberClass:
-    """By the content of the member with this extension, without white space around it; in tables,
-    by the column of that name, in which nulls are a class."""
+    """Classes by the content of the member with this extension, without surrounding white space; in
+    tables, by the column of that name, in which nulls are a class."""
 
     extension: str
 
     def hashes(self, records: RecordTable, *, are_rows: bool) -> UInt64s:
-        """The same for records of one class, and no other (64 bits); shape ``(n,)``.
-        ``TransformError`` names a record that has none."""
+        """A hash of the class of each record (64 bits), shape ``(n,)``. ``TransformError`` names a
+        record without a class."""
         import numpy as np
         import xxhash
 
@@ -66,7 +66,7 @@ class MemberClass:
 
 @dataclass(frozen=True, slots=True)
 class ValueClass:
-    """By what an expression is."""
+    """Classes by the value of an expression."""
 
     value: Expression
 
@@ -83,8 +83,8 @@ ClassOf = MemberClass | ValueClass
 
 
 def class_by(text: str) -> ClassOf:
-    """What ``stratify: text`` means: the name of a member or column, ``json.label``, or an
-    expression. ``ExpressionError`` if it is none."""
+    """The classes of ``stratify: text``, which is the name of a member or column, ``json.label``,
+    or an expression. ``ExpressionError`` if it is none."""
     if _MEMBER.fullmatch(text) and text not in _OF_INDEX:
         return MemberClass(text)
     from dsort.expressions.expression import Expression
