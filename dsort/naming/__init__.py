@@ -1,7 +1,7 @@
-"""Names: what a text stands for, and which names may be used.
+"""Names: parses the texts that stand for names, and checks which names may be used.
 
-In go the texts of a spec and of settings: templates of inputs and outputs, globs, wildcards of
-policies, names of objects and of members. Out come parsed values that make names one at a time,
-patterns that match them in bounded time, and ``ValueError`` for what is no such text. Nothing here
-looks at payload, or asks a bucket whether a name is there.
+The texts come from specs and settings: templates of inputs and outputs, globs, wildcards of
+policies, names of objects and of members. The parsed values make names one at a time, or match them
+in bounded time; invalid texts raise ``ValueError``. Nothing here reads payload or requests names
+from a bucket.
 """

@@ -1,5 +1,5 @@
-"""Templates that name inputs: everything an output template can say, and what WebDataset's users
-write besides.
+"""Templates that name inputs: the syntax of output templates, and what users of WebDataset write
+besides.
 
 ``a-{00..09}::b-{00..19}`` joins templates with ``::``. A brace group that is no range of numbers is
 read as bash and WebDataset read it: alternatives ``{train,val}`` and letters ``{a..c}``. Number
@@ -52,8 +52,8 @@ class _Name:
 
 @dataclass(frozen=True, slots=True)
 class Braces:
-    """Literal texts, alternatives and number ranges in a row: all combinations of them. The pools
-    at even places are one literal text each."""
+    """Literal texts, alternatives and number ranges in a row, which stand for all combinations of
+    them. The pools at even places are one literal text each."""
 
     text: str
     pools: tuple[Sequence[str] | NumberRange, ...]
@@ -71,11 +71,11 @@ class Braces:
 
     @property
     def branch_count(self) -> int:
-        """How many :meth:`branches` there are."""
+        """The number of :meth:`branches`."""
         return prod(len(pool) for pool in self.pools if not isinstance(pool, NumberRange))
 
     def __iter__(self) -> Iterator[str]:
-        # product() would write out each range, ten million numbers as well.
+        # product() would hold all numbers of each range, up to ten million.
         ranged = [at for at, pool in enumerate(self.pools) if isinstance(pool, NumberRange)]
         if not ranged:
             return map("".join, product(*map(_texts, self.pools)))
@@ -92,7 +92,7 @@ class Braces:
         )
 
     def branches(self) -> Iterator[ShardTemplate]:
-        """One template of numbers alone for each choice of alternatives."""
+        """For each choice of alternatives one template whose only variable parts are numbers."""
         choices: list[Sequence[str | NumberRange]] = [
             (pool,) if isinstance(pool, NumberRange) else pool for pool in self.pools
         ]
@@ -113,14 +113,14 @@ Part = ShardTemplate | Braces | _Name
 
 @dataclass(frozen=True, slots=True)
 class InputTemplate:
-    """A parsed input template. Iterating gives its names in order, as written (no extension)."""
+    """A parsed input template. Iterating yields its names in order, as written (no extension)."""
 
     text: str
     parts: tuple[Part, ...]
 
     @property
     def count(self) -> int:
-        """How many names there are, at most ``NAMES_MAX``."""
+        """The number of names, at most ``NAMES_MAX``."""
         return sum(part.count or 0 for part in self.parts)
 
     def __iter__(self) -> Iterator[str]:
@@ -128,12 +128,12 @@ class InputTemplate:
 
     @property
     def first_names(self) -> tuple[str, ...]:
-        """The first name of each of the ``::``-joined parts: enough to judge the shape of all."""
+        """The first name of each of the ``::``-joined parts: enough to check the shape of all."""
         return tuple(part.name(0) for part in self.parts)
 
     def shapes(self) -> Iterator[str]:
-        """One name for each choice of alternatives. The names differ in digits alone from these, so
-        that whoever has judged these has judged all of them."""
+        """One name for each choice of alternatives. All other names differ from these only in
+        digits, so that a check of these names covers all."""
         for part in self.parts:
             if isinstance(part, Braces):
                 first = (
@@ -146,16 +146,15 @@ class InputTemplate:
 
     @property
     def shape_count(self) -> int:
-        """How many :meth:`shapes` there are."""
+        """The number of :meth:`shapes`."""
         return sum(part.branch_count if isinstance(part, Braces) else 1 for part in self.parts)
 
 
 def parse_input_template(text: str) -> InputTemplate:
-    """The input template that ``text`` writes.
+    """Parse the input template ``text``. A name without a range stands for that one shard.
 
-    ``ValueError``: a broken template, one without end (``%d``), one that names more than
-    ``NAMES_MAX`` shards, or a text without any range that is no name either. A name without a range
-    is that one shard.
+    ``ValueError`` for a broken template, one without end (``%d``), one that names more than
+    ``NAMES_MAX`` shards, or a text without any range that is no name either.
     """
     template = InputTemplate(text, tuple(_parse_part(part, text) for part in text.split("::")))
     if template.count > NAMES_MAX:
@@ -167,8 +166,8 @@ def parse_input_template(text: str) -> InputTemplate:
 
 def expand_inputs(text: str, extension: str) -> Iterator[str]:
     """All names of the input template ``text``, in order, one at a time, with ``extension``
-    appended to those that have no archive suffix. ``ValueError`` as :func:`parse_input_template`;
-    a name may come twice (see :mod:`dsort.naming.repeats`)."""
+    appended to names without an archive suffix. ``ValueError`` as in :func:`parse_input_template`;
+    a name may appear twice (see :mod:`dsort.naming.repeats`)."""
     return (with_extension(name, extension) for name in parse_input_template(text))
 
 

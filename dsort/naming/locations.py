@@ -1,4 +1,4 @@
-"""What a spec names to be opened: :data:`FileLocation`."""
+"""The type of texts in a spec that name a file to open: :data:`FileLocation`."""
 
 from __future__ import annotations
 
@@ -6,5 +6,6 @@ from typing import NewType
 
 FileLocation = NewType("FileLocation", str)
 """The type of each field whose text is opened as a file: a path, a URL, or an object in a store.
-All that opens such a text takes this type, so mypy refuses a field that has another; a service
-collects the locations of a spec by it (``spec.located``), and holds each against the token."""
+Every function that opens such a text takes this type, so mypy refuses a field of another type. A
+service collects the locations of a spec by this type (``spec.located``), and checks whether the
+token allows each."""

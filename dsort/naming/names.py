@@ -1,4 +1,5 @@
-"""Names of shards: archive suffixes, which names an output may have, and which one was meant."""
+"""Names of shards: archive suffixes, which names an output may have, and suggestions for mistyped
+names."""
 
 from __future__ import annotations
 
@@ -28,17 +29,17 @@ ARCHIVE_EXTENSIONS: Final = (
     ".arrow",
     ".arrows",
 )
-"""The suffixes that say of a name that it is a shard's, by themselves or with one of
-``CODEC_EXTENSIONS`` behind; ``containers.registry`` says which of them can be read and written."""
+"""The suffixes that mark a name as that of a shard, by themselves or followed by one of
+``CODEC_EXTENSIONS``; ``containers.registry`` lists which of them can be read and written."""
 
 CODEC_EXTENSIONS: Final = (".gz", ".zst", ".zstd", ".lz4", ".bz2", ".xz")
 """The suffixes of codecs: ``.tar.gz`` is a tar, compressed."""
 
 SHORT_EXTENSIONS: Final = {".tgz": ".tar.gz"}
-"""What stands for a container and a codec."""
+"""Suffixes that stand for a container and a codec."""
 
 INTERNAL_PART: Final = ".dsort"
-"""The part of names that are dsort's own; no bucket, no input and no output may have it."""
+"""The name part of dsort's own files; no bucket, no input and no output may have it."""
 
 _SPELT_OUT: Final = {".gzip": ".gz", ".bzip2": ".bz2"}
 _NUMBER = r"(?:[0-9]+|\{[^{}]*\}|%[0-9]*d)"
@@ -50,17 +51,18 @@ _PART_BYTES_MAX = 255
 
 
 def shortened(text: str) -> str:
-    """``text``, or its beginning and ``...`` if it is too long for a message."""
+    """``text``, or its beginning followed by ``...`` if it is too long for a message."""
     return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}..."
 
 
 def readable(name: bytes) -> str:
-    """The name of a member, or a key, for a message: what is no UTF-8 is escaped (``\\xff``)."""
+    """The name of a member, or a key, for a message. Bytes that are not UTF-8 are escaped
+    (``\\xff``)."""
     return name.decode("utf-8", "backslashreplace")
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a part of the name begins with a dot: shells and other programs read such files when
+    """Whether a part of the name begins with a dot. Shells and other programs read such files when
     they start."""
     return any(part.startswith(".") for part in name.split("/"))
 
@@ -74,14 +76,14 @@ _added_extensions: set[str] = set()
 
 
 def add_archive_extension(extension: str) -> None:
-    """Have names that end in ``extension`` be those of shards, in this process."""
+    """Treat names that end in ``extension`` as names of shards, in this process."""
     if extension not in ARCHIVE_EXTENSIONS:
         _added_extensions.add(extension)
 
 
 def archive_extension(name: str) -> str | None:
-    """The longest archive suffix that ``name`` ends in (``"a/b.tar.gz"``: ``".tar.gz"``), or
-    None. What TensorFlow puts behind it is passed over: ``a.tfrecord-00000-of-00010``."""
+    """The longest archive suffix that ``name`` ends in (``"a/b.tar.gz"``: ``".tar.gz"``), or None.
+    Ignores the numbers that TensorFlow appends: ``a.tfrecord-00000-of-00010``."""
     name = without_numbers(name)
     codec = codec_extension(name)
     raw = name.removesuffix(codec)
@@ -93,15 +95,15 @@ def archive_extension(name: str) -> str | None:
 
 
 def without_numbers(name: str) -> str:
-    """A name, or a template of names, without what TensorFlow puts behind the suffix of a shard:
-    ``-00000-of-00010``."""
+    """A name, or a template of names, without the numbers that TensorFlow appends to the suffix of
+    a shard: ``-00000-of-00010``."""
     return _NUMBERS.sub("", name)
 
 
 def codec_extension(name: str) -> str:
-    """The suffix of a codec that ``name`` ends in as it stands (``"a.tar.gz"``: ``".gz"``); "" if
-    there is none."""
-    if not name.endswith(CODEC_EXTENSIONS):  # as most: asked for each shard
+    """The suffix of a codec that ``name`` ends in, without removing numbers first (``"a.tar.gz"``:
+    ``".gz"``); "" if there is none."""
+    if not name.endswith(CODEC_EXTENSIONS):  # the fast path: called for each shard
         return ""
     found = (each for each in CODEC_EXTENSIONS if name.endswith(each))
     return max(found, key=len, default="")
@@ -110,8 +112,8 @@ def codec_extension(name: str) -> str:
 def normalize_extension(text: str) -> str:
     """``text`` as an archive extension: ``"tar"`` and ``" .tar"`` are ``".tar"``.
 
-    ``ValueError`` for anything else. Compared as a whole: AIStore looks for the suffix anywhere in
-    the text and so takes ``gzip`` for ``.zip``.
+    ``ValueError`` for anything else. The whole text is compared: AIStore searches for the suffix
+    anywhere in the text and so takes ``gzip`` for ``.zip``.
     """
     stripped = text.strip()
     extension = stripped if stripped.startswith(".") else f".{stripped}"
@@ -127,8 +129,8 @@ def normalize_extension(text: str) -> str:
 
 
 def suggested_extension(name: str) -> str:
-    """What somebody may have meant by the end of ``name``, which is no archive extension: a short
-    sentence, or ""."""
+    """A suggestion for the end of ``name``, which is no archive extension: a short sentence, or
+    ""."""
     for spelt, suffix in _SPELT_OUT.items():
         name = name.removesuffix(spelt) + suffix if name.endswith(spelt) else name
     codec = codec_extension(name)
@@ -141,9 +143,10 @@ def suggested_extension(name: str) -> str:
 
 
 def position_key(shard: str, ordinal: int) -> bytes:
-    """The key of a record that has none of its own: the name of its shard without its suffix, and
-    its position in it, from 0 on. Such keys sort as the records lie. A key has no dot in its last
-    part, where a member's name would have it end: ``a.train.jsonl`` is ``a__train``."""
+    """The key of a record without a stored key: the name of its shard without its suffix, and its
+    position in the shard, from 0 on. Such keys sort in the order of the records. Dots in the last
+    part become ``__``, because the key would end at a dot in a member's name: ``a.train.jsonl`` is
+    ``a__train``."""
     directory, slash, base = shard.rpartition("/")
     stem = base.removesuffix(archive_extension(base) or "").replace(".", "__") or "shard"
     return f"{directory}{slash}{stem}-{ordinal:09d}".encode("utf-8", "surrogateescape")
@@ -157,8 +160,9 @@ def with_extension(name: str, extension: str) -> str:
 def check_object_name(name: str) -> None:
     """``ValueError`` unless ``name`` is a relative ``/``-separated name that stays in its bucket.
 
-    Refused: the empty name, a leading ``/``, empty, ``.`` and ``..`` parts, NUL, what UTF-8 cannot
-    say, parts longer than file systems store, and everything under a ``.dsort/``, dsort's own.
+    Refused are the empty name, a leading ``/``, empty, ``.`` and ``..`` parts, NUL, text that UTF-8
+    cannot encode, parts longer than file systems store, and all names under a ``.dsort/``, where
+    dsort keeps its own files.
     """
     if not name:
         raise ValueError("a name must not be empty")
@@ -182,10 +186,10 @@ def check_object_name(name: str) -> None:
 
 
 def check_output_name(name: str) -> None:
-    """``ValueError`` unless ``name`` may be an output shard's.
+    """``ValueError`` unless ``name`` may be the name of an output shard.
 
-    Besides what :func:`check_object_name` refuses: control characters, and ``#`` and ``?`` (readers
-    that take names for URLs, as WebDataset's do, cut them there).
+    Refuses the names that :func:`check_object_name` refuses, and also control characters, ``#`` and
+    ``?`` (readers that treat names as URLs, such as WebDataset's, cut them there).
     """
     check_object_name(name)
     if has_control_characters(name):
@@ -198,13 +202,13 @@ def check_output_name(name: str) -> None:
 
 
 def is_internal(path: str) -> bool:
-    """Whether a ``/``-separated path is, or leads into, a ``.dsort``: a bucket's own, or that of
-    one which is a directory in it."""
+    """Whether a ``/``-separated path is, or leads into, a ``.dsort``: that of its bucket, or of a
+    bucket that is a directory in it."""
     return INTERNAL_PART in path.split("/")
 
 
 def has_control_characters(text: str) -> bool:
-    """Whether ``text`` has characters in it that are commands to a terminal (C0, DEL, C1)."""
+    """Whether ``text`` contains characters that are commands to a terminal (C0, DEL, C1)."""
     return not text.isprintable() and any(category(each) == "Cc" for each in text)
 
 
@@ -216,12 +220,13 @@ def _length_bytes(part: str, name: str) -> int:
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The one of ``known`` that ``name`` is most likely meant to be, or None."""
+    """The one of ``known`` that is most similar to ``name``, or None if none is similar."""
     by_lower = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
     return by_lower[near[0]] if near else None
 
 
 def place(uri: str) -> str:
-    """Where a bucket is: a path, which is easier to copy, if it is a directory of this machine."""
+    """The place of a bucket for messages: a path, which is easier to copy, if it is a directory on
+    this machine; else the URI."""
     return unquote(uri.removeprefix("file://")) if uri.startswith("file:///") else uri

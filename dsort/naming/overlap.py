@@ -1,8 +1,8 @@
-"""Whether two jobs could write one and the same name.
+"""Whether two jobs could write the same name.
 
-Two templates are read side by side, from the left: a literal text against the literal text there, a
-number against the number there. Where neither decides, they count as overlapping, though it may be
-that no name is made by both. A directory or a prefix of its own always tells a template apart.
+Two templates are compared from the left: literal text with literal text, numbers with numbers. If
+that does not decide, they count as overlapping, although there may be no name that both make. A
+template with a directory or a prefix of its own never overlaps with others.
 """
 
 from __future__ import annotations
@@ -23,21 +23,23 @@ ANY_NAME: Final = "*"
 """In place of a template: any name in the bucket."""
 
 COMPARED_MAX: Final = 100_000
-"""Pairs of templates with one prefix. What is left of two lists of claims counts as overlapping: it
-takes two key maps with hundreds of templates of one prefix each."""
+"""The number of pairs of templates with a common prefix that are compared. All further pairs count
+as overlapping: only two key maps, each with hundreds of templates of one prefix, have so many."""
 
 _DIGITS: Final = frozenset("0123456789")
-_DIGITS_MAX: Final = 255  # no template counts further
+_DIGITS_MAX: Final = 255  # no template makes longer numbers
 _MAYBE_ARCHIVE: Final = (".tar.lz", "4")
 """The one archive suffix that ends in a digit, so that a number may complete it."""
 
 Claim = Sequence[str]
-"""``(bucket URI, template)``: names that a job may write; the template is a final one."""
+"""``(bucket URI, template)``: names that a job may write. The template is one of
+``final_templates``."""
 
 
 def templates_overlap(one: ShardTemplate, other: ShardTemplate) -> bool:
-    """Whether two templates may make the same name, each as it is: see ``final_templates``. False
-    is sure. A template without a range is the one name that its prefix says; then True is sure."""
+    """Whether two templates may make the same name, without appended extensions (see
+    ``final_templates``). False is certain. A template without a range makes one name, its prefix;
+    for such templates, True is certain, too."""
     if not one.ranges or not other.ranges:
         return _makes(one, other.prefix) if one.ranges else _makes(other, one.prefix)
     end, other_end = one.ranges[-1].gap, other.ranges[-1].gap
@@ -57,7 +59,7 @@ def templates_overlap(one: ShardTemplate, other: ShardTemplate) -> bool:
 
 
 def any_overlap(ours: Iterable[ShardTemplate], theirs: Iterable[ShardTemplate]) -> bool:
-    """Whether a template of each side may make the same name, as they are."""
+    """Whether a template of each side may make the same name; see ``templates_overlap``."""
     return any(templates_overlap(one, other) for one, other in product(ours, theirs))
 
 
@@ -74,7 +76,7 @@ def _begins_with_digit(item: str | NumberRange) -> bool:
 
 
 def _have_common(one: NumberRange, other: NumberRange) -> bool:
-    """Whether two ranges have a number in common, as far as their ends and steps say."""
+    """Whether two ranges may have a number in common, by their ends and steps."""
     low, high = max(one.start, other.start), min(_last(one), _last(other))
     return low <= high and (one.start - other.start) % math.gcd(one.step, other.step) == 0
 
@@ -97,7 +99,7 @@ def _makes(template: ShardTemplate, name: str) -> bool:
 
 
 def _number_ends(numbers: NumberRange, name: str, begin: int) -> Iterator[int]:
-    """Where in ``name`` a number may end that begins at ``begin``."""
+    """The places in ``name`` where one of ``numbers`` that begins at ``begin`` may end."""
     for end in range(begin + 1, min(begin + _DIGITS_MAX, len(name)) + 1):
         if name[end - 1] not in _DIGITS:
             return
@@ -106,17 +108,17 @@ def _number_ends(numbers: NumberRange, name: str, begin: int) -> Iterator[int]:
 
 
 def _counts(numbers: NumberRange, digits: str) -> bool:
-    """Whether one of ``numbers`` is written so."""
+    """Whether one of ``numbers`` is written as ``digits``."""
     index, rest = divmod(int(digits) - numbers.start, numbers.step)
     is_there = not rest and 0 <= index < (math.inf if numbers.count is None else numbers.count)
     return is_there and numbers.number(index) == digits
 
 
 def final_templates(text: str, extension: str) -> tuple[str, ...]:
-    """The templates that make the names of ``text`` once ``extension`` is appended to those that
-    have no archive suffix: nearly always one.
+    """The templates that make the names of ``text`` with ``extension`` appended to names without an
+    archive suffix: nearly always one template.
 
-    ``x.tar.lz%d`` makes ``x.tar.lz4`` beside ``x.tar.lz5.tar``.
+    An exception: ``x.tar.lz%d`` makes ``x.tar.lz4``, which has a suffix, and ``x.tar.lz5.tar``.
     """
     template = parse_template(text)
     last = template.ranges[-1]
@@ -127,12 +129,12 @@ def final_templates(text: str, extension: str) -> tuple[str, ...]:
     literal = template.ranges[-2].gap if len(template.ranges) > 1 else template.prefix
     if last.gap or not literal.endswith(before) or not _counts(last, number):
         return (appended,)
-    # Whatever its style: the text up to its last range, which ends in the literal before it.
+    # The same for all styles: the text before its last range ends in the literal before that range.
     return (f"{text[: text.rindex(before) + len(before)]}{{{number}..{number}}}", appended)
 
 
 class HasOutputs(Protocol):
-    """A spec, as far as it says what outputs are called."""
+    """The part of a spec that decides the names of outputs."""
 
     ekm: Mapping[str, Any] | None
     ekm_file: FileLocation | None
@@ -149,13 +151,14 @@ class HasOutputs(Protocol):
 def claims_of(
     spec: HasOutputs, output_uris: Mapping[str, str], keymap_templates: Sequence[str] | None = None
 ) -> list[list[str]] | None:
-    """The names that a job may write to its buckets, as JSON values: a pair of the URI and a final
-    template each. ``output_uris``: by place, "" the main one (see ``storage.output_buckets``). A
-    job that keeps the names of its inputs, which nobody knows before it lists them, may write any
-    name.
+    """The names that a job may write to its buckets, as JSON values: pairs of a URI and a final
+    template. ``output_uris``: by place, "" for the main one (see ``storage.output_buckets``). A job
+    that keeps the names of its inputs may write any name, because these names are unknown before it
+    lists its inputs.
 
-    ``keymap_templates``: those of an external key map in a file, the default one included, once it
-    is read; None (it is not known yet what the job writes) without them.
+    ``keymap_templates``: the templates of an external key map in a file, including the default one,
+    once the file is read. For a spec with such a file, the result is None without them: the names
+    are not known yet.
     """
     if spec.keep_shards:
         return [[output_uris[""], ANY_NAME]]
@@ -178,19 +181,18 @@ def claims_of(
 
 
 def first_conflict(ours: Sequence[Claim], theirs: Sequence[Claim]) -> tuple[Claim, Claim] | None:
-    """A pair of claims, one of each side, that may mean the same object; None without.
+    """A pair of claims, one of each side, that may name the same object; None if there is none.
 
-    URIs are canonical (``BucketRef.uri`` with symbolic links resolved), so that a directory in
-    another one, or a prefix in another one, is told by its name. ``ValueError`` for a broken
-    template.
+    URIs have to be canonical (``BucketRef.uri`` with symbolic links resolved), so that a directory
+    or a prefix inside another one is recognised by its name. ``ValueError`` for a broken template.
     """
     return next(((one, other) for (_, one), (_, other) in _conflicts([ours, theirs])), None)
 
 
 def claim_on(claims: Sequence[Claim], uri: str, name: str) -> Claim | None:
-    """The first of ``claims`` that may mean the object ``name`` of the bucket ``uri``; None
-    without. ``name`` is no template, whatever signs it has. URIs and ``ValueError`` as for
-    :func:`first_conflict`."""
+    """The first of ``claims`` that may name the object ``name`` of the bucket ``uri``; None if
+    there is none. ``name`` is never a template, whatever characters it has. URIs and ``ValueError``
+    as for :func:`first_conflict`."""
     for claim in claims:
         inside = _name_within(uri, name, claim[0])
         if inside is not None and (claim[1] == ANY_NAME or names_made([claim[1]], [inside])):
@@ -199,7 +201,8 @@ def claim_on(claims: Sequence[Claim], uri: str, name: str) -> Claim | None:
 
 
 def is_within(uri: str, name: str, other: str) -> bool:
-    """Whether the object ``name`` of the bucket ``uri`` is one of the bucket ``other``, too."""
+    """Whether the object ``name`` of the bucket ``uri`` is also an object of the bucket
+    ``other``."""
     return _name_within(uri, name, other) is not None
 
 
@@ -210,8 +213,8 @@ def _name_within(uri: str, name: str, other: str) -> str | None:
 
 
 def conflicts_among(groups: Sequence[Sequence[Claim]]) -> Iterator[tuple[int, int]]:
-    """Pairs of ``groups``, by number, of which a claim each may mean the same object: for each
-    group the first one before it."""
+    """Pairs of numbers of ``groups`` with claims that may name the same object: each group that has
+    such an earlier group, with the first of these, as (earlier, later)."""
     first: dict[int, int] = {}
     for (before, _), (number, _) in _conflicts(groups):
         first[number] = min(before, first.get(number, before))
@@ -220,11 +223,13 @@ def conflicts_among(groups: Sequence[Sequence[Claim]]) -> Iterator[tuple[int, in
 
 
 def _conflicts(groups: Sequence[Sequence[Claim]]) -> Iterator[list[tuple[int, Claim]]]:
-    """Pairs of claims of two groups, each after the number of its group, the lower one first. Each
-    claim is read once, and compared with those whose prefix its own prefix begins with."""
+    """Pairs of conflicting claims of two groups, each as (number of its group, claim), the lower
+    number first. Claims are sorted by prefix, and each is compared only with those whose prefix its
+    own prefix begins with."""
     claims = [(_absolute(each), (n, each)) for n, group in enumerate(groups) for each in group]
     claims.sort(key=lambda each: each[0].prefix)
-    # By group: a key map has thousands of templates, which are not compared with each other.
+    # One stack for each group: a key map has thousands of templates, which are not compared with
+    # each other.
     begun: list[list[tuple[ShardTemplate, tuple[int, Claim]]]] = [[] for _ in groups]
     compared = 0
     for template, numbered in claims:
@@ -241,7 +246,8 @@ def _conflicts(groups: Sequence[Sequence[Claim]]) -> Iterator[list[tuple[int, Cl
 
 def names_made(templates: Iterable[str], names: Iterable[str]) -> set[str]:
     """Those of ``names`` that one of ``templates`` makes; see ``final_templates``. ``ValueError``
-    for a broken template. None are made by ``ANY_NAME``: whose they are, it does not say."""
+    for a broken template. ``ANY_NAME`` makes none of them, because it does not show whose a name
+    is."""
     by_prefix: dict[str, list[ShardTemplate]] = defaultdict(list)
     for text in templates:
         if text == ANY_NAME:
@@ -261,7 +267,8 @@ def names_made(templates: Iterable[str], names: Iterable[str]) -> set[str]:
 
 
 def _absolute(claim: Claim) -> ShardTemplate:
-    """The template of whole addresses, so that buckets within buckets need no rules."""
+    """The template of a claim with the bucket's URI in front, so that buckets inside of buckets
+    need no rules of their own."""
     uri, text = claim
     template = _parsed(text) if text != ANY_NAME else ShardTemplate(text, "fmt", "", ())
     return replace(template, prefix=f"{_decoded(uri).removesuffix('/')}/{template.prefix}")

@@ -1,8 +1,8 @@
 """Patterns that users write: regular expressions, globs over object names, wildcards of policies.
 
-Regular expressions and globs are matched by RE2, in time linear in the text. Python's own engine
-tries all ways to split a text between ``.*`` and ``.*``: a glob with a few stars in it would keep
-it busy for years.
+Regular expressions and globs are matched by RE2, in time linear in the text. The engine of Python
+tries all ways to split a text between ``.*`` and ``.*``: a glob with a few stars in it could take
+years.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _LAST = chr(0x10FFFF)
 
 
 class LinearRegex:
-    """A pattern (RE2 syntax; a dot matches line breaks, too) to match whole names with.
+    """A pattern (RE2 syntax; a dot matches line breaks, too) that is matched with whole names.
 
-    Names may have lone surrogates in them, for bytes that are not UTF-8: one character each.
-    ``ValueError`` if the pattern is none, or too large.
+    Names may contain lone surrogates for bytes that are not UTF-8: one character each.
+    ``ValueError`` if the pattern is invalid or too large.
     """
 
     __slots__ = ("_fullmatch", "pattern")
@@ -44,9 +44,9 @@ class LinearRegex:
 
 
 class KeyPattern:
-    """A pattern (RE2 syntax) that says which part of a name is its key: the first group.
+    """A pattern (RE2 syntax) whose first group is the key in a name.
 
-    ``ValueError`` if it is no pattern, or has no group."""
+    ``ValueError`` if the pattern is invalid or has no group."""
 
     __slots__ = ("_fullmatch",)
 
@@ -71,14 +71,14 @@ class KeyPattern:
 
 
 def glob_regex(glob: str) -> LinearRegex:
-    """A pattern whose ``fullmatch`` says whether a name matches ``glob``.
+    """A pattern whose ``fullmatch`` returns whether a name matches ``glob``.
 
     ``*`` and ``?`` stay within one part of a name; ``**`` does not, and ``**/`` stands for any
     number of parts, none included; ``[...]`` is one character of a set, ``[!...]`` one that is not
     in it, and never a slash.
     """
-    # Our own, for fnmatch knows no parts of names: its * and its sets take slashes. glob.translate
-    # does, but is in Python from 3.13 on only, and writes what RE2 does not read.
+    # Not fnmatch: its * and its sets match slashes. Not glob.translate: it separates parts of
+    # names, but exists only from Python 3.13 on, and its patterns are no RE2 syntax.
     parts = []
     for token in _TOKEN.findall(glob):
         if token == "**/":
@@ -97,8 +97,8 @@ def glob_regex(glob: str) -> LinearRegex:
 
 
 def _one_of(inner: str) -> str:
-    """The pattern for one character of a set, never a slash. A range that runs backwards is empty,
-    as for shells."""
+    """The pattern for one character of a set, never a slash. A range in descending order is empty,
+    as in shells."""
     negated = inner.startswith("!")
     members = [
         (low, high) if low else (single, single)
@@ -123,12 +123,12 @@ def _range(low: str, high: str) -> str:
 
 
 def _code(character: str) -> str:
-    """The character as it is: by its number where it may mean something in a pattern."""
+    """A pattern for this one character: its number where it may be special in a pattern."""
     return character if character.isalnum() else rf"\x{{{ord(character):x}}}"
 
 
 def glob_prefix(glob: str) -> str:
-    """What every matching name begins with: the glob up to its first special character."""
+    """The beginning of every matching name: the glob up to its first special character."""
     return re.split(r"[*?\[]", glob, maxsplit=1)[0]
 
 
@@ -141,7 +141,7 @@ def wildcard_match(pattern: str, text: str) -> bool:
     """Whether ``pattern`` matches the whole of ``text``.
 
     ``*`` stands for any run of characters (``/`` and ``.`` too), ``?`` for one; nothing else is
-    special. In time proportional to the product of their lengths at worst: fnmatch never tries
-    another text for a ``*`` that has one.
+    special. Takes at worst time proportional to the product of their lengths: fnmatch never tries
+    another text for a ``*`` that has matched one.
     """
     return fnmatchcase(text, pattern.replace("[", "[[]"))

@@ -1,8 +1,9 @@
 """Whether an input template names a shard twice: then its records would be in a job twice.
 
-Up to 100,000 names are simply looked at. Of more, the shape is: numbers that can be told apart in a
-name, and parts whose names differ. What then is not sure to name each shard once is refused; it
-takes ranges of different widths that touch each other to come there.
+Up to 100,000 names are compared one by one. Of larger templates only the shape is checked: whether
+the numbers in a name can be told apart, and whether the names of different parts differ. A template
+is refused if that does not prove that each shard is named once; this takes ranges of different
+widths that are next to each other.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _DIGITS: Final = frozenset("0123456789")
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """The parts ``first`` and ``second`` (of which one may be the other) both make ``name``; ""
-    where that is not sure, but nothing rules it out."""
+    """The parts ``first`` and ``second`` (which may be the same part) both make ``name``. ``name``
+    is "" if they possibly make a common name."""
 
     name: str
     first: str
@@ -43,8 +44,8 @@ class Repeat:
 
 
 def find_repeats(template: InputTemplate, extension: str) -> list[Repeat]:
-    """The names that come twice, one of each pair of parts, the first few pairs only.
-    ``extension`` is appended to names that have no archive suffix."""
+    """The names that appear twice: one for each pair of parts, and only the first few pairs.
+    ``extension`` is appended to names without an archive suffix."""
     if all(map(_is_single, template.parts)) and len(template.parts) == 1:
         return []
     if template.count <= NAMES_LOOKED_AT_MAX:
@@ -79,8 +80,8 @@ def _by_shape(template: InputTemplate, extension: str) -> Iterator[Repeat]:
 
 
 def _branches(part: Part, extension: str) -> list[ShardTemplate] | None:
-    """The templates of numbers alone that ``part`` stands for, with their extension; None if they
-    are too many."""
+    """The templates that ``part`` stands for, whose only variable parts are numbers, with their
+    extension; None if there are more than ``BRANCHES_MAX``."""
     if isinstance(part, ShardTemplate):
         return [_extended(part, extension)]
     if isinstance(part, Braces) and part.branch_count > BRANCHES_MAX:
@@ -104,14 +105,15 @@ def _extended(template: ShardTemplate, extension: str) -> ShardTemplate:
 
 
 def _is_single(part: Part) -> bool:
-    """One counter, or none, cannot name a shard twice; ``{0..11}{0..11}`` can (1, 11 and 11, 1)."""
+    """Whether ``part`` has at most one counter, and so cannot name a shard twice;
+    ``{0..11}{0..11}`` can (1, 11 and 11, 1)."""
     return not isinstance(part, Braces) and (
         not isinstance(part, ShardTemplate) or len(part.ranges) == 1
     )
 
 
 def _tells_its_numbers(part: Part) -> bool:
-    """Whether a name of ``part`` says which numbers and alternatives made it."""
+    """Whether the numbers and alternatives that made a name of ``part`` can be read from it."""
     if _is_single(part):
         return True
     if isinstance(part, ShardTemplate):
@@ -123,7 +125,7 @@ def _tells_its_numbers(part: Part) -> bool:
         return False
     numbers = [pool for pool in part.pools if isinstance(pool, NumberRange)]
     uneven = sum(len({*map(len, pool)}) > 1 for pool in words) + sum(map(_is_uneven, numbers))
-    if uneven <= 1:  # the length of a name says where everything is
+    if uneven <= 1:  # the length of a name determines where everything is
         return True
     if part.branch_count > BRANCHES_MAX:
         return False
@@ -134,8 +136,8 @@ def _tells_its_numbers(part: Part) -> bool:
 
 
 def _is_readable(ranges: tuple[NumberRange, ...]) -> bool:
-    """Whether no two numbers of uneven width are in one row of digits: then the row's length says
-    where each number begins."""
+    """Whether no two numbers of varying width are in one row of digits: then the length of the row
+    determines where each number begins."""
     uneven = 0
     for each in ranges:
         uneven += _is_uneven(each)

@@ -1,7 +1,8 @@
-"""Member names that leave the directory that an archive is unpacked in, and safe ones for them.
+"""Member names that lead out of the directory that an archive is unpacked in, and safe replacements
+for them.
 
-Unsafe are absolute names and names with a component ``..``; so is the target of a symbolic link
-that leads out of that directory, or that may do so by way of another link of the archive.
+Unsafe are absolute names and names with a component ``..``. Unsafe is also the target of a symbolic
+link that leads out of that directory, or that may do so through another link of the archive.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ def unsafe_rows(names: BytesColumn) -> list[int]:
 
 
 def safe_name(name: bytes) -> bytes:
-    """``name`` without leading slashes and components ``..``; a slash at its end stays."""
+    """``name`` without leading slashes and components ``..``. A slash at its end stays."""
     parts = [part for part in name.split(b"/") if part not in (b"", b"..")]
     return (b"/".join(parts) or _NAMELESS) + (b"/" if name[-1:] == b"/" else b"")
 
 
 def target_escapes(name: bytes, target: bytes) -> bool:
-    """Whether a symbolic link ``name`` (a safe one) to ``target`` leads out of the directory that
+    """Whether a symbolic link ``name`` (a safe name) to ``target`` leads out of the directory that
     it is unpacked in."""
     if target[:1] == b"/":
         return True
@@ -55,15 +56,15 @@ def target_escapes(name: bytes, target: bytes) -> bool:
 
 
 def unsafe_links(links: Sequence[tuple[int, bytes, bytes]]) -> list[int]:
-    """The rows of the unsafe ones among ``links``, all symbolic links of one archive as (row, safe
-    name, target); ascending. A row may be there with several names.
+    """The rows of the unsafe ones among ``links``, ascending. ``links``: all symbolic links of one
+    archive as (row, safe name, target). A row may appear with several names.
 
-    Unsafe is a target that leads out as it is written, and one with a ``..`` behind another link of
-    the archive, in its own directory's path or in the target: where ``..`` leads from there depends
-    on that link, and on when it is unpacked. If another link is in a directory that is a link, it
-    comes to stand under a name that the archive does not say, and any ``..`` may be behind that
-    one. All others stay inside, for each link that they pass through does. Takes time as the names
-    and targets are long.
+    Unsafe is a target that leads out by itself, and a target with a ``..`` after another link of
+    the archive, which may be in the path of its own directory or in the target: where that ``..``
+    leads depends on the other link, and on when it is unpacked. If another link is in a directory
+    that is a link, it is unpacked under a name that is not in the archive, and any ``..`` may
+    follow it. All other targets stay inside, because each link that they pass through does. Takes
+    time proportional to the length of the names and targets.
     """
     places = {_places(_parts(name))[-1] for _, name, _ in links}
     found, left = set(), []
@@ -83,8 +84,8 @@ def _parts(path: bytes) -> list[bytes]:
 
 
 def _places(parts: Sequence[bytes]) -> list[int]:
-    """What stands for the root and for each directory on the way that ``parts`` name. A hash, for
-    to join the parts anew at each step would take a square of time."""
+    """A number for the root and for each directory on the path ``parts``. A hash, because joining
+    the parts at each step would take quadratic time."""
     places = [0]
     for part in parts:
         places.append(hash((places[-1], part)))
@@ -108,10 +109,10 @@ def _climbs_behind_a_link(name: bytes, target: bytes, links: set[int]) -> bool:
 
 
 def new_safe_names(names: BytesColumn, rows: list[int]) -> Mapping[int, bytes]:
-    """Row → safe name, for the ``rows`` of one shard's members that are unsafe.
+    """Row → safe name, for the unsafe ``rows`` of the members of one shard.
 
-    Members of one record stay one record. A record whose safe key another record of the shard has
-    gets ``key-1``, or the next number that is free.
+    Members of one record stay one record. If another record of the shard has the safe key of a
+    record, that gets ``key-1``, or the next free number.
     """
     if not rows:
         return {}
@@ -122,7 +123,7 @@ def new_safe_names(names: BytesColumn, rows: list[int]) -> Mapping[int, bytes]:
     renamed: dict[int, bytes] = {}
     for row in rows:
         name = names[row]
-        if name[-1:] == b"/":  # a directory: there may be several of one name
+        if name[-1:] == b"/":  # a directory: several may have the same name
             renamed[row] = safe_name(name)
             continue
         key = split_name(name)[0]

@@ -9,9 +9,9 @@ style     example                       names
 ========  ============================  =================================================
 
 The styles are tried in this order. Numbers of a ``bash`` range are as wide as the *shorter* of its
-two bounds; several ranges are combined, the last one varying fastest. All of this is AIStore's
-(cmn/cos/template.go), whose users must get the names they know. Different on purpose: a brace
-without its partner is an error here, where AIStore would take the text for a prefix.
+two bounds; several ranges are combined, the last one varying fastest. All of this is as in AIStore
+(cmn/cos/template.go), whose users must get the names that they expect. Different on purpose: a
+brace without its partner is an error here, while AIStore would treat the text as a prefix.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from dsort.naming.names import shortened
 Style = Literal["bash", "at", "fmt", "field"]
 
 COUNT_MAX: Final = 2**63 - 1
-"""Numbers in a template, and how many names it may stand for, fit in 64 bits with a sign."""
+"""Numbers in a template, and the number of its names, fit in 64 bits with a sign."""
 
 TEXT_CHARACTERS_MAX: Final = 8192
-"""No file system and no store has names half as long."""
+"""No file system and no store allows names half as long."""
 
 SPLIT_FIELD: Final = "{split}"
-"""What the spec's ``split`` stands for in ``output_format``: a text, and no number."""
+"""The field in ``output_format`` that is replaced by the ``split`` of the spec: a text, not a
+number."""
 
 _WIDTH_MAX = 255  # digits; no file name is longer
 _EXAMPLES: dict[Style, str] = {
@@ -56,7 +57,7 @@ class NumberRange:
     """One counter of a template: ``count`` numbers ``start``, ``start + step``, ..., each padded
     with zeros to ``width`` digits, and the literal text ``gap`` up to the next counter.
 
-    ``is_total``: it does not count, but says how many names there are."""
+    ``is_total``: it does not count, but stands for the number of all names."""
 
     start: int
     step: int
@@ -74,7 +75,7 @@ class NumberRange:
 class ShardTemplate:
     """A parsed template: ``prefix``, then for each range its number and its gap.
 
-    Iterating gives all names in order (without end if ``count`` is None).
+    Iterating yields all names in order (without end if ``count`` is None).
     """
 
     text: str
@@ -84,7 +85,7 @@ class ShardTemplate:
 
     @property
     def count(self) -> int | None:
-        """How many names there are; None for ``fmt`` and ``field`` templates, which have no end."""
+        """The number of names; None for ``fmt`` and ``field`` templates, which have no end."""
         counts = [each.count for each in self.ranges]
         return prod(n for n in counts if n is not None) if None not in counts else None
 
@@ -96,13 +97,15 @@ class ShardTemplate:
 
     @property
     def has_total(self) -> bool:
-        """Whether names say how many there are."""
+        """Whether names contain the number of all names."""
         return any(each.is_total for each in self.ranges)
 
     def name(self, index: int, total_names: int | None = None) -> str:
-        """The ``index``-th name, from 0 on, without making the others. ``IndexError`` outside.
+        """The ``index``-th name, from 0 on, without making the others. ``IndexError`` if there is
+        none.
 
-        ``total_names``: for templates that say it; None: as if this was the last one."""
+        ``total_names``: the number of all names, for templates that contain it; None: as if this
+        name was the last one."""
         total = self.count
         if index < 0 or (total is not None and index >= total):
             raise IndexError(
@@ -137,7 +140,7 @@ class ShardTemplate:
 
 
 def parse_template(text: str) -> ShardTemplate:
-    """The template that ``text`` writes; ``ValueError`` if it is none, or a broken one."""
+    """Parse the template ``text``. ``ValueError`` if it has no range, or is broken."""
     if not text:
         raise ValueError("empty range template")
     if len(text) > TEXT_CHARACTERS_MAX:
@@ -253,7 +256,7 @@ def _parse_fields(text: str) -> ShardTemplate:
 
 
 def _integer(style: Style, digits: str, text: str) -> int:
-    # Very long rows of digits are refused by int() itself, with a text of its own.
+    # int() refuses very long rows of digits with another message.
     value = int(digits) if len(digits) <= _WIDTH_MAX else COUNT_MAX + 1
     if abs(value) > COUNT_MAX:
         _refuse(style, text, f"{shortened(digits)} is too large a number")
