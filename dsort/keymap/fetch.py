@@ -1,8 +1,8 @@
-"""Fetching a text that a spec names, such as an external key map, from a file or over HTTP.
+"""Fetches a text that a spec names, such as an external key map, from a file or over HTTP.
 
-For a spec that came over the network, a :class:`~dsort.storage.network_policy.FetchPolicy` says
-what may be read. It is asked about what is really opened and connected to, not about its name: the
-file behind all links, the address that the socket has, each hop of a redirection.
+For a spec that came over the network, a :class:`~dsort.storage.network_policy.FetchPolicy` sets
+what may be read. It is checked against what is really opened and connected to, not against its
+name: the file behind all links, the address of the socket, each hop of a redirection.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class TextKind:
-    """What a text is, for messages: "external key map", the field of the spec that names it, what
-    would do in its place, and the error that says why it cannot be had."""
+    """The kind of a text, for messages: its name, such as "external key map", the field of the spec
+    that names it, an alternative to it, and the error that is raised if it cannot be read."""
 
     words: str
     field: str
@@ -58,10 +58,10 @@ def read_text(
 ) -> str:
     """The text at ``location``: a path, or a ``file://``, ``http://`` or ``https://`` URL.
 
-    UTF-8; bytes that are not become lone surrogates, as in Python's file names. ``kind.error`` if
-    it cannot be had, is larger than ``bytes_max``, or comes too slowly. A redirection leads to HTTP
-    only. Without a ``policy`` proxies are those of the environment; with one there are none, and
-    ``kind.error`` is also what it forbids.
+    Decoded as UTF-8; other bytes become lone surrogates, as in Python's file names. ``kind.error``
+    if the text cannot be read, is larger than ``bytes_max``, or arrives too slowly. A redirection
+    may lead to HTTP only. Without a ``policy``, the proxies of the environment are used; with one,
+    no proxies, and ``kind.error`` also for what the policy forbids.
     """
     if policy is not None:
         bytes_max = min(bytes_max, policy.bytes_max)
@@ -85,7 +85,7 @@ def scheme_of(location: str) -> str:
 
 
 def path_in(location: str) -> str:
-    """The path that a location is, or that its ``file://`` has. ``ValueError`` if that is no
+    """The path of a location that is a path or a ``file://`` URL. ``ValueError`` for an invalid
     URL."""
     if scheme_of(location) != "file":
         return location
@@ -93,8 +93,8 @@ def path_in(location: str) -> str:
 
 
 def shown_location(location: str) -> str:
-    """``location`` for messages: a URL without user, password, query and fragment, where tokens
-    are."""
+    """``location`` for messages: a URL without user, password, query and fragment, which may
+    contain tokens."""
     if not re.match(r"https?://", location, re.IGNORECASE):
         return location
     return re.sub(r"(?<=://)[^/]*@", "", re.split("[?#]", location)[0])
@@ -160,7 +160,7 @@ def _fetched(
 
 
 def _request(url: str) -> urllib.request.Request:
-    """The request for ``url``; a user and password in it go along as basic authentication."""
+    """The request for ``url``. A user and password in it are sent as basic authentication."""
     scheme, authority, rest = re.split(r"(?<=://)([^/?#]*)", url, maxsplit=1)
     secret, _, host = authority.rpartition("@")
     request = urllib.request.Request(scheme + host + rest)
@@ -178,7 +178,7 @@ def _too_large(kind: TextKind, shown: str, bytes_max: int) -> InputError:
 
 
 def _checked_path(path: Path, kind: TextKind, policy: FetchPolicy) -> Path:
-    """``path`` with all links resolved; ``kind.error`` if it is not where files may be."""
+    """``path`` with all links resolved. ``kind.error`` if the policy does not allow it."""
     if not (policy.roots or policy.files):
         raise kind.error(f"{kind.words}s in files are not allowed here", hint=kind.in_place)
     real = Path(os.path.realpath((policy.base or policy.roots[0]) / path))
@@ -196,7 +196,8 @@ def _checked_path(path: Path, kind: TextKind, policy: FetchPolicy) -> Path:
 
 
 def _guarded_file(path: Path, kind: TextKind, policy: FetchPolicy) -> BinaryIO:
-    """A regular file that is where it may be, also if links are changed meanwhile, opened."""
+    """Open a regular file that the policy allows; the check holds even if links are changed
+    meanwhile."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     file = os.fdopen(fd, "rb")
     try:

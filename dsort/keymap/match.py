@@ -1,4 +1,4 @@
-"""The external key map: which output template each record goes to."""
+"""The external key map: which output template each record belongs to."""
 
 from __future__ import annotations
 
@@ -19,33 +19,34 @@ NONE = -1
 AMBIGUOUS = -2
 
 _REGEX_KEYS_MAX = 100_000  # compiling them takes a second and 250 MB; RE2 gives up at about 200,000
-_PLAIN_KEYS_IN_SET_MAX = 20_000  # up to here plain keys go into RE2's automaton, too
+_PLAIN_KEYS_IN_SET_MAX = 20_000  # up to this number, plain keys are in RE2's automaton, too
 _SET_BYTES_MIN = 64 << 20
 _SET_BYTES_PER_KEY = 4 << 10
 
-# A key that spells out what it matches, character by character, but for single dots and anchors.
+# A key that spells out the text that it matches, except for single dots and anchors.
 _PLAIN = re.compile(
     r"(\^?)((?:[^\\.+*?()|\[\]{}^$]|\.|\\[-!\"#$%&'()*+,./:;<=>?@\[\\\]^`{|}~])+)(\$?)"
 )
 _MAYBE_NOT_PLAIN = re.compile(r"[\\+*?()|\[\]{}^$]")
 _PLAIN_CHARACTER = re.compile(r"\\?(.)", re.DOTALL)
 
-_Shape = tuple[int, tuple[int, ...], bool, bool]  # characters, where dots are, anchored where
+# Number of characters, places of dots, anchored at the start, anchored at the end.
+_Shape = tuple[int, tuple[int, ...], bool, bool]
 
 
 def merged_groups(one: Int32s, other: Int32s) -> Int32s:
-    """What two rounds of matching say together; two different groups are ambiguous."""
+    """The combined result of two rounds of matching. Two different groups are ambiguous."""
     merged = np.where(one == NONE, other, one)
     merged[(one != NONE) & (other != NONE) & (one != other)] = AMBIGUOUS
     return merged
 
 
 class KeyPatterns:
-    """Keys as unanchored regular expressions, each of which leads to a group.
+    """Keys as unanchored regular expressions, each of which belongs to a group.
 
     ``keys`` may hold lone surrogates for bytes that are not UTF-8; ``groups`` are ordinals into
     ``templates``. ``KeyMapError`` if a key is no regular expression, or if there are too many of
-    them. Keys that are plain (see ``_PLAIN``) are not limited in number.
+    them. The number of plain keys (see ``_PLAIN``) is not limited.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class _Matcher(Protocol):
 
 
 class _RegexSet:
-    """Keys combined into one RE2 automaton: about 1 us a text, whatever their number."""
+    """Keys combined into one RE2 automaton: about 1 us a text, for any number of keys."""
 
     def __init__(
         self, keys: Sequence[str], groups: Sequence[int], templates: Sequence[str]
@@ -129,7 +130,7 @@ class _RegexSet:
 
 
 def _reason_of(pattern: bytes, options: object) -> str:
-    """What RE2 finds wrong with ``pattern`` (a set of patterns does not tell)."""
+    """The error of RE2 for ``pattern`` (a set of patterns does not report it)."""
     import re2
 
     try:
@@ -141,7 +142,7 @@ def _reason_of(pattern: bytes, options: object) -> str:
 
 
 def _characters_of(text: bytes) -> bytes:
-    """``text`` with bytes that are not UTF-8 as encoded lone surrogates, one each."""
+    """``text`` with each byte that is not UTF-8 replaced by an encoded lone surrogate."""
     try:
         text.decode()
     except UnicodeDecodeError:
@@ -152,8 +153,8 @@ def _characters_of(text: bytes) -> bytes:
 class _PlainKeys:
     """Any number of plain keys: each text's substrings are looked up in dicts.
 
-    Keys of one shape share a dict: those of one length, with dots at the same places and the same
-    anchors. So a text of n characters costs up to n look-ups (about 0.2 us each) a shape.
+    Keys of the same shape (length, places of dots, anchors) share a dict. So a text of n characters
+    costs up to n look-ups (about 0.2 us each) a shape.
     """
 
     def __init__(self, keys: Sequence[str], groups: Sequence[int]) -> None:
@@ -162,13 +163,13 @@ class _PlainKeys:
 
     @cached_property
     def _tables(self) -> list[tuple[_Shape, dict[str, int]]]:
-        """From the shortest to the longest; made when first needed, which it may never be."""
+        """From the shortest to the longest keys. Made when first needed, which may be never."""
         tables: dict[_Shape, dict[str, int]] = {}
         for key, group in zip(self._keys, self._groups, strict=True):
             shape, spelled = _shape_of(key)
             table = tables.setdefault(shape, {})
             if table.setdefault(spelled, group) != group:
-                table[spelled] = AMBIGUOUS  # one expression, spelled with and without a backslash
+                table[spelled] = AMBIGUOUS  # one expression, written with and without a backslash
         return sorted(tables.items(), key=lambda item: item[0])
 
     def groups_of(self, texts: Sequence[bytes]) -> Int32s:
@@ -189,7 +190,7 @@ class _PlainKeys:
             for start in range(first, last + 1):
                 piece = text[start : start + length]
                 for dot in dots:
-                    if piece[dot] != "\n":  # which a dot does not stand for
+                    if piece[dot] != "\n":  # a dot does not match a line feed
                         piece = f"{piece[:dot]}.{piece[dot + 1 :]}"
                 group = table.get(piece)
                 if group is not None:
@@ -201,7 +202,7 @@ def _is_plain(key: str) -> bool:
 
 
 def _shape_of(key: str) -> tuple[_Shape, str]:
-    """The shape of a plain key, and what it spells, dots being dots."""
+    """The shape of a plain key, and the text that it spells, with dots left as dots."""
     match = _PLAIN.fullmatch(key)
     if match is None:
         raise InvariantError(f"key {key!r} is not plain")
@@ -216,17 +217,17 @@ def _shape_of(key: str) -> tuple[_Shape, str]:
     return (len(body), dots, bool(start), bool(end)), body
 
 
-# What of a regular expression looks at what follows: $ \z \b \B.
+# The parts of a regular expression that depend on the next character: $ \z \b \B.
 _LOOKS_AHEAD = re.compile(r"\$|\\[zbB]")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyMapMatch:
-    """Where records go. All columns have shape ``(records,)``.
+    """The templates of records. All columns have shape ``(records,)``.
 
-    ``groups``: the ordinal of each record's template; for records that the map does not place the
-    default template's, or -1 if there is none. ``missing``: no key matches. ``ambiguous``: keys of
-    two templates match, which places a record as little as no match. Never both.
+    ``groups``: the ordinal of each record's template; for records that the map does not place, the
+    ordinal of the default template, or -1 if there is none. The map does not place a record if no
+    key matches (``missing``) or if keys of two templates match (``ambiguous``). Never both.
     """
 
     groups: Int32s
@@ -236,12 +237,13 @@ class KeyMapMatch:
 
 @dataclass(frozen=True, eq=False)
 class KeyMap:
-    """An external key map, ready to place records. May be pickled; compiles itself when needed.
+    """An external key map, ready to place records. May be pickled; its patterns are compiled when
+    they are needed.
 
     A key that equals the record key, or the name of one of the record's members, decides first.
-    If no key does, every key is tried as a regular expression (RE2 syntax, unanchored) on the name
-    of the record's first member, as AIStore does, and on the record key, so that ``^cat$`` means
-    the record key ``cat``. Several keys of one template that match are one match.
+    If no key is equal, every key is tried as a regular expression (RE2 syntax, unanchored) on the
+    name of the record's first member, as AIStore does, and on the record key, so that ``^cat$``
+    matches the record key ``cat``. Several matching keys of one template count as one match.
     """
 
     entries: KeyMapEntries
@@ -249,7 +251,7 @@ class KeyMap:
 
     @classmethod
     def of(cls, entries: KeyMapEntries, default_template: str | None = None) -> KeyMap:
-        """The map of ``entries``; ``KeyMapError`` if a key is no regular expression, or if they
+        """The map of ``entries``. ``KeyMapError`` if a key is no regular expression, or if the keys
         are too many or too large to be matched."""
         made = cls(entries, default_template)
         _ = made._patterns
@@ -260,7 +262,8 @@ class KeyMap:
 
     @property
     def templates(self) -> tuple[str, ...]:
-        """The output templates, in first-seen order, the default one last if it is no key's."""
+        """The output templates in the order of their first key, and the default one last if it has
+        no key."""
         templates = self.entries.templates
         default = self.default_template
         return templates if default is None or default in templates else (*templates, default)
@@ -268,7 +271,7 @@ class KeyMap:
     def lookup(
         self, record_keys: BytesColumn, member_names: BytesColumn, member_offsets: Int64s
     ) -> KeyMapMatch:
-        """Where each record goes.
+        """The template of each record.
 
         Record ``i`` has the key ``record_keys[i]`` and the members ``member_names[k]`` for ``k``
         from ``member_offsets[i]`` to ``member_offsets[i + 1] - 1``, at least one;
@@ -294,7 +297,7 @@ class KeyMap:
     def _equal_groups(
         self, record_keys: BytesColumn, member_names: BytesColumn, member_offsets: Int64s
     ) -> Int32s:
-        """The groups of records that a key equals (or one of whose names it equals)."""
+        """The groups of the records for which a key equals the record key or a member name."""
         groups = self._ordinals(record_keys)
         of_names = self._ordinals(member_names)
         hits = np.flatnonzero(of_names != NONE)
@@ -326,7 +329,8 @@ class KeyMap:
 
     @cached_property
     def _key_patterns(self) -> KeyPatterns | None:
-        """The keys that may match a record key without matching the name that begins with it."""
+        """The keys that may match a record key without matching a member name that begins with that
+        record key."""
         texts = self._key_texts()
         rows = [row for row, text in enumerate(texts) if _LOOKS_AHEAD.search(text)]
         return self._compiled(texts, rows) if rows else None

@@ -1,6 +1,6 @@
-"""The external key map as users write it: JSON, lines, or a mapping inside the spec.
+"""Parses the external key map as users write it: JSON, lines, or a mapping inside the spec.
 
-Facts of the two forms: AIStore's dSort ("EKM", formerly "order file").
+The two forms of files are those of AIStore's dSort ("EKM", formerly "order file").
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ class MalformedLine:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyMapEntries:
-    """Which key leads to which template, one row each, every key once.
+    """The template of each key, one row a key, every key once.
 
-    ``groups`` are ordinals into ``templates``, which are in first-seen order; shape ``(n,)``.
+    ``groups``: ordinals into ``templates``, shape ``(n,)``. ``templates`` are in the order of their
+    first key.
     """
 
     keys: BytesColumn
@@ -52,13 +53,13 @@ def parse_keymap(
 ) -> tuple[KeyMapEntries, list[MalformedLine]]:
     """Read ``text`` in either form; ``source_name`` is the path or URL that it comes from.
 
-    JSON: an object of ``{template: [key, ...]}``. Lines: key, ``separator``, template; white space
-    around a line and around each of the two is removed, empty lines are skipped, and lines that do
-    not have exactly two parts are returned, for the caller's reaction. Bytes that are not UTF-8
-    are lone surrogates in ``text``, as Python makes them.
+    JSON: an object ``{template: [key, ...]}``. Lines: key, ``separator``, template. White space
+    around a line, a key and a template is removed, and empty lines are skipped. Lines that do not
+    have exactly two parts are returned, so that the caller can react to them. Bytes that are not
+    UTF-8 are lone surrogates in ``text``, as Python makes them.
 
-    ``KeyMapError``: a source called ``.json`` that is not such JSON, a template that is in it
-    twice, a key with two templates, or nothing at all in it. ``SpecError``: an empty separator.
+    ``KeyMapError`` if a source named ``.json`` is not such JSON, if a template is in it twice, if a
+    key has two templates, or if it has no keys at all. ``SpecError`` for an empty separator.
     """
     if not separator:
         raise SpecError([SpecProblem("ekm_file_sep", "must not be empty")])
@@ -92,7 +93,7 @@ def entries_of_mapping(mapping: Mapping[str, Sequence[str]]) -> KeyMapEntries:
 
 
 class _Pairs(list[tuple[str, object]]):
-    """A JSON object with all of its keys, also those that occur twice."""
+    """A JSON object with all of its keys, including keys that occur twice."""
 
 
 def _is_json_name(source_name: str) -> bool:
