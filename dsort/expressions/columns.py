@@ -1,4 +1,5 @@
-"""What an expression over the index comes to for a whole shard at once, where numbers allow it."""
+"""Computes expressions over the index for a whole shard at once, where they compare whole numbers
+that fit in 64 bits."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ _EXACT = 1 << 53  # integers below are floats of the same value
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Numbers:
-    """Integers, one a record or one for all; where they are, as Python's own, which have any
-    length: so no sum goes wrong unseen."""
+    """Integers, one a record or one for all. ``least``, ``most``: their bounds as integers of
+    Python, which have any length, so that no overflow stays undetected."""
 
     values: Int64s
     least: int
@@ -32,8 +33,8 @@ class _Numbers:
 
 
 def bools_of(node: Node, reading: Reading) -> tuple[Bools, Bools] | None:
-    """(which records it is true of, which of them it can be computed for), shapes ``(n,)``; None if
-    ``node`` is no comparison of whole numbers, or none that 64 bits hold."""
+    """(records for which ``node`` is true, records for which it can be computed), shapes ``(n,)``;
+    None if ``node`` is no comparison of whole numbers, or if these may not fit in 64 bits."""
     import numpy as np
 
     if isinstance(node, Leaf) and node.kind == "has":
@@ -55,7 +56,7 @@ def bools_of(node: Node, reading: Reading) -> tuple[Bools, Bools] | None:
     }[node.operator]
     found = compare(first.values, second.values)
     if not found.ndim:
-        return None  # nothing of a record is in it
+        return None  # it depends on no record
     computed = np.ones(len(found), np.bool_)
     for each in known:
         computed &= each
@@ -63,13 +64,14 @@ def bools_of(node: Node, reading: Reading) -> tuple[Bools, Bools] | None:
 
 
 def _numbers(node: Node, reading: Reading, known: list[Bools]) -> _Numbers | None:
-    """``known``: gets where the leaves below ``node`` have a value."""
+    """The numbers of ``node``; None as in ``bools_of``. Appends to ``known`` which records have a
+    value, for each leaf below ``node`` that a record may lack."""
     import numpy as np
 
     if isinstance(node, Constant):
         value = node.value
         if type(value) is float and value.is_integer() and abs(value) < _EXACT:
-            value = int(value)  # it compares as that
+            value = int(value)  # comparisons have the same result
         if type(value) is not int:
             return None
         return _Numbers(np.asarray(value, np.int64), value, value)
@@ -93,6 +95,6 @@ def _numbers(node: Node, reading: Reading, known: list[Bools]) -> _Numbers | Non
         corners = [x * y for x in (a.least, a.most) for y in (b.least, b.most)]
         bounds = (min(corners), max(corners))
     if bounds[0] < -(1 << 63) or bounds[1] >= 1 << 63:
-        return None  # one record at a time, it can be told which is too large
+        return None  # evaluated record by record, the error names the one that is too large
     compute = {"+": np.add, "-": np.subtract, "*": np.multiply}[node.operator]
     return _Numbers(compute(a.values, b.values), *bounds)

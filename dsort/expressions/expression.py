@@ -1,7 +1,7 @@
-"""An expression of a spec: which records it is true of.
+"""An expression of a spec, and the records for which it is true.
 
-Parts over the index alone are computed first, for a whole shard at once. Members are read for those
-records alone that are not settled by then.
+Parts over the index alone are computed first, for a whole shard at once. Members are read only for
+the records that these parts do not decide.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ __all__ = ["Expression", "text_of_value"]
 _FALSE, _TRUE, _WRONG = 0, 1, 2
 _BOOL: Final = "true or false"
 PATTERNS_MAX: Final = 16
-"""Patterns of an expression: each may take a megabyte once it is compiled."""
+"""The number of patterns in an expression: each may take a megabyte once it is compiled."""
 _RECORDS_AT_ONCE: Final = 4096
-"""So many records' members are held at a time."""
+"""The number of records whose members are held at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A text in CEL, compiled. Two of the same text are equal."""
+    """A compiled text in CEL. Two expressions with the same text are equal."""
 
     text: str
     _tree: Node = field(compare=False, repr=False)
@@ -45,8 +45,8 @@ class Expression:
 
     @classmethod
     def of(cls, text: str, *, wanted: str = "bool") -> Expression:
-        """The expression that ``text`` is. ``ExpressionError`` if it is none, or if it cannot be
-        of the type ``wanted`` ("" for any)."""
+        """Compile ``text``. ``ExpressionError`` if it is no expression, or cannot be of the type
+        ``wanted`` ("" for any)."""
         tree = resolve(parse(text), wanted=wanted)
         patterns = sum(isinstance(each, Call) and each.name == "matches" for each in nodes_of(tree))
         if patterns > PATTERNS_MAX:
@@ -56,40 +56,40 @@ class Expression:
         return cls(text, tree, tuple(leaves))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Workers compile it anew."""
+        """Pickle only the text: workers compile it again."""
         return _of_any, (self.text,)
 
     @property
     def reads_members(self) -> bool:
-        """Whether the content of members is asked for, and not only the index."""
+        """Whether it uses the content of members, and not only the index."""
         return any(leaf.is_content for leaf in self._leaves)
 
     @property
     def extensions(self) -> tuple[str, ...]:
-        """The members that it asks about, without their dots."""
+        """The extensions of the members that it uses, without dots."""
         return tuple(dict.fromkeys(name for leaf in self._leaves for name in leaf.extensions))
 
     @property
     def extensions_read(self) -> tuple[str, ...]:
-        """Those of them of which it asks more than whether they are there."""
+        """Those of ``extensions`` of which it uses more than whether the member exists."""
         leaves = (leaf for leaf in self._leaves if leaf.kind != "has")
         return tuple(dict.fromkeys(name for leaf in leaves for name in leaf.extensions))
 
     @property
     def refused_for_rows(self) -> str:
-        """What rows that stay rows do not know of it: their number in the shard, the size of all
-        members; "" if they know all."""
+        """The parts of it that do not work on rows that stay rows: the number in the shard, and the
+        size of all members; "" if there are none."""
         return "ordinal" * ("ordinal" in self.asks) or "size()" * ("total" in self.asks)
 
     @property
     def asks(self) -> frozenset[str]:
-        """What of a record it asks for: ``key``, ``shard``, ``size``, ..."""
+        """The kinds of facts of a record that it uses: ``key``, ``shard``, ``size``, ..."""
         return frozenset(leaf.kind for leaf in self._leaves)
 
     def true_of(self, records: RecordTable, owner: str, rows: Int64s | None = None) -> Bools:
-        """Which of the ``rows`` of ``records`` (None: of all) it is true of, shape as theirs.
-        ``TransformError`` names the first record for which it cannot be computed. ``owner``: what
-        it belongs to."""
+        """For which of the ``rows`` of ``records`` (None: of all) it is true, in the shape of
+        ``rows``. ``TransformError`` names the first record for which it cannot be computed.
+        ``owner``: what the expression belongs to, for that message."""
         import numpy as np
 
         rows = np.arange(len(records)) if rows is None else rows
@@ -108,7 +108,7 @@ class Expression:
         return found
 
     def values_of(self, records: RecordTable, owner: str) -> list[str | int | float | bool]:
-        """What it is of each of ``records``: a text, a number, true or false. Errors as
+        """Its value for each of ``records``: a text, a number, true or false. Errors as in
         ``true_of``."""
         import numpy as np
 
@@ -141,20 +141,21 @@ _OF_ANOTHER_TYPE = "double(...), int(...) and string(...) convert; has(...) asks
 
 
 class _Run:
-    """One expression over the records of one shard. ``problems``: why it cannot be computed, by
-    record."""
+    """Evaluates one expression for the records of one shard. ``problems``: by record, why the
+    expression cannot be computed for it."""
 
     def __init__(self, expression: Expression, records: RecordTable) -> None:
-        from dsort.expressions.reading import Reading  # loads what parses JSON
+        from dsort.expressions.reading import Reading  # loads orjson
 
         self._expression = expression
         self._columns: dict[int, tuple[Bools, Bools] | None] = {}
         self.reading = Reading(records, expression._leaves)
         self.problems: dict[int, str] = {}
-        self._spent: dict[int, int] = {}  # steps by record, of the parts so far
+        self._spent: dict[int, int] = {}  # record → steps that the parts so far have taken
 
     def truth(self, node: Node, rows: Int64s) -> UInt8s:
-        """False, true or wrong for each of the records ``rows``."""
+        """``_FALSE``, ``_TRUE`` or ``_WRONG`` (cannot be computed) for each of the records
+        ``rows``."""
         if isinstance(node, Operation):
             if node.operator in ("&&", "||"):
                 return self._joined(node, rows)
@@ -168,8 +169,8 @@ class _Run:
         return self._each(node, rows) if columns is None else self._of_columns(node, rows, *columns)
 
     def _joined(self, node: Operation, rows: Int64s) -> UInt8s:
-        """``&&`` and ``||``: parts are asked about the records that the parts before leave open,
-        and those that read nothing come first."""
+        """``&&`` and ``||``: each part is computed for the records that the parts before it do not
+        decide, and parts that read no members come first."""
         import numpy as np
 
         decisive = _TRUE if node.operator == "||" else _FALSE
@@ -187,12 +188,12 @@ class _Run:
 
         truth: UInt8s = found[rows].astype(np.uint8)
         wrong = np.flatnonzero(~computed[rows])
-        if len(wrong):  # it is said of each what is wrong with it
+        if len(wrong):  # computed again one by one, to find the problem of each
             truth[wrong] = self._each(node, rows[wrong])
         return truth
 
     def _each(self, node: Node, rows: Int64s) -> UInt8s:
-        """One record after the other."""
+        """``truth`` of ``node``, computed record by record."""
         import numpy as np
 
         truth = bytearray(len(rows))
@@ -206,13 +207,13 @@ class _Run:
         return np.frombuffer(truth, np.uint8)
 
     def values(self, node: Node, rows: Int64s) -> Iterator[Any]:
-        """The text, number or truth that ``node`` is of each record, or what is wrong with it."""
+        """The value of ``node`` for each record, a text, a number, true or false; or the error."""
         for value in self._computed(node, rows.tolist()):
             fine = isinstance(value, (str, int, float, EvaluationError))
             yield value if fine else not_a("a text, a number, or true or false", value)
 
     def _computed(self, node: Node, rows: list[int]) -> Iterator[Any]:
-        """The value of ``node`` for each of the records ``rows``, or what is wrong with it."""
+        """The value of ``node`` for each of the records ``rows``, or the error."""
         leaves = tuple(dict.fromkeys(each for each in nodes_of(node) if isinstance(each, Leaf)))
         closure = self._expression._closures.get(id(node))
         if closure is None:
@@ -243,7 +244,8 @@ def _of_any(text: str) -> Expression:
 
 
 def text_of_value(value: object) -> bytes:
-    """A value as bytes that are hashed: equal for equal values, and for no others of one kind."""
+    """A value as bytes to be hashed. Equal values have equal bytes; different values of one kind
+    have different ones."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
     if isinstance(value, bool):

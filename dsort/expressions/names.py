@@ -1,7 +1,8 @@
-"""What the names of an expression mean, and whether what they are fits together.
+"""Resolves the names of an expression and checks its types.
 
-Types are known of what stands in the text and in the index; what members hold is known when they
-are read (``dyn``). What cannot fit for any record is refused before the job begins.
+The types of constants and of facts of the index are known; the types of values in members are known
+only when these are read (``dyn``). An expression whose types cannot fit for any record is refused
+before the job begins.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _CONTENT: Final = {
     **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), "int"),
     **dict.fromkeys(("txt", "text", "transcript"), "str"),
 }
-"""What a member holds, by the last part of its extension, as webdataset's ``autodecode`` has it."""
+"""The content of a member, by the last part of its extension, as in webdataset's ``autodecode``."""
 _READ_AS: Final = {"json": ("json", "dyn"), "number": ("number", "dyn"), "text": ("str", "str")}
-"""Functions that read a member, or a column, as what they are called: (leaf, type)."""
+"""Functions that read a member, or a column, as what their name says: (kind of leaf, type)."""
 _QUANTIFIERS: Final = ("exists", "all", "exists_one")
 _RESULTS: Final = {
     **dict.fromkeys(("size", "int"), "int"),
@@ -58,8 +59,8 @@ _Typed = tuple[Node, str]
 
 
 def resolve(node: Node, *, wanted: str = "bool") -> Node:
-    """``node`` with leaves in the place of names and of calls that ask for members.
-    ``ExpressionError`` unless it may be of the type ``wanted``."""
+    """``node`` with leaves in place of names and of calls that use members. ``ExpressionError``
+    unless it may be of the type ``wanted``."""
     found, type_ = _Resolver(()).typed(node)
     if wanted and type_ not in (wanted, "dyn"):
         raise ExpressionError(
@@ -74,7 +75,7 @@ def _wrong(node: Node, message: str, hint: str = "") -> ExpressionError:
 
 
 class _Resolver:
-    """``variables``: of the quantifiers around."""
+    """Resolves nodes. ``variables``: those of the surrounding quantifiers."""
 
     def __init__(self, variables: tuple[str, ...]) -> None:
         self._variables = variables
@@ -270,7 +271,7 @@ def _type_of(operator: str, types: list[str]) -> str | None:
 
 
 def _extensions(node: Call) -> tuple[str, ...]:
-    """The extensions that a call names: ``"jpg;jpeg"`` means whichever is there."""
+    """The extensions that a call names: ``"jpg;jpeg"`` means the first one that a record has."""
     argument = node.arguments[0] if len(node.arguments) == 1 else None
     if not isinstance(argument, Constant) or not isinstance(argument.value, str):
         raise _wrong(node, f"{node.name} takes an extension", f'as in {node.name}("json")')
@@ -283,7 +284,7 @@ def _extensions(node: Call) -> tuple[str, ...]:
 
 
 def _compiled(node: Node, pattern: str) -> None:
-    """``ExpressionError`` unless ``pattern`` is one of RE2's."""
+    """``ExpressionError`` unless ``pattern`` is a valid pattern of RE2."""
     from dsort.expressions.patterns import PatternError, compiled
 
     try:

@@ -33,7 +33,7 @@ CONTENT: Final = ("json", "int", "str", "number")
 
 
 class ExpressionError(ValueError):
-    """A text that is no expression, or none of this kind. ``hint`` may be empty."""
+    """A text is no expression, or not one of this kind. ``hint`` may be empty."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -42,12 +42,12 @@ class ExpressionError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _At:
-    at: int = field(default=0, compare=False)  # the character that it begins with
+    at: int = field(default=0, compare=False)  # the number of its first character in the text
 
 
 @dataclass(frozen=True, slots=True)
 class Constant(_At):
-    """A value that stands in the text."""
+    """A value that is written in the text."""
 
     value: Value
 
@@ -85,7 +85,7 @@ class Select(_At):
 
 @dataclass(frozen=True, slots=True)
 class Call(_At):
-    """``name(arguments)``. Of a method the first argument is what it is called on."""
+    """``name(arguments)``. The first argument of a method is the value that it is called on."""
 
     name: str
     arguments: tuple[Node, ...]
@@ -112,7 +112,8 @@ class Quantified(_At):
 
 @dataclass(frozen=True, slots=True)
 class Leaf(_At):
-    """What a record says. ``extensions``: of the member, the first one that is there."""
+    """A fact of a record, from the index or from a member. ``extensions``: those of the member; the
+    first one that the record has counts."""
 
     kind: LeafKind
     extensions: tuple[str, ...] = ()
@@ -131,14 +132,14 @@ Node = Constant | Name | ListOf | Operation | Select | Call | HasField | Quantif
 
 
 def nodes_of(node: Node) -> Iterator[Node]:
-    """``node`` and all below it."""
+    """``node`` and all nodes below it."""
     yield node
     for child in children(node):
         yield from nodes_of(child)
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """What stands right below ``node``."""
+    """The nodes directly below ``node``."""
     match node:
         case ListOf(items):
             return items

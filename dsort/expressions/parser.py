@@ -1,5 +1,6 @@
-"""From the text of an expression to its tree: CEL's grammar, less what no filter needs (bytes,
-unsigned numbers, maps and messages). Beside CEL, digits may be grouped: ``5_000_000``."""
+"""Parses the text of an expression into a tree. The grammar is that of CEL without the parts that
+no filter needs (bytes, unsigned numbers, maps and messages). In addition to CEL, digits may be
+grouped: ``5_000_000``."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ from dsort.naming.names import shortened
 __all__ = ["DEPTH_MAX", "TEXT_MAX", "parse"]
 
 TEXT_MAX: Final = 4096
-"""Characters of an expression."""
+"""The number of characters of an expression."""
 DEPTH_MAX: Final = 32
-"""How deep its parts stand inside each other. The tree is walked by recursion."""
+"""How deep its parts may be nested. The tree is walked by recursion."""
 
 _DIGITS: Final = r"[0-9](?:_?[0-9])*"
 _TOKEN: Final = re.compile(
@@ -73,7 +74,7 @@ class _Token:
 
 
 def parse(text: str) -> Node:
-    """The tree of ``text``. ``ExpressionError`` says what is wrong, and at which character."""
+    """The tree of ``text``. ``ExpressionError`` names the error and the character where it is."""
     if len(text) > TEXT_MAX:
         raise ExpressionError(f"has {len(text):,} characters, more than {TEXT_MAX:,}")
     return _Parser(_tokens(text), text).whole()
@@ -107,7 +108,7 @@ def _wrong(at: int, message: str, hint: str = "") -> ExpressionError:
 
 
 class _Parser:
-    """Recursive descent. ``_depth``: of what is being read."""
+    """A recursive-descent parser. ``_depth``: the nesting depth of the part that is being read."""
 
     def __init__(self, tokens: list[_Token], text: str) -> None:
         self._tokens = tokens
@@ -116,7 +117,7 @@ class _Parser:
         self._depth = 0
 
     def whole(self) -> Node:
-        """All of the text as one expression."""
+        """The whole text as one expression."""
         if self._peek().kind == "end":
             raise ExpressionError("is empty", "e.g. 'size(\"jpg\") < 5000000'")
         node = self._expression()
@@ -172,7 +173,8 @@ class _Parser:
         return condition
 
     def _any_of(self, operator: str) -> Node:
-        """Operands of ``||``, and inside them of ``&&``: as many as there are, side by side."""
+        """An operation ``||`` or ``&&`` with all its operands side by side. The operands of ``||``
+        may be ``&&`` operations."""
         operand = self._all_of if operator == "||" else self._relation
         first, at = operand(), self._peek().at
         operands = [first]
@@ -234,7 +236,7 @@ class _Parser:
         while not self._accept(end):
             if items:
                 self._expect(",")
-                if end == "]" and self._accept(end):  # CEL lets a comma stand at the end of a list
+                if end == "]" and self._accept(end):  # CEL allows a comma at the end of a list
                     break
             items.append(self._expression())
         return tuple(items)
@@ -278,7 +280,7 @@ class _Parser:
         return Name(word, at=token.at)
 
     def _refuse_joined(self, token: _Token, what: str) -> None:
-        """A number or text ends where a word does not begin: ``1u``, ``5MB``."""
+        """Raise an error if a word follows a number or text without a space: ``1u``, ``5MB``."""
         following = self._peek()
         if following.kind in ("name", "int") and following.at == token.at + len(token.text):
             found = token.text + following.text
@@ -320,7 +322,8 @@ def _too_deep(at: int) -> ExpressionError:
 
 
 def _check_depth(node: Node, depth: int = 0) -> None:
-    """Chains like ``a + b + c`` and ``a.b.c`` get deeper without a parenthesis."""
+    """Check the depth of the whole tree: chains like ``a + b + c`` and ``a.b.c`` get deeper without
+    parentheses, which ``_depth`` does not count."""
     level = [node]
     while level:
         depth += 1

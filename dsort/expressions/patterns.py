@@ -1,4 +1,4 @@
-"""Regular expressions of RE2: their time grows with the text alone, whoever wrote them."""
+"""Regular expressions of RE2, whose time is linear in the text for any pattern."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ _BYTES_MAX: Final = 1 << 20  # of memory: large counts such as {1000} take most
 
 
 class PatternError(ValueError):
-    """A text is no pattern; it says why."""
+    """A text is no valid pattern; the message is the reason."""
 
 
 @lru_cache(maxsize=64)
 def compiled(pattern: str) -> Callable[[str], bool]:
-    """Whether ``pattern`` is found somewhere in a text. ``PatternError``."""
+    """A function that returns whether ``pattern`` is found somewhere in a text. ``PatternError`` if
+    the pattern is invalid."""
     import re2  # 20 ms, and only expressions with a pattern need it
 
     options = re2.Options()

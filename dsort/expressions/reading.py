@@ -1,4 +1,5 @@
-"""What an expression reads of the records of one shard: columns of the index, and members."""
+"""The values that an expression reads from the records of one shard: columns of the index, and
+members."""
 
 from __future__ import annotations
 
@@ -19,17 +20,17 @@ if TYPE_CHECKING:
 __all__ = ["MEMBER_BYTES_MAX", "Reading"]
 
 MEMBER_BYTES_MAX: Final = 1 << 20
-"""Of a member that is read. Parsed JSON takes up to 22 times its length."""
+"""The largest size of a member that is read. Parsed JSON takes up to 22 times its length."""
 
 _READ_AT_ONCE: Final = 64
-"""So many members are held as bytes at a time."""
+"""The number of members that are held as bytes at a time."""
 
 
 class Reading:
     """The values of ``leaves`` for the records of one shard.
 
-    Columns of the index are made when they are asked for. Members are read for the records that
-    are asked about, and kept until ``forget``."""
+    Columns of the index are made when they are first needed. Members are read for the requested
+    records, and kept until ``forget``."""
 
     def __init__(self, records: RecordTable, leaves: Sequence[Leaf]) -> None:
         self._records = records
@@ -39,7 +40,7 @@ class Reading:
         self._read: dict[Leaf, dict[int, Any]] = {leaf: {} for leaf in leaves if leaf.is_content}
 
     def forget(self) -> None:
-        """Members that were read are read again when they are asked for again."""
+        """Drop the members that were read; they are read again when they are needed again."""
         for read in self._read.values():
             read.clear()
 
@@ -85,7 +86,7 @@ class Reading:
         return found
 
     def numbers(self, leaf: Leaf) -> Int64s:
-        """The numbers that a leaf of the index is, shape ``(n,)``; 0 where there is none."""
+        """The numbers of a leaf of the index, shape ``(n,)``; 0 for a record without the member."""
         import numpy as np
 
         records = self._records
@@ -97,14 +98,16 @@ class Reading:
         return np.where(rows >= 0, self._sizes_bytes(rows), 0)
 
     def _sizes_bytes(self, member_rows: Int64s) -> Int64s:
-        """The sizes of members, shape as theirs; of none, any number."""
+        """The sizes of the members in ``member_rows``, in the same shape; any number where the row
+        is -1 (no member)."""
         import numpy as np
 
         sizes = self._records.members.payload_bytes
         return sizes[member_rows] if len(sizes) else np.zeros(len(member_rows), np.int64)
 
     def _member_rows(self, extensions: tuple[str, ...]) -> Int64s:
-        """The member table's row of the first of ``extensions`` that each record has, or -1."""
+        """For each record the row in the member table of the member with the first of
+        ``extensions`` that the record has, or -1."""
         import numpy as np
 
         known = self._found.get(extensions)

@@ -1,7 +1,8 @@
-"""What operators and functions do with values, as CEL says it.
+"""The operators and functions of expressions, with the semantics of CEL.
 
-Numbers are 64-bit integers and floats. Beside CEL, both may stand in one sum: what writes JSON
-writes 1 for 1.0. Whatever does not fit is an :class:`EvaluationError`, never a guess.
+Numbers are 64-bit integers and floats. In addition to CEL, both may be mixed in one operation,
+because some programs write 1 for 1.0 in JSON. Values that do not fit raise
+:class:`EvaluationError`; they are never guessed.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ __all__ = [
 ]
 
 LIST_MAX: Final = 10_000
-"""Items of a list that is searched or gone through, for each record."""
+"""The number of items in a list that is searched or iterated, for each record."""
 TEXT_MAX: Final = 1 << 20
-"""Characters that a text has which was put together."""
+"""The number of characters in a text that ``+`` makes."""
 STEPS_MAX: Final = 1_000_000
-"""Steps of an expression for one record, about 0.1 µs each. A step is one part of the body of a
-quantifier for one item, one item that is compared, or 32 characters of a long text."""
+"""The number of steps of an expression for one record, about 0.1 µs each. A step is one part of the
+body of a quantifier for one item, one item that is compared, or 32 characters of a long text."""
 LONG_TEXT_CHARS: Final = 1024
 _CHARS_EACH_STEP: Final = 32
 _NESTED_MAX: Final = 32
@@ -48,18 +49,18 @@ _DECIMAL: Final = re.compile(
 
 
 class EvaluationError(ValueError):
-    """An expression cannot be computed for a record; the text says why."""
+    """An expression cannot be computed for a record; the text is the reason."""
 
 
 class SpentError(Exception):
-    """An expression takes more steps for a record than there are."""
+    """An expression takes more than ``STEPS_MAX`` steps for a record."""
 
     def __init__(self) -> None:
         super().__init__(f"it takes more than {STEPS_MAX:,} steps for one record")
 
 
 class Budget:
-    """The steps that are ``left`` to an expression for one record."""
+    """The number of steps that are ``left`` for an expression and one record."""
 
     __slots__ = ("left",)
 
@@ -67,19 +68,19 @@ class Budget:
         self.left = STEPS_MAX
 
     def spend(self, steps: int) -> None:
-        """Take ``steps``. ``SpentError`` if there are fewer."""
+        """Take ``steps`` from the budget. ``SpentError`` if fewer are left."""
         self.left -= steps
         if self.left < 0:
             raise SpentError
 
     def spend_on(self, text: str) -> None:
-        """Take the steps for going through ``text``. Short ones are counted with their part."""
+        """Take the steps for reading all of ``text``. Short texts take none of their own."""
         if len(text) > LONG_TEXT_CHARS:
             self.spend(len(text) // _CHARS_EACH_STEP)
 
 
 def kind_of(value: object) -> str:
-    """What a value is called: a number and not a text."""
+    """The type of a value in words, for messages: "a number", "a text", ..."""
     if value is None:
         return "null"
     names = {bool: "true or false", int: "a number", float: "a number", str: "a text"}
@@ -87,14 +88,15 @@ def kind_of(value: object) -> str:
 
 
 def not_a(wanted: str, value: object) -> EvaluationError:
-    """``value`` is something else than ``wanted``."""
+    """The error that ``value`` is not ``wanted``."""
     value = value[:LONG_TEXT_CHARS] if isinstance(value, str) else value
     shown = f" ({shortened(repr(value))})" if type(value) in (bool, int, float, str) else ""
     return EvaluationError(f"{kind_of(value)}{shown} is not {wanted}")
 
 
 def equal(budget: Budget, a: object, b: object, depth: int = 0) -> bool:
-    """``a == b``: values of two kinds are never equal, and lists and objects are by their parts."""
+    """``a == b``. Values of different kinds are never equal; lists and objects are compared by
+    their parts."""
     first, second = type(a), type(b)
     if first in _NUMBERS and second in _NUMBERS:
         return a == b
@@ -130,7 +132,7 @@ def _order(sign: str, compare: Callable[[Any, Any], bool]) -> Callable[[Budget, 
 
 
 def contains(budget: Budget, item: object, container: object) -> bool:
-    """``item in container``: an item of a list, a name of an object."""
+    """``item in container``: whether a list has the item, or an object has the name."""
     if isinstance(container, dict):
         return type(item) is str and item in container
     if not isinstance(container, list):
@@ -241,7 +243,7 @@ BUDGETED_OPERATORS: Final[dict[str, Callable[[Budget, Any, Any], Any]]] = {
     ">": _order(">", lambda a, b: a > b),
     ">=": _order(">=", lambda a, b: a >= b),
 }
-"""Those whose operands may be long: they take steps of the budget for that."""
+"""Operators whose operands may be long, and which take steps of the budget for that."""
 OPERATORS: Final[dict[str, Callable[..., Any]]] = {
     "-": _difference,
     "*": _product,
@@ -305,4 +307,5 @@ FUNCTIONS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
     "double": (1, _to_double),
     "string": (1, _to_string),
 }
-"""How many arguments each takes, what a method is called on included, and what it does."""
+"""For each function: its number of arguments, including the value that a method is called on, and
+its implementation."""
