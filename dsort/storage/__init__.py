@@ -1,7 +1,7 @@
-"""Where bytes live: buckets, which know names and bytes, never shards or records.
+"""Storage: buckets, which store bytes under names. Shards and records are unknown here.
 
-In go texts and references (:mod:`~dsort.storage.ref`), out come buckets (``open.open_bucket``): a
-directory, or one of the stores in the registry, with retries and limits around it. Every error that
-leaves is a ``StorageError``. ``network_policy`` and ``guarded_http`` say and keep what may be
-reached for a spec from the network.
+``open.open_bucket`` makes a bucket from a text or a reference (:mod:`~dsort.storage.ref`): a
+directory, or one of the stores in the registry, with retries and limits around it. All errors that
+buckets raise are ``StorageError``. ``network_policy`` defines, and ``guarded_http`` enforces, what
+may be reached for a spec from the network.
 """

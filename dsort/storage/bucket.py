@@ -1,8 +1,8 @@
-"""The one seam between dsort and where bytes live: a :class:`Bucket`.
+"""The one interface between dsort and storage: a :class:`Bucket`.
 
-An implementation is a directory, an object store, or memory (for tests). It knows names and bytes,
-never shards or records. All of its errors are ``StorageError`` and its children, translated at this
-border; ``InvariantError`` for misuse.
+An implementation is a directory, an object store, or memory (for tests). It handles names and
+bytes, never shards or records. All of its errors are ``StorageError`` and subclasses, into which it
+translates those of libraries; ``InvariantError`` for misuse.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ __all__ = [
 
 INTERNAL_PREFIX = f"{INTERNAL_PART}/"
 """Names under this prefix are dsort's own (manifests, staged outputs); ``list`` leaves them out
-unless asked for a prefix that begins with it."""
+unless its prefix begins with this one."""
 
 COPY = "copy"
-"""The receipt of ``keep_aside`` for what is kept as the object that was asked for."""
+"""The receipt of ``keep_aside`` if the object is kept as an object named by the token."""
 
 _FILE_ETAG = re.compile(r"([0-9a-f]+-[0-9a-f]+-[0-9a-f]+)(-c[0-9a-f]+)?")
 
@@ -46,9 +46,10 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One stored object. ``etag`` changes whenever the content does (files: mtime, size, inode and
-    ctime, so that a file that was written to and given its old mtime is another one; and one whose
-    mode, owner or hard links changed, for nobody can tell these apart)."""
+    """One stored object. ``etag`` changes whenever the content does. For files it consists of
+    mtime, size, inode and ctime, so that it also changes for a file that was written to and given
+    its old mtime. It then changes for new modes, owners and hard links, too, which cannot be told
+    apart from that."""
 
     name: str
     size_bytes: int
@@ -56,8 +57,8 @@ class ObjectInfo:
     etag: str
 
     def is_still(self, size_bytes: int, etag: str, *, any_ctime: bool = False) -> bool:
-        """Whether it is what had this size and etag. That of a file may be without its ctime, as in
-        journals and manifests of older versions; ``any_ctime``: it does not count anyway."""
+        """Whether the object still has this size and etag. The etag of a file may lack the ctime,
+        as in journals and manifests of older versions. ``any_ctime``: ignore the ctime."""
         if size_bytes != self.size_bytes:
             return False
         ours, theirs = _FILE_ETAG.fullmatch(self.etag), _FILE_ETAG.fullmatch(etag)
@@ -72,18 +73,19 @@ class RandomReads(Protocol):
 
     @property
     def direct_fd(self) -> int:
-        """A file that is open for direct reads of the same; -1 if there is none."""
+        """The descriptor of the same file, open for direct reads; -1 if there is none."""
 
     def read(self, buffer: memoryview, offset: int, least_bytes: int) -> None:
-        """Fill ``buffer`` from byte ``offset``, as far as the object goes, and keep no copy of it.
-        ``StorageError`` unless it goes on for ``least_bytes``. ``offset``, the place of ``buffer``
-        in memory and its length are multiples of 4,096."""
+        """Fill ``buffer`` from byte ``offset``, up to the end of the object, and keep no copy of
+        the bytes. ``StorageError`` unless there are ``least_bytes`` bytes. ``offset``, the address
+        of ``buffer`` in memory and its length have to be multiples of 4,096."""
 
     def peek(self, buffer: memoryview, offset: int) -> int:
-        """Read a few bytes, which the page cache keeps, and nothing around them; how many came."""
+        """Read a few bytes, which the page cache keeps, without reading ahead. Returns the number
+        of bytes read."""
 
     def announce(self, offset: int, size_bytes: int) -> None:
-        """A hint that so many bytes are going to be peeked at: they may be read meanwhile."""
+        """A hint that ``peek`` is going to read these bytes: they may be read meanwhile."""
 
     def close(self) -> None:
         """Release it."""
@@ -103,26 +105,27 @@ class ReadObject(Protocol):
 
     info: ObjectInfo
     rereads_cheaply: bool
-    """False where reading a byte again means to fetch it again: read once, in order."""
+    """False where reading a byte again means to fetch it again: read such objects once, in
+    order."""
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
-        """Fill ``buffer`` from byte ``offset``; ``StorageError`` if the object ends too soon."""
+        """Fill ``buffer`` from byte ``offset``. ``StorageError`` if the object ends before that."""
 
     def forget(self) -> None:
-        """A hint that what was read will not be read again soon: no cache need keep it."""
+        """A hint that the bytes read so far are not read again soon: caches may drop them."""
 
     def mapping(self) -> memoryview | None:
-        """The whole object as a read-only view, or None where it cannot be mapped.
+        """The whole object as a read-only view, or None if it cannot be mapped.
 
-        An empty object gives an empty view. Valid until ``close``.
+        The view of an empty object is empty. Valid until ``close``.
         """
 
     def random_reads(self) -> RandomReads | None:
-        """The same object for reads in any order; None where each would be a request. Valid beyond
-        ``close``."""
+        """The same object for reads in any order; None where each read would be a request. Stays
+        valid after ``close``."""
 
     def close(self) -> None:
-        """Release it. A mapping that still has views in use is released with the last of them."""
+        """Release it. A mapping whose views are still in use is released with the last of them."""
 
     def __enter__(self) -> Self: ...
 
@@ -135,40 +138,40 @@ class ReadObject(Protocol):
 
 
 class StagedObject(Protocol):
-    """An output that nobody can see yet, open for writing."""
+    """An output that is not visible yet, open for writing."""
 
     def write_at(self, offset: int, slices: Sequence[Buffer]) -> None:
-        """Write ``slices`` one after the other from byte ``offset`` on, whole. When it returns, the
-        slices may be used for something else.
+        """Write all of ``slices``, one after the other, from byte ``offset`` on. The memory of the
+        slices may be reused after the call.
 
-        On file systems several processes may write different ranges of one token, and writing the
-        same bytes again is harmless. On object stores ``offset`` is where the last write ended
-        (``InvariantError`` else)."""
+        On file systems, several processes may write different ranges of one token, and writing the
+        same bytes again has no effect. On object stores, ``offset`` has to be where the last write
+        ended (else ``InvariantError``)."""
 
     def start_sync(self, offset: int, size_bytes: int) -> None:
-        """Begin to make a written range durable, and return at once: a hint, so that ``sync`` finds
-        less to do."""
+        """Begin to make a written range durable, and return at once: a hint that leaves less work
+        to ``sync``."""
 
     def sync(self) -> None:
-        """Return once what was written survives a power cut."""
+        """Return once all written bytes survive a power cut."""
 
     def finish(self) -> str:
-        """Nothing more will be written: the *receipt*, which ``publish`` needs besides the token.
+        """End writing. Returns the *receipt*, which ``publish`` needs besides the token.
 
-        On object stores all bytes are stored, and acknowledged, when it returns, and the receipt
-        says where. On file systems it is the file's etag without ctime, and nothing is
-        synced."""
+        On object stores, all bytes are stored and acknowledged when it returns, and the receipt
+        holds their place. On file systems, the receipt is the file's etag without ctime, and
+        nothing is synced."""
 
     def size_bytes(self) -> int:
-        """How long the staged object is now."""
+        """The current length of the staged object."""
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
-        """Fill ``buffer`` from byte ``offset`` of what has been written. ``InvariantError`` where
-        the bucket ``seals_on_finish``."""
+        """Fill ``buffer`` from byte ``offset`` of the written bytes. ``InvariantError`` where the
+        bucket ``seals_on_finish``."""
 
     def close(self) -> None:
-        """Release it. What was staged stays until it is published or discarded, and can be opened
-        again by its token on file systems only."""
+        """Release it. The staged object stays until it is published or discarded. Only on file
+        systems, it can be opened again by its token."""
 
     def __enter__(self) -> Self: ...
 
@@ -185,13 +188,13 @@ class Bucket(Protocol):
 
     uri: str
     seals_on_finish: bool
-    """True on object stores: what is staged is stored for good once ``finish`` returns, and cannot
+    """True on object stores: a staged object is stored durably once ``finish`` returns, and cannot
     be read before it is published."""
 
     def exists(self) -> bool: ...
 
     def create(self) -> None:
-        """Make the bucket if there is none."""
+        """Make the bucket if it does not exist."""
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """The objects whose names begin with ``prefix``, in byte order of their UTF-8 names."""
@@ -200,84 +203,88 @@ class Bucket(Protocol):
         """``ObjectNotFoundError`` if there is none."""
 
     def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
-        """``stat`` of many objects, as few requests as the store allows; missing ones are left
-        out."""
+        """``stat`` of many objects, by as few requests as the store allows. Missing objects are
+        left out."""
 
     def open(self, name: str) -> ReadObject:
         """``ObjectNotFoundError`` if there is none."""
 
     def pinned(self, info: ObjectInfo) -> ReadObject | None:
-        """The object, as long as it is what ``info`` says, for reads of ranges by several threads
-        at once, each of which is a request; ``ChangedInputError`` by a read, if it is another one.
-        Nothing is asked before. None where an open object has ``random_reads``."""
+        """The object for reads of ranges by several threads at once, each of which is a request. A
+        read raises ``ChangedInputError`` if the object is not the one of ``info`` any more. Opening
+        makes no request. None where an open object has ``random_reads``."""
 
     def read(self, name: str) -> bytes:
-        """A small object whole."""
+        """The content of a small object."""
 
     def write(self, name: str, data: bytes) -> None:
         """Store a small object: it appears whole or not at all, and survives a power cut."""
 
     def write_new(self, name: str, data: bytes) -> bool:
-        """``write``, unless there is an object ``name``: then False, and nothing is changed. Of
-        several writers at once exactly one gets True."""
+        """``write``, unless the object ``name`` exists: then return False and change nothing. Of
+        several writers at the same time, exactly one gets True."""
 
     def write_over(self, name: str, data: bytes, etag: str) -> bool:
-        """``write``, if ``name`` is still what has ``etag``, as was seen just now: else False, and
-        nothing is changed. Of several writers at once at most one gets True where a store heeds
-        ``If-Match``; in directories it is looked at right before; elsewhere it is a ``write``."""
+        """``write``, if the object ``name`` still has ``etag``: else return False and change
+        nothing. Of several writers at the same time, at most one gets True if the store supports
+        ``If-Match``. Directories compare the etag directly before writing; other stores only
+        ``write``."""
 
     def delete(self, name: str) -> None:
-        """Remove an object; removing one that is not there is no error."""
+        """Remove an object. A missing object is no error."""
 
     def stage(self, token: str, *, name: str = "", size_bytes: int | None = None) -> StagedObject:
-        """Open the staged object ``token`` (a relative name under INTERNAL_PREFIX), making it if
-        need be. ``name``: what it will be published as; object stores need to know. ``size_bytes``
-        is its final length, if known, so that room can be reserved and parts can be sized."""
+        """Open the staged object ``token`` (a relative name under INTERNAL_PREFIX), and make it if
+        it does not exist. ``name``: the name that it will be published as, which object stores
+        need. ``size_bytes``: its final length, if known, to reserve room and to choose the size of
+        parts."""
 
     def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
-        """Give a staged object its name, atomically. ``receipt``: what ``finish`` returned. Without
-        ``overwrite`` an existing ``name`` is a ``StorageError`` and stays as it is. Publishing
-        again what was published by a call that did not return is no error. The name survives a
-        power cut after ``make_durable``."""
+        """Give a staged object its name, atomically. ``receipt``: the result of ``finish``. Without
+        ``overwrite``, an existing ``name`` is a ``StorageError`` and stays as it is. It is no error
+        to publish again after a call that published but did not return. The name survives a power
+        cut after ``make_durable``."""
 
     def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
-        """Which staged objects are whole and can still be published (or were, under their names):
-        ``tokens`` are (name, receipt) by token."""
+        """The tokens of staged objects that are whole and can still be published, or were published
+        under their names. ``tokens``: (name, receipt) by token."""
 
     def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
-        """Which staged objects have their names by now: ``tokens`` as in ``still_staged``."""
+        """The tokens of staged objects that have their names by now. ``tokens`` as in
+        ``still_staged``."""
 
     def keep_aside(self, name: str, token: str) -> str:
-        """Have what is stored as ``name`` kept as ``token``, whatever is published over it. The
-        receipt that ``put_back`` needs; "" if there is no such object. ``name`` stays where a store
-        or a file system can do so. Doing it again keeps what is there now."""
+        """Keep the object ``name`` as ``token``, even if ``name`` is published over later. Returns
+        the receipt that ``put_back`` needs; "" if there is no such object. ``name`` stays where a
+        store or a file system supports that. A repeated call keeps the object that ``name`` has
+        then."""
 
     def put_back(self, token: str, name: str, *, receipt: str) -> None:
-        """Give ``name`` what was kept as ``token``, in place of whatever has it. Doing it again
-        while ``token`` is there is no error; without it ``name`` stays as it is."""
+        """Give ``name`` the object that was kept as ``token``, in place of its present one. A
+        repeated call is no error while ``token`` exists; without it, ``name`` stays as it is."""
 
     def make_durable(self) -> None:
         """Return once all published names survive a power cut (directories synced)."""
 
     def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> None:
-        """Remove all staged objects and other internal objects under ``token_prefixes``, one after
-        the other, and the directories that this leaves empty. They begin with INTERNAL_PREFIX.
-        ``names``: what staged objects were to be published as; unfinished uploads to them are
-        aborted."""
+        """Remove all staged objects and other internal objects under ``token_prefixes``, one prefix
+        after the other, and the directories that this leaves empty. The prefixes have to begin with
+        INTERNAL_PREFIX. ``names``: the names that staged objects were to be published as;
+        unfinished uploads to them are aborted."""
 
     def free_bytes(self) -> int | None:
-        """Room left, or None where there is no such limit."""
+        """The room left in bytes, or None where there is no such limit."""
 
     def local_path(self, name: str) -> Path | None:
-        """Where the object is as a file of this machine, or None."""
+        """The path of the object as a file on this machine, or None if it is no such file."""
 
 
 def encoded_name(name: str) -> bytes:
     """The bytes of ``name`` on a file system.
 
     A name is relative, its parts are separated by ``/``, and no part is empty, ``.`` or ``..``.
-    Bytes that are not UTF-8 are carried as lone surrogates, as Python does for file names.
-    ``StorageError`` for anything else.
+    Lone surrogates stand for bytes that are not UTF-8, as in Python's file names. ``StorageError``
+    for any other text.
     """
     parts = name.split("/")
     if "" in parts:

@@ -1,8 +1,8 @@
-"""HTTP for what a spec names: key maps to fetch, webhooks to call.
+"""HTTP for URLs in a spec: key maps to fetch, webhooks to call.
 
-For a spec that came over the network, a :class:`~dsort.storage.network_policy.FetchPolicy` says
-which servers may be reached. It is asked about what is really connected to, not about its name: the
-address that the socket has, each hop of a redirection.
+For a spec that came over the network, a :class:`~dsort.storage.network_policy.FetchPolicy` sets
+which servers may be reached. It is checked against the server that is really connected to, not
+against its name: the address of the socket, each hop of a redirection.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ __all__ = ["RefusedConnectionError", "web_opener"]
 
 
 class RefusedConnectionError(Exception):
-    """The policy does not allow the connection; the text says to where, and why."""
+    """The policy does not allow the connection; the text names the address and the reason."""
 
 
 def web_opener(
     policy: FetchPolicy | None, *, redirects: bool = True, seconds_max: float | None = None
 ) -> urllib.request.OpenerDirector:
-    """HTTP and nothing else: the usual opener follows redirections to ftp, too.
+    """An opener for HTTP and HTTPS only: that of the standard library follows redirections to ftp,
+    too.
 
-    Without a ``policy`` proxies are those of the environment; with one there are none, and whatever
-    it forbids is a ``RefusedConnectionError``. ``redirects``: whether they are followed.
-    ``seconds_max``: under a policy, a connection is cut then, however often a byte comes.
+    Without a ``policy``, the proxies of the environment are used; with one, no proxies, and
+    ``RefusedConnectionError`` for all that it forbids. ``redirects``: whether redirections are
+    followed. ``seconds_max``: under a policy, a connection is cut after this time, even if bytes
+    still arrive.
     """
     handlers: list[urllib.request.BaseHandler] = (
         [
@@ -57,11 +59,11 @@ def web_opener(
 
 
 class _GuardedConnection(http.client.HTTPConnection):
-    """Connects to what the policy allows, and to nothing else."""
+    """Connects only to servers that the policy allows."""
 
-    # On the standard library: to judge the address of the socket itself, urllib3 and httpx have
-    # only private methods to override (``_new_conn``), which a new version may stop calling. That
-    # would open the guard without a word; ``connect`` is public.
+    # Built on the standard library, whose ``connect`` is public. To check the address of the socket
+    # itself, urllib3 and httpx offer only private methods to override (``_new_conn``), which a new
+    # version may stop calling. That would disable the guard without any error.
 
     scheme = "http"
 
@@ -82,7 +84,8 @@ class _GuardedConnection(http.client.HTTPConnection):
         self._bound(self.sock)
 
     def _bound(self, sock: socket.socket) -> None:
-        """Cut the connection at its time: a time-out is of each read, and a server may drip."""
+        """Cut the connection after its time. A timeout limits each read only, and a server may send
+        a byte now and then."""
         if self._seconds_max is not None:
             cut = threading.Timer(self._seconds_max, _cut, (sock,))
             cut.daemon = True
@@ -120,22 +123,22 @@ class _GuardedConnection(http.client.HTTPConnection):
 
 
 def _cut(sock: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # it is closed already, as a rule
+    with contextlib.suppress(OSError):  # usually the socket is closed already
         sock.shutdown(socket.SHUT_RDWR)
 
 
 class _GuardedTlsConnection(_GuardedConnection):
-    """The same over TLS; the certificate has to be the host's."""
+    """The same over TLS. The certificate has to be valid for the host."""
 
     scheme = "https"
     default_port = http.client.HTTPS_PORT
 
     def connect(self) -> None:
-        """Connect, and shake hands."""
+        """Connect, and do the TLS handshake."""
         sock = self._connected()
         try:
             context = ssl.create_default_context()
-            self._bound(sock)  # also while hands are shaken
+            self._bound(sock)  # the handshake is limited, too
             self.sock = context.wrap_socket(sock, server_hostname=self.host)
             self._bound(self.sock)
         except (OSError, ValueError):
@@ -144,7 +147,7 @@ class _GuardedTlsConnection(_GuardedConnection):
 
 
 class _GuardedHandler(urllib.request.AbstractHTTPHandler):
-    """Asks the policy before each hop."""
+    """Makes a guarded connection for each hop."""
 
     def __init__(self, policy: FetchPolicy, seconds_max: float | None = None) -> None:
         super().__init__()
@@ -152,11 +155,11 @@ class _GuardedHandler(urllib.request.AbstractHTTPHandler):
         self._seconds_max = seconds_max
 
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        """Ask a server over HTTP."""
+        """Send a request over HTTP."""
         return self.do_open(self._maker(_GuardedConnection), request)
 
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        """Ask a server over HTTPS."""
+        """Send a request over HTTPS."""
         return self.do_open(self._maker(_GuardedTlsConnection), request)
 
     def _maker(self, connection: type[_GuardedConnection]) -> Any:

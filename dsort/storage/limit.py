@@ -1,7 +1,7 @@
-"""Keeps a process from asking too much of a store at once: :class:`LimitedBucket`.
+"""Limits the requests and the bandwidth of a process to a store: :class:`LimitedBucket`.
 
-Put it right over the backend and the retries around it, so that a request that waits to be tried
-again holds nobody up, and every try is counted.
+Place it directly around the backend and inside of the retries, so that a request that waits for its
+next try takes no place from others, and every try is counted.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ T = TypeVar("T")
 
 MIB = 1 << 20
 TAIL_SHARE = 16
-"""What is left of an object for its last part, up to one in so many bytes of a part, goes with the
-others: a shard that was asked for with 64 MiB has a little more, which was a fifth request."""
+"""If the rest of an object is at most a ``TAIL_SHARE``-th of a part, it is added to the last part:
+a shard with a requested size of 64 MiB has a little more, which took a fifth request."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
     """Limits of one process (one worker, or the coordinator).
 
-    ``part_bytes``: of a multipart upload; ``part_bytes_max``, if that is more, where there would be
-    over 64 parts; and as much as is needed where there would be over 10,000.
-    ``parts_in_flight_max``: part buffers of each size, so uploads take ``upload_bytes`` of memory.
-    ``range_bytes``: an object larger than this is fetched in parallel ranges of this
-    size. ``bandwidth_max_bytes_per_s``: of reads and writes together; None: no limit.
+    ``part_bytes``: the part size of a multipart upload. ``part_bytes_max``, if larger, replaces it
+    where there would be over 64 parts; parts are as large as needed where there would be over
+    10,000. ``parts_in_flight_max``: the number of part buffers of each size, so uploads take
+    ``upload_bytes`` of memory. ``range_bytes``: a larger object is fetched in parallel ranges of
+    this size. ``bandwidth_max_bytes_per_s``: of reads and writes together; None: no limit.
     """
 
     requests_in_flight_max: int = 16
@@ -65,21 +65,21 @@ class StoreLimits:
 
 
 def part_room(part_bytes: int) -> int:
-    """The size of a buffer for parts of ``part_bytes``, and a little more: see ``TAIL_SHARE``."""
+    """The size of a buffer for parts of ``part_bytes``, a little larger: see ``TAIL_SHARE``."""
     return part_bytes + part_bytes // TAIL_SHARE
 
 
 _WINDOW_BYTES_MIN = 64 << 10
 _WINDOW_BYTES_MAX = 8 << 20
 _WINDOW_S = 0.1
-_SLICE_S_MAX = 0.25  # of a wait, so that whoever stops the thread need not wait long
+_SLICE_S_MAX = 0.25  # waits are cut into slices, so that a thread can be stopped soon
 
 
 class Bandwidth:
-    """A token bucket: in any ``t`` seconds at most ``bytes_per_s * t + burst_bytes`` are let pass.
+    """A token bucket: in any ``t`` seconds at most ``bytes_per_s * t + burst_bytes`` may pass.
 
-    Threads are served in the order they ask in. A piece larger than ``burst_bytes`` waits until all
-    of it has been earned.
+    Threads are served in the order of their calls. A piece larger than ``burst_bytes`` waits until
+    the rate allows all of it.
     """
 
     def __init__(
@@ -109,10 +109,11 @@ class Bandwidth:
 
 
 class StoreLimiter:
-    """What all buckets of a process share: places for requests, and the bandwidth (None: no limit).
+    """The limits that all buckets of a process share: places for requests, and the bandwidth (None:
+    no limit).
 
-    ``window_bytes``: larger pieces are let pass bit by bit, about ten a second, so that the rate is
-    smooth; a tenth of a second may come as a burst.
+    ``window_bytes``: larger pieces pass in windows of this size, about ten a second, so that the
+    rate is smooth. The bytes of a tenth of a second may pass as a burst.
     """
 
     def __init__(
@@ -180,7 +181,8 @@ class _LimitedReadObject(ClosesOnExit):
 
 
 class _LimitedRanges(_LimitedReadObject):
-    """Each read is a request, and stays one: its bytes are let pass before it."""
+    """Each read is a request and is not split: it waits for the bandwidth of all its bytes
+    first."""
 
     def _read_windows(self, buffer: memoryview, offset: int) -> None:
         for begin in range(0, len(buffer), self._limiter.window_bytes):
@@ -227,7 +229,7 @@ class _LimitedStagedObject(ClosesOnExit):
 
 
 def _windows(slices: Sequence[Buffer], window_bytes: int) -> Iterator[list[memoryview]]:
-    """``slices`` as runs of at most ``window_bytes`` bytes each, nothing copied."""
+    """``slices`` divided into windows of at most ``window_bytes`` bytes each, without copies."""
     window: list[memoryview] = []
     room = window_bytes
     for each in slices:
@@ -246,9 +248,9 @@ def _windows(slices: Sequence[Buffer], window_bytes: int) -> Iterator[list[memor
 class LimitedBucket(WrappedBucket):
     """A bucket behind a :class:`StoreLimiter` (see :class:`~dsort.storage.bucket.Bucket`).
 
-    A call takes one place however many requests the backend makes of it; a listing takes one while
-    it is asked for the next object, not between. Bytes are counted that objects are read and
-    written with, whatever else travels (headers, listings) is not, nor is what is mapped.
+    A call takes one place, for any number of requests that the backend makes for it. A listing
+    takes one only while it gets its next object. The bandwidth counts the bytes of objects that are
+    read and written, but no other bytes (headers, listings) and no mapped objects.
     """
 
     def __init__(self, inner: Bucket, limiter: StoreLimiter) -> None:
@@ -275,7 +277,7 @@ class LimitedBucket(WrappedBucket):
             yield info
 
     def read(self, name: str) -> bytes:
-        """Its bytes are counted afterwards: how many they are is not known before."""
+        """Its bytes are counted afterwards, because their number is not known before."""
         data = super().read(name)
         self.limiter.take(len(data))
         return data

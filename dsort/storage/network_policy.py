@@ -1,8 +1,8 @@
-"""What a job may touch for a spec that came over the network: which files, hosts and addresses.
+"""The files, hosts and addresses that a job may use for a spec that came over the network.
 
-A name says little about where it leads, so the address is judged, too, and it is that of the
-connection. Sources of the ranges: the special-purpose registries of IANA (RFC 6890 and its
-updates); RFC 4291 (mapped), 6052 and 8215 (NAT64), 3056 (6to4), 4380 (Teredo), 5214 (ISATAP).
+A name does not determine where it leads, so the address of the connection is checked, too. Sources
+of the ranges: the special-purpose registries of IANA (RFC 6890 and its updates); RFC 4291 (mapped),
+6052 and 8215 (NAT64), 3056 (6to4), 4380 (Teredo), 5214 (ISATAP).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ __all__ = ["FetchPolicy", "address_kind", "check_host_pattern"]
 
 _WEB_PORTS: Final = {"http": 80, "https": 443}
 _OURS: Final = ("loopback", "private", "shared")
-"""Kinds of addresses that an operator can allow. The others are nobody's to reach: there are the
-metadata of cloud machines, and what has no single server behind it."""
+"""Kinds of addresses that an operator can allow. The others are never reached: they are those of
+metadata servers of cloud machines, and addresses without a single server behind them."""
 
 # ``is_global`` alone is not enough: an operator may allow some kinds and never the others, the
-# metadata servers of clouds have public-looking addresses, and it calls an address global that
-# only carries a private IPv4 one. What the table does not list is left to it.
+# metadata servers of clouds have public-looking addresses, and it is true for addresses that embed
+# a private IPv4 address. It decides about addresses that the table does not list.
 _KINDS: Final = tuple(
     (ip_network(network), kind)
     for network, kind in (
-        ("100.100.100.200/32", "reserved"),  # metadata of machines: Alibaba's,
-        ("fd00:ec2::254/128", "reserved"),  # Amazon's,
-        ("fd20:ce::254/128", "reserved"),  # Google's; the first that fits counts
+        ("100.100.100.200/32", "reserved"),  # metadata server of Alibaba
+        ("fd00:ec2::254/128", "reserved"),  # metadata server of Amazon
+        ("fd20:ce::254/128", "reserved"),  # metadata server of Google; the first match counts
         ("0.0.0.0/8", "unspecified"),
         ("10.0.0.0/8", "private"),
         ("100.64.0.0/10", "shared"),
@@ -64,11 +64,11 @@ _ISATAP: Final = (0x00005EFE, 0x02005EFE)
 
 
 def address_kind(text: str) -> str:
-    """What kind of address ``text`` is: "" for a public one, else ``loopback``, ``private``,
+    """The kind of the address ``text``: "" for a public one, else ``loopback``, ``private``,
     ``shared`` (carriers' NAT), ``link-local``, ``multicast``, ``unspecified`` or ``reserved``.
 
-    An IPv6 address that has an IPv4 address in it (mapped, NAT64, 6to4, Teredo, ISATAP) is of that
-    one's kind, if it is not public. ``ValueError`` if it is no address.
+    An IPv6 address that embeds an IPv4 address (mapped, NAT64, 6to4, Teredo, ISATAP) has the kind
+    of that address, if that is not public. ``ValueError`` if ``text`` is no address.
     """
     address = ip_address(text.partition("%")[0])
     for network, kind in _KINDS:
@@ -103,17 +103,18 @@ class FetchPolicy:
     """What may be reached for a spec from the network. A plain value: picklable, and JSON by
     :meth:`to_json`.
 
-    ``roots``: files under these directories (absolute, symbolic links resolved), those of buckets
-    and the texts that a spec names (key maps, lists, tables). ``patterns``: the same with wildcards
-    in them. ``denied``: but not under these. ``own``: what the job has for itself, which may be
-    under these. ``hosts``: web servers that texts may be on, as ``host``, ``host:port`` or
-    ``host:*`` with wildcards in the host; without a port the usual one of the scheme is meant.
-    ``allow_private``: also at loopback, private and shared addresses; link-local, multicast,
-    unspecified and reserved ones are always refused. ``bytes_max``: of a text.
+    ``roots``: directories (absolute, symbolic links resolved) under which files may be used: those
+    of buckets and the texts that a spec names (key maps, lists, tables). ``patterns``: the same
+    with wildcards. ``denied``: exceptions from these, which may not be used. ``own``: the job's own
+    files, which may be used even under ``denied`` ones. ``hosts``: web servers that texts may be
+    on, as ``host``, ``host:port`` or ``host:*`` with wildcards in the host; without a port, the
+    usual one of the scheme. ``allow_private``: whether loopback, private and shared addresses are
+    allowed; link-local, multicast, unspecified and reserved ones are always refused. ``bytes_max``:
+    the size of a text.
 
-    ``base``: the directory that relative paths of texts are under; "": the first root. Of one job
-    (:meth:`of_job`), ``files``: its texts are these files alone; ``output_roots``: what it writes
-    is under these directories, and ``roots`` are for what it reads. None: both as ``roots`` say.
+    ``base``: the directory that relative paths of texts start from; "": the first root. For one job
+    (:meth:`of_job`), ``files``: the only files that may be read as texts; ``output_roots``: the
+    directories under which it may write, while ``roots`` are for reading. None: ``roots`` apply.
     """
 
     roots: tuple[str, ...] = ()
@@ -129,7 +130,7 @@ class FetchPolicy:
 
     @classmethod
     def of(cls, mapping: Mapping[str, Any]) -> FetchPolicy:
-        """The policy that :meth:`to_json` made ``mapping`` of."""
+        """The policy from which :meth:`to_json` made ``mapping``."""
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, (list, tuple)) else value
             for name, value in mapping.items()
@@ -137,7 +138,7 @@ class FetchPolicy:
         return cls(**values)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as JSON values."""
+        """The policy as JSON values."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
@@ -146,7 +147,7 @@ class FetchPolicy:
     def of_job(
         self, inputs: Iterable[str], outputs: Iterable[str], files: Iterable[str] | None
     ) -> FetchPolicy:
-        """The same for one job: it reads the directories ``inputs``, writes to the directories
+        """The policy for one job, which reads the directories ``inputs``, writes to the directories
         ``outputs``, and reads the texts ``files``, as far as this policy allows each."""
         return replace(
             self,
@@ -158,7 +159,7 @@ class FetchPolicy:
         )
 
     def for_outputs(self) -> FetchPolicy:
-        """The same for buckets that the job writes to."""
+        """The policy for the buckets that the job writes to."""
         if self.output_roots is None:
             return self
         return replace(self, roots=self.output_roots)
@@ -171,7 +172,7 @@ class FetchPolicy:
         return path in self.files and not self.denies_path(path)
 
     def allows_path(self, path: str) -> bool:
-        """Whether the file or directory ``path``, absolute and without links, may be touched."""
+        """Whether the file or directory ``path``, absolute and without links, may be used."""
         if any(_is_under(path, each) for each in self.own):
             return True
         inside = any(_is_under(path, root) for root in self.roots) or any(
@@ -181,12 +182,12 @@ class FetchPolicy:
         return inside and not self.denies_path(path)
 
     def denies_path(self, path: str) -> bool:
-        """Whether ``path`` is under one of the directories that are nobody's business."""
+        """Whether ``path`` is under one of the ``denied`` directories, and not one of ``own``."""
         is_own = any(_is_under(path, each) for each in self.own)
         return not is_own and any(_is_under(path, root) for root in self.denied)
 
     def allows_host(self, scheme: str, host: str, port: int) -> bool:
-        """Whether the server ``host`` (a name or an address, without brackets) may be asked."""
+        """Whether the server ``host`` (a name or an address, without brackets) may be used."""
         usual = _WEB_PORTS.get(scheme)
         for glob in self.hosts:
             name, wanted = _host_and_port(glob)
@@ -205,9 +206,10 @@ class FetchPolicy:
 
 
 def check_host_pattern(glob: str) -> None:
-    """``ValueError`` unless ``glob`` is one of ``FetchPolicy.hosts``: a host, perhaps with a port.
+    """``ValueError`` unless ``glob`` is valid in ``FetchPolicy.hosts``: a host, optionally with a
+    port.
 
-    A host has no wildcards unless they are ``*`` and ``?``; IPv6 with a port is in brackets.
+    The only wildcards of a host are ``*`` and ``?``. An IPv6 address with a port is in brackets.
     """
     if "/" in glob or "@" in glob or not glob.isprintable() or " " in glob:
         raise ValueError("is a host, and no URL")

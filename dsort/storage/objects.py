@@ -1,4 +1,5 @@
-"""What all buckets in object stores share: :class:`ObjectBucket`, over what a client can do."""
+"""The common part of all buckets in object stores: :class:`ObjectBucket`, over the client of a
+store."""
 
 from __future__ import annotations
 
@@ -70,11 +71,11 @@ _TEXT_CHARS_MAX = 200
 
 class PreconditionError(StorageError):
     """A request was made under a condition (``If-Match``, ``If-None-Match``, a range) that does not
-    hold. Backends catch it; nobody else sees it."""
+    hold. Backends catch this error; it never leaves them."""
 
 
 class Meaning(NamedTuple):
-    """What an error of a client library means: dsort's class for it, why, and what would help."""
+    """The meaning of a client library's error: the class of dsort's error, the reason, a hint."""
 
     kind: type[StorageError]
     reason: str
@@ -101,7 +102,7 @@ _STATUSES: Mapping[int, Meaning] = MappingProxyType(
 
 
 def meaning_of_status(status: int) -> Meaning:
-    """What a reply with HTTP status ``status`` means, if it says no more."""
+    """The meaning of a reply with HTTP status ``status``, if nothing else is known about it."""
     known = _STATUSES.get(status)
     if known is not None:
         return known
@@ -116,16 +117,16 @@ def error_of(meaning: Meaning, action: str) -> StorageError:
 
 
 def one_line(text: str) -> str:
-    """``text`` of a server as a part of a message: one line, not long, no query of any URL."""
+    """``text`` of a server as a part of a message: one line, shortened, without queries of URLs."""
     without_queries = re.sub(r"\?[^\s\"'<>)]*", "", text)
     return " ".join(without_queries.split())[:_TEXT_CHARS_MAX]
 
 
 class ObjectErrors:
-    """A context in which a client library's errors become the ``StorageError`` that they mean.
+    """A context that translates errors of a client library into ``StorageError``.
 
-    ``meaning_of`` gives None for what is no error of the library; that passes as it is. ``action``
-    as of :func:`error_of`.
+    ``meaning_of`` returns None for errors that are not the library's; these are not changed.
+    ``action`` as in :func:`error_of`.
     """
 
     __slots__ = ("_action", "_meaning_of")
@@ -155,22 +156,23 @@ class ByteStream(Protocol):
     """The body of one reply."""
 
     def read_into(self, view: memoryview) -> int:
-        """Put the next bytes into ``view``, which is not empty; how many, 0 at the end.
+        """Read the next bytes into ``view``, which is not empty. Returns their number, 0 at the
+        end.
 
         ``TransientStorageError`` if the connection breaks."""
 
     def close(self) -> None:
-        """Release it; bytes not read yet are not waited for."""
+        """Release it, without waiting for bytes that were not read yet."""
 
 
 class ObjectReader(ClosesOnExit):
     """See :class:`~dsort.storage.bucket.ReadObject`. For one thread at a time.
 
-    ``stream`` gives the object from its first byte on. ``fetch(start, stop)`` gives bytes
+    ``stream``: the object from its first byte on. ``fetch(start, stop)`` returns bytes
     ``start:stop`` of the same content (``stop`` None: to the end), or raises ``ChangedInputError``.
-    ``pool`` gives other threads for large reads.
+    ``pool`` returns threads for large reads.
 
-    What fails in mid-read raises ``ReadCutShortError``; a next read goes on from there.
+    A read that fails in the middle raises ``ReadCutShortError``; the next read continues there.
     """
 
     rereads_cheaply = False
@@ -187,7 +189,7 @@ class ObjectReader(ClosesOnExit):
     ) -> None:
         self.info: ObjectInfo = info
         self._stream: ByteStream | None = stream
-        self._position = 0  # of the next byte that the stream gives, or gave
+        self._position = 0  # the offset of the next byte of the stream
         self._stop = info.size_bytes  # where the stream ends
         self._fetch = fetch
         self._bucket = bucket
@@ -195,7 +197,7 @@ class ObjectReader(ClosesOnExit):
         self._pool = pool
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
-        """Fill ``buffer`` from byte ``offset``; ``StorageError`` if the object ends too soon."""
+        """Fill ``buffer`` from byte ``offset``. ``StorageError`` if the object ends before that."""
         buffer = buffer.cast("B")
         end = offset + len(buffer)
         if end > self.info.size_bytes:
@@ -209,30 +211,30 @@ class ObjectReader(ClosesOnExit):
             self._read_on(buffer, offset)
 
     def forget(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: no bytes are kept."""
 
     def mapping(self) -> memoryview | None:
-        """What is elsewhere cannot be mapped."""
+        """None: an object in a store cannot be mapped."""
         return None
 
     def random_reads(self) -> RandomReads | None:
-        """Each would be a request."""
+        """None: each read would be a request."""
         return None
 
     def close(self) -> None:
-        """Release the connection. Closing again is harmless."""
+        """Release the connection. Closing again has no effect."""
         if self._stream is not None:
             stream, self._stream = self._stream, None
             stream.close()
 
     def _read_on(self, buffer: memoryview, offset: int) -> None:
-        if offset != self._position:  # elsewhere: no more than is asked for
+        if offset != self._position:  # out of order: request only these bytes
             self._begin(offset, offset + len(buffer))
         filled = 0
         try:
             while filled < len(buffer):
                 if self._stream is None or self._position == self._stop:
-                    self._begin(self._position, None)  # in order: the rest will be wanted, too
+                    self._begin(self._position, None)  # in order: the rest will be read, too
                 assert self._stream is not None
                 got = self._read_some(self._stream, buffer[filled:], offset + filled)
                 filled += got
@@ -278,7 +280,7 @@ class ObjectReader(ClosesOnExit):
         except ReadCutShortError as error:
             filled, failed = error.filled_bytes, error
         finally:
-            ended = [_ended(each) for each in others]  # none may write here after we returned
+            ended = [_ended(each) for each in others]  # waits: none may write here afterwards
         for got, reason in ended:
             if isinstance(reason, TransientStorageError):
                 failed = failed or _cut_short(reason, filled + got)
@@ -293,7 +295,7 @@ class ObjectReader(ClosesOnExit):
         self._position = offset + len(buffer)
 
     def _read_range(self, view: memoryview, offset: int) -> tuple[int, StorageError | None]:
-        """Fill ``view`` by a request of its own: how far it got, and why no further."""
+        """Fill ``view`` by a request of its own. Returns (bytes filled, error or None)."""
         filled = 0
         try:
             stream = self._fetch(offset, offset + len(view))
@@ -317,56 +319,56 @@ def _cut_short(error: TransientStorageError, filled_bytes: int) -> ReadCutShortE
 
 
 _LISTED_MIN = 100
-"""Fewer objects than this are asked for one by one, not by a listing."""
+"""Fewer objects than this are requested one by one, not by a listing."""
 
 _HEADS_PER_PAGE = 10
-"""A page of a listing (1,000 names) is taken to cost as much as this many ``head`` requests."""
+"""A page of a listing (1,000 names) is assumed to cost as much as this many ``head`` requests."""
 
 
 class Fetched(NamedTuple):
-    """A reply with bytes of an object: what the whole object is, and the bytes."""
+    """A reply with bytes of an object: the facts of the whole object, and the bytes."""
 
     info: ObjectInfo
     stream: ByteStream
 
 
 class ObjectClient(Protocol):
-    """What a client library does for :class:`ObjectBucket`; names are those of the bucket. Errors
-    as in :mod:`dsort.storage.objects`. Used by several threads at once."""
+    """The operations of a client library that :class:`ObjectBucket` needs. Names are those of the
+    bucket. Errors as in :mod:`dsort.storage.objects`. Used by several threads at once."""
 
     def exists(self) -> bool: ...
 
     def create(self) -> None: ...
 
     def pages(self, prefix: str) -> Iterator[Sequence[ObjectInfo]]:
-        """All objects whose names begin with ``prefix``, in any order, a page a request."""
+        """All objects whose names begin with ``prefix``, in any order. A page is one request."""
 
     def head(self, name: str) -> ObjectInfo: ...
 
     def fetch(self, name: str, start: int, stop: int | None, pinned: ObjectInfo | None) -> Fetched:
-        """Bytes ``start:stop``. ``PreconditionError`` if the object is not ``pinned`` any more (as
-        far as the store can tell)."""
+        """Bytes ``start:stop`` (``stop`` None: to the end). ``PreconditionError`` if the object is
+        not the ``pinned`` one any more, as far as the store can detect it."""
 
     def put(self, name: str, data: bytes) -> None: ...
 
     def put_new(self, name: str, data: bytes) -> bool:
-        """False if there is one already."""
+        """Store a small object; False if it exists already."""
 
     def put_over(self, name: str, data: bytes, etag: str) -> bool:
-        """False unless what is there has ``etag``."""
+        """Store a small object; False unless the present one has ``etag``."""
 
     def delete(self, names: Sequence[str]) -> None:
-        """Remove objects; none need be there."""
+        """Remove objects. Missing objects are no error."""
 
 
 class KeyPrefix:
-    """A bucket's names as keys of the store: below ``prefix`` ("" or ``some/prefix``)."""
+    """Turns names into keys of the store, which are below ``prefix`` ("" or ``some/prefix``)."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = f"{prefix}/" if prefix else ""
 
     def key(self, name: str) -> str:
-        """The key of an object, or the prefix of keys of a prefix of names."""
+        """The key of the object ``name``; or, for a prefix of names, the prefix of their keys."""
         return self._prefix + name
 
     def name(self, key: str) -> str:
@@ -375,9 +377,9 @@ class KeyPrefix:
 
 
 class ObjectBucket:
-    """Objects of a store (see :class:`~dsort.storage.bucket.Bucket`), but for staging.
+    """Objects of a store (see :class:`~dsort.storage.bucket.Bucket`), without staging.
 
-    For several threads at once; in another process, open it anew.
+    Several threads may use it at once; another process has to open it again.
     """
 
     seals_on_finish = True
@@ -393,17 +395,18 @@ class ObjectBucket:
         return f"{type(self).__name__}({self.uri})"
 
     def exists(self) -> bool:
-        """Whether there is a bucket of that name that we may look into."""
+        """Whether there is a bucket of that name that may be listed."""
         return self._objects.exists()
 
     def create(self) -> None:
-        """Make the bucket if there is none."""
+        """Make the bucket if it does not exist."""
         self._objects.create()
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """All pages are read and sorted before the first is given: stores differ in their order.
+        """All pages are read and sorted before the first object is yielded, because stores differ
+        in their order.
 
-        What only marks a folder (empty, its name ends in ``/``) is left out.
+        Objects that only mark a folder (empty, with a name that ends in ``/``) are left out.
         """
         encoded_prefix(prefix)
         is_internal = prefix.startswith(INTERNAL_PREFIX)
@@ -414,7 +417,7 @@ class ObjectBucket:
             if (is_internal or not info.name.startswith(INTERNAL_PREFIX))
             and (info.size_bytes or (info.name and not info.name.endswith("/")))
         ]
-        found.sort(key=lambda info: info.name)  # by code point is by UTF-8 byte
+        found.sort(key=lambda info: info.name)  # the order of code points is that of UTF-8 bytes
         yield from found
 
     def stat(self, name: str) -> ObjectInfo:
@@ -422,11 +425,12 @@ class ObjectBucket:
         return self._objects.head(checked(name))
 
     def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
-        """Many objects are looked for in a listing, as long as that is cheaper than to ask for
-        each; what it has not shown by then is asked for, several at once. So are a few names that
-        a whole listing does not have: to be wrong would be to take them for lost.
+        """Many objects are searched in a listing, as long as that is cheaper than one request for
+        each; the rest is requested one by one, several at once. If a complete listing lacks only a
+        few names, these are requested, too: otherwise an incomplete listing would make them count
+        as lost.
 
-        ``SomeUnansweredError`` tells what was found out by then."""
+        ``SomeUnansweredError`` holds the results so far."""
         wanted = {checked(name) for name in names}
         found: dict[str, ObjectInfo] = {}
         is_complete = False
@@ -451,7 +455,8 @@ class ObjectBucket:
         return found
 
     def _look_in_listing(self, wanted: set[str], found: dict[str, ObjectInfo]) -> bool:
-        """Whether all of the listing was looked at."""
+        """Add objects from the listing to ``found``. Returns whether the listing was read to its
+        end."""
         pages = self._objects.pages(common_prefix(wanted))
         for _ in range(max(1, len(wanted) // _HEADS_PER_PAGE)):
             page = next(pages, None)
@@ -463,7 +468,7 @@ class ObjectBucket:
         return False
 
     def open(self, name: str) -> ObjectReader:
-        """Ask for an object; ``ObjectNotFoundError`` if there is none."""
+        """Request an object. ``ObjectNotFoundError`` if there is none."""
         info, stream = self._objects.fetch(checked(name), 0, None, None)
         return ObjectReader(
             info,
@@ -475,12 +480,12 @@ class ObjectBucket:
         )
 
     def pinned(self, info: ObjectInfo) -> PinnedObject:
-        """For reads by range, each under ``If-Match``."""
+        """The object for reads by range, each with ``If-Match``."""
         checked(info.name)
         return PinnedObject(info, partial(self._fetch, info), self.uri)
 
     def _fetch(self, info: ObjectInfo, start: int, stop: int | None) -> ByteStream:
-        """Bytes ``start:stop`` of what ``info`` says."""
+        """Bytes ``start:stop`` of the object that ``info`` describes."""
         try:
             return self._objects.fetch(info.name, start, stop, info).stream
         except PreconditionError:
@@ -490,7 +495,7 @@ class ObjectBucket:
             ) from None
 
     def read(self, name: str) -> bytes:
-        """A small object whole."""
+        """The content of a small object."""
         with self.open(name) as opened:
             data = bytearray(opened.info.size_bytes)
             opened.read_into(memoryview(data), 0)
@@ -501,32 +506,32 @@ class ObjectBucket:
         self._objects.put(checked(name), data)
 
     def write_new(self, name: str, data: bytes) -> bool:
-        """Store a small object unless there is one: False. By a conditional request; where the
-        store has none, by a look before."""
+        """Store a small object; False if it exists already. Uses a conditional request; if the
+        store has none, a request before the write."""
         return self._objects.put_new(checked(name), data)
 
     def write_over(self, name: str, data: bytes, etag: str) -> bool:
-        """Store a small object in place of what has ``etag``, by a conditional request."""
+        """Store a small object in place of the one with ``etag``, by a conditional request."""
         return self._objects.put_over(checked(name), data, etag)
 
     def delete(self, name: str) -> None:
-        """Remove an object; no error if there is none."""
+        """Remove an object. A missing object is no error."""
         self._objects.delete([checked(name)])
 
     def make_durable(self) -> None:
-        """What a store has acknowledged is safe."""
+        """Do nothing: objects that a store has acknowledged are durable."""
 
     def free_bytes(self) -> int | None:
-        """Stores do not say."""
+        """None: stores do not report it."""
         return None
 
     def local_path(self, name: str) -> Path | None:
-        """Nothing of a store is a file."""
+        """None: objects in a store are not local files."""
         checked(name)
         return None
 
     def pool(self) -> ThreadPoolExecutor:
-        """Threads for requests at once, as many as may be in flight; made when first wanted."""
+        """Threads for parallel requests, as many as may be in flight. Made when first needed."""
         with self._lock:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(
@@ -535,8 +540,8 @@ class ObjectBucket:
             return self._threads
 
     def _delete_internal(self, token_prefixes: Sequence[str]) -> None:
-        """Remove all objects under ``token_prefixes``, those of the first one first. They are
-        listed together, for few are of others."""
+        """Remove all objects under ``token_prefixes``, those of the first one first. One listing
+        covers all of them, because few other objects are in it."""
         for prefix in token_prefixes:
             if not prefix.startswith(INTERNAL_PREFIX):
                 raise InvariantError(f"discard of {prefix!r}, not under {INTERNAL_PREFIX}")
@@ -547,7 +552,8 @@ class ObjectBucket:
             self._objects.delete([name for name in names if name.startswith(prefix)])
 
     def _head_or_none(self, name: str) -> ObjectInfo | TransientStorageError | None:
-        """What the object is, or that it is not there, or that nobody can tell just now."""
+        """The facts of the object; None if it does not exist; the error if that is unknown at the
+        moment."""
         try:
             return self._objects.head(name)
         except ObjectNotFoundError:
@@ -557,7 +563,7 @@ class ObjectBucket:
 
 
 def check_copy(copied: ObjectInfo, size_bytes: int, uri: str) -> None:
-    """``StorageError`` unless a copy that a store has made is as long as what it was made of."""
+    """``StorageError`` unless a copy that a store has made is as long as the original."""
     if copied.size_bytes != size_bytes:
         raise StorageError(
             f"{copied.name} in bucket {uri} has {copied.size_bytes:,} bytes, as the copy of "
@@ -567,7 +573,7 @@ def check_copy(copied: ObjectInfo, size_bytes: int, uri: str) -> None:
 
 
 def common_prefix(names: Collection[str]) -> str:
-    """What all ``names``, at least one, begin with."""
+    """The longest common prefix of ``names``, of which there is at least one."""
     first, last = min(names), max(names)
     for at, letter in enumerate(first):
         if at >= len(last) or last[at] != letter:
@@ -576,7 +582,7 @@ def common_prefix(names: Collection[str]) -> str:
 
 
 def checked(name: str, *, encode: Callable[[str], bytes] = encoded_name) -> str:
-    """``name`` as it is, if an object of a store may be called so; ``StorageError`` else."""
+    """``name`` unchanged, if it is valid for an object in a store; else ``StorageError``."""
     encode(name)
     if not name.isascii():
         try:
@@ -589,5 +595,5 @@ def checked(name: str, *, encode: Callable[[str], bytes] = encoded_name) -> str:
 
 
 def checked_token(token: str) -> str:
-    """``token``; ``InvariantError`` unless it is one."""
+    """``token`` unchanged. ``InvariantError`` unless it is a valid token."""
     return checked(token, encode=encoded_token)

@@ -1,4 +1,4 @@
-"""A bucket in a store that obstore speaks with: Google's, Microsoft's, a web server."""
+"""A bucket in a store that the library obstore supports: Google's, Microsoft's, a web server."""
 
 from __future__ import annotations
 
@@ -98,11 +98,11 @@ _TEXTS: tuple[tuple[str, Meaning], ...] = (
         Meaning(TransientStorageError, "the connection to the store failed"),
     ),
 )
-"""The first that is found counts."""
+"""Patterns in messages of obstore, and their meanings. The first pattern that matches counts."""
 
 
 class ObstoreErrors(ObjectErrors):
-    """A context in which obstore's errors become the ``StorageError`` that they mean."""
+    """A context that translates errors of obstore into ``StorageError``."""
 
     __slots__ = ()
 
@@ -111,7 +111,7 @@ class ObstoreErrors(ObjectErrors):
 
 
 def meaning_of_obstore_error(error: BaseException) -> Meaning | None:
-    """What ``error`` means, or None if it is none of obstore's."""
+    """The meaning of ``error``, or None if it is not one of obstore's."""
     for kind, meaning in _KINDS:
         if isinstance(error, kind):
             return meaning
@@ -155,14 +155,15 @@ class _Chunks:
         return size
 
     def close(self) -> None:
-        """The connection goes with the stream."""
+        """Drop the stream, and with it the connection."""
         self._stream = iter(())
         self._chunk = memoryview(b"")
 
 
 class ObstoreClient:
     """See :class:`~dsort.storage.objects.ObjectClient`. ``prefix``: of the bucket, in
-    ``store``. ``scheme`` is the bucket's; of ``http`` and ``https`` objects can be read, no more.
+    ``store``. ``scheme``: that of the bucket; with ``http`` and ``https``, objects can only be
+    read.
     """
 
     def __init__(self, store: ObjectStore, *, uri: str, scheme: str, prefix: str = "") -> None:
@@ -173,7 +174,7 @@ class ObstoreClient:
         self._is_web = scheme in ("http", "https")
 
     def doing(self, action: str) -> ObstoreErrors:
-        """A context for a request that shall ``action``, such as ``read a.tar``."""
+        """A context for a request with the purpose ``action``, such as ``read a.tar``."""
         return ObstoreErrors(f"{action} in bucket {self.uri}")
 
     def key(self, name: str) -> str:
@@ -181,7 +182,7 @@ class ObstoreClient:
         return self._keys.key(name)
 
     def exists(self) -> bool:
-        """Whether the bucket can be listed. Web servers are taken to be there."""
+        """Whether the bucket can be listed. Web servers are assumed to exist."""
         if self._is_web:
             return True
         try:
@@ -192,14 +193,15 @@ class ObstoreClient:
         return True
 
     def create(self) -> None:
-        """``ObjectNotFoundError`` if there is none: it takes more than a name to make one."""
+        """``ObjectNotFoundError`` if it does not exist: making it takes more than a name."""
         if not self.exists():
             raise ObjectNotFoundError(
                 f"there is no bucket {self.uri}", hint=_MAKE_HINTS.get(self._scheme, "make it")
             )
 
     def pages(self, prefix: str) -> Iterator[list[ObjectInfo]]:
-        """All objects whose names begin with ``prefix``. obstore lists whole folders."""
+        """All objects whose names begin with ``prefix``. Filters, because obstore lists whole
+        folders."""
         if self._is_web:
             raise StorageError(
                 f"bucket {self.uri} cannot be listed: it is a web server",
@@ -216,12 +218,12 @@ class ObstoreClient:
                 ]
 
     def head(self, name: str) -> ObjectInfo:
-        """What the object is."""
+        """Size, time and etag of the object."""
         with self.doing(f"find {name}"):
             return _info(name, obstore.head(self.store, self.key(name)))
 
     def fetch(self, name: str, start: int, stop: int | None, pinned: ObjectInfo | None) -> Fetched:
-        """Ask for bytes ``start:stop``."""
+        """Request bytes ``start:stop``."""
         options: GetOptions = {}
         if stop is not None:
             options["range"] = (start, stop)
@@ -248,7 +250,7 @@ class ObstoreClient:
             obstore.put(self.store, self.key(name), data, use_multipart=False)
 
     def put_new(self, name: str, data: bytes) -> bool:
-        """Store a small object unless there is one."""
+        """Store a small object; False if it exists already."""
         self.need_writable(f"write {name}")
         try:
             with self.doing(f"write {name}"):
@@ -258,8 +260,8 @@ class ObstoreClient:
         return True
 
     def put_over(self, name: str, data: bytes, etag: str) -> bool:
-        """Store a small object in place of what has ``etag``. It is looked at first, for some
-        stores know versions, and no ETags."""
+        """Store a small object in place of the one with ``etag``. Requests the present one first,
+        because the conditions of some stores use versions instead of ETags."""
         self.need_writable(f"write {name}")
         key = self.key(name)
         try:
@@ -279,19 +281,19 @@ class ObstoreClient:
         return True
 
     def delete(self, names: Sequence[str]) -> None:
-        """Remove objects; none need be there."""
+        """Remove objects. Missing objects are no error."""
         if names:
             self.need_writable(f"remove {names[0]}")
             with self.doing(f"remove {names[0]}"):
                 try:
                     obstore.delete(self.store, [self.key(name) for name in names])
-                except FileNotFoundError:  # some stores mind
+                except FileNotFoundError:  # an error in some stores
                     for name in names:
                         with contextlib.suppress(FileNotFoundError):
                             obstore.delete(self.store, self.key(name))
 
     def need_writable(self, action: str) -> None:
-        """``StorageError`` on the web."""
+        """``StorageError`` for a web server."""
         if self._is_web:
             raise StorageError(
                 f"cannot {action} in bucket {self.uri}: dsort only reads from web servers",
@@ -300,12 +302,12 @@ class ObstoreClient:
 
 
 def open_store(ref: BucketRef, limits: StoreLimits) -> ObjectStore:
-    """obstore's store for ``ref``. It looks for credentials itself, where the tools of Google and
-    Microsoft do; ``StorageAccessError`` if it sees by now that there are none."""
+    """obstore's store for ``ref``. obstore searches for credentials where the tools of Google and
+    Microsoft do; ``StorageAccessError`` if it already finds none here."""
     options: ClientConfig = {
         "connect_timeout": timedelta(seconds=min(10.0, limits.request_seconds_max)),
         "read_timeout": timedelta(seconds=min(60.0, limits.request_seconds_max)),
-        "timeout": timedelta(days=1),  # of a whole stream, however slowly it is wanted
+        "timeout": timedelta(days=1),  # for a whole stream, which may be read slowly
         "allow_http": ref.scheme == "http" or ref.endpoint_url.startswith("http://"),
     }
     once: RetryConfig = {"max_retries": 0}
@@ -334,11 +336,11 @@ _MADE_UP = "time-size:"
 
 
 def _is_made_up(info: ObjectInfo) -> bool:
-    """Whether the server gave no ETag: then its time and size have to do."""
+    """Whether the server sent no ETag: then time and size replace it."""
     return info.etag.startswith(_MADE_UP)
 
 
-_GATHERED_BYTES = 1 << 20  # slices may be small, and each call of obstore's costs
+_GATHERED_BYTES = 1 << 20  # slices may be small, and each call of obstore takes time
 _NO_RANGES = 1 << 62
 
 log = logger_of("storage")
@@ -347,7 +349,7 @@ log = logger_of("storage")
 class ObstoreBucket(ObjectBucket):
     """Objects of a store (see :class:`~dsort.storage.bucket.Bucket`).
 
-    A staged object is an object that has its token for a name; ``publish`` has the store copy it.
+    A staged object is an object with its token as its name; for ``publish``, the store copies it.
     """
 
     def __init__(
@@ -361,7 +363,7 @@ class ObstoreBucket(ObjectBucket):
     def of(cls, ref: BucketRef, limits: StoreLimits) -> ObstoreBucket:
         """The bucket of a ``gs``, ``az``, ``http`` or ``https`` reference."""
         is_web = ref.scheme in ("http", "https")
-        if is_web:  # its path is a part of the store's URL; and many servers know no ranges
+        if is_web:  # the path is a part of the store's URL; many servers do not support ranges
             limits = replace(limits, range_bytes=_NO_RANGES)
         prefix = "" if is_web else ref.path.partition("/")[2]
         client = ObstoreClient(
@@ -377,7 +379,7 @@ class ObstoreBucket(ObjectBucket):
     def stage(
         self, token: str, *, name: str = "", size_bytes: int | None = None
     ) -> ObstoreStagedObject:
-        """Prepare to store ``token``: nothing happens before there are bytes."""
+        """Prepare to store ``token``. No request is made before bytes are written."""
         checked_token(token)
         self._client.need_writable(f"write {name or token}")
         return ObstoreStagedObject(self._client, token, self._limits)
@@ -385,9 +387,8 @@ class ObstoreBucket(ObjectBucket):
     def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
         """Copy a staged object to ``name``, inside the store, and remove it.
 
-        Without ``overwrite`` an existing ``name`` is a ``StorageError``, unless it has the staged
-        object's size and is no older: then an earlier call has made it, and did not come to the
-        end.
+        Without ``overwrite``, an existing ``name`` is a ``StorageError``, unless it has the size of
+        the staged object and is not older: then an earlier call, which did not finish, has made it.
         """
         checked_token(token)
         checked(name)
@@ -420,7 +421,8 @@ class ObstoreBucket(ObjectBucket):
         self.delete(token)
 
     def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
-        """The objects that are as long as they were when they were finished, under either name."""
+        """The tokens of objects that have, under either name, the size that they had when they were
+        finished."""
         places = {place for token, (name, _) in tokens.items() for place in (token, name)}
         infos = self.stat_many(places)
         found = set()
@@ -432,7 +434,8 @@ class ObstoreBucket(ObjectBucket):
         return found
 
     def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
-        """The objects that have their names, as long as they were when they were finished."""
+        """The tokens of objects that have their names, with the size that they had when they were
+        finished."""
         infos = self.stat_many({name for name, _ in tokens.values()})
         found = set()
         for token, (name, receipt) in tokens.items():
@@ -443,7 +446,7 @@ class ObstoreBucket(ObjectBucket):
         return found
 
     def keep_aside(self, name: str, token: str) -> str:
-        """Have the store copy ``name`` to ``token``; "" if there is no such object."""
+        """Let the store copy ``name`` to ``token``; "" if there is no such object."""
         checked_token(token)
         info = self._head_or_none(checked(name))
         if isinstance(info, TransientStorageError):
@@ -454,7 +457,7 @@ class ObstoreBucket(ObjectBucket):
         return COPY
 
     def put_back(self, token: str, name: str, *, receipt: str) -> None:
-        """Have the store copy ``token`` to ``name``, and remove ``token``."""
+        """Let the store copy ``token`` to ``name``, and remove ``token``."""
         checked_token(token)
         self._copy(token, checked(name), self.stat(token).size_bytes, f"put back {name}")
         self.delete(token)
@@ -466,8 +469,8 @@ class ObstoreBucket(ObjectBucket):
         check_copy(self.stat(target), size_bytes, self.uri)
 
     def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> None:
-        """Remove dsort's own objects under ``token_prefixes``. (What was begun and never stored,
-        the stores themselves remove, in days.)"""
+        """Remove dsort's own objects under ``token_prefixes``. (The stores themselves remove
+        uploads that were begun and never finished, after days.)"""
         self._delete_internal(token_prefixes)
 
 
@@ -484,7 +487,7 @@ class ObstoreStagedObject(ClosesOnExit):
         self._receipt = ""
 
     def write_at(self, offset: int, slices: Sequence[Buffer]) -> None:
-        """Take ``slices``. ``offset`` is where the last write ended."""
+        """Write ``slices``. ``offset`` has to be where the last write ended."""
         if offset != self._size_bytes or self._receipt:
             raise InvariantError(
                 f"{self._token} is written at byte {offset}; {self._size_bytes} bytes are there"
@@ -496,13 +499,13 @@ class ObstoreStagedObject(ClosesOnExit):
                 self._flush()
 
     def start_sync(self, offset: int, size_bytes: int) -> None:
-        """Parts are sent as they get full."""
+        """Do nothing: parts are sent as they get full."""
 
     def sync(self) -> None:
-        """``finish`` stores all."""
+        """Do nothing: ``finish`` stores all bytes."""
 
     def finish(self) -> str:
-        """Store the rest: then the object is whole, under its token."""
+        """Store the rest. Afterwards the object is whole, under its token."""
         if not self._receipt:
             self._flush()
             assert self._writer is not None
@@ -518,15 +521,15 @@ class ObstoreStagedObject(ClosesOnExit):
         return self._receipt
 
     def size_bytes(self) -> int:
-        """How much was written."""
+        """The number of bytes written so far."""
         return self._size_bytes
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
-        """Not before it is published."""
+        """Not available: it can be read only after it is published."""
         raise InvariantError(f"{self._token} is read before it is published")
 
     def close(self) -> None:
-        """Release it. What was not finished is never stored."""
+        """Release it. An object that was not finished is never stored."""
         self._writer = None
 
     def _flush(self) -> None:
@@ -540,7 +543,7 @@ class ObstoreStagedObject(ClosesOnExit):
                 )
             if self._buffer:
                 self._writer.write(self._buffer)
-        self._buffer = bytearray()  # obstore may still look at the other one
+        self._buffer = bytearray()  # a new one: obstore may still read the old one
 
 
 def _parsed(receipt: str) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What a bucket that is only read says to whoever wants to write: :class:`OnlyRead`."""
+"""The writing half of a bucket that is only read: :class:`OnlyRead`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["OnlyRead"]
 
 
 class OnlyRead:
-    """The half of a ``Bucket`` that writes. Nothing is staged in it; ``InvariantError`` for all
-    else. ``words``: what it holds."""
+    """The writing operations of a ``Bucket`` that is only read. It has no staged objects; all other
+    operations raise ``InvariantError``. ``words``: its content, for that message."""
 
     words: ClassVar[str]
     seals_on_finish = True

@@ -1,4 +1,4 @@
-"""From what a user writes to a bucket."""
+"""Opens the buckets that users name."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def open_bucket(
     """The bucket that ``where`` names; it need not exist yet.
 
     A bare name such as ``images`` or ``images/train`` is a directory under ``root``, the data root,
-    and ``.`` is ``root`` itself. A bucket of an object store is reached as its ``BucketRef`` says
-    (settings are the caller's to resolve), with retries and within ``limits``; ``limiter``: what
-    the buckets of this process share of them, if they share; ``policy``: where the files of a
-    directory may really be; ``pause``: how to wait, so many seconds,
-    before a request is tried again. ``SpecError`` for what is no bucket.
+    and ``.`` is ``root`` itself. A bucket of an object store is reached by the facts in its
+    ``BucketRef`` (the caller has to resolve settings), with retries and within ``limits``.
+    ``limiter``: the limits that the buckets of this process share, if they do. ``policy``: where
+    the files of a directory may really be. ``pause``: waits for a number of seconds before a
+    request is tried again. ``SpecError`` if ``where`` names no bucket.
     """
     ref = where if isinstance(where, BucketRef) else parse_address(where)
     if ref.is_directory:
@@ -62,7 +62,7 @@ def open_bucket(
         raise SpecError(
             f"bucket {ref.uri}: it is not known where AIStore is", hint=AIS_ENDPOINT_HINT
         )
-    # Loads the clients of object stores; jobs over directories start without them.
+    # These imports load the clients of object stores, which jobs over directories do not need.
     from dsort.storage.limit import LimitedBucket, StoreLimiter
     from dsort.storage.retry import RetryingBucket, retry_policy
 
@@ -78,8 +78,8 @@ def open_pair(
     root: Path,
     policy: FetchPolicy | None = None,
 ) -> tuple[Bucket, Bucket]:
-    """(what is read, what is written): buckets that share one bandwidth, the smallest one, if
-    there is a limit to it. ``policy``: of the job."""
+    """(bucket that is read, bucket that is written). They share one bandwidth, the smallest limit
+    of all ``sources`` and ``targets``, if there is one. ``policy``: that of the job."""
     places = [*sources, *targets]
     rates = [each.limits.bandwidth_max_bytes_per_s for each in places]
     rate = min((each for each in rates if each is not None), default=None)
@@ -106,22 +106,23 @@ def open_both(
     open_input: Callable[[BucketPlace], Bucket],
     open_output: Callable[[BucketPlace], Bucket],
 ) -> tuple[Bucket, Bucket]:
-    """(what is read, what is written), each bucket as its function opens it: together."""
+    """(bucket that is read, bucket that is written), opened together (see ``opened_together``), by
+    ``open_input`` and ``open_output``."""
     with opened_together():
         return open_inputs(sources, open_input), open_outputs(targets, open_output)
 
 
 def open_inputs(places: Sequence[BucketPlace], opened: Callable[[BucketPlace], Bucket]) -> Bucket:
-    """The one bucket of ``places``, or all of them as one, each as ``opened`` opens it."""
+    """The one bucket of ``places``, or all of them as one bucket. ``opened`` opens each."""
     if [place.name for place in places] == [""]:
         return opened(places[0])
     return SeveralBuckets({place.name: opened(place) for place in places})
 
 
 def parse_address(uri: str) -> BucketRef:
-    """The bucket that a text means, by simple rules: a URI, or a directory under the data root.
+    """The bucket that a text names, by simple rules: a URI, or a directory under the data root.
 
-    Directories need not be UTF-8, unlike in a spec. ``SpecError`` for everything else.
+    Directories need not be UTF-8, unlike in a spec. ``SpecError`` for any other text.
     """
     if uri.startswith("file://"):
         host, slash, path = uri.removeprefix("file://").partition("/")

@@ -1,8 +1,9 @@
 """Several buckets that one job writes to, as one bucket: :class:`OutputBuckets`.
 
-``val//a.tar`` is ``a.tar`` in the bucket of the output ``val``: no object has a name with an empty
-part. All other names are of the main bucket, where the job itself is: lease, journal, manifest.
-What is staged, and what is kept of what is replaced, is in the bucket where its name is to be.
+``val//a.tar`` is ``a.tar`` in the bucket of the output ``val``; no real object has a name with an
+empty part. All other names belong to the main bucket, which has the files of the job itself: lease,
+journal, manifest. Staged objects, and kept objects that are replaced, are in the bucket of their
+name.
 """
 
 from __future__ import annotations
@@ -20,32 +21,35 @@ __all__ = ["APART", "OutputBuckets", "bucket_for", "open_outputs", "place_of", "
 
 APART: Final = "//"
 _OWN_DEPTH: Final = 3
-"""Prefixes of so many parts, as ``.dsort/<job>/staged/``, are those of what waits for its name."""
+"""Internal prefixes with this many parts, such as ``.dsort/<job>/staged/``, are those of objects
+that wait for their names."""
 
 Tokens = Mapping[str, tuple[str, str]]
 
 
 def place_of(name: str) -> tuple[str, str]:
-    """(the output in whose own bucket it is, "" for the main one; the object there) of a name."""
+    """For a name: (output whose bucket has the object, "" for the main bucket; name of the object
+    there)."""
     place, apart, inside = name.partition(APART)
     return (place, inside) if apart else ("", name)
 
 
 def placed_at(place: str, name: str) -> str:
-    """What the object ``name`` in the bucket of the output ``place`` is called ("": the main
-    one)."""
+    """The full name of the object ``name`` in the bucket of the output ``place`` ("": the main
+    bucket)."""
     return f"{place}{APART}{name}" if place else name
 
 
 def bucket_for(bucket: Bucket, name: str) -> Bucket:
-    """The bucket that has, or will have, what is called ``name`` in ``bucket``."""
+    """The single bucket that has, or will have, the object ``name`` of ``bucket``."""
     if not isinstance(bucket, OutputBuckets):
         return bucket
     return bucket.found(name)[0]
 
 
 def open_outputs(places: Sequence[BucketPlace], opened: Callable[[BucketPlace], Bucket]) -> Bucket:
-    """The one bucket of ``places``, or all of them as one, the first as the main one."""
+    """The one bucket of ``places``, or all of them as one bucket, with the first as the main
+    one."""
     main, *others = places
     if not others:
         return opened(main)
@@ -53,7 +57,7 @@ def open_outputs(places: Sequence[BucketPlace], opened: Callable[[BucketPlace], 
 
 
 class OutputBuckets:
-    """The buckets ``others``, by output, and ``main`` as one."""
+    """The buckets ``others``, by output, and ``main`` as one bucket."""
 
     def __init__(self, main: Bucket, others: Mapping[str, Bucket]) -> None:
         self.main = main
@@ -62,8 +66,8 @@ class OutputBuckets:
         self.seals_on_finish = all(each.seals_on_finish for each in self._all())
 
     def found(self, name: str) -> tuple[Bucket, str]:
-        """(the bucket, the object in it) of a name. ``ObjectNotFoundError`` for a place that is
-        none: manifests are written by others, too."""
+        """For a name: (bucket, name of the object in it). ``ObjectNotFoundError`` for the place of
+        no output, which a manifest that another program wrote may have."""
         place, inside = place_of(name)
         if place and place not in self.others:
             raise ObjectNotFoundError(f"{name} is in the bucket of no output")
@@ -77,8 +81,8 @@ class OutputBuckets:
             each.create()
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Of an empty prefix, the objects of all buckets, those of the main one first; of one that
-        is the job's own, what waits in any of them."""
+        """For an empty prefix, the objects of all buckets, those of the main one first. For an
+        internal prefix of a job, the objects that wait for their names in any bucket."""
         place, inside = place_of(prefix)
         if place:
             yield from self._listed(place, inside)
@@ -166,8 +170,8 @@ class OutputBuckets:
             each.make_durable()
 
     def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> None:
-        """In all buckets, the main one last: as long as something is left of a job in another one,
-        it is known there where it is from."""
+        """Discards in all buckets, in the main one last: while another bucket has files of a job,
+        the main bucket still shows which job they belong to."""
         inside = self._by_place(names)
         for place, bucket in self.others.items():
             bucket.discard(*token_prefixes, names=inside.get(place, ()))
@@ -184,7 +188,7 @@ class OutputBuckets:
         return [*self.others.values(), self.main]
 
     def _by_place(self, names: Collection[str]) -> dict[str, dict[str, None]]:
-        """The objects by place; what is at no place is nowhere."""
+        """The objects by place. Names of unknown places are left out."""
         found: dict[str, dict[str, None]] = {}
         for name in names:
             place, inside = place_of(name)
@@ -202,7 +206,7 @@ class OutputBuckets:
 
 
 def _listed(bucket: Bucket, prefix: str) -> Iterator[ObjectInfo]:
-    """What a bucket lists; nothing if there is no such bucket yet."""
+    """The objects of a bucket; none if the bucket does not exist yet."""
     try:
         yield from bucket.list(prefix)
     except ObjectNotFoundError:

@@ -1,4 +1,4 @@
-"""An object of a store that is read by ranges alone: :class:`PinnedObject`."""
+"""An object of a store that is read only by ranges: :class:`PinnedObject`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class _Stream(Protocol):
 
 
 class PinnedObject(ClosesOnExit):
-    """See :class:`~dsort.storage.bucket.ReadObject`. Each read is a request, of just these bytes,
-    which fails if the object is not what ``info`` says any more. Nothing is asked before. For any
-    number of threads at once.
+    """See :class:`~dsort.storage.bucket.ReadObject`. Each read is a request for these bytes only,
+    which fails if the object is not the one of ``info`` any more. Opening makes no request. Any
+    number of threads may use it at once.
 
-    ``fetch(start, stop)`` gives bytes ``start:stop`` of that content, or raises
+    ``fetch(start, stop)`` returns bytes ``start:stop`` of that content, or raises
     ``ChangedInputError``.
     """
 
@@ -38,7 +38,7 @@ class PinnedObject(ClosesOnExit):
         self._bucket = bucket
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
-        """Fill ``buffer`` from byte ``offset``; ``StorageError`` if the object ends too soon."""
+        """Fill ``buffer`` from byte ``offset``. ``StorageError`` if the object ends before that."""
         view = buffer.cast("B")
         end = offset + len(view)
         if end > self.info.size_bytes:
@@ -65,15 +65,15 @@ class PinnedObject(ClosesOnExit):
             raise ReadCutShortError(error.message, filled_bytes=filled, hint=error.hint) from error
 
     def forget(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: no bytes are kept."""
 
     def mapping(self) -> memoryview | None:
-        """What is elsewhere cannot be mapped."""
+        """None: an object in a store cannot be mapped."""
         return None
 
     def random_reads(self) -> RandomReads | None:
-        """They are ``read_into``."""
+        """None: ``read_into`` serves for them."""
         return None
 
     def close(self) -> None:
-        """Nothing is open between reads."""
+        """Do nothing: no connection is open between reads."""

@@ -1,5 +1,5 @@
-"""What else may be scarce: address space (``ulimit -v``), open files (``ulimit -n``), and processes
-and threads (``ulimit -u``, the ``pids`` control group)."""
+"""Limits of the system for a process: address space (``ulimit -v``), open files (``ulimit -n``),
+and processes and threads (``ulimit -u``, the ``pids`` control group)."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ __all__ = [
 
 PROCESSES_HINT = "raise what limits processes and threads (ulimit -u, pids.max), or --workers 1"
 _OWN_ADDRESSES_BYTES = 240 << 20
-"""Of libraries, stacks and what else a worker has mapped before it holds any data (measured: 205
-MB with NumPy and no store)."""
-_SPARE_FILES = 128  # of what else a process has open
+"""The address space of libraries, stacks and other mappings of a worker before it holds any data
+(measured: 205 MB with NumPy and no store)."""
+_SPARE_FILES = 128  # left for all other files of a process
 
 
 def address_space_bytes() -> int | None:
-    """How much a process may map besides what it is made of; None without a limit."""
+    """How many bytes a process may map for data, besides ``_OWN_ADDRESSES_BYTES``; None without a
+    limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else max(soft - _OWN_ADDRESSES_BYTES, 0)
 
 
 def files_that_fit(wanted: int) -> int:
-    """How many of ``wanted`` files may be open at a time; the soft limit is raised for them."""
+    """How many of ``wanted`` files may be open at a time. Raises the soft limit for them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < wanted + _SPARE_FILES:
         most = wanted + _SPARE_FILES
@@ -46,18 +47,19 @@ def files_that_fit(wanted: int) -> int:
 def free_processes(
     proc_root: Path = Path("/proc"), cgroup_root: Path = Path("/sys/fs/cgroup")
 ) -> int | None:
-    """How many processes and threads may be begun now; None without a limit. The two directories
+    """How many processes and threads may be started now; None without a limit. The two directories
     are parameters for tests."""
     found = [*_left_in_groups(proc_root, cgroup_root)]
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    if soft != resource.RLIM_INFINITY and os.geteuid():  # it does not bind root
+    if soft != resource.RLIM_INFINITY and os.geteuid():  # the limit does not apply to root
         found.append(soft - _threads_of_user(proc_root))
     return max(min(found), 0) if found else None
 
 
 @contextlib.contextmanager
 def explain_limits() -> Iterator[None]:
-    """A context in which no memory and no more threads are errors in words."""
+    """A context that replaces the errors for missing memory and threads by errors with an
+    explanation and a hint."""
     try:
         yield
     except MemoryError:
@@ -72,7 +74,7 @@ def explain_limits() -> Iterator[None]:
 
 
 def is_no_thread(error: RuntimeError) -> bool:
-    """Whether ``error`` says that there can be no more threads; Python has no class for it."""
+    """Whether ``error`` means that no thread can be started; Python has no class for it."""
     return "start new thread" in str(error)
 
 
@@ -99,7 +101,7 @@ def _left_in_groups(proc_root: Path, cgroup_root: Path) -> Iterator[int]:
 
 
 def _threads_of_user(proc_root: Path) -> int:
-    """All threads of this user, which are what the limit counts."""
+    """The number of threads of this user, which the limit counts."""
     mine, threads = str(os.getuid()), 0
     for each in proc_root.iterdir():
         if each.name.isdecimal():

@@ -1,7 +1,7 @@
-"""Which bucket: :class:`BucketRef`, and what may be in a text that names one.
+"""References to buckets: :class:`BucketRef`, and checks of the texts that name one.
 
-What a text means is asked of the :mod:`~dsort.storage.registry`, which checks it by what is here.
-No message repeats a user, a password or a query: they may be secrets.
+The :mod:`~dsort.storage.registry` parses these texts with the functions here. Messages never repeat
+a user, a password or a query, which may be secrets.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _PLAIN = ("", "file")
 STREAM: Final = "stream"
 """The scheme of standard input and output, which specs write as ``-``."""
 PIPE: Final = "pipe"
-"""The scheme of what programs write. The path is their arguments, as a JSON list."""
+"""The scheme of the output of programs. The path is their arguments, as a JSON list."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketRef:
-    """A bucket, by where it is. Made by ``dsort.spec.buckets.parse_bucket``, which checks it.
+    """The address of a bucket. Made by ``dsort.spec.buckets.parse_bucket``, which checks it.
 
     ``scheme`` is one of
 
@@ -49,12 +49,12 @@ class BucketRef:
     - ``s3``, ``gs``, ``az``, ``ais``: ``path`` is ``bucket`` or ``bucket/prefix``
     - ``http``, ``https``: ``path`` is ``host[:port]`` or ``host[:port]/prefix``; read-only
     - ``stream``: standard input, or standard output; ``path`` is ``-``
-    - ``pipe``: what a program writes; ``path`` is its arguments as JSON
+    - ``pipe``: the output of a program; ``path`` is its arguments as JSON
     - that of any other store in the registry
 
     Paths are ``/``-separated, without ``..`` and empty parts, and decoded: ``%20`` of a URI is a
-    space here. ``endpoint_url``, ``region`` and ``profile`` ("" where they are not given) say how
-    an object store is reached; credentials never are in here.
+    space here. ``endpoint_url``, ``region`` and ``profile`` ("" where they are not given) set how
+    an object store is reached. Credentials are never stored here.
     """
 
     scheme: str
@@ -68,7 +68,7 @@ class BucketRef:
         """The one canonical text of this bucket: ``images``, ``file:///data/images`` or
         ``s3://bucket/prefix``.
 
-        Of a URI's characters only those are encoded that would mean something else (``% # ?``).
+        Only characters that have another meaning in a URI are encoded (``% # ?``).
         """
         if self.scheme in ("", STREAM):
             return self.path
@@ -79,7 +79,7 @@ class BucketRef:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the text alone says all: no endpoint, region or profile goes with it."""
+        """Whether the URI is all of it: it has no endpoint, region or profile."""
         return not (self.endpoint_url or self.region or self.profile)
 
     @property
@@ -89,8 +89,8 @@ class BucketRef:
 
     @property
     def is_stream(self) -> bool:
-        """Whether it can be read, or written, only once: no bucket, but standard input or output,
-        or what a program writes."""
+        """Whether it can be read, or written, only once: standard input or output, or the output of
+        a program, instead of a bucket."""
         return self.scheme in (STREAM, PIPE)
 
     def __str__(self) -> str:
@@ -119,7 +119,7 @@ _SECRET = re.compile(
 
 
 class BucketTextError(ValueError):
-    """What is wrong with the address of a bucket, with a ``hint`` (may be empty)."""
+    """The address of a bucket is wrong. With a ``hint``, which may be empty."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -127,12 +127,13 @@ class BucketTextError(ValueError):
 
 
 def is_secret_name(field: str) -> bool:
-    """Whether a field of this name would hold a secret, or half of one."""
+    """Whether a field of this name would hold a secret, or a part of one."""
     return _SECRET.search(field.lower().replace("-", "_")) is not None
 
 
 def shown(text: str) -> str:
-    """``text`` in quotes for a message, without what may be a secret: user, password, query."""
+    """``text`` in quotes for a message, without parts that may be secrets: user, password,
+    query."""
     without_query = re.sub(r"[?#].*", "?...", text, flags=re.DOTALL)
     clean = re.sub(r"^(\w*:/*)?.*@", r"\1...@", without_query, flags=re.DOTALL)
     return f'"{shortened(clean)}"' if clean.isprintable() else ascii(shortened(clean))
@@ -140,7 +141,7 @@ def shown(text: str) -> str:
 
 def has_user(authority: str, rest: str) -> bool:
     """Whether ``rest``, from its ``authority`` on, begins with ``user:password@``. A password may
-    have a slash in it."""
+    contain a slash."""
     if "@" in authority:
         return True
     is_port = authority.endswith("]") or authority.rpartition(":")[2].isdecimal()
@@ -148,7 +149,8 @@ def has_user(authority: str, rest: str) -> bool:
 
 
 def joined_path(bucket: str, prefix: str, text: str) -> str:
-    """The path of ``prefix`` in ``bucket``; ``BucketTextError``, about ``text``, for odd parts."""
+    """The path of ``prefix`` in ``bucket``. ``BucketTextError``, which quotes ``text``, for invalid
+    parts."""
     if not prefix.isprintable():
         raise BucketTextError(f"{shown(text)} contains characters that cannot be printed")
     prefix = prefix.removesuffix("/")
@@ -167,7 +169,7 @@ def joined_path(bucket: str, prefix: str, text: str) -> str:
 
 
 def refuse_internal(path: str, text: str) -> None:
-    """``BucketTextError`` for what is inside a ``.dsort``, written as ``text``."""
+    """``BucketTextError``, which quotes ``text``, for a ``path`` inside a ``.dsort``."""
     if is_internal(path):
         raise BucketTextError(
             f"{shown(text)}: {INTERNAL_PART} is dsort's own, and no bucket",
@@ -176,7 +178,7 @@ def refuse_internal(path: str, text: str) -> None:
 
 
 def decoded(part: str, text: str) -> str:
-    """A part of the URI ``text`` without ``%20`` and the like."""
+    """A part of the URI ``text``, with ``%20`` and the like decoded."""
     try:
         return unquote_to_bytes(part).decode()
     except UnicodeError:
@@ -184,7 +186,7 @@ def decoded(part: str, text: str) -> str:
 
 
 def checked_host(host: str, text: str) -> str:
-    """``host[:port]`` of the URL ``text``, in lower case; ``BucketTextError`` if it is none."""
+    """``host[:port]`` of the URL ``text``, in lower case. ``BucketTextError`` if it is invalid."""
     name, colon, port = host, "", ""
     if not host.endswith("]"):
         name, colon, port = host.rpartition(":") if ":" in host else (host, "", "")

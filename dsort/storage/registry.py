@@ -1,8 +1,8 @@
-"""The stores that dsort knows: :class:`Store`, and the one table of schemes and providers.
+"""The stores that dsort supports: :class:`Store`, and the one table of schemes and providers.
 
 To add a store, subclass :class:`Store`, and name the class in the entry points of your package,
-group ``dsort.stores``: then specs, commands, settings and workers take its URIs. Entry points are
-read when a scheme is met that is not dsort's own. Nothing else lists the stores.
+group ``dsort.stores``: then specs, commands, settings and workers accept its URIs. Entry points are
+read when a scheme appears that is not one of dsort's own. There is no other list of stores.
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ __all__ = [
 ]
 
 DIRECTORY_SCHEMES: Final = ("", "file")
-"""Directories are no store: they are opened with the data root, and nothing limits or retries."""
+"""The schemes of directories, which are no store: they are opened with the data root, without
+limits and retries."""
 
 NAME_PATTERN: Final = re.compile(r"(?=.{1,255}$)[A-Za-z0-9_-](?:[A-Za-z0-9_-]|\.(?!\.))*")
-"""What servers with an endpoint of their own let a bucket be called at most."""
+"""The bucket names that servers with an endpoint of their own allow at most."""
 _NAME_RULE: Final = "bucket names have letters, digits, dots, hyphens and underscores"
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
@@ -60,13 +61,13 @@ _ALMOST = re.compile(r"([A-Za-z][A-Za-z0-9]*)(?::/?|//|:///+)([^/:].*)?", re.DOT
 
 
 class Store:
-    """One kind of store: what its buckets are called, and how one is opened.
+    """One kind of store: the names of its buckets, and how a bucket is opened.
 
-    ``schemes``: of its URIs, the usual one first. ``provider``: AIStore's word for it.
+    ``schemes``: those of its URIs, the usual one first. ``provider``: AIStore's name for it.
     ``aliases``: other schemes that people write. ``reach``: those of ``endpoint_url``, ``region``
-    and ``profile`` that mean something. ``is_read_only``: it is not listed or written, either.
-    ``name_pattern``, ``name_rule``: what a bucket may be called, and how to say so.
-    ``web_address``: what hosts with its buckets are called; a group ``bucket`` may name one.
+    and ``profile`` that the store uses. ``is_read_only``: its buckets can be neither written nor
+    listed. ``name_pattern``, ``name_rule``: valid names of buckets, and the rule in words.
+    ``web_address``: matches hosts with its buckets; a group ``bucket`` may name the bucket.
     """
 
     schemes: tuple[str, ...]
@@ -79,9 +80,9 @@ class Store:
     web_address: re.Pattern[str] | None = None
 
     def parse(self, scheme: str, uri: str) -> BucketRef:
-        """The bucket that ``uri``, which begins with ``scheme://`` or an alias of it, means.
+        """The bucket that ``uri``, which begins with ``scheme://`` or an alias of it, names.
 
-        ``%20`` and the like are decoded. ``BucketTextError`` with a hint if it is none.
+        ``%20`` and the like are decoded. ``BucketTextError`` with a hint if it names none.
         """
         bucket, prefix = _split(uri, self.is_read_only)
         return store_ref(scheme, decoded(bucket, uri), decoded(prefix, uri), written=uri)
@@ -89,9 +90,10 @@ class Store:
     def open(self, ref: BucketRef, limits: StoreLimits, retry: RetryPolicy) -> Bucket:
         """The bucket ``ref``; it need not exist. No request is made.
 
-        Credentials are found where the tools of the store look for them. Whatever fails is raised
-        at once, ``TransientStorageError`` for what may succeed later: who opens a bucket puts
-        retries and limits around it. ``retry`` is for what only the store itself can try again.
+        Credentials are searched where the tools of the store search for them. Errors are raised at
+        once, ``TransientStorageError`` if a later try may succeed: the caller puts retries and
+        limits around the bucket. ``retry`` is for requests that only the store itself can try
+        again.
         """
         raise NotImplementedError
 
@@ -114,14 +116,14 @@ class _S3(Store):
     )
 
     def open(self, ref: BucketRef, limits: StoreLimits, retry: RetryPolicy) -> Bucket:
-        # Loads botocore: jobs over directories start without it.
+        # This import loads botocore, which jobs over directories do not need.
         from dsort.storage.s3.bucket import S3Bucket
 
         return S3Bucket(ref, limits, retry=retry)
 
 
 class _AIStore(_S3):
-    """S3 below an endpoint that has to be known."""
+    """AIStore by its S3 interface, whose endpoint has to be given."""
 
     schemes = ("ais",)
     provider = "ais"
@@ -137,10 +139,10 @@ class _AIStore(_S3):
 
 
 class _ObstoreStore(Store):
-    """What obstore speaks with."""
+    """Stores that the library obstore supports."""
 
     def open(self, ref: BucketRef, limits: StoreLimits, retry: RetryPolicy) -> Bucket:
-        # Loads obstore: jobs over directories start without it.
+        # This import loads obstore, which jobs over directories do not need.
         with needing("clouds", f"what speaks with {ref.scheme}:// buckets"):
             from dsort.storage.obstore import ObstoreBucket
 
@@ -187,11 +189,11 @@ class _Web(_ObstoreStore):
 ENTRY_POINTS: Final = "dsort.stores"
 
 _STORES: dict[str, Store] = {}
-"""By scheme, in the order that messages name them."""
+"""The stores by scheme, in the order in which messages list them."""
 
 
 def register(store: Store) -> None:
-    """Add a store to those that are known in this process."""
+    """Add a store to the stores of this process."""
     for scheme in store.schemes:
         if scheme in (*DIRECTORY_SCHEMES, *_STORES):
             raise InvariantError(f"{scheme}:// is taken")
@@ -205,9 +207,9 @@ for _each in (_S3(), _GoogleCloud(), _Azure(), _AIStore(), _Web()):
 def open_object_bucket(
     ref: BucketRef, limits: StoreLimits, *, retry: RetryPolicy | None = None
 ) -> Bucket:
-    """The bucket ``ref`` as its store opens it: see :meth:`Store.open`, and for one with retries
-    and limits around it :func:`~dsort.storage.open.open_bucket`. ``retry``: None, as ``limits``
-    say."""
+    """The bucket ``ref``, opened by its store: see :meth:`Store.open`. For a bucket with retries
+    and limits around it, see :func:`~dsort.storage.open.open_bucket`. ``retry``: None for the
+    policy of ``limits``."""
     from dsort.storage.retry import retry_policy
 
     store = store_of(ref.scheme)
@@ -219,7 +221,7 @@ def open_object_bucket(
 @cache
 def _register_installed() -> None:
     """Add the stores of installed packages, once in a process."""
-    # Takes 30 ms: only who meets an unknown scheme pays for it.
+    # Takes 30 ms, so it is done only for an unknown scheme.
     from importlib.metadata import entry_points
 
     for each in entry_points(group=ENTRY_POINTS):
@@ -230,27 +232,27 @@ def _register_installed() -> None:
 
 
 def stores() -> list[Store]:
-    """All stores that are known."""
+    """All registered stores."""
     return list(dict.fromkeys(_STORES.values()))
 
 
 def store_of(scheme: str) -> Store | None:
-    """The store whose URIs have ``scheme``; None for directories and what nobody knows."""
+    """The store whose URIs have ``scheme``; None for directories and unknown schemes."""
     if scheme not in _STORES and scheme not in DIRECTORY_SCHEMES:
         _register_installed()
     return _STORES.get(scheme)
 
 
 def provider_of(scheme: str) -> str:
-    """AIStore's word for whose buckets have ``scheme``; a directory under the data root is ``ais``,
-    and what has no word is called by its scheme."""
+    """AIStore's name for the provider of buckets with ``scheme``. For a directory under the data
+    root it is ``ais``; an unknown scheme is its own provider."""
     store = store_of(scheme)
     return store.provider if store is not None else scheme or "ais"
 
 
 def scheme_of(provider: str) -> str | None:
-    """The usual scheme of the buckets of ``provider``, which may be a scheme, too; None if nobody
-    knows it. That of the web is not known by its provider: it has two."""
+    """The usual scheme of the buckets of ``provider``, which may also be a scheme; None if it is
+    unknown. It is None for the provider of web servers, too, which have two schemes."""
     if provider not in _STORES and provider not in {each.provider for each in stores()}:
         _register_installed()
     for scheme, store in _STORES.items():
@@ -263,17 +265,17 @@ def scheme_of(provider: str) -> str | None:
 
 
 def split_scheme(text: str) -> tuple[str, str] | None:
-    """(scheme, rest) of ``scheme://rest``, or None. The scheme is in lower case, and the one that
-    dsort writes where a provider has several (``aws``, ``gcp``, ``azure``)."""
+    """(scheme, rest) of ``scheme://rest``, or None. The scheme is in lower case, and aliases
+    (``aws``, ``gcp``, ``azure``) are replaced by the scheme that dsort writes."""
     match = _SCHEME.fullmatch(text)
     return (_usual(match[1]), match[2]) if match else None
 
 
 def parse_store_uri(text: str) -> BucketRef:
-    """The bucket that a URI such as ``s3://bucket/prefix`` or ``https://host/prefix`` means.
+    """The bucket that a URI such as ``s3://bucket/prefix`` or ``https://host/prefix`` names.
 
-    ``%20`` and the like are decoded. ``BucketTextError`` with a hint if it is none; directories are
-    not for this function.
+    ``%20`` and the like are decoded. ``BucketTextError`` with a hint if it names none. Not for
+    directories.
     """
     scheme, _ = split_scheme(text) or ("", text)
     store = store_of(scheme)
@@ -292,10 +294,11 @@ def store_ref(
     profile: str = "",
     written: str = "",
 ) -> BucketRef:
-    """The bucket ``bucket`` of an object store, and ``prefix`` in it; both as they are, decoded.
+    """The reference of ``bucket`` in an object store, and of ``prefix`` in it, both decoded.
 
-    ``written``: how the user wrote it, for messages. A server with an endpoint of its own may have
-    other rules for names than the provider, so only the mildest apply. ``BucketTextError``.
+    ``written``: the text of the user, for messages. A server with an endpoint of its own may have
+    other rules for names than the provider, so only the mildest rules apply. ``BucketTextError`` if
+    a name is invalid.
     """
     text = written or f"{scheme}://{bucket}"
     store = _STORES[scheme]
@@ -309,8 +312,8 @@ def store_ref(
 
 
 def misspelt_uri(text: str) -> BucketTextError | None:
-    """What is wrong with a text that was meant as a URI and is none (``s3:/bucket``, ``gs:bucket``,
-    ``s3//bucket``), or None if it was not meant so."""
+    """The error for a text that looks like a mistyped URI (``s3:/bucket``, ``gs:bucket``,
+    ``s3//bucket``), or None for any other text."""
     match = _ALMOST.fullmatch(text)
     scheme = _usual(match[1]) if match else ""
     if match is None or scheme not in _known():
@@ -324,9 +327,10 @@ def misspelt_uri(text: str) -> BucketTextError | None:
 
 
 def object_store_behind(ref: BucketRef) -> str | None:
-    """The bucket, as ``s3://``, ``gs://`` or ``az://``, that has the web address ``ref``, or None.
+    """The URI (``s3://``, ``gs://`` or ``az://``) of the bucket with the web address ``ref``, or
+    None.
 
-    For hints: over the web it can be read only.
+    For hints: over the web, a bucket can only be read.
     """
     host, _, path = ref.path.partition("/")
     for store in stores():
@@ -343,7 +347,7 @@ def _known() -> list[str]:
 
 
 def _usual(written: str) -> str:
-    """The scheme that ``written`` stands for, in lower case."""
+    """The scheme that ``written``, a scheme or an alias, stands for, in lower case."""
     lower = written.lower()
     if store_of(lower) is not None:
         return lower
@@ -351,7 +355,7 @@ def _usual(written: str) -> str:
 
 
 def _split(text: str, is_read_only: bool) -> tuple[str, str]:
-    """(bucket or host, prefix) of a URI, not decoded."""
+    """(bucket or host, prefix) of a URI, not yet decoded."""
     scheme, rest = split_scheme(text) or ("", text)
     bucket, _, prefix = rest.partition("/")
     if has_user(bucket, rest):

@@ -1,7 +1,8 @@
-"""How many requests a store is asked for shards. Pure arithmetic.
+"""Estimates how many requests shards take in a store. Pure arithmetic.
 
-What is counted is what an S3 store bills: each part of an upload is a request, and so is each page
-of a listing. Requests that are tried again are not counted: nobody knows them beforehand.
+The requests that an S3 store bills are counted: each part of an upload is a request, and so is each
+page of a listing. Requests that are tried again are not counted, because they are not known
+beforehand.
 """
 
 from __future__ import annotations
@@ -22,30 +23,31 @@ __all__ = [
 ]
 
 REQUEST_KINDS = ("get", "head", "list", "put", "create", "part", "complete", "delete")
-"""``create``, ``part`` and ``complete`` are those of a multipart upload."""
+"""The kinds of requests. ``create``, ``part`` and ``complete`` are those of a multipart upload."""
 PROBED_AFTER = 8
-"""As of :mod:`dsort.storage.s3.conditions`, which loads the client."""
+"""The same as in :mod:`dsort.storage.s3.conditions`, which is not imported because it loads the
+client."""
 _PROBE = Counter(put=1, create=1, part=1, complete=1, head=1, delete=2)
 LISTED_MIN = 100
-"""So many names are looked for in a listing, fewer one by one."""
+"""From this number on, names are searched in a listing; fewer are requested one by one."""
 PAGE_NAMES = 1000
 PARTS_MAX = 10_000
 PARTS_WANTED_MAX = 64
 ETAGS_KEPT_MAX = 16
-"""The parts of uploads that have more are listed before those are completed."""
+"""The parts of uploads with more parts than this are listed before the uploads are completed."""
 
 
 def requests_of_reads(sizes: Int64s, limits: StoreLimits, *, buffer_bytes: int) -> Counter[str]:
-    """To read objects of ``sizes`` once, shape ``(n,)``: one that fits in the buffer in ranges at
-    once, a larger one by one request, in order."""
+    """The requests for reading objects of ``sizes`` once, shape ``(n,)``: an object that fits in
+    the buffer is read in parallel ranges, a larger one by one request, in order."""
     ranges = -(-sizes // limits.range_bytes)
     ranges = np.where(sizes > buffer_bytes, 1, np.maximum(ranges, 1))
     return Counter(get=int(ranges.sum()))
 
 
 def requests_of_uploads(sizes: Int64s, limits: StoreLimits) -> Counter[str]:
-    """To store objects of ``sizes`` under new names in a store that heeds ``If-None-Match`` and
-    checks whole objects, as AWS does."""
+    """The requests for storing objects of ``sizes`` under new names in a store that supports
+    ``If-None-Match`` and checks whole objects, as AWS does."""
     part_bytes = _part_bytes(sizes, limits)
     parts, rests = np.divmod(sizes, part_bytes)
     parts = np.maximum(parts + (rests > part_bytes // TAIL_SHARE), 1)
@@ -60,9 +62,9 @@ def requests_of_uploads(sizes: Int64s, limits: StoreLimits) -> Counter[str]:
 
 
 def requests_of_doubts(count: int) -> Counter[str]:
-    """What ``count`` objects take besides at most, where a store may not heed ``If-None-Match`` and
-    may not check whole objects: each is looked for before its upload is completed, and after it;
-    and the store is tried once."""
+    """The most requests that ``count`` objects take in addition, where a store may not support
+    ``If-None-Match`` and may not check whole objects: each object is looked up before and after its
+    upload is completed; and the store is probed once."""
     looks = Counter(head=2 * count)
     if count > PROBED_AFTER:
         looks.update(_PROBE)
@@ -70,14 +72,15 @@ def requests_of_doubts(count: int) -> Counter[str]:
 
 
 def requests_of_lookups(names: int) -> Counter[str]:
-    """To find out which of so many names are taken."""
+    """The requests for finding out which of ``names`` names are taken."""
     if names < LISTED_MIN:
         return Counter(head=names)
     return Counter(list=-(-names // PAGE_NAMES))
 
 
 def _part_bytes(sizes: Int64s, limits: StoreLimits) -> Int64s:
-    """As :func:`~dsort.storage.s3.upload.part_bytes_for`, which loads the client."""
+    """The same as :func:`~dsort.storage.s3.upload.part_bytes_for`, which is not imported because it
+    loads the client."""
     many = sizes > PARTS_WANTED_MAX * limits.part_bytes
     large = max(limits.part_bytes, limits.part_bytes_max)
     wanted = np.where(many, large, limits.part_bytes)

@@ -1,7 +1,7 @@
-"""Tries again what an object store could not do just now: :class:`RetryingBucket`.
+"""Retries operations that an object store could not do at the moment: :class:`RetryingBucket`.
 
-Backends say what may succeed if tried again, by ``TransientStorageError``; here alone is decided
-how often and how soon. Whatever else they raise passes at once.
+Backends raise ``TransientStorageError`` for operations that may succeed later; only the code here
+decides how often and when they are tried again. All other errors are passed on at once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 T = TypeVar("T")
 
 WARNED_EACH_S = 5.0
-"""Attempts in between are lines of the level ``debug``."""
+"""The seconds between two warnings; attempts in between are logged with the level ``debug``."""
 
 log = logger_of("storage")
 
@@ -47,8 +47,8 @@ _HINT = "`dsort resume` goes on where the job stopped, once the store answers ag
 
 
 class ReadCutShortError(TransientStorageError):
-    """A ``read_into`` that failed after its first ``filled_bytes`` bytes were filled, for good: the
-    next try goes on behind them."""
+    """A ``read_into`` failed after it had filled its first ``filled_bytes`` bytes. These are valid:
+    the next try continues after them."""
 
     def __init__(self, message: str, *, filled_bytes: int, hint: str = "") -> None:
         self.filled_bytes = filled_bytes
@@ -56,8 +56,8 @@ class ReadCutShortError(TransientStorageError):
 
 
 class SomeUnansweredError(TransientStorageError):
-    """A ``stat_many`` that ``found`` some objects, and failed for the names ``unanswered``; all
-    others are not there."""
+    """A ``stat_many`` has ``found`` some objects, and failed for the names ``unanswered``. All
+    other objects do not exist."""
 
     def __init__(
         self, message: str, *, found: Mapping[str, ObjectInfo], unanswered: Collection[str]
@@ -70,8 +70,8 @@ class SomeUnansweredError(TransientStorageError):
 def retry_policy(
     limits: StoreLimits, *, pause: Callable[[float], None] | None = None
 ) -> RetryPolicy:
-    """The policy that ``limits`` ask for; one serves all buckets of a process. ``pause``: how to
-    wait, if not by ``time.sleep``."""
+    """The policy by ``limits``. One policy serves all buckets of a process. ``pause``: waits for a
+    number of seconds, in place of ``time.sleep``."""
     return RetryPolicy(
         tries_max=limits.tries_max,
         seconds_max=limits.retry_seconds_max,
@@ -80,10 +80,10 @@ def retry_policy(
 
 
 def call_store(policy: RetryPolicy, action: Callable[[], T], *, what: str) -> T:
-    """``action()``, again and again while it raises ``TransientStorageError``.
+    """The result of ``action()``, which is repeated while it raises ``TransientStorageError``.
 
-    ``what`` completes "cannot ...", such as "read a.tar in bucket s3://b". ``StorageError``
-    when tries or time are used up; it is not transient, so calls around this one let it pass.
+    ``what`` completes "cannot ...", such as "read a.tar in bucket s3://b". ``StorageError`` when
+    tries or time are used up; it is not transient, so calls around this one do not retry it.
     """
     return policy.call(
         action,
@@ -99,7 +99,7 @@ _WARNED = Sparing(WARNED_EACH_S, time.monotonic)
 def _tell_again(
     what: str, tries_max: int | None, last: TransientStorageError, delay_s: float, tries: int
 ) -> None:
-    """Log that the store is asked again. A store that fails a thousand requests causes a warning
+    """Log that a request is tried again. A store that fails a thousand requests causes a warning
     every ``WARNED_EACH_S``, and not a thousand warnings."""
     most = "" if tries_max is None else f" of {tries_max}"
     log.log(
@@ -114,7 +114,7 @@ def _tell_again(
 
 
 def _reason(what: str, last: TransientStorageError) -> str:
-    return last.message.removeprefix(f"cannot {what}: ")  # backends put it that way, too
+    return last.message.removeprefix(f"cannot {what}: ")  # messages of backends may begin so, too
 
 
 def _given_up(what: str, last: TransientStorageError, tries: int, seconds: float) -> StorageError:
@@ -132,7 +132,7 @@ def _order(info: ObjectInfo) -> bytes:
 
 
 class _RetryingReadObject(ClosesOnExit):
-    """An object whose reads are tried again, each from where it stopped."""
+    """An object whose reads are tried again, each from the byte where it stopped."""
 
     def __init__(self, inner: ReadObject, policy: RetryPolicy, what: str) -> None:
         self.inner = inner
@@ -197,17 +197,18 @@ _WHAT: Mapping[str, str] = MappingProxyType(
         "free_bytes": "find the room left in bucket {uri}",
     }
 )
-"""What each operation does, behind "cannot"."""
+"""The words for each operation, to follow "cannot"."""
 
 
 class RetryingBucket(WrappedBucket):
-    """A bucket whose operations are tried again as ``policy`` says (see
+    """A bucket whose operations are tried again by ``policy`` (see
     :class:`~dsort.storage.bucket.Bucket`).
 
-    A try whose reply was lost may have taken effect, so every operation has to bear repetition:
-    all of the protocol do, and ``write_new`` and ``write_over`` are made to. What is staged is the
-    backend's own to retry, since only it still has the bytes: ``stage`` returns the backend's
-    object as it is. Listings of many pages also belong there; here a broken one is begun anew.
+    A try whose reply was lost may have taken effect, so every operation has to be repeatable: all
+    of the protocol are, and ``write_new`` and ``write_over`` are made so here. Only the backend can
+    retry writes of staged objects, because only it still has the bytes: ``stage`` returns the
+    object of the backend unchanged. The backend should also retry the pages of long listings; here
+    a broken listing begins again.
     """
 
     def __init__(self, inner: Bucket, policy: RetryPolicy) -> None:
@@ -221,11 +222,11 @@ class RetryingBucket(WrappedBucket):
         return call_store(self.policy, action, what=self._what(operation, name))
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """A listing that breaks is begun anew, and goes on behind the last name it gave. Tries are
-        counted from one name to the next."""
+        """A listing that breaks is begun again, and continues after the last name that it yielded.
+        Tries are counted from one name to the next."""
         last: bytes | None = None
         listing: Iterator[ObjectInfo] | None = None
-        passed: bytes | None = None  # names up to here a listing begun anew has to give first
+        passed: bytes | None = None  # a new listing skips the names up to this one
 
         def next_info() -> ObjectInfo | None:
             nonlocal listing, passed
@@ -248,7 +249,7 @@ class RetryingBucket(WrappedBucket):
             last = _order(info)
 
     def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
-        """Only the names that were not answered are asked for again."""
+        """Only names without an answer are requested again."""
         found: dict[str, ObjectInfo] = {}
         left = names
 
@@ -271,14 +272,15 @@ class RetryingBucket(WrappedBucket):
         return None if pinned is None else _RetryingReadObject(pinned, self.policy, what)
 
     def write_new(self, name: str, data: bytes) -> bool:
-        """After a try whose reply was lost, "there is one" may mean our own: it is read back, and
-        if it is ``data`` to the byte the answer is True. So ``data`` has to say who wrote it."""
+        """If the reply of an earlier try was lost, an existing object may be that of this call: it
+        is read back, and the result is True if it equals ``data``. So ``data`` has to identify its
+        writer."""
         return self._write_certainly(
             "write_new", name, data, partial(self.inner.write_new, name, data)
         )
 
     def write_over(self, name: str, data: bytes, etag: str) -> bool:
-        """As ``write_new``: after a try whose reply was lost, what is there may be ours."""
+        """As ``write_new``: if a reply was lost, the present object may be that of this call."""
         write = partial(self.inner.write_over, name, data, etag)
         return self._write_certainly("write_over", name, data, write)
 
@@ -300,7 +302,8 @@ class RetryingBucket(WrappedBucket):
         return not is_certain and self._holds(name, data)
 
     def put_back(self, token: str, name: str, *, receipt: str) -> None:
-        """After a try whose reply was lost, an object that is not kept any more was put back."""
+        """If the reply of an earlier try was lost and the kept object is gone, that try has put it
+        back."""
         is_certain = True
 
         def put_back() -> None:
@@ -319,7 +322,7 @@ class RetryingBucket(WrappedBucket):
     def _holds(self, name: str, data: bytes) -> bool:
         try:
             return self.read(name) == data
-        except ObjectNotFoundError:  # it was there, and somebody removed it since
+        except ObjectNotFoundError:  # it existed, and was removed since
             return False
 
     def _what(self, operation: str, name: str) -> str:

@@ -17,7 +17,7 @@ __all__ = ["BucketPlace", "SeveralBuckets", "bucket_named", "input_of", "parted"
 
 @dataclass(frozen=True, slots=True)
 class BucketPlace:
-    """Where one of several buckets is. ``name``: "" of one that is alone."""
+    """The place of one of several buckets. ``name``: "" for a bucket that is the only one."""
 
     name: str
     ref: BucketRef
@@ -27,7 +27,7 @@ class BucketPlace:
 class SeveralBuckets(OnlyRead):
     """Buckets by name, as one that is only read: ``web/a.tar`` is ``a.tar`` of the bucket ``web``.
 
-    What is not under one of the names is not there.
+    Objects with other first parts do not exist.
     """
 
     words = "inputs"
@@ -40,7 +40,7 @@ class SeveralBuckets(OnlyRead):
         return all(each.exists() for each in self.buckets.values())
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """As a bucket lists what is in it, the objects of one name after those of another."""
+        """In the order of any bucket: the objects of one name after those of another."""
         for name in sorted(self.buckets, key=lambda name: f"{name}/".encode()):
             start = f"{name}/"
             if prefix.startswith(start) or start.startswith(prefix):
@@ -87,18 +87,19 @@ class SeveralBuckets(OnlyRead):
 
 
 def parted(name: str) -> tuple[str, str]:
-    """(the input, the object in its bucket) of a name among several inputs."""
+    """For a name among several inputs: (input, name of the object in its bucket)."""
     at, _, inside = name.partition("/")
     return at, inside
 
 
 def input_of(name: str, inputs: Iterable[str]) -> str:
-    """Which of the ``inputs`` the shard ``name`` is of; "" where there is one, without a name."""
+    """The one of ``inputs`` that the shard ``name`` belongs to; "" if there is only one, without a
+    name."""
     return parted(name)[0] if any(inputs) else ""
 
 
 def bucket_named(bucket: Bucket, name: str) -> Bucket:
-    """The bucket ``name`` of several; ``bucket`` itself for "", the name of one that is alone."""
+    """The bucket ``name`` of several; ``bucket`` itself for "", the name of an only bucket."""
     if not name:
         return bucket
     assert isinstance(bucket, SeveralBuckets)

@@ -1,4 +1,4 @@
-"""Small objects that dsort keeps in buckets, read back as if somebody else had written them."""
+"""Reads small objects that dsort keeps in buckets, without trust in their content."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ __all__ = ["parse_json", "read_json", "read_small"]
 
 
 def read_small(bucket: Bucket, name: str, *, bytes_max: int) -> bytes:
-    """An object whole. ``StorageError`` if it has more than ``bytes_max``: before a byte of it is
-    read, for a file may say that it has terabytes. ``ObjectNotFoundError`` if there is none."""
+    """The content of an object. ``StorageError`` if it has more than ``bytes_max`` bytes, before
+    any of them is read, because a file may claim to have terabytes. ``ObjectNotFoundError`` if it
+    does not exist."""
     with bucket.open(name) as opened:
         size_bytes = opened.info.size_bytes
         if size_bytes > bytes_max:
@@ -28,12 +29,12 @@ def read_small(bucket: Bucket, name: str, *, bytes_max: int) -> bytes:
 
 
 def read_json(bucket: Bucket, name: str, *, bytes_max: int) -> Any:
-    """The JSON in a small object; ``StorageError`` if it is none."""
+    """The JSON in a small object. ``StorageError`` if it is no JSON."""
     return parse_json(read_small(bucket, name, bytes_max=bytes_max), f"{name} in {bucket.uri}")
 
 
 def parse_json(data: bytes, what: str) -> Any:
-    """The JSON in ``data``; ``StorageError`` that names ``what`` if it is none."""
+    """The JSON in ``data``. ``StorageError`` that names ``what`` if it is no JSON."""
     try:
         return json.loads(data.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError) as error:

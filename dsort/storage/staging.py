@@ -1,4 +1,4 @@
-"""Objects that are stored whole and wait for their names."""
+"""Stages small objects: they are stored whole and get their names later."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ READ_BYTES: Final = 8 << 20
 
 class Staged(NamedTuple):
     """A staged object and the name that it is to get. ``token``, ``receipt``: see
-    ``Bucket.stage``; ``replaces``: it replaces what has that name; ``size_bytes``: -1 if unknown;
-    ``xxh3``: of 64 bits in hexadecimal digits, "" if unknown."""
+    ``Bucket.stage``; ``replaces``: it replaces the object with that name; ``size_bytes``: -1 if
+    unknown; ``xxh3``: 64 bits in hexadecimal digits, "" if unknown."""
 
     token: str
     name: str
@@ -38,10 +38,10 @@ def stage(
     replaces: bool = False,
     may_exist: bool = True,
 ) -> Staged:
-    """Store ``size_bytes`` in ``pieces`` under ``token``. ``may_exist``: an earlier attempt may
-    have stored something under it."""
+    """Store ``pieces``, ``size_bytes`` together, under ``token``. ``may_exist``: whether an earlier
+    attempt may have stored an object under it."""
     if may_exist:
-        bucket.discard(token, names=[name])  # what is there may be longer
+        bucket.discard(token, names=[name])  # the earlier object may be longer
     digest, at = xxhash.xxh3_64(), 0
     with bucket.stage(token, name=name, size_bytes=size_bytes) as held:
         for piece in pieces:
@@ -57,7 +57,7 @@ def stage(
 def stage_file(
     bucket: Bucket, token: str, name: str, file: IO[bytes], *, replaces: bool = False
 ) -> Staged:
-    """Store ``file``, which was written up to its end."""
+    """Stage the content of ``file``, whose position is at its end."""
     size_bytes = file.tell()
     file.seek(0)
     pieces = iter(lambda: file.read(READ_BYTES), b"")

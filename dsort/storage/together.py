@@ -1,5 +1,5 @@
-"""Buckets that are opened together, for one job: what one has made to reach its store, the others
-use, too."""
+"""Buckets that are opened together, for one job, share what one of them has made to reach its
+store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _made: ContextVar[dict[Hashable, Any] | None] = ContextVar("_made", default=None
 
 @contextmanager
 def opened_together() -> Iterator[None]:
-    """Buckets that are opened in this block, by this thread, are."""
+    """A context in which the buckets that this thread opens are opened together."""
     before = _made.set({})
     try:
         yield
@@ -26,8 +26,8 @@ def opened_together() -> Iterator[None]:
 
 
 def made_once(key: Hashable, make: Callable[[], Made]) -> Made:
-    """What ``make`` returns; for buckets that are opened together, what it returned for the first
-    of them with this key."""
+    """The result of ``make``. Buckets that are opened together get the result for the first of them
+    with this key."""
     made = _made.get()
     if made is None:
         return make()

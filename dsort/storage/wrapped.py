@@ -16,9 +16,9 @@ T = TypeVar("T")
 class WrappedBucket:
     """Passes every operation on to ``inner``, each through ``around``.
 
-    Override ``around`` for what all operations have in common, ``opened`` and ``staged`` for what
-    goes around open objects, and an operation where it is something of its own. ``inner`` is the
-    backend, with whatever it offers besides.
+    Override ``around`` to change all operations in the same way, ``opened`` and ``staged`` to wrap
+    open objects, and an operation itself if it needs other code. ``inner`` is the backend, with all
+    its additional methods.
     """
 
     def __init__(self, inner: Bucket) -> None:
@@ -30,16 +30,16 @@ class WrappedBucket:
         return f"{type(self).__name__}({self.inner!r})"
 
     def around(self, operation: str, name: str, action: Callable[[], T]) -> T:
-        """Do ``action``: what ``operation`` on the object ``name`` ("": on none) comes to."""
+        """Run ``action``, which does ``operation`` on the object ``name`` ("": on none)."""
         return action()
 
     def opened(self, inner: ReadObject) -> ReadObject:
-        """What ``open`` returns for what the inner bucket has opened."""
+        """The object that ``open`` returns for the one that the inner bucket has opened."""
         return inner
 
     def staged(self, inner: StagedObject, name: str) -> StagedObject:
-        """What ``stage`` returns for what the inner bucket has staged. ``name``: what it will be
-        published as, or its token where that is not known."""
+        """The object that ``stage`` returns for the one that the inner bucket has staged. ``name``:
+        the name that it will be published as, or its token if that is not known."""
         return inner
 
     def exists(self) -> bool:
