@@ -42,7 +42,7 @@ __all__ = ["LocalBucket", "move_out", "remove_below", "remove_entries", "remove_
 
 
 RESERVED_BYTES_MIN = 1 << 20
-"""Room for less is not set aside: asking for it takes longer than to write that."""
+"""Room for smaller files is not reserved: that takes longer than writing them."""
 _OPEN_TRIES_MAX = 10  # another process may remove the directory while it is still empty
 
 
@@ -54,24 +54,24 @@ class LocalBucket:
     """The files under one directory (see :class:`~dsort.storage.bucket.Bucket`).
 
     Names are paths relative to it. Links are followed when files are read and listed, never when
-    they are removed. Instances may be pickled and used in several processes at once; what
-    ``make_durable`` has to do is remembered by the instance that published.
+    they are removed. Instances may be pickled and used in several processes at once; but only the
+    instance that published an object can make its name durable.
     """
 
     seals_on_finish = False
 
     def __init__(self, directory: Path, *, policy: FetchPolicy | None = None) -> None:
-        """``policy``: where its files may really be, links resolved; ``StorageAccessError`` for
-        those that are elsewhere."""
+        """``policy``: where its files may really be, with links resolved; ``StorageAccessError``
+        for files elsewhere."""
         absolute = directory.absolute()
         self.uri: str = absolute.as_uri()
         self._root = absolute
         self._internal = absolute / INTERNAL_PREFIX
         self._not_durable: set[Path] = set()
         self._policy = policy
-        self._real: dict[Path, str] = {}  # of directories that names were looked for in
+        self._real: dict[Path, str] = {}  # directory → its path with links resolved
         self._published_in: set[str] = set()  # directories that are in ``_not_durable``
-        self._filled = ""  # the directory that was made, or looked at, last
+        self._filled = ""  # the directory that was made, or found, last
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_made_again, (self._root, self._policy))
@@ -80,12 +80,12 @@ class LocalBucket:
         return f"LocalBucket({self.uri})"
 
     def exists(self) -> bool:
-        """Whether the directory is there."""
+        """Whether the directory exists."""
         with self._doing("look for the directory"):
             return self._root.is_dir()
 
     def create(self) -> None:
-        """Make the directory, and those above it, if there is none."""
+        """Make the directory, and those above it, if it does not exist."""
         self._check(self._root / "x")
         with self._doing("create the directory"):
             self._root.mkdir(parents=True, exist_ok=True)
@@ -99,8 +99,8 @@ class LocalBucket:
                     yield info
 
     def list_all(self, prefix: str = "") -> Iterator[tuple[bytes, os.stat_result | None]]:
-        """(name, what it is) of what ``list`` shows, and None for what is there and is no file;
-        see ``files.list_all``."""
+        """(name, status) of the files that ``list`` yields, and (name, None) of other entries that
+        are no files; see ``files.list_all``."""
         encoded = encoded_prefix(prefix)
         with self._doing(f"list {prefix}*"):
             for name, status in list_all(os.fsencode(self._root), encoded, self._entered):
@@ -117,14 +117,14 @@ class LocalBucket:
         return info_of(name, status)
 
     def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
-        """``stat`` of each; those that are no files are left out."""
+        """``stat`` of each name; names without a file are left out."""
         found = {}
         root = f"{self._root}/"
         for name in names:
             if self._policy is None:
                 encoded_name(name)
             else:
-                self._path(name)  # before anything is reported of it
+                self._path(name)  # checks the policy before any fact of the file is returned
             try:
                 status = self._status(root + name)
             except (FileNotFoundError, NotADirectoryError):
@@ -142,14 +142,15 @@ class LocalBucket:
             return LocalReadObject(self.open_file(str(path)), name, self.uri)
 
     def open_file(self, path: str | bytes) -> int:
-        """A descriptor of the file at ``path``, a path under the directory. ``OSError``;
-        ``StorageAccessError`` if links lead to where the policy does not go."""
-        # Not blocking: what turns out to be a pipe must not keep us waiting.
+        """A descriptor of the file at ``path``, a path under the directory. ``OSError`` if it
+        cannot be opened; ``StorageAccessError`` if links lead to a place that the policy does not
+        allow."""
+        # Not blocking: opening a pipe must not wait for its writer.
         return self._allowed(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), path)
 
     def _status(self, path: str) -> os.stat_result:
         if self._policy is None:
-            # A Path would cost four times what the call does.
+            # Making a Path takes four times as long as the call.
             return os.stat(path)  # noqa: PTH116
         fd = self._allowed(os.open(path, os.O_PATH | os.O_CLOEXEC), path)
         try:
@@ -158,8 +159,8 @@ class LocalBucket:
             os.close(fd)
 
     def _allowed(self, fd: int, path: str | bytes) -> int:
-        """``fd``, if what is open may be touched: a name that was looked at before it was opened
-        may have become a link meanwhile."""
+        """``fd``, if the policy allows the open file. A check of the name before opening is not
+        enough: it may have become a link meanwhile."""
         if self._policy is not None:
             real = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - once for each file
             if not self._policy.allows_path(real):
@@ -169,9 +170,10 @@ class LocalBucket:
 
     @contextlib.contextmanager
     def _held(self, path: Path | str) -> Iterator[str]:
-        """``path``, for a call that changes what has that name. Under a policy it begins at its
-        directory, which is open and allowed: a directory that is replaced by a link meanwhile leads
-        nowhere. The last part of ``path`` is the call's to follow, or not."""
+        """``path`` in a form for a call that changes the file of that name. Under a policy, the
+        path begins at its directory, which is open and allowed: replacing the directory by a link
+        meanwhile has no effect. Whether the last part of ``path`` is followed depends on the
+        call."""
         if self._policy is None:
             yield str(path)
             return
@@ -184,25 +186,26 @@ class LocalBucket:
             os.close(fd)
 
     def pinned(self, info: ObjectInfo) -> None:
-        """Open files are read in any order."""
+        """None: open files have ``random_reads``."""
 
     def read(self, name: str) -> bytes:
-        """A small file whole."""
+        """The content of a small file."""
         with self.open(name) as opened:
             data = bytearray(opened.info.size_bytes)
             opened.read_into(memoryview(data), 0)
             return bytes(data)
 
     def write(self, name: str, data: bytes) -> None:
-        """Store a small file under ``name``: whole or not at all, and safe from power cuts."""
+        """Store a small file under ``name``: it appears whole or not at all, and survives a power
+        cut."""
         self._write(name, data, replace=True)
 
     def write_new(self, name: str, data: bytes) -> bool:
-        """The same, unless there is a file ``name``: then False."""
+        """``write``, unless the file ``name`` exists: then return False."""
         return self._write(name, data, replace=False)
 
     def write_over(self, name: str, data: bytes, etag: str) -> bool:
-        """The same in place of the file that has ``etag``, as it is looked at before."""
+        """``write`` in place of the file with ``etag``, which is compared before; else False."""
         try:
             info = self.stat(name)
         except ObjectNotFoundError:
@@ -212,7 +215,7 @@ class LocalBucket:
     def _write(self, name: str, data: bytes, *, replace: bool) -> bool:
         path = self._path(name)
         is_internal = name.startswith(INTERNAL_PREFIX)
-        # What dsort keeps for a job stays in the job's directory, so that `discard` finds it.
+        # A temporary file for an internal file is in the job's directory, where `discard` finds it.
         holder = path.parent if is_internal else self._internal
         temporary = holder / f"write-{uuid.uuid4().hex}"
         with self._doing(f"write {name}", needed_bytes=len(data)):
@@ -235,7 +238,7 @@ class LocalBucket:
         return True
 
     def delete(self, name: str) -> None:
-        """Remove a file (or a link, not what it leads to); no error if there is none."""
+        """Remove a file (or a link, but not its target). A missing file is no error."""
         path = self._path(name)
         with (
             self._doing(f"remove {name}"),
@@ -247,7 +250,8 @@ class LocalBucket:
     def stage(
         self, token: str, *, name: str = "", size_bytes: int | None = None
     ) -> LocalStagedObject:
-        """Open the file ``token``, making it if need be, and reserve room for ``size_bytes``."""
+        """Open the file ``token``, and make it if it does not exist. Reserves room for
+        ``size_bytes``."""
         path = self._staged_path(token)
         with self._doing(f"make room for {token}", needed_bytes=size_bytes):
             fd = self._open_to_fill(path, 0)
@@ -260,10 +264,10 @@ class LocalBucket:
         return LocalStagedObject(fd, token, self.uri)
 
     def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
-        """Rename a staged file to ``name`` in one step, making the directories that it needs.
+        """Rename a staged file to ``name`` in one step, and make the directories that it needs.
 
-        Without ``overwrite`` an existing ``name`` is a ``StorageError`` and stays as it is.
-        Publishing again what a killed process had begun to publish ends its work.
+        Without ``overwrite``, an existing ``name`` is a ``StorageError`` and stays as it is. If a
+        killed process had begun to publish the file, publishing it again completes that.
         """
         source, target = self._places(token, name)
         directory = target.rpartition("/")[0]
@@ -279,7 +283,7 @@ class LocalBucket:
                 ) from error
             except FileNotFoundError:
                 if directory in self._published_in and not Path(directory).is_dir():
-                    self._published_in.clear()  # it was there before
+                    self._published_in.clear()  # the directory was removed since
                     self.publish(token, name, overwrite=overwrite, receipt=receipt)
                 elif not receipt or not self._is_of(name, receipt):
                     raise
@@ -292,7 +296,7 @@ class LocalBucket:
         rename(source, target, overwrite=overwrite)
 
     def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
-        """The files that are as they were when they were finished, under either name."""
+        """The tokens of files that, under either name, are unchanged since they were finished."""
         found = set()
         for token, (name, receipt) in tokens.items():
             for place in (token, name):
@@ -302,7 +306,7 @@ class LocalBucket:
         return found
 
     def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
-        """The files that have their names, as they were when they were finished."""
+        """The tokens of files that have their names and are unchanged since they were finished."""
         found = set()
         for token, (name, receipt) in tokens.items():
             with contextlib.suppress(ObjectNotFoundError):
@@ -311,10 +315,10 @@ class LocalBucket:
         return found
 
     def keep_aside(self, name: str, token: str) -> str:
-        """Have the file (or the link) ``name`` as ``token``, too; "" if there is none.
+        """Keep the file (or the link) ``name`` as ``token``, too; "" if there is none.
 
-        Where there are no hard links it is moved: then ``name`` is free until something is
-        published there.
+        Without hard links, the file is moved: then ``name`` is free until something is published
+        there.
         """
         source, kept = self._path(name), self._token_path(token)
         with self._doing(f"keep {name} while it is replaced"):
@@ -323,7 +327,7 @@ class LocalBucket:
             except (FileNotFoundError, NotADirectoryError):
                 return ""
             if stat.S_ISDIR(status.st_mode):
-                return ""  # nothing can be published there, and that is reported then
+                return ""  # publishing there fails later, and reports the error
             self._not_durable |= self._make_directories(kept.parent) | {source.parent}
             with self._held(source) as old, self._held(kept) as new:
                 link_or_move(Path(old), Path(new))
@@ -346,7 +350,7 @@ class LocalBucket:
             self._not_durable |= touched
 
     def _is_of(self, place: str, receipt: str) -> bool:
-        """Whether the file ``place`` is the staged one that ``receipt`` is of."""
+        """Whether the file ``place`` is the staged file of ``receipt``."""
         info = self.stat(place)
         return info.is_still(info.size_bytes, receipt)
 
@@ -358,8 +362,9 @@ class LocalBucket:
         self._published_in.clear()
 
     def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> None:
-        """Remove dsort's own files whose names begin with ``token_prefixes``, and directories that
-        this leaves empty, ``.dsort/`` too. Links are removed, not followed."""
+        """Remove dsort's own files whose names begin with one of ``token_prefixes``, and the
+        directories that this leaves empty, including ``.dsort/``. Links are removed, not
+        followed."""
         for prefix in token_prefixes:
             if not prefix.startswith(INTERNAL_PREFIX):
                 raise InvariantError(f"discard of {prefix!r}, not under {INTERNAL_PREFIX}")
@@ -377,7 +382,8 @@ class LocalBucket:
             remove_below(root, parts, last)
 
     def free_bytes(self) -> int:
-        """Room that is left for us on the file system that holds, or will hold, the directory."""
+        """The bytes that are left for this user on the file system that holds, or will hold, the
+        directory."""
         path = self._root
         with self._doing("find the room left"):
             while not path.is_dir():
@@ -386,11 +392,11 @@ class LocalBucket:
         return status.f_bavail * status.f_frsize
 
     def local_path(self, name: str) -> Path:
-        """Where ``name`` is or would be."""
+        """The path that ``name`` has or would have."""
         return self._path(name)
 
     def _path(self, name: str) -> Path:
-        encoded_name(name)  # nothing that leads out of the directory
+        encoded_name(name)  # refuses names that lead out of the directory
         self._check(self._root / name)
         return self._root / name
 
@@ -400,18 +406,19 @@ class LocalBucket:
         return self._root / token
 
     def _staged_path(self, token: str) -> str:
-        """The same as a text, for ``_held`` to judge: of small files, a Path would cost as much as
-        the call."""
+        """The path of ``token`` as a string; ``_held`` checks the policy. For small files, making a
+        Path would take as long as the call."""
         encoded_token(token)
         return f"{self._root}/{token}"
 
     def _places(self, token: str, name: str) -> tuple[str, str]:
-        """Both as texts, for ``_held``. Two Paths would cost more than a rename does."""
+        """The paths of ``token`` and ``name`` as strings, for ``_held``. Making two Paths would
+        take longer than a rename."""
         encoded_name(name)
         return self._staged_path(token), f"{self._root}/{name}"
 
     def _check(self, path: Path) -> None:
-        """Refuse what links lead to where the policy does not go."""
+        """``StorageAccessError`` if links lead to a place that the policy does not allow."""
         if self._policy is not None and not self._policy.allows_path(self._real_path(path)):
             raise self._refused(path)
 
@@ -423,7 +430,7 @@ class LocalBucket:
         )
 
     def _entered(self, name: bytes) -> None:
-        """Refuse a link to a directory elsewhere, before anything is listed of what is there."""
+        """Refuse a link to a directory outside of the policy, before its content is listed."""
         if self._policy is None:
             return
         path = self._root / os.fsdecode(name)
@@ -432,8 +439,8 @@ class LocalBucket:
             raise self._refused(path)
 
     def _is_ours(self, path: Path) -> bool:
-        """Whether a file that is listed is one of the bucket's: none that the policy denies is. One
-        elsewhere is refused, for it would be missed."""
+        """Whether a listed file belongs to the bucket: files that the policy denies do not. Files
+        that are elsewhere raise an error, because leaving them out could go unnoticed."""
         if self._policy is not None and self._policy.denies_path(self._real_path(path)):
             return False
         self._check(path)
@@ -449,8 +456,8 @@ class LocalBucket:
         return StorageErrors(action, self.uri, needed_bytes=needed_bytes)
 
     def _open_to_fill(self, path: str, more_flags: int) -> int:
-        """Open ``path``, made with its directories if need be, for reading and writing. What dsort
-        fills is its own, and never a link."""
+        """Open ``path`` for reading and writing, and make it and its directories if they do not
+        exist. Links are refused: files that dsort writes are its own."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | more_flags
         directory = path.rpartition("/")[0]
         for _ in range(_OPEN_TRIES_MAX - 1):
@@ -469,9 +476,9 @@ class LocalBucket:
             return os.open(held, flags, 0o666)
 
     def _make_directories(self, directory: Path) -> set[Path]:
-        """Make ``directory`` and what is missing above it, up to the bucket's own.
+        """Make ``directory`` and the missing directories above it, up to that of the bucket.
 
-        Returns the directories whose entries this changes, or a file put into ``directory`` will.
+        Returns the directories whose entries change by this, or by a new file in ``directory``.
         """
         if not self._root.is_dir():
             raise ObjectNotFoundError(f"there is no bucket {self.uri}", hint="make the directory")
@@ -484,7 +491,7 @@ class LocalBucket:
         missing = []
         while not directory.is_dir():
             taken = directory.exists() or directory.is_symlink()
-            if taken and not directory.is_dir():  # asked again: made by another process just now?
+            if taken and not directory.is_dir():  # checked again: another process may just make it
                 raise NamesTakenError(
                     f"{directory} is in the way: a directory is needed there",
                     hint="remove or rename it",
@@ -493,8 +500,8 @@ class LocalBucket:
             directory = directory.parent
             touched.add(directory)
         for directory in reversed(missing):
-            # Another may be faster, and may have removed it by now: whoever opens a file there
-            # asks again. ``exist_ok`` would look whether it is still there.
+            # Another process may have made the directory, and may have removed it since: opening a
+            # file in it tries again. ``exist_ok`` would check whether it still exists.
             with contextlib.suppress(FileExistsError), self._held(directory) as held:
                 os.mkdir(held)  # noqa: PTH102
         return touched
@@ -504,10 +511,10 @@ _NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.EBUSY
 
 
 def remove_below(root: Path | str, parts: Sequence[str], name_prefix: str) -> None:
-    """Remove what begins with ``name_prefix`` in the directory ``parts`` under ``root``.
+    """Remove the entries that begin with ``name_prefix`` in the directory ``parts`` under ``root``.
 
-    Then each directory of ``parts`` that is empty goes, from the last to the first. ``root``
-    stays. ``FileNotFoundError`` without ``root``; ``OSError`` as they come.
+    Then remove each directory of ``parts`` that is empty, from the last to the first. ``root``
+    stays. ``FileNotFoundError`` if ``root`` does not exist; other ``OSError`` are passed on.
     """
     fds = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
     try:
@@ -524,8 +531,8 @@ def remove_below(root: Path | str, parts: Sequence[str], name_prefix: str) -> No
 
 
 def move_out(root: str, parts: Sequence[str], name: str, target: str) -> None:
-    """Rename ``name`` in the directory ``parts`` under ``root`` to ``target``, whatever has that
-    name. ``OSError`` as they come."""
+    """Rename ``name`` in the directory ``parts`` under ``root`` to ``target``, in place of any file
+    of that name. ``OSError`` are passed on."""
     fds = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
     try:
         for part in parts:
@@ -537,7 +544,7 @@ def move_out(root: str, parts: Sequence[str], name: str, target: str) -> None:
 
 
 def remove_if_empty(directory: Path | str, parent_fd: int | None = None) -> None:
-    """Remove a directory if nothing is in it (any more)."""
+    """Remove a directory if it is empty."""
     try:
         os.rmdir(directory, dir_fd=parent_fd)
     except OSError as error:
@@ -559,8 +566,8 @@ def _open_directory(name: str, parent_fd: int) -> int:
 
 
 def remove_entries(directory_fd: int, name_prefix: str) -> None:
-    """Remove what begins with ``name_prefix`` in an open directory, directories with all that is
-    in them. ``OSError`` as they come."""
+    """Remove the entries that begin with ``name_prefix`` in an open directory, directories with all
+    of their content. ``OSError`` are passed on."""
     with os.scandir(directory_fd) as entries:
         found = [entry for entry in entries if entry.name.startswith(name_prefix)]
     for entry in found:

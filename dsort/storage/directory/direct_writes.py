@@ -1,9 +1,10 @@
 """Writes of one file from its first byte to its last, past the page cache.
 
-What is written once and not read through the page cache needs no pages: to take them, to copy into
-them and to give them back costs more than the write. ``O_DIRECT`` wants whole blocks of the file
-and, of memory, whole sectors: headers and payloads of a tar are that, wherever they lie in blocks
-that were read directly. So what does not fill the last block is kept for the next write.
+Bytes that are written once and not read through the page cache need no pages: allocating pages,
+copying into them and releasing them costs more than the write. ``O_DIRECT`` requires whole blocks
+of the file and whole sectors of memory: headers and payloads of a tar are whole sectors, at any
+place in blocks that were read directly. So bytes that do not fill the last block are kept for the
+next write.
 """
 
 from __future__ import annotations
@@ -20,42 +21,43 @@ from dsort.storage.directory.random_reads import ALIGNMENT_BYTES
 
 __all__ = ["DirectWrites", "direct_writes"]
 
-_SLICES_PER_CALL_MAX = 1023  # IOV_MAX of Linux, and one for what was kept
+_SLICES_PER_CALL_MAX = 1023  # IOV_MAX of Linux, less one for the kept bytes
 
 
 class DirectWrites(ClosesOnExit):
     """A staged file, open once more, that is written in order."""
 
     def __init__(self, fd: int) -> None:
-        """``fd``: the file, open for direct writes; closed with this one."""
+        """``fd``: the file, open for direct writes; closed with this object."""
         self._fd = fd
-        self._kept = memoryview(mmap.mmap(-1, ALIGNMENT_BYTES))  # begins where a page does
+        self._kept = memoryview(mmap.mmap(-1, ALIGNMENT_BYTES))  # mmap begins at a page boundary
         self._kept_bytes = 0
         self.written_bytes = 0
-        """So much of the file is written: whole blocks."""
+        """The number of bytes in the file: whole blocks."""
 
     @property
     def kept(self) -> memoryview:
-        """What was taken and is not written yet: it does not fill a block."""
+        """The bytes that were taken and not written yet, because they do not fill a block."""
         return self._kept[: self._kept_bytes]
 
     def write(self, slices: Sequence[memoryview]) -> int:
-        """Write on as far as blocks are filled; how many slices were taken. Fewer than there are:
-        this file system, or the disk, does not take them so, and somebody has to write ``kept`` and
-        the others as usual."""
+        """Write all whole blocks. Returns how many slices were taken. If these are not all of them,
+        the file system or the disk refuses direct writes, and the caller has to write ``kept`` and
+        the other slices in the usual way."""
         for first in range(0, len(slices), _SLICES_PER_CALL_MAX):
             if not self._write_some(slices[first : first + _SLICES_PER_CALL_MAX]):
                 return first
         return len(slices)
 
     def fill_block(self) -> bool:
-        """Fill up with zeros what does not fill a block, and write that. False: it is not taken,
-        and ``kept`` is a whole block."""
+        """Fill up the last block with zeros, and write it. False if it was refused; then ``kept``
+        is a whole block."""
         self._keep(memoryview(bytes(ALIGNMENT_BYTES - self._kept_bytes)))
         return self._write_some(())
 
     def leave(self, file: StagedObject, slices: Sequence[memoryview] = ()) -> None:
-        """Close it. What is kept, and ``slices`` behind that, goes to ``file`` as usual."""
+        """Close it. Writes the kept bytes, and ``slices`` after them, to ``file`` in the usual
+        way."""
         with self:
             left = [self.kept, *slices]
             if any(map(len, left)):
@@ -73,7 +75,7 @@ class DirectWrites(ClosesOnExit):
             whole.insert(0, self.kept)
         try:
             if os.pwritev(self._fd, whole, self.written_bytes) != total - rest:
-                return False  # a full disk, say: whoever writes it again is told
+                return False  # for example on a full disk: the usual write reports the error
         except OSError:
             return False
         self.written_bytes += total - rest
@@ -88,14 +90,14 @@ class DirectWrites(ClosesOnExit):
         self._kept_bytes = end
 
     def close(self) -> None:
-        """Release it. Closing again is harmless."""
+        """Release it. Closing again has no effect."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
 
 def _parted(slices: Sequence[memoryview], rest: int) -> tuple[list[memoryview], list[memoryview]]:
-    """(``slices`` without their last ``rest`` bytes, these)."""
+    """(``slices`` without their last ``rest`` bytes, these last bytes as slices)."""
     whole, ends = list(slices), []
     while rest:
         last = whole.pop()
@@ -108,7 +110,8 @@ def _parted(slices: Sequence[memoryview], rest: int) -> tuple[list[memoryview], 
 
 
 def direct_writes(staged: object) -> DirectWrites | None:
-    """Direct writes of a staged file; None where there are none, and for what is no file."""
+    """Direct writes of a staged file; None where they are not supported, and for other objects than
+    files."""
     if isinstance(staged, LocalStagedObject):
         with contextlib.suppress(OSError):
             return DirectWrites(staged.open_again(os.O_WRONLY | os.O_DIRECT))

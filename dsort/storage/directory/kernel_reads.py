@@ -1,8 +1,8 @@
 """Many direct reads at a time without threads: the kernel's own asynchronous I/O.
 
 ``io_submit`` hands a run of reads to the kernel, and ``io_getevents`` waits for some of them. A
-read costs half of what it costs in a thread, for nobody has to be woken for each. The reads are
-those of files that were opened with ``O_DIRECT``: others would block ``io_submit``.
+read costs half of what it costs in a thread, because no thread has to be woken for each. The files
+have to be open with ``O_DIRECT``: reads of others would block ``io_submit``.
 
 Source: ``linux/aio_abi.h``, and the manual pages of the four calls.
 """
@@ -21,7 +21,8 @@ from dsort.closing import ClosesOnExit
 __all__ = ["KernelReads"]
 
 _NUMBERS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2), "riscv64": (0, 1, 4, 2)}
-"""Of ``io_setup``, ``io_destroy``, ``io_getevents`` and ``io_submit``, for libc has no names."""
+"""The numbers of ``io_setup``, ``io_destroy``, ``io_getevents`` and ``io_submit``, for which libc
+has no functions."""
 _PREAD = 0
 _READ = struct.Struct("=QIIHhIQQqQII")
 """``struct iocb``: data, key, flags of the read, operation, priority, file, memory, size, offset,
@@ -38,8 +39,8 @@ class KernelReads(ClosesOnExit):
     """Reads that the kernel does, for one thread."""
 
     def __init__(self, depth: int) -> None:
-        """``depth``: so many at a time at most. ``OSError`` where the kernel, or who limits this
-        process, has none of them."""
+        """``depth``: the most reads at a time. ``OSError`` if the kernel, or a limit of this
+        process, does not allow them."""
         self.depth = depth
         self.in_flight = 0
         self._open = False
@@ -59,10 +60,11 @@ class KernelReads(ClosesOnExit):
         self._events_at = ctypes.c_void_p(_address(memoryview(self._events)))
 
     def begin(self, reads: Sequence[tuple[int, int, memoryview, int]]) -> int:
-        """Hand on reads of (ticket, file, memory to fill, offset), as many as may be in flight; how
-        many of them, from the first on. ``OSError`` if the first cannot be begun at all.
+        """Begin ``reads``, given as (ticket, file descriptor, memory to fill, offset): as many as
+        may be in flight. Returns how many were begun, from the first on. ``OSError`` if the first
+        cannot be begun at all.
 
-        The memory has to stay until the ticket is back."""
+        The memory has to stay valid until ``ended`` has returned the ticket."""
         count = min(len(reads), self.depth - self.in_flight)
         for number in range(count):
             ticket, fd, buffer, offset = reads[number]
@@ -83,8 +85,8 @@ class KernelReads(ClosesOnExit):
         return begun
 
     def ended(self, least: int) -> list[tuple[int, int]]:
-        """(ticket, bytes read or a negative error number) of those that ended: at least so many,
-        unless fewer are in flight or a signal came."""
+        """(ticket, bytes read or a negative error number) of reads that ended: at least ``least``
+        of them, unless fewer are in flight or a signal arrives."""
         least = min(least, self.in_flight)
         if not least:
             return []
@@ -104,7 +106,7 @@ class KernelReads(ClosesOnExit):
         return [(ticket, result) for ticket, _, result, _ in events]
 
     def close(self) -> None:
-        """Wait for what is in flight, and release it. Closing again is harmless."""
+        """Wait for the reads in flight, and release the context. Closing again has no effect."""
         if self._open:
             self._open = False
             self._call(self._destroy, self._context)

@@ -1,4 +1,4 @@
-"""What an ``OSError`` means to the user: the ``StorageError`` of each."""
+"""Translates ``OSError`` into ``StorageError``, with messages for the user."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ _MEANINGS: Mapping[int, _Meaning] = MappingProxyType(
 def storage_error_of(
     error: OSError, action: str, bucket: str, *, needed_bytes: int | None = None
 ) -> StorageError:
-    """What ``error`` means to the user.
+    """The ``StorageError`` for ``error``.
 
-    ``action`` completes "cannot ...", as in ``write a.tar``; ``bucket`` is the bucket's URI;
-    ``needed_bytes`` is how much room was asked for, reported if there is none left.
+    ``action`` completes "cannot ...", as in ``write a.tar``. ``bucket``: the URI of the bucket.
+    ``needed_bytes``: the room that was needed, for the message if there is none left.
     """
     meaning = _MEANINGS.get(error.errno or 0)
     if meaning is None:
@@ -85,10 +85,10 @@ def storage_error_of(
 
 
 class StorageErrors:
-    """A context in which every ``OSError`` becomes the ``StorageError`` that it means.
+    """A context that translates every ``OSError`` into ``StorageError``.
 
-    Arguments as of :func:`storage_error_of`. Other exceptions pass as they are. (A class, not a
-    generator: it stands around every write, and costs a third of a microsecond.)
+    Arguments as for :func:`storage_error_of`. Other exceptions are not changed. (A class, not a
+    generator: it is used for every write, and costs a third of a microsecond.)
     """
 
     __slots__ = ("_action", "_bucket", "_needed_bytes")

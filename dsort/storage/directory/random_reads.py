@@ -1,8 +1,8 @@
 """Reads of ranges of one file in any order, by several threads at once.
 
-``O_DIRECT`` is asked for by opening the file once more through ``/proc/self/fd``: so it is the same
-file, whatever has its name by now. File systems that know no direct reads (some of FUSE, older
-tmpfs) are read through the page cache, which is asked to keep nothing.
+For ``O_DIRECT``, the file is opened once more through ``/proc/self/fd``: so it is the same file,
+even if its name belongs to another file by now. File systems without direct reads (some of FUSE,
+older tmpfs) are read through the page cache, with the hint to keep nothing.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from dsort.storage.directory.os_errors import StorageErrors
 __all__ = ["ALIGNMENT_BYTES", "LocalRandomReads"]
 
 ALIGNMENT_BYTES = 4096
-"""Where direct reads begin and end, and the memory that they fill: no disk has larger blocks."""
+"""Direct reads, and the memory that they fill, begin and end at multiples of this size: no disk has
+larger blocks."""
 
 
 class LocalRandomReads(ClosesOnExit):
     """A file that is open once more (see :class:`~dsort.storage.bucket.RandomReads`)."""
 
     def __init__(self, fd: int, name: str, bucket: str) -> None:
-        """``fd``: the file, open for reading. It stays its owner's."""
+        """``fd``: the file, open for reading. It is not closed here."""
         self._name = name
         self._bucket = bucket
         self._cached = self._direct = -1
@@ -38,12 +39,13 @@ class LocalRandomReads(ClosesOnExit):
 
     @property
     def direct_fd(self) -> int:
-        """The file for direct reads; -1 if there are none of it."""
+        """The descriptor for direct reads; -1 if they are not supported."""
         return self._direct
 
     def read(self, buffer: memoryview, offset: int, least_bytes: int) -> None:
-        """Fill ``buffer`` from byte ``offset``, as far as the file goes."""
-        if self._direct >= 0:  # nearly all of them: no context, no text
+        """Fill ``buffer`` from byte ``offset``, up to the end of the file. ``StorageError`` unless
+        there are ``least_bytes`` bytes."""
+        if self._direct >= 0:  # the fast path of nearly all reads, without the error context
             with contextlib.suppress(OSError):
                 if os.preadv(self._direct, [buffer], offset) >= least_bytes:
                     return
@@ -59,7 +61,7 @@ class LocalRandomReads(ClosesOnExit):
                 done += got
 
     def _read_some(self, buffer: memoryview, offset: int) -> int:
-        # A read that ended within a block goes on there, where none can be asked for directly.
+        # After a read that ended within a block, the next one is not aligned, so not direct.
         if self._direct >= 0 and not offset % ALIGNMENT_BYTES:
             try:
                 return os.preadv(self._direct, [buffer], offset)
@@ -71,17 +73,17 @@ class LocalRandomReads(ClosesOnExit):
         return got
 
     def peek(self, buffer: memoryview, offset: int) -> int:
-        """Read a few bytes, which the page cache keeps; how many came."""
+        """Read a few bytes, which the page cache keeps. Returns the number of bytes read."""
         with StorageErrors(f"read {self._name}", self._bucket):
             return os.preadv(self._cached, [buffer], offset)
 
     def announce(self, offset: int, size_bytes: int) -> None:
-        """Have a few bytes come into the page cache, without waiting for them."""
+        """Let the kernel read a few bytes into the page cache, without waiting for them."""
         with contextlib.suppress(OSError):
             os.posix_fadvise(self._cached, offset, size_bytes, os.POSIX_FADV_WILLNEED)
 
     def close(self) -> None:
-        """Release it. Closing again is harmless."""
+        """Release it. Closing again has no effect."""
         fds, self._cached, self._direct = (self._cached, self._direct), -1, -1
         for fd in fds:
             if fd >= 0:
