@@ -32,8 +32,9 @@ T = TypeVar("T")
 
 MIB = 1 << 20
 TAIL_SHARE = 16
-"""If the rest of an object is at most a ``TAIL_SHARE``-th of a part, it is added to the last part:
-a shard with a requested size of 64 MiB has a little more, which took a fifth request."""
+"""If the rest of an object after its whole parts is at most a ``TAIL_SHARE``-th of a part, it is
+sent with these parts: a shard with a requested size of 64 MiB has a little more, which took a fifth
+request."""
 
 
 @dataclass(frozen=True, slots=True)

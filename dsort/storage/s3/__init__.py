@@ -1,5 +1,5 @@
-"""Buckets in S3 and what speaks it, by botocore.
+"""Buckets in S3 and in stores with its interface, by botocore.
 
-``bucket`` is the bucket, ``client`` makes its requests, ``replies`` reads what comes back (checks,
-errors, listings), ``upload`` sends an object in parts, ``copies`` keeps what is replaced.
+``bucket`` is the bucket, ``client`` makes its requests, ``replies`` reads the replies (checks,
+errors, listings), ``upload`` sends an object in parts, ``copies`` keeps objects that are replaced.
 """

@@ -36,15 +36,16 @@ __all__ = ["S3Bucket", "UnfinishedUpload"]
 T = TypeVar("T")
 
 _OPAQUE_ETAGS = ("ServerSideEncryption", "SSECustomerAlgorithm")
-"""With these an ETag is no MD5 (AWS, "Checking object integrity"), nor made of those of parts."""
+"""If a reply has one of these fields with another value than AES256, an ETag is no MD5 and not made
+from those of parts (AWS, "Checking object integrity")."""
 
 log = logger_of("storage")
 
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedUpload:
-    """A multipart upload that was begun and neither completed nor aborted. ``began_ns``: in ns
-    since 1970."""
+    """A multipart upload that was begun and neither completed nor aborted. ``began_ns``: its
+    beginning in ns since 1970."""
 
     name: str
     upload_id: str
@@ -55,9 +56,9 @@ class S3Bucket(ObjectBucket):
     """Objects of an S3 bucket, below the prefix of ``ref`` (see
     :class:`~dsort.storage.bucket.Bucket`).
 
-    A staged object is a multipart upload to the final name; ``publish`` completes it. Its token
-    names nothing in the store. ``retry`` is for the parts, whose bytes nobody else has, and for
-    requests that are one of several of an operation; all others are made once.
+    A staged object is a multipart upload to the final name; ``publish`` completes it. Its token is
+    no name in the store. ``retry`` is for the parts, whose bytes only the upload has, and for
+    requests that are one of several of an operation; all other requests are made once.
     """
 
     def __init__(
@@ -74,14 +75,14 @@ class S3Bucket(ObjectBucket):
 
     @property
     def surely_heeds_conditions(self) -> bool:
-        """Whether a name takes one request to publish, as far as is known without asking."""
+        """Whether it is known without a probe that publishing a name takes one request."""
         return self._condition.is_known
 
     def __reduce__(self) -> tuple[object, ...]:
         return (S3Bucket, (self._ref, self._limits))
 
     def stage(self, token: str, *, name: str = "", size_bytes: int | None = None) -> S3StagedObject:
-        """Prepare an upload to ``name``: nothing happens before there is a part to send."""
+        """Prepare an upload to ``name``. No request is made before there is a part to send."""
         checked_token(token)
         checked(name)
         part_bytes = part_bytes_for(size_bytes, self._limits)
@@ -95,8 +96,8 @@ class S3Bucket(ObjectBucket):
         )
 
     def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
-        """Complete the upload that ``receipt`` is of. ``StorageError`` if ``name`` exists, unless
-        ``overwrite``: it is looked for first where the store may not heed ``If-None-Match``."""
+        """Complete the upload of ``receipt``. ``StorageError`` if ``name`` exists, unless
+        ``overwrite``; that is checked first where the store may not support ``If-None-Match``."""
         checked_token(token)
         checked(name)
         if not receipt:
@@ -115,33 +116,33 @@ class S3Bucket(ObjectBucket):
                     f"cannot publish {name} in bucket {self.uri}: the store says that it exists, "
                     "and that it does not"
                 ) from None
-        except ObjectNotFoundError:  # as after a call that completed it and did not return
+        except ObjectNotFoundError:  # an earlier call may have completed it without returning
             if not self._again(lambda: self._is_result(upload), upload.name):
                 raise
         self._check_size(upload)
 
     def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
-        """The uploads that the store lists as unfinished, and those that became objects."""
+        """The tokens of uploads that the store lists as unfinished, or that became objects."""
         waiting, published = self._parted(tokens)
         return waiting | published
 
     def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
-        """The uploads that became objects. What the store lists as unfinished has not, even if an
-        object of the same content has its name."""
+        """The tokens of uploads that became objects. An upload that the store lists as unfinished
+        has not, even if an object with the same content has its name."""
         return self._parted(tokens)[1]
 
     def keep_aside(self, name: str, token: str) -> str:
-        """Have the store keep ``name``, as a version or a copy; see ``s3_copies``."""
+        """Let the store keep ``name``, as a version or a copy; see ``storage.s3.copies``."""
         checked_token(token)
         return keep_object(self._client, checked(name), token)
 
     def put_back(self, token: str, name: str, *, receipt: str) -> None:
-        """Have the store copy what was kept to ``name``."""
+        """Let the store copy the kept object to ``name``."""
         checked_token(token)
         put_back_object(self._client, token, checked(name), receipt)
 
     def _parted(self, tokens: Mapping[str, tuple[str, str]]) -> tuple[set[str], set[str]]:
-        """(those that wait to be completed, those that became objects)."""
+        """(tokens of uploads that wait to be completed, tokens of those that became objects)."""
         uploads = {
             token: Receipt.parse(receipt) for token, (_, receipt) in tokens.items() if receipt
         }
@@ -163,7 +164,8 @@ class S3Bucket(ObjectBucket):
 
     def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> None:
         """Remove dsort's own objects under ``token_prefixes``, and abort unfinished uploads to
-        there and to ``names``. What they have in common is listed once."""
+        names under these and to ``names``. One listing covers both where their prefixes are
+        close."""
         self._delete_internal(token_prefixes)
         wanted = {checked(name) for name in names}
         listed = {common_prefix(token_prefixes)}
@@ -179,8 +181,8 @@ class S3Bucket(ObjectBucket):
                     self._again(aborted, upload.name)
 
     def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
-        """Uploads to names that begin with ``prefix`` which wait to be completed or aborted,
-        whoever began them."""
+        """Uploads to names that begin with ``prefix`` and that wait to be completed or aborted,
+        including those of other programs."""
         client = self._client
         with client.doing(f"list unfinished uploads to {prefix}*"):
             pages = client.api.get_paginator("list_multipart_uploads").paginate(
@@ -199,7 +201,7 @@ class S3Bucket(ObjectBucket):
         return [*self.unfinished_uploads(prefix)]
 
     def abort_upload(self, name: str, upload_id: str) -> None:
-        """Give up an unfinished upload and free its parts; no error if it is gone."""
+        """Abort an unfinished upload, which frees its parts. A missing upload is no error."""
         abort(self._client, name, upload_id)
 
     def _upload_pool(self) -> ThreadPoolExecutor:
@@ -211,12 +213,13 @@ class S3Bucket(ObjectBucket):
             return self._uploaders
 
     def _again(self, request: Callable[[], T], name: str) -> T:
-        """One of several requests that an operation makes, tried again by itself: an operation of
-        five would else hardly ever come through where one request in three fails."""
+        """Make one of several requests of an operation, which is tried again by itself: otherwise
+        an operation of five requests would hardly ever succeed where one request in three fails."""
         return call_store(self._retry, request, what=f"ask for {name} in bucket {self.uri}")
 
     def _complete(self, upload: Receipt, *, overwrite: bool) -> bool:
-        """Whether the store says that it has checked the whole object."""
+        """Complete the upload. Returns whether the store reports that it has checked the whole
+        object."""
         client = self._client
         listed: Sequence[str] = upload.etags
         if not listed:
@@ -239,7 +242,7 @@ class S3Bucket(ObjectBucket):
         return bool(upload.whole) and upload.whole.items() <= reply.items()
 
     def _list_parts(self, upload: Receipt) -> list[str]:
-        """Their ETags."""
+        """The ETags of the parts that the store has."""
         client = self._client
         with client.doing(f"list the parts of {upload.name}"):
             pages = client.api.get_paginator("list_parts").paginate(
@@ -249,13 +252,13 @@ class S3Bucket(ObjectBucket):
         return [str(field_of(part, "ETag", upload.name)) for part in parts]
 
     def _is_there(self, upload: Receipt) -> bool:
-        """Whether ``upload`` has been completed; ``StorageError`` if another object is in its
-        place."""
+        """Whether ``upload`` has been completed. ``StorageError`` if another object has its
+        name."""
         try:
             self._again(lambda: self.stat(upload.name), upload.name)
         except ObjectNotFoundError:
             return False
-        # An object with the same content is another one if our upload still waits.
+        # If our upload still waits, an object with the same content is another one.
         is_waiting = self._again(lambda: self._is_waiting(upload), upload.name)
         if is_waiting or not self._again(lambda: self._is_result(upload), upload.name):
             raise NamesTakenError(
@@ -275,10 +278,10 @@ class S3Bucket(ObjectBucket):
         return True
 
     def _is_result(self, upload: Receipt) -> bool:
-        """Whether the object ``upload.name`` is what became of ``upload``, which is gone.
+        """Whether the object ``upload.name`` is the result of ``upload``, which no longer exists.
 
-        Its ETag says so. Where ETags are no MD5s, its size, its number of parts and its time do,
-        which another upload to the same name could have in common with it.
+        Its ETag decides. Where ETags are no MD5s, its size, its number of parts and its time
+        decide, which another upload to the same name could have, too.
         """
         client = self._client
         try:

@@ -1,8 +1,9 @@
-"""What botocore does for a bucket in S3: :class:`S3Client`.
+"""The requests of a bucket in S3, made by botocore: :class:`S3Client`.
 
-Bytes go by it, too, not by obstore: measured against SeaweedFS, obstore takes 0.6-0.7 s of
-processor time to read 1 GiB into a buffer and botocore 0.3; it lists nothing at all where one key
-is odd (``a//b``, a control character); and it has no upload that another process completes.
+botocore also transfers the bytes of objects, instead of obstore: measured against SeaweedFS,
+obstore takes 0.6-0.7 s of processor time to read 1 GiB into a buffer and botocore 0.3; obstore
+lists no objects at all if one key is odd (``a//b``, a control character); and it has no uploads
+that another process can complete.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ from dsort.storage.s3.session import DEFAULT_REGION, make_api
 
 __all__ = ["NOT_OFFERED", "S3Client"]
 
-_READ_BYTES = 4 << 20  # at once; what a connection that breaks may cost
-_COPIED_BYTES = 1 << 20  # at once, where urllib3 makes a copy of it
+_READ_BYTES = 4 << 20  # at once; the most that is lost when a connection breaks
+_COPIED_BYTES = 1 << 20  # at once, where urllib3 copies the bytes
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-[0-9]{1,19}/([0-9]{1,19})")
-_DELETED_MAX = 1000  # keys in one DeleteObjects, as the API has it
+_DELETED_MAX = 1000  # keys in one DeleteObjects, a limit of the API
 NOT_OFFERED = ("NotImplemented", "501")
-"""What stores answer to a header that they know and do not heed."""
+"""The error codes of stores for a header that they recognise and do not support."""
 
 
 class _Body:
     """The body of a GetObject.
 
     urllib3 reads into memory of its own, and copies: 0.1 s/GiB. So the bytes are read from the
-    reply of ``http.client`` below it, and urllib3 gets the connection back when they have ended.
+    reply of ``http.client`` below it, and the connection is returned to urllib3 at their end.
     """
 
     def __init__(self, body: Any, name: str, bucket: str) -> None:
@@ -71,8 +72,7 @@ class _Body:
 class S3Client:
     """One bucket of an S3 store, by botocore. See :class:`~dsort.storage.objects.ObjectClient`.
 
-    Credentials are botocore's to find (environment, profile, SSO, role). Nothing is tried twice
-    here.
+    botocore finds the credentials (environment, profile, SSO, role). No request is retried here.
     """
 
     def __init__(self, ref: BucketRef, limits: StoreLimits) -> None:
@@ -85,15 +85,15 @@ class S3Client:
         self.api: Any = self._made.client
         self.region: str = self._made.region
         self.checks_parts = self._made.sends_checksums
-        """Whether parts go with a CRC32C (0.04 s/GiB), so that the store refuses one that was
-        damaged."""
+        """Whether parts are sent with a CRC32C (0.04 s/GiB), so that the store refuses damaged
+        parts."""
 
     def doing(self, action: str) -> S3Errors:
-        """A context for a request that shall ``action``, such as ``read a.tar``."""
+        """A context for a request with the purpose ``action``, such as ``read a.tar``."""
         return S3Errors(f"{action} in bucket {self.uri}")
 
     def target(self, name: str) -> dict[str, str]:
-        """The object ``name``, as botocore wants to be told."""
+        """The object ``name``, as arguments for botocore."""
         return {"Bucket": self.bucket, "Key": self._keys.key(name)}
 
     def name_of(self, key: str) -> str:
@@ -101,11 +101,12 @@ class S3Client:
         return self._keys.name(key)
 
     def key_of(self, name: str) -> str:
-        """The key of an object, or the prefix of keys of a prefix of names."""
+        """The key of the object ``name``; or, for a prefix of names, the prefix of their keys."""
         return self._keys.key(name)
 
     def exists(self) -> bool:
-        """Whether the bucket is there; ``StorageAccessError`` if it is not for us to know."""
+        """Whether the bucket exists. ``StorageAccessError`` if the credentials do not allow to find
+        out."""
         try:
             with S3Errors(f"look for bucket {self.uri}"):
                 self.api.head_bucket(Bucket=self.bucket)
@@ -115,11 +116,11 @@ class S3Client:
         return True
 
     def create(self) -> None:
-        """Make the bucket if there is none. One that was seen is not looked for again."""
+        """Make the bucket if it does not exist. A bucket that was seen is not requested again."""
         if self._was_seen or self.exists():
             return
         where: dict[str, Any] = {}
-        if self.region != DEFAULT_REGION:  # which is the one that must not be named
+        if self.region != DEFAULT_REGION:  # the only region that must not be named
             where = {"CreateBucketConfiguration": {"LocationConstraint": self.region}}
         with S3Errors(f"create bucket {self.uri}"):
             try:
@@ -129,7 +130,8 @@ class S3Client:
                     raise
 
     def pages(self, prefix: str) -> Iterator[list[ObjectInfo]]:
-        """All objects whose names begin with ``prefix``, in the store's order, a page a request."""
+        """All objects whose names begin with ``prefix``, in the store's order, one page for each
+        request."""
         with self.doing(f"list {prefix}*"):
             for page in list_pages(self.api, self.bucket, self._keys.key(prefix)):
                 yield [
@@ -140,12 +142,12 @@ class S3Client:
                 ]
 
     def head(self, name: str) -> ObjectInfo:
-        """What the object is."""
+        """Size, time and etag of the object."""
         with self.doing(f"find {name}"):
             return _info(name, self.api.head_object(**self.target(name)))
 
     def fetch(self, name: str, start: int, stop: int | None, pinned: ObjectInfo | None) -> Fetched:
-        """Ask for bytes ``start:stop``."""
+        """Request bytes ``start:stop``."""
         more = {"IfMatch": pinned.etag} if pinned is not None else {}
         if start or stop is not None:
             more["Range"] = f"bytes={start}-" + ("" if stop is None else str(stop - 1))
@@ -158,7 +160,7 @@ class S3Client:
             stream.close()
             raise
         if pinned is not None and (info.size_bytes, info.etag) != (pinned.size_bytes, pinned.etag):
-            stream.close()  # the store does not honour If-Match
+            stream.close()  # the store does not support If-Match
             if info.etag == pinned.etag:
                 raise TransientStorageError(
                     f"{name} in bucket {self.uri}: the store tells of {info.size_bytes:,} bytes, "
@@ -173,8 +175,8 @@ class S3Client:
             self.api.put_object(**self.target(name), Body=data)
 
     def put_new(self, name: str, data: bytes) -> bool:
-        """Store a small object unless there is one. It is looked for first, since some stores do
-        not heed the condition, and some refuse it."""
+        """Store a small object; False if it exists already. It is requested first, because some
+        stores ignore the condition, and some refuse it."""
         try:
             self.head(name)
         except ObjectNotFoundError:
@@ -184,7 +186,8 @@ class S3Client:
         return self._put_if(name, data, IfNoneMatch="*")
 
     def put_over(self, name: str, data: bytes, etag: str) -> bool:
-        """Store a small object in place of what has ``etag``, if the store heeds that."""
+        """Store a small object in place of the one with ``etag``, if the store supports that
+        condition."""
         try:
             if self._put_if(name, data, IfMatch=etag):
                 return True
@@ -197,8 +200,8 @@ class S3Client:
 
     @cached_property
     def _refuses_what_holds(self) -> bool:
-        """Whether ``If-Match`` fails even where it holds, as in radosgw 16. Tried once, with an
-        object that nobody else writes: of others the store may tell late."""
+        """Whether ``If-Match`` fails even where it holds, as in radosgw 16. Probed once, with an
+        object of its own: the store may report changes of other objects late."""
         name = f"{INTERNAL_PREFIX}condition-{secrets.token_hex(8)}"
         self.put(name, b"before")
         try:
@@ -207,7 +210,8 @@ class S3Client:
             self.delete([name])
 
     def _put_if(self, name: str, data: bytes, **condition: str) -> bool:
-        """Store a small object under a condition, as far as the store knows it."""
+        """Store a small object under a condition, or without it if the store does not support it.
+        False if the condition does not hold."""
         target = self.target(name)
         try:
             with self.doing(f"write {name}"):
@@ -222,7 +226,7 @@ class S3Client:
         return True
 
     def delete(self, names: Sequence[str]) -> None:
-        """Remove objects; none need be there."""
+        """Remove objects. Missing objects are no error."""
         if len(names) == 1:
             with self.doing(f"remove {names[0]}"):
                 self.api.delete_object(**self.target(names[0]))
@@ -238,7 +242,7 @@ class S3Client:
 
 
 def _info(name: str, reply: dict[str, Any], start: int = 0) -> ObjectInfo:
-    """What a reply says of the whole object; ``StorageError`` if its bytes do not begin at
+    """The facts of the whole object in a reply. ``StorageError`` if its bytes do not begin at
     ``start``."""
     size = int(field_of(reply, "ContentLength", name))
     given = str(reply.get("ContentRange", ""))  # such as bytes 5-9/10

@@ -1,6 +1,7 @@
-"""Whether a store heeds ``If-None-Match`` as uploads are completed: :class:`CompletionCondition`.
+"""Whether a store supports ``If-None-Match`` when uploads are completed:
+:class:`CompletionCondition`.
 
-Where it does, a name that is taken need not be looked for before each shard is published.
+If it does, no request is needed before each shard is published to check that its name is free.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ __all__ = ["CompletionCondition"]
 
 
 class CompletionCondition:
-    """Tries a store once, with an object of dsort's own, after ``PROBED_AFTER`` completions: that
-    takes seven requests. AWS documents it, so it is not tried. For several threads at once.
+    """Probes a store once, with an object of dsort's own, after ``PROBED_AFTER`` completions: that
+    takes seven requests. AWS is not probed, because it documents the condition. Several threads may
+    use it at once.
 
-    Of completions at the same moment AWS lets one through, SeaweedFS all: so jobs keep apart by
-    their claims and leases, as they do where nothing is heeded. This saves requests."""
+    Of completions at the same moment, AWS accepts one, SeaweedFS all: so jobs are kept apart by
+    their claims and leases, as in stores without the condition. The condition only saves
+    requests."""
 
     def __init__(self, client: S3Client) -> None:
         self._client = client
@@ -33,12 +36,13 @@ class CompletionCondition:
 
     @property
     def is_known(self) -> bool:
-        """Whether the store is known to heed it without being asked."""
+        """Whether the store is known to support the condition."""
         return self._is_heeded or False
 
     def is_heeded(self, token: str) -> bool:
-        """Whether a completion under the condition surely fails if there is an object of that name.
-        ``token``: of what is to be published; what is tried has a name that begins with it."""
+        """Whether a completion under the condition certainly fails if an object of that name
+        exists. ``token``: that of the object to be published; the name of the probe begins with
+        it."""
         if self._is_heeded is not None:
             return self._is_heeded
         if not self._probing.acquire(blocking=False):
@@ -52,8 +56,8 @@ class CompletionCondition:
             self._probing.release()
 
     def _probe(self, name: str) -> bool:
-        """Complete an upload over an object: whether the store refused that, and kept the object.
-        A store that fails here is taken for one that does not heed."""
+        """Try to complete an upload over an existing object. Returns whether the store refused that
+        and kept the object. A store that fails here counts as one without the condition."""
         client, target = self._client, self._client.target(name)
         before = b"before"
         try:

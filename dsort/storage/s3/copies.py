@@ -1,7 +1,7 @@
-"""Keeping an object of an S3 store while something else is published under its name.
+"""Keeps an object of an S3 store while another one is published under its name.
 
-Where the bucket keeps versions, the old one is there anyway, and its id is all that is needed. Else
-the store copies it, and no byte comes this way.
+If the bucket keeps versions, the old version stays anyway, and only its id is needed. Else the
+store copies the object, without transferring it to this machine.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from dsort.storage.s3.replies import whole_seconds_ns
 __all__ = ["COPIED_AT_ONCE_BYTES_MAX", "keep_object", "put_back_object"]
 
 COPIED_AT_ONCE_BYTES_MAX = 5 << 30
-"""S3 copies no more by one request."""
+"""The largest object that S3 copies by one request."""
 PART_BYTES = 1 << 30
 PARTS_AT_ONCE_MAX = 8
-_NO_VERSION: Final = "null"  # of what was stored while the bucket kept none
+_NO_VERSION: Final = "null"  # of objects that were stored while the bucket kept no versions
 _SAID_BY_COPIES: Final = (
     "CacheControl",
     "ContentDisposition",
@@ -32,11 +32,11 @@ _SAID_BY_COPIES: Final = (
     "ContentType",
     "Metadata",
 )
-"""What a copy in parts has to be told, and a copy in one takes over by itself."""
+"""Fields that have to be set for a copy in parts; a copy by one request takes them over itself."""
 
 
 def keep_object(client: S3Client, name: str, token: str) -> str:
-    """Have the object ``name`` kept: as one of its versions, or as a copy named ``token``. The
+    """Keep the object ``name``: as one of its versions, or as a copy named ``token``. Returns the
     receipt for ``put_back_object``; "" if there is no such object."""
     with client.doing(f"keep {name} while it is replaced"):
         try:
@@ -51,7 +51,7 @@ def keep_object(client: S3Client, name: str, token: str) -> str:
 
 
 def put_back_object(client: S3Client, token: str, name: str, receipt: str) -> None:
-    """Give ``name`` what was kept of it; ``ObjectNotFoundError`` if that is gone."""
+    """Give ``name`` the object that was kept. ``ObjectNotFoundError`` if that is gone."""
     version = _version_of(receipt)
     with client.doing(f"put back {name}"):
         if version:
@@ -81,7 +81,7 @@ def _head(client: S3Client, name: str, version: str = "") -> Mapping[str, Any]:
 
 
 def _is_readable(client: S3Client, name: str, version: str) -> bool:
-    """Whether we may ask for that version: it is a right of its own."""
+    """Whether the credentials allow to read that version, which is a separate permission."""
     try:
         _head(client, name, version)
     except (StorageAccessError, ObjectNotFoundError):

@@ -1,8 +1,8 @@
-"""Whether a reply is one of an S3 store: a proxy on the way may answer in its place, with status
-200 and an error, a page for people, or less than there was.
+"""Checks whether a reply is one of an S3 store: a proxy may answer in its place, with status 200
+and an error, a page for people, or only a part of the reply.
 
-Each reply is looked at before botocore does, which takes what it does not find for what is not
-there: no unfinished uploads, nothing that could not be removed.
+Each reply is checked before botocore parses it. botocore treats missing elements as empty: no
+unfinished uploads, no objects that could not be removed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ __all__ = [
 
 _REGION_HINT = "give the bucket's region"
 _TRANSIENT_CODES = (
-    "BadDigest",  # damaged on the way, as the store noticed
+    "BadDigest",  # the store found that it was damaged on the way
     "IncompleteBody",
     "InternalError",
     "OperationAborted",
@@ -121,7 +121,7 @@ _NETWORK_ERRORS = (
 
 
 class S3Errors(ObjectErrors):
-    """A context in which botocore's errors become the ``StorageError`` that they mean."""
+    """A context that translates errors of botocore into ``StorageError``."""
 
     __slots__ = ()
 
@@ -130,13 +130,13 @@ class S3Errors(ObjectErrors):
 
 
 def code_of(error: boto.ClientError) -> str:
-    """The store's own word for what is wrong, such as ``NoSuchKey``; for a reply without a body it
-    is the HTTP status."""
+    """The error code of the store, such as ``NoSuchKey``; for a reply without a body it is the HTTP
+    status."""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
 def meaning_of_s3_error(error: BaseException) -> Meaning | None:
-    """What ``error`` means, or None if it is neither botocore's nor the network's."""
+    """The meaning of ``error``, or None if it is an error of neither botocore nor the network."""
     if isinstance(error, boto.ClientError):
         return _meaning_of_reply(error)
     if isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError):
@@ -213,12 +213,12 @@ _HEADERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 _READ_ELSEWHERE = ("GetObject", "ListObjectsV2")
-"""Their bodies are data, and a page that ``s3_listing`` reads."""
+"""Operations whose bodies are not checked here: data, and listings, which ``_take_page`` reads."""
 
 
 def check_replies(client: Any) -> None:
-    """Have all replies to ``client`` (a botocore client) looked at: ``TransientStorageError`` from
-    a request that got something else."""
+    """Let all replies to ``client`` (a botocore client) be checked: a request with any other reply
+    raises ``TransientStorageError``."""
     client.meta.events.register("before-parse.s3", _check)
 
 
@@ -228,7 +228,8 @@ def said_root(root: ElementTree.Element) -> str:
 
 
 def truncation_of(root: ElementTree.Element) -> bool:
-    """Whether there are more pages after this one; ``ValueError`` if it does not say."""
+    """Whether there are more pages after this one. ``ValueError`` if the reply does not contain
+    that."""
     space = root.tag[: root.tag.index("}") + 1] if "}" in root.tag else ""
     text = (root.findtext(f"{space}IsTruncated") or "").strip()
     if text not in ("true", "false"):
@@ -237,8 +238,8 @@ def truncation_of(root: ElementTree.Element) -> bool:
 
 
 def field_of(reply: Mapping[str, Any], field: str, what: str) -> Any:
-    """``reply[field]``; ``TransientStorageError`` if the store did not tell. ``what``: the
-    object."""
+    """``reply[field]``. ``TransientStorageError`` if the store did not send it. ``what``: the
+    object, for the message."""
     value = reply.get(field)
     if value is None or value == "":
         raise TransientStorageError(f"the store's reply about {what} has no {field}")
@@ -254,9 +255,9 @@ def seconds_of_date(headers: Mapping[str, str]) -> int:
 
 
 def _check(operation_model: Any, response_dict: dict[str, Any], **_: object) -> None:
-    """botocore's event before a reply is parsed."""
+    """The handler of botocore's event before a reply is parsed."""
     if response_dict["status_code"] >= 300:
-        return  # an error, which botocore reads whatever it looks like
+        return  # an error, which botocore can parse in any form
     operation, headers = str(operation_model.name), response_dict["headers"]
     missing = [name for name in _HEADERS.get(operation, ()) if not headers.get(name)]
     if missing:
@@ -303,14 +304,14 @@ _OURS = "DsortPage"
 
 
 def read_listings_quickly(client: Any) -> None:
-    """Have the replies to ``client``'s ListObjectsV2 read by this module (a botocore client)."""
+    """Let this module read the replies to ListObjectsV2 of ``client`` (a botocore client)."""
     client.meta.events.register("before-parse.s3.ListObjectsV2", _take_page)
 
 
 def list_pages(client: Any, bucket: str, prefix: str) -> Iterator[list[ObjectInfo]]:
-    """The objects of ``bucket`` whose keys begin with ``prefix``, a page a request, in the store's
-    order; ``name`` is the key. Raises botocore's errors, and ``TransientStorageError`` for a reply
-    that cannot be read."""
+    """The objects of ``bucket`` whose keys begin with ``prefix``, one page for each request, in the
+    store's order; ``name`` is the key. Raises botocore's errors, and ``TransientStorageError`` for
+    a reply that cannot be read."""
     more: dict[str, str] = {}
     while True:
         reply = client.list_objects_v2(Bucket=bucket, Prefix=prefix, **more)
@@ -322,15 +323,15 @@ def list_pages(client: Any, bucket: str, prefix: str) -> Iterator[list[ObjectInf
 
 
 def whole_seconds_ns(time: datetime) -> int:
-    """``time`` in ns since 1970, to the second: stores tell fractions in listings only."""
+    """``time`` in ns since 1970, in whole seconds: stores send fractions in listings only."""
     return int(time.timestamp()) * 1_000_000_000
 
 
 def _take_page(
     response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object
 ) -> None:
-    """botocore's event before a reply is parsed: what is put into ``customized_response_dict``
-    becomes part of the result."""
+    """The handler of botocore's event before a listing is parsed. Values that it adds to
+    ``customized_response_dict`` become part of the result."""
     if response_dict["status_code"] != 200:
         return
     try:
@@ -343,7 +344,7 @@ def _take_page(
 
 
 def _parsed(body: bytes) -> tuple[list[ObjectInfo], str | None]:
-    """The objects of a page, and how to ask for the next (None: this is the last one)."""
+    """(objects of a page, token for requesting the next page; None after the last one)."""
     root = ElementTree.fromstring(body)
     if said_root(root) != "ListBucketResult":
         raise ValueError("it is no listing")

@@ -1,11 +1,11 @@
-"""A client of botocore for S3, made quickly.
+"""Makes clients of botocore for S3 quickly.
 
-A process makes a client for each bucket, or one for those that it opens together, and its forks
-use that: to make one is most of what a worker does before its first task.
+A process makes a client for each bucket, or one for the buckets that it opens together, and its
+forks use that client: making one takes most of a worker's time before its first task.
 
-A session of botocore finds credentials, region and profile, as boto3's would: boto3's adds nothing
-to it that is used here, and loading it costs 0.1 s of processor time. What botocore knows about
-services is read in a way that costs a third of its own.
+A session of botocore finds credentials, region and profile in the same way as one of boto3, which
+adds nothing that is used here and costs 0.1 s of processor time to load. The descriptions of
+services are read in a way that takes a third of the time of botocore's own.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _INHERITED_SECONDS_MAX = 60.0
 
 @dataclass(frozen=True, eq=False)
 class S3Api:
-    """A client of botocore, the region it is for, and whether the user wants parts to be sent with
-    checksums (``AWS_REQUEST_CHECKSUM_CALCULATION``)."""
+    """A client of botocore, its region, and whether parts are to be sent with checksums
+    (``AWS_REQUEST_CHECKSUM_CALCULATION``)."""
 
     client: Any
     region: str
@@ -50,10 +50,12 @@ class S3Api:
 
 
 class _Inherited:
-    """The clients that this process has, by how their buckets are reached, for its forks.
+    """The clients of this process, by the settings with which they reach their buckets, for its
+    forks.
 
-    Only forks of a process with one thread take them: whatever another thread did with one at that
-    moment would stay half-done in them for ever. And only as they begin: credentials change.
+    Only forks of a process with a single thread use them: an operation of another thread at the
+    moment of the fork would stay half-done in the fork for ever. Forks use them only at their
+    beginning, because credentials change.
     """
 
     def __init__(self) -> None:
@@ -69,12 +71,12 @@ class _Inherited:
     def _inherit(self) -> None:
         self._before = dict(self._here) if self._is_alone else {}
         for api in self._before.values():
-            api.client.close()  # its connections are the other process's; it makes others
+            api.client.close()  # its connections belong to the parent process; it makes new ones
         self._here = WeakValueDictionary()
         self._until_s = time.monotonic() + _INHERITED_SECONDS_MAX
 
     def api(self, ref: BucketRef, limits: StoreLimits) -> S3Api:
-        """What the process that this one is a fork of has made, else a new one."""
+        """The client that the parent process has made, else a new one."""
         reached = ref.endpoint_url, ref.region, ref.profile, limits.request_seconds_max
         variables = tuple((key, each) for key, each in os.environ.items() if key.startswith("AWS_"))
         key = *reached, _connections_max(limits), variables
@@ -89,8 +91,8 @@ _inherited = _Inherited()
 
 
 def make_api(ref: BucketRef, limits: StoreLimits) -> S3Api:
-    """A client for the bucket ``ref``. Credentials are found anew, unless they were for a bucket
-    that is opened together with it, or by the process that this is a new fork of. Raises
+    """A client for the bucket ``ref``. It finds credentials again, unless it is shared with a
+    bucket that is opened together with this one, or made by the parent of a new fork. Raises
     botocore's errors."""
     return _inherited.api(ref, limits)
 
@@ -105,7 +107,7 @@ def _make_api(ref: BucketRef, limits: StoreLimits) -> S3Api:
         "s3",
         endpoint_url=ref.endpoint_url or None,
         region_name=region,
-        # botocore would put its own together anew for each request: 6% of what one takes.
+        # Given here, because botocore would make its own again for each request: 6% of its time.
         config=_config(ref, limits, user_agent=f"dsort {session.user_agent()}"),
     )
     check_replies(client)
@@ -114,12 +116,14 @@ def _make_api(ref: BucketRef, limits: StoreLimits) -> S3Api:
 
 
 def _connections_max(limits: StoreLimits) -> int:
-    """Of two buckets in a worker, the one that is read and the one that is written."""
+    """The connections of two buckets in a worker, the one that is read and the one that is
+    written."""
     return 2 * limits.requests_in_flight_max + limits.parts_in_flight_max
 
 
 class _ModelFiles(botocore.loaders.JSONFileLoader):  # type: ignore[misc]
-    """Files of what botocore knows, parsed into plain dicts: a fifth of the time of its own."""
+    """Reads botocore's descriptions of services into plain dicts, in a fifth of the time of its own
+    loader."""
 
     def _load_file(self, full_path: str, open_method: Any) -> Any:
         if not Path(full_path).is_file():
@@ -129,11 +133,11 @@ class _ModelFiles(botocore.loaders.JSONFileLoader):  # type: ignore[misc]
 
 
 class _ServiceModels(botocore.loaders.Loader):  # type: ignore[misc]
-    """What botocore knows about services. Its own loader looks into the directories of all 400
-    of them to load one."""
+    """Loads botocore's descriptions of services. botocore's own loader reads the directories of all
+    400 services to load one."""
 
     def list_available_services(self, type_name: str) -> list[str]:
-        """Directories that may be of services; ``type_name`` is not looked for in them."""
+        """All directories that may describe services, without checking them for ``type_name``."""
         return self._directories
 
     @cached_property
@@ -144,13 +148,13 @@ class _ServiceModels(botocore.loaders.Loader):  # type: ignore[misc]
 
 @cache
 def _service_models() -> botocore.loaders.Loader:
-    """Loaded once for all buckets of a process, and of those that it forks."""
+    """The loader for all buckets of a process and of its forks."""
     return _ServiceModels(file_loader=_ModelFiles())
 
 
 def _config(ref: BucketRef, limits: StoreLimits, *, user_agent: str) -> botocore.config.Config:
     s3: dict[str, object] = {
-        # Hashing every byte for the signature costs 0.8 s/GiB; https is what keeps them whole.
+        # Hashing every byte for the signature costs 0.8 s/GiB; https protects the bytes.
         "payload_signing_enabled": False,
     }
     if ref.endpoint_url:

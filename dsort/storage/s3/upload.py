@@ -1,4 +1,4 @@
-"""Outputs on their way into S3: multipart uploads to the final name, which show nothing until they
+"""Writes outputs to S3: by multipart uploads to the final name, which are not visible until they
 are completed."""
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ __all__ = [
 
 
 ETAGS_KEPT_MAX = 16
-"""Those of more parts are asked for when the upload is completed, one request for each thousand:
-the coordinator holds all receipts at once, and with 36 bytes for each part of 16 MiB, those of a
-petabyte would take 2 GB."""
+"""A receipt keeps the ETags of at most this many parts. Those of more parts are requested when the
+upload is completed, one request for each thousand: the coordinator holds all receipts at once, and
+with 36 bytes for each part of 16 MiB, those of a petabyte would take 2 GB."""
 _CHECKSUM_BYTES = 4  # CRC32C
 _OF_WHOLE = "FULL_OBJECT"
 _combine = getattr(checksums, "combine_crc32c", None)  # older awscrt has none
 _NOT_TAKEN = (*NOT_OFFERED, "InvalidArgument", "InvalidRequest")
-"""What stores answer to a kind of checksum that they do not have."""
+"""The error codes of stores for a kind of checksum that they do not support."""
 
 log = logger_of("storage")
 
@@ -60,16 +60,16 @@ class Part(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """What it takes to complete an upload, and to know what became of it.
+    """The facts that are needed to complete an upload, and to recognise its result.
 
-    ``part_count`` parts have ``size_bytes`` together. ``digest``: of their ETags in order; it is
-    the ETag of the object that they will be, if theirs are MD5s. ``etags``: all of them, or none if
-    there are more than ``ETAGS_KEPT_MAX``. ``began_s``: when the upload began by the store's
-    clock, in seconds since 1970.
+    ``part_count`` parts have ``size_bytes`` together. ``digest``: of the ETags of the parts in
+    order; it is the ETag of the final object, if the ETags of the parts are MD5s. ``etags``: all
+    ETags, or none if there are more than ``ETAGS_KEPT_MAX``. ``began_s``: the time when the upload
+    began, by the store's clock, in seconds since 1970.
 
     ``checksum``: the CRC32C of the whole object in base64, if the store checks that; it is combined
-    from those of the parts. ``checksums``: else those, four bytes each, all together in base64, for
-    not all stores list them; "" if none were sent.
+    from those of the parts. ``checksums``: otherwise the CRC32C of the parts, four bytes each, all
+    together in base64, because not all stores list them; "" if none were sent.
     """
 
     name: str
@@ -110,19 +110,19 @@ class Receipt(NamedTuple):
         )
 
     def text(self) -> str:
-        """As JSON: a list, since names of fields would take a fifth of it."""
+        """The receipt as JSON: a list, because names of fields would take a fifth of it."""
         return json.dumps(self, separators=(",", ":"))
 
     @property
     def whole(self) -> dict[str, str]:
-        """What the completion says of the whole object, and its reply says again."""
+        """The fields about the whole object in the completion, which its reply repeats."""
         if not self.checksum:
             return {}
         return {"ChecksumCRC32C": self.checksum, "ChecksumType": _OF_WHOLE}
 
     def completion(self, listed: Sequence[str] = ()) -> list[dict[str, object]]:
-        """The parts, as botocore wants to be told. ``listed``: the ETags that the store says they
-        have, where the receipt has none; ``StorageError`` if those are others."""
+        """The parts, as arguments for botocore. ``listed``: their ETags as the store lists them,
+        where the receipt has none. ``StorageError`` if these are not those of the receipt."""
         etags = self.etags or listed
         if len(etags) != self.part_count or _digest_of(etags) != self.digest:
             raise StorageError(
@@ -141,7 +141,7 @@ class Receipt(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Receipt:
-        """The inverse of :meth:`text`; ``StorageError`` for anything else."""
+        """The inverse of :meth:`text`. ``StorageError`` if ``text`` is no receipt."""
         try:
             receipt = cls(*json.loads(text))
             receipt = receipt._replace(etags=tuple(receipt.etags))
@@ -157,32 +157,33 @@ class Receipt(NamedTuple):
 
 
 def _bare(etag: str) -> str:
-    return etag.strip('"')  # stores quote them, or do not
+    return etag.strip('"')  # some stores quote them, some do not
 
 
 def _digest_of(etags: Sequence[str]) -> str:
-    """The MD5 of MD5s, and how many there are, as in AWS, "Checking object integrity"."""
+    """The MD5 of the MD5s, and their number, as in AWS, "Checking object integrity"."""
     bare = [_bare(etag) for etag in etags]
     try:
         digests = b"".join(map(bytes.fromhex, bare))
-    except ValueError:  # encrypted objects have others
+    except ValueError:  # the ETags of encrypted objects are no MD5s
         return hashlib.blake2b("\n".join(bare).encode(), digest_size=16).hexdigest()
     return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(etags)}"
 
 
-_PARTS_MAX = 10_000  # of one upload, as the API has it
-_PARTS_WANTED_MAX = 64  # each is a request that is paid for
+_PARTS_MAX = 10_000  # of one upload, a limit of the API
+_PARTS_WANTED_MAX = 64  # stores bill each part as a request
 _MIB = 1 << 20
 _SENT_BYTES = 1 << 20  # at once
 _SUMMED_BYTES = 256 << 10
-"""The checksum is taken of so much at a time, as soon as it is copied: while it is in the
-processor's cache, that takes 0.05 s/GiB, and 0.11 later."""
+"""The checksum is computed for this many bytes at a time, directly after they are copied: while
+they are in the processor's cache, that takes 0.05 s/GiB, and 0.11 later."""
 
 
 def part_bytes_for(size_bytes: int | None, limits: StoreLimits) -> int:
-    """How large the parts of an upload of ``size_bytes`` have to be: ``limits.part_bytes``;
-    ``limits.part_bytes_max`` where that would be more than 64 parts; whatever it takes where there
-    would be too many. Few sizes, since the buffers of each are kept."""
+    """The size of the parts of an upload of ``size_bytes``: ``limits.part_bytes``;
+    ``limits.part_bytes_max`` where that would make more than 64 parts; as large as needed where
+    there would be too many parts for the API. There are few different sizes, because the buffers of
+    each are kept."""
     size = size_bytes or 0
     many = size > _PARTS_WANTED_MAX * limits.part_bytes
     wanted = max(limits.part_bytes, limits.part_bytes_max if many else 0)
@@ -191,8 +192,9 @@ def part_bytes_for(size_bytes: int | None, limits: StoreLimits) -> int:
 
 
 def even_part_bytes(size_bytes: int | None, part_bytes: int) -> int:
-    """The size of the parts of an object of ``size_bytes``, all but the last: ``part_bytes``, or so
-    much more that the last one is not a small rest. Of one size, for some stores want that."""
+    """The size of all parts but the last of an object of ``size_bytes``: ``part_bytes``, or
+    slightly more, so that no small rest makes another part. All have the same size, because some
+    stores require that."""
     count, rest = divmod(size_bytes or 0, part_bytes)
     if not count or rest > part_bytes // TAIL_SHARE:
         return part_bytes
@@ -200,11 +202,11 @@ def even_part_bytes(size_bytes: int | None, part_bytes: int) -> int:
 
 
 class PartBuffers:
-    """The part buffers of a bucket, ``count`` of them for parts of ``part_bytes`` each, made when
-    first wanted and used again and again: fresh memory costs more than the copy.
+    """The part buffers of a bucket, ``count`` of them for parts of ``part_bytes`` each. They are
+    made when first needed and then reused: fresh memory costs more than the copy.
 
-    Whoever fills one waits for those that are being uploaded. If none is, all are being filled, by
-    uploads that wait for each other, and one more is made.
+    ``take`` waits for a buffer that is being uploaded. If none is being uploaded, all are being
+    filled, by uploads that would wait for each other, and one more is made.
     """
 
     def __init__(self, part_bytes: int, count: int) -> None:
@@ -216,7 +218,7 @@ class PartBuffers:
         self._changed = threading.Condition()
 
     def take(self) -> memoryview:
-        """A buffer to fill; its content is anything. Memory that is not filled is not touched."""
+        """A buffer to fill, with arbitrary content. Memory that is not filled is not touched."""
         with self._changed:
             while not self._free:
                 if self._made < self._count or not self._uploading:
@@ -226,12 +228,12 @@ class PartBuffers:
             return self._free.pop()
 
     def uploading(self) -> None:
-        """One that was taken is full, and comes back by itself."""
+        """Count a taken buffer as being uploaded: the end of its upload gives it back."""
         with self._changed:
             self._uploading += 1
 
     def give_back(self, buffer: memoryview, *, uploaded: bool) -> None:
-        """It is free again."""
+        """Make ``buffer`` free again. ``uploaded``: whether it was counted as being uploaded."""
         with self._changed:
             self._uploading -= uploaded
             if self._made > self._count:
@@ -242,7 +244,7 @@ class PartBuffers:
 
 
 class _PartBody:
-    """A part as the file that botocore wants to read it from, without a copy of it."""
+    """A part as a file for botocore, without a copy of the part."""
 
     def __init__(self, view: memoryview) -> None:
         self._view = view
@@ -252,7 +254,7 @@ class _PartBody:
         return len(self._view)
 
     def read(self, size: int = -1) -> memoryview:
-        """More than the usual 16 KiB at once: each block is a system call."""
+        """Returns more than the usual 16 KiB at once, because each block is a system call."""
         piece = self._view[self._at : self._at + _SENT_BYTES] if size else self._view[:0]
         self._at += len(piece)
         return piece
@@ -268,8 +270,8 @@ class _PartBody:
 class S3StagedObject(ClosesOnExit):
     """An upload that has not been completed (see :class:`~dsort.storage.bucket.StagedObject`).
 
-    It begins with its first part; parts go up in the threads of ``pool``, each tried again by
-    ``retry``. Closed before ``finish``, it is aborted. For one thread at a time.
+    It begins with its first part. Parts are sent in the threads of ``pool``, each retried by
+    ``retry``. If it is closed before ``finish``, it is aborted. For one thread at a time.
     """
 
     def __init__(
@@ -282,7 +284,7 @@ class S3StagedObject(ClosesOnExit):
         *,
         size_bytes: int | None = None,
     ) -> None:
-        """``size_bytes``: how long it will be, if that is known."""
+        """``size_bytes``: its final length, if that is known."""
         self._client = client
         self._name = name
         self._buffers = buffers
@@ -293,19 +295,19 @@ class S3StagedObject(ClosesOnExit):
         self._part_bytes = even_part_bytes(size_bytes, buffers.part_bytes)
         self._buffer: memoryview | None = None
         self._filled = 0  # bytes of the buffer
-        self._summed = 0  # so many of them are in the checksum
+        self._summed = 0  # bytes of the buffer that are in the checksum
         self._crc = 0
         self._size_bytes = 0
         self._is_checked = client.checks_parts
-        self._whole_crc: int | None = None  # of what was sent, if the store checks the whole
+        self._whole_crc: int | None = None  # of the bytes sent, if the store checks the whole
         self._parts: list[Future[Part]] = []
-        self._good = 0  # the first so many parts are known to be stored
+        self._good = 0  # how many parts, from the first on, are known to be stored
         self._receipt = ""
         self._is_closed = False
 
     def write_at(self, offset: int, slices: Sequence[Buffer]) -> None:
-        """Copy ``slices`` into parts, and send the full ones. ``offset`` is where the last write
-        ended. What went wrong with an earlier part is raised here, or by ``finish``."""
+        """Copy ``slices`` into parts, and send the full ones. ``offset`` has to be where the last
+        write ended. Errors of earlier parts are raised here, or by ``finish``."""
         if offset != self._size_bytes or self._receipt or self._is_closed:
             raise InvariantError(
                 f"{self._name} is written at byte {offset}; {self._size_bytes} bytes are there"
@@ -328,13 +330,13 @@ class S3StagedObject(ClosesOnExit):
                     self._send()
 
     def start_sync(self, offset: int, size_bytes: int) -> None:
-        """Parts are sent as they get full."""
+        """Do nothing: parts are sent as they get full."""
 
     def sync(self) -> None:
-        """What was sent and acknowledged is safe; ``finish`` sends the rest."""
+        """Do nothing: parts that were acknowledged are durable; ``finish`` sends the rest."""
 
     def finish(self) -> str:
-        """Send the rest, wait for every part, and say what ``publish`` has to know."""
+        """Send the rest, wait for every part, and return the receipt for ``publish``."""
         if not self._receipt:
             if self._buffer is not None or not self._parts:  # even an empty object has one part
                 self._buffer = self._buffer or self._buffers.take()
@@ -351,15 +353,15 @@ class S3StagedObject(ClosesOnExit):
         return self._receipt
 
     def size_bytes(self) -> int:
-        """How much was written."""
+        """The number of bytes written so far."""
         return self._size_bytes
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
-        """Parts cannot be read."""
+        """Not available: parts cannot be read."""
         raise InvariantError(f"{self._name} is read before it is published")
 
     def close(self) -> None:
-        """Release it; abort it if it was not finished."""
+        """Release it. Abort the upload if it was not finished."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -367,7 +369,7 @@ class S3StagedObject(ClosesOnExit):
             part.cancel()
         for part in self._parts:
             if not part.cancelled():
-                part.exception()  # waits: a part that arrives after the abort would stay
+                part.exception()  # wait: a part that arrives after the abort would stay stored
         if self._buffer is not None:
             self._buffers.give_back(self._buffer, uploaded=False)
             self._buffer = None
@@ -377,19 +379,19 @@ class S3StagedObject(ClosesOnExit):
             abort(self._client, self._name, self._upload_id)
 
     def _raise_failed(self) -> None:
-        """Raise what went wrong with a part that has ended."""
+        """Raise the error of a part whose upload has failed."""
         while self._good < len(self._parts) and self._parts[self._good].done():
             self._parts[self._good].result()
             self._good += 1
 
     def _sum_up(self) -> None:
-        """Take all that the buffer has into the checksum."""
+        """Add all bytes of the buffer to the checksum."""
         if self._is_checked and self._buffer is not None:
             fresh = self._buffer[self._summed : self._filled]
             self._crc, self._summed = crc32c(fresh, self._crc), self._filled
 
     def _send(self) -> None:
-        """Let the buffer go up as the next part."""
+        """Send the buffer as the next part."""
         buffer, filled = self._buffer, self._filled
         assert buffer is not None
         number = len(self._parts) + 1
@@ -413,14 +415,15 @@ class S3StagedObject(ClosesOnExit):
             part = self._pool().submit(
                 self._upload, number, view, checksum if self._is_checked else ""
             )
-        except RuntimeError:  # the interpreter is about to end
+        except RuntimeError:  # the interpreter is shutting down
             self._buffers.give_back(buffer, uploaded=True)
             raise
         self._parts.append(part)
         part.add_done_callback(lambda _: self._buffers.give_back(buffer, uploaded=True))
 
     def _begin(self) -> tuple[str, int]:
-        """Have the store check the parts and the whole, or as much of it as it takes."""
+        """Begin the upload: (its id, the time by the store's clock). Requests that the store checks
+        the parts and the whole object, or as much of that as it supports."""
         client = self._client
         begin, target = client.api.create_multipart_upload, client.target(self._name)
         of_parts = {"ChecksumAlgorithm": "CRC32C"}
@@ -437,7 +440,7 @@ class S3StagedObject(ClosesOnExit):
                     if not kind or code_of(error) not in _NOT_TAKEN:
                         raise
         self._is_checked = bool(kind)
-        # A store that does not know the header says nothing, and wants those of the parts.
+        # A store that does not support the header does not repeat it, and needs those of the parts.
         if kind.get("ChecksumType") == _OF_WHOLE == reply.get("ChecksumType"):
             self._whole_crc = 0
         began_s = seconds_of_date(reply["ResponseMetadata"]["HTTPHeaders"])
@@ -468,7 +471,7 @@ def _encoded(crc: int) -> str:
 
 
 def abort(client: S3Client, name: str, upload_id: str) -> None:
-    """Give up an upload; one that is gone is no error of it."""
+    """Abort an upload. A missing upload is no error."""
     log.debug("the upload of %s to %s is aborted", name, client.uri)
     with (
         contextlib.suppress(ObjectNotFoundError),
