@@ -293,3 +293,23 @@ def test_a_lost_reply_to_the_completion_is_made_good(bucket: S3Bucket) -> None:
             bucket.publish(TOKEN, "a", overwrite=False, receipt=receipt)
     bucket.publish(TOKEN, "a", overwrite=False, receipt=receipt)
     assert bucket.read("a") == b"abc"
+
+
+def test_an_abort_that_fails_does_not_hide_the_error_of_the_body(
+    bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def fail(client: object, name: str, upload_id: str) -> None:
+        asked.append(name)
+        raise StorageError("no abort today")
+
+    def write_and_fail() -> None:
+        with bucket.stage(TOKEN, name="out.tar", size_bytes=6 * MIB) as staged:
+            staged.write_at(0, [memoryview(bytes(6 * MIB))])
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(s3_upload, "abort", fail)
+    with pytest.raises(ZeroDivisionError):
+        write_and_fail()
+    assert asked == ["out.tar"]

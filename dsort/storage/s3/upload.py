@@ -374,9 +374,9 @@ class S3StagedObject(ClosesOnExit):
             self._buffers.give_back(self._buffer, uploaded=False)
             self._buffer = None
         if self._upload_id and not self._receipt:
-            # Something else is being reported already, or nothing is wrong; `discard` aborts it,
-            # too. with contextlib.suppress(StorageError):
-            abort(self._client, self._name, self._upload_id)
+            # Another error is being reported already, or there is none; `discard` aborts it, too.
+            with contextlib.suppress(StorageError):
+                abort(self._client, self._name, self._upload_id)
 
     def _raise_failed(self) -> None:
         """Raise the error of a part whose upload has failed."""
