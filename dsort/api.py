@@ -496,7 +496,7 @@ def _job(
             streams.spool(flag)
         tally = Tally(named={})
         load = partial(load_keymap, spec, tally, fetch=options.fetch)
-        # A job that is gone on with only to be stopped has to be taken first: something is left.
+        # A job that is resumed only to be stopped must be taken first: it has left files.
         is_to_clean = before is not None and flag.requested
         keymap = load() if is_to_clean else flag.wait_for(load)
         steps = flag.wait_for(partial(load_steps, spec, options)) if steps_of(spec) else ()

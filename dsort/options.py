@@ -41,7 +41,7 @@ class RunOptions:
     settings: Settings = field(default_factory=Settings)  # how stores are reached
     forks: bool = False  # this process is dsort's own: workers may be forks of it
     runs_code: bool | None = None  # whether steps may run code; None = not if there is ``fetch``
-    fetch: FetchPolicy | None = None  # what a spec of somebody else's may touch; None = all
+    fetch: FetchPolicy | None = None  # what a spec of another user may touch; None = all
 
     def __post_init__(self) -> None:
         """Make paths of texts."""

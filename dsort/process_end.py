@@ -22,7 +22,7 @@ def end_process(code: int) -> None:
     are_ours = all(each.daemon or each.name.startswith("dsort-") for each in others)
     if not are_ours or sys.getprofile() or sys.gettrace():
         return
-    with suppress(KeyboardInterrupt):  # it is over: whoever cannot wait need not
+    with suppress(KeyboardInterrupt):  # the work is done: a second Ctrl-C need not wait
         threading._shutdown()  # type: ignore[attr-defined]  # for pools, as the interpreter does
     atexit._run_exitfuncs()
     try:

@@ -1,9 +1,8 @@
 """``dsort.ingest``: samples of a dataset, or of any iterable, become shuffled shards.
 
-Samples are encoded in chunks of a fixed size, each by a process of its own, into tars in a staging
-directory; a job makes the result of these. A chunk is there whole or not at all, so whoever calls
-again after a crash encodes what is missing, and the chunks do not depend on the number of
-processes.
+Processes encode samples in chunks of a fixed size into tars in a staging directory; a job makes the
+result from these tars. A chunk is complete or absent, so a second call after a crash encodes only
+the missing chunks, and the chunks do not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -79,21 +78,21 @@ def ingest(
     on_event: Callable[[Event], None] | None = None,
     stop: StopFlag | None = None,
 ) -> JobReport:
-    """Write the samples of ``source`` as shuffled shards, and say what the job did.
+    """Write the samples of ``source`` as shuffled shards, and return the report of the job.
 
-    ``source``: something with a length and items by number (a dataset), whose items are asked for
-    in ``workers`` processes, or any iterable, which is gone through here; a path or a URI is a tree
-    of files, of which ``spec`` says in ``ingest`` what they become. ``destination``: a
-    bucket, or a bucket and a template: ``s3://b/out-%06d.tar``. ``encode`` makes of a sample a
-    mapping as webdataset has it: extensions to content (bytes, text, numbers, JSON values, images,
-    arrays), and ``__key__``, which is the number of the sample where there is none; None leaves it
-    out. ``spec``: more fields of a spec, as ``{"output_shard_records": 1000}``. ``scratch``: where
-    samples are staged; default: that of ``options``, else the directory for temporary files.
+    ``source``: a dataset (it has a length, and items by number), whose items are read in
+    ``workers`` processes; or an iterable, which is read in this process; or the path or URI of a
+    tree of files, which ``ingest`` of ``spec`` describes. ``destination``: a bucket, or a bucket
+    and a template: ``s3://b/out-%06d.tar``. ``encode`` returns the mapping that webdataset writes
+    for a sample: extensions to content (bytes, text, numbers, JSON values, images, arrays), and
+    ``__key__`` (default: the number of the sample); None leaves the sample out. ``spec``: more
+    fields of a spec, as ``{"output_shard_records": 1000}``. ``scratch``: the parent of the staging
+    directory; default: that of ``options``, else the directory for temporary files.
 
-    Whoever calls again with the same arguments after a crash goes on where it was: each sample
-    comes out exactly once, if ``source`` gives the same ones in the same order. Where the job had
-    finished when that call died, its report comes back. ``TransformError``
-    names the sample that could not be encoded.
+    A second call with the same arguments after a crash continues the first: each sample is written
+    exactly once, if ``source`` has the same samples in the same order. If the job of the first call
+    had finished, the second returns its report. ``TransformError`` names the sample that could not
+    be encoded.
     """
     options = options or default_options()
     fields = _fields(destination, spec or {})

@@ -170,7 +170,7 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
 
     def run(self, *, progress: bool = True, **how: Any) -> JobReport:
         """Run the job, as :func:`dsort.run`, which takes the same arguments. ``progress``: whether
-        a notebook or a terminal shows how far it is, where nothing else is told of that."""
+        a notebook or a terminal shows the progress, if no other listener is given."""
         from dsort import api
         from dsort.progress_display import show_progress
 

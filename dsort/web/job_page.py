@@ -5,8 +5,8 @@ from what a service knows of a job that has none of these yet:
 
 ==============  ===================================================================================
 ``title``       the job in a few words
-``job``         the job as the service shows it (JobView, with spec and result); what nobody but a
-                service knows is null
+``job``         the job as the service shows it (JobView, with spec and result); fields that only a
+                service has are null
 ``phases``      phase, seconds, shards, records, bytes of each; null where it is not known
 ``timeline``    rows of seconds, phase, bytes done, bytes a second (``job.timeline``)
 ``inputs``      total (shards) and bytes
@@ -170,7 +170,7 @@ def _embedded(page: Mapping[str, Any]) -> str:
     line separators and no surrogates either."""
     try:
         text = json.dumps(page, separators=(",", ":"), allow_nan=False)
-    except ValueError as error:  # a manifest that somebody has edited
+    except ValueError as error:  # an edited manifest
         raise InputError(f"the values of the job cannot be shown: {error}") from error
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
