@@ -1,5 +1,6 @@
 """Schedules: definitions, due times, the jobs made for them, and the retention of results.
 
-In: definitions of users, and the clock. Out: one job for each due time, however many replicas there
-are; the ``latest`` pointer; and older results removed. ``due`` and ``rules`` read no clock.
+A schedule takes a user's definition and the clock, and makes one job for each due time, whatever
+the number of replicas. It also moves the ``latest`` pointer and removes older results. ``due`` and
+``rules`` read no clock.
 """

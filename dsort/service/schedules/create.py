@@ -47,7 +47,7 @@ __all__ = [
 
 
 class Preparing(Protocol):
-    """What of a service's submitter is needed here."""
+    """The part of a service's submitter that is needed here."""
 
     def check(self, spec: Mapping[str, Any], identity: Identity | None = None) -> LoadedSpec:
         """The spec, checked against what the service allows."""
@@ -55,13 +55,13 @@ class Preparing(Protocol):
     def prepare(
         self, spec: JobSpec, owner: str, asked: Asked, identity: Identity | None = None
     ) -> NewJob:
-        """The job that it becomes."""
+        """The job of a spec, ready for the queue."""
 
 
 class JobMaker:
-    """Makes the jobs of schedules as ``submitter`` makes everybody's.
+    """Makes the jobs of schedules with ``submitter``, like all other jobs.
 
-    ``identity_of``: what the owner of a schedule may do today; None if its token is no more.
+    ``identity_of``: what the owner of a schedule may do today; None if its token no longer exists.
     """
 
     def __init__(self, submitter: Preparing, identity_of: Callable[[str], Identity | None]) -> None:
@@ -69,7 +69,8 @@ class JobMaker:
         self._identity_of = identity_of
 
     def check(self, spec: Mapping[str, Any], identity: Identity | None = None) -> LoadedSpec:
-        """A rendered spec, checked: as one of ``identity``. ``SpecError``, ``ForbiddenError``."""
+        """A rendered spec, checked like one that ``identity`` submits. ``SpecError``,
+        ``ForbiddenError``."""
         return self._submitter.check(spec, identity)
 
     def owner(self, name: str) -> Identity | None:
@@ -77,16 +78,16 @@ class JobMaker:
         return self._identity_of(name)
 
     def uris(self, definition: ScheduleDefinition, identity: Identity) -> tuple[str, str]:
-        """(input, output): as much of the buckets' URIs as all runs share. ``ForbiddenError`` if
-        those, or those of a run, or its priority are not for ``identity``."""
+        """(input, output): the part of the buckets' URIs that all runs share. ``ForbiddenError`` if
+        ``identity`` may not use these buckets, those of a run, or the priority."""
         spec = definition.spec
         self._allowed(render(spec, SAMPLE), identity, priority=definition.priority)
         shared = self._allowed(render(with_shared_buckets(spec), SAMPLE), identity)
         return shared.input_uri, shared.output_uri
 
     def make(self, row: ScheduleRow, due_s: float) -> NewJob:
-        """The job of the run that is due then. ``DsortError`` if the owner may not have it, or the
-        spec is not right (any more)."""
+        """The job of the run that is due then. ``DsortError`` if the owner may not submit it, or
+        the spec is not valid (any more)."""
         definition = row.definition
         identity = self.owner(row.owner)
         if identity is None:
@@ -129,7 +130,7 @@ class JobMaker:
     def _after_commit(
         self, row: ScheduleRow, values: RunValues, due_s: float, identity: Identity
     ) -> dict[str, Any]:
-        """What the job's process does once its result is there; see ``retention``."""
+        """What the job's process does once the result is committed; see ``retention``."""
         definition = row.definition
         pointer = None
         name = pointer_name(definition)
@@ -150,7 +151,7 @@ class JobMaker:
 
 
 SAMPLE: Final = RunValues(date="2026-01-31", run_id="20260131T020000Z", epoch=0)
-"""The run that a definition is tried with."""
+"""The run for which a definition is rendered as a check."""
 _SAMPLE_S: Final = 1_769_824_800.0
 _RUNS_COMPARED: Final = 10
 HOOKS: Final = ("on_success", "on_failure")
@@ -160,7 +161,7 @@ _NAMES: Final = ("output_bck", "output_format", "outputs", "ekm", "ekm_default")
 
 @dataclass(frozen=True, slots=True)
 class LoadedDefinition:
-    """A definition, and what to tell its writer about it."""
+    """A definition, and the warnings for its writer."""
 
     definition: ScheduleDefinition
     warnings: tuple[str, ...]
@@ -169,9 +170,9 @@ class LoadedDefinition:
 def parse_definition(
     mapping: object, *, check: Callable[[Mapping[str, Any]], LoadedSpec] = parse_spec
 ) -> LoadedDefinition:
-    """The definition that ``mapping`` (as from JSON) holds. Its spec is tried: rendered for a
-    sample run, and given to ``check``. ``SpecError`` with every problem at once, those of the spec
-    under ``spec.``; whatever else ``check`` raises."""
+    """The definition in ``mapping`` (as from JSON). Its spec is rendered for a sample run and given
+    to ``check``. ``SpecError`` lists every problem at once, those of the spec under ``spec.``; any
+    other error of ``check`` is passed on."""
     if not isinstance(mapping, Mapping):
         raise SpecError(f"a schedule is an object of fields, not {describe(mapping)}")
     definition, problems = _fields(mapping)
@@ -195,8 +196,8 @@ def parse_definition(
 
 
 def parse_timing(mapping: object) -> ScheduleDefinition:
-    """The definition of which ``mapping`` has the fields that say when it is due; what else it says
-    is not looked at. ``SpecError`` with every problem at once."""
+    """The definition made of those fields of ``mapping`` that decide when it is due; other fields
+    are ignored. ``SpecError`` lists every problem at once."""
     if not isinstance(mapping, Mapping):
         raise SpecError(f"a schedule is an object of fields, not {describe(mapping)}")
     timing = {name: mapping[name] for name in TIMING if mapping.get(name) is not None}
@@ -240,7 +241,7 @@ def _when(mapping: Mapping[str, Any], definition: ScheduleDefinition | None) -> 
 
 
 def _path_of(path: str, definition: ScheduleDefinition | None) -> str:
-    """Where a problem of the spec is in the schedule."""
+    """The path in the schedule of a problem at ``path`` of the spec."""
     if definition is not None and path.partition(".")[0] in definition.hooks:
         return path
     return f"spec.{path}" if path else "spec"

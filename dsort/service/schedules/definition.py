@@ -1,4 +1,4 @@
-"""``ScheduleDefinition``: what a schedule is asked to do, as users write it."""
+"""``ScheduleDefinition``: a schedule as users write it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LABELS_MAX: Final = 20
 DESCRIPTION_MAX: Final = 10_000
 _YEARS: Final = range(2000, 3000)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=/:@+-]{0,62}")  # as jobs have them
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=/:@+-]{0,62}")  # the labels that jobs may have
 
 
 def _name(text: str) -> str:
@@ -111,7 +111,8 @@ def _latest(value: object) -> bool | str:
 
 
 def moment_s(text: str, timezone: str) -> float:
-    """Seconds since 1970 of a moment; without an offset it is one in ``timezone``."""
+    """The moment ``text`` in seconds since 1970; a ``text`` without an offset is in
+    ``timezone``."""
     return parse_moment(text, ZoneInfo(timezone)).timestamp()
 
 
@@ -215,12 +216,12 @@ class ScheduleDefinition(BaseModel):
 
     @property
     def timing(self) -> tuple[object, ...]:
-        """Everything that decides when it is due."""
+        """The fields that decide when the schedule is due."""
         return (self.cron, self.every, self.timezone, self.start_at, self.end_at)
 
     @property
     def hooks(self) -> dict[str, dict[str, str]]:
-        """``on_success`` and ``on_failure``, where they are given, in JSON types."""
+        """``on_success`` and ``on_failure``, those that are set, in JSON types."""
         return hooks_of(self.on_success, self.on_failure)
 
     def stored(self) -> dict[str, Any]:

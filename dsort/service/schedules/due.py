@@ -1,13 +1,14 @@
-"""When a schedule is due. Pure: definition and moments in, moments out (seconds since 1970).
+"""When a schedule is due. Pure functions of a definition and moments (seconds since 1970).
 
-CronSim finds the times of cron expressions; the clock on the wall is ours. Cron expressions and
-intervals of whole days are found on that clock, and then looked up in the time zone:
+CronSim finds the times of cron expressions; time zones are handled here. Cron expressions and
+intervals of whole days are evaluated in local time, and the results are then looked up in the time
+zone:
 
 - a local time that does not exist (the clock is put forward) is due at the first moment after the
   gap, once, however many times of the schedule lie in the gap;
 - a local time that occurs twice (the clock is put back) is due once, the first time.
 
-Intervals that are not of whole days are time that passes, whatever the clock on the wall says.
+Intervals that are not of whole days are elapsed time, whatever the local clock shows.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""Firing: submit the job of a due time once, however many replicas there are, whenever they die.
+"""Firing: submit the job of a due time exactly once, with any number of replicas, even if some die.
 
 Firing is one transaction. It begins with the schedule's own row, which moves to its next due time
-only if nobody has moved or changed it since it was read. So one of several replicas wins, and its
-work (the run's row, the job in the queue, the count of jobs) is committed with that move or not at
-all. The job is made before, outside of the transaction.
+only if the row has not been moved or changed since it was read. So one of several replicas wins,
+and its work (the run's row, the job in the queue, the count of jobs) is committed with that move or
+not at all. The job is made before, outside of the transaction.
 
-:class:`ScheduleKeeper` is the thread of each replica that watches the clock. It holds nothing that
-the database does not: it reads the database every few seconds, because another replica may have
-changed a schedule, or a job that a run waits for may have ended. (Schedulers of libraries take one
-process for granted, and note only after the fact that a time was due.)"""
+:class:`ScheduleKeeper` is the thread of each replica that watches the clock. It keeps no state
+beyond the database's: it reads the database every few seconds, because another replica may have
+changed a schedule, or a job that a run waits for may have ended. (Scheduler libraries assume a
+single process, and record only after the fact that a time was due.)
+"""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ __all__ = [
 ]
 
 LATE_S_MAX: Final = 60.0
-"""What is done within this time is on time: ``catch_up`` is about due times that are older."""
+"""A job made within this time after its due time is on time: ``catch_up`` applies to due times that
+are older."""
 WAITING_MAX: Final = 100
 REASON_MAX: Final = 2000
 _TRIES_MAX = 10
@@ -64,9 +66,9 @@ log = logger_of("service")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What there is to do about a schedule that is due: ``due_s`` is made (None: nothing is), then
-    it is due at ``next_due_at``. ``passed``: why due times before ``due_s`` are not made up for,
-    if there are any."""
+    """The step to take for a schedule that is due: make the job of ``due_s`` (None: make no job),
+    then set the next due time ``next_due_at``. ``passed``: why due times before ``due_s`` are not
+    made up for, if there are any."""
 
     due_s: float | None
     next_due_at: float | None
@@ -74,7 +76,7 @@ class Turn:
 
 
 def turn_of(row: ScheduleRow, now_s: float) -> Turn:
-    """What to do about a schedule whose ``next_due_at`` has come."""
+    """The step to take for a schedule whose ``next_due_at`` has come."""
     assert row.next_due_at is not None
     catch_up = row.definition.catch_up
     found = missed(
@@ -85,7 +87,7 @@ def turn_of(row: ScheduleRow, now_s: float) -> Turn:
         **({} if catch_up == "all" else {"count_max": 1}),
     )
     after = next_due(row.definition, anchor_s=row.created_at, after_s=now_s)
-    if not found.times:  # it is not due then (any more)
+    if not found.times:  # the schedule is not due (any more)
         return Turn(None, after)
     passed, times = found.left_out, list(found.times)
     if catch_up == "none" and now_s - times[0] > LATE_S_MAX:
@@ -103,7 +105,7 @@ def turn_of(row: ScheduleRow, now_s: float) -> Turn:
 
 
 class Firing:
-    """Makes the jobs of schedules when they are due, or when somebody says so."""
+    """Makes the jobs of schedules when they are due, or on request."""
 
     def __init__(self, store: ScheduleStore) -> None:
         self._store = store
@@ -111,7 +113,8 @@ class Firing:
         self._jobs = JobStore(store.database)
 
     def due(self) -> tuple[Sequence[str], float | None]:
-        """(the schedules that are due, when the next one of the others will be)."""
+        """(the ids of the schedules that are due, the time at which the next of the others will be
+        due)."""
         table, now_s = schedules, self._store.now_s()
         query = (
             select(table.c.schedule_id, table.c.next_due_at)
@@ -132,7 +135,7 @@ class Firing:
             return connection.execute(query.distinct()).scalars().all()
 
     def fire(self, schedule_id: str) -> bool:
-        """Do one thing about a schedule that is due; whether there may be more to do."""
+        """Take one step for a schedule that is due; returns whether there may be more to do."""
         row, now_s = self._row(schedule_id), self._store.now_s()
         if row is None or row.paused or row.next_due_at is None or row.next_due_at > now_s:
             return False
@@ -144,7 +147,8 @@ class Firing:
                 return True
             if turn.passed and not _is_noted(connection, row, row.next_due_at):
                 _add_run(connection, row, row.next_due_at, now_s, SKIPPED, turn.passed)
-            # It may be, if the definition was changed by a replica whose clock is behind.
+            # The due time may have a run already, if a replica whose clock is behind changed the
+            # definition.
             noted = turn.due_s is not None and _is_noted(connection, row, turn.due_s)
             if turn.due_s is not None and made is not None and not noted:
                 _, stop = self._settle(connection, row, turn.due_s, made, now_s, by_hand=False)
@@ -154,9 +158,10 @@ class Firing:
         return turn.next_due_at is not None and turn.next_due_at <= now_s
 
     def run_now(self, schedule_id: str) -> RunRow:
-        """Make a job now, whatever the clock says, and though it is paused. ``overlap`` holds:
-        ``ConflictError`` where an earlier job is not over and it says skip. ``NotFoundError``, and
-        whatever keeps the job from being made."""
+        """Make a job now, whatever its due times, even if the schedule is paused. ``overlap``
+        applies: ``ConflictError`` if an earlier job has not ended and ``overlap`` is to skip.
+        ``NotFoundError`` if there is no such schedule; also raises any error that prevents the job
+        from being made."""
         for _ in range(_TRIES_MAX):
             row, now_s = self._row(schedule_id), self._store.now_s()
             if row is None:
@@ -185,14 +190,15 @@ class Firing:
         raise NotFoundError("there is no such schedule (any more)")
 
     def start_waiting(self, schedule_id: str) -> bool:
-        """Make the job of the oldest run that waits, if nothing keeps it waiting any more; whether
-        it did."""
+        """Make the job of the oldest waiting run, if nothing blocks it any more; returns whether it
+        did."""
         row, now_s = self._row(schedule_id), self._store.now_s()
         if row is None or row.paused:
             return False
         with self._database.reading() as connection:
-            # In this order: PostgreSQL shows each query what has been committed by then, and a job
-            # that another replica has just made of the run must not be taken for an earlier one.
+            # In this order: under PostgreSQL each query reads what was committed when it begins,
+            # and a job that another replica has just made for the run must not be taken for an
+            # earlier job.
             busy = _unfinished(connection, schedule_id)
             run = _oldest_waiting(connection, schedule_id)
         if run is None:
@@ -217,7 +223,7 @@ class Firing:
         return True
 
     def _row(self, schedule_id: str) -> ScheduleRow | None:
-        """``ConflictError`` if its definition cannot be read."""
+        """The row of a schedule. ``ConflictError`` if its definition cannot be read."""
         query = select(schedules).where(schedules.c.schedule_id == schedule_id)
         with self._database.reading() as connection:
             found = connection.execute(query).first()
@@ -232,11 +238,13 @@ class Firing:
         except DsortError as error:
             return error
         with self._database.reading() as connection, contextlib.suppress(ConflictError):
-            refuse_overlap(connection, made)  # so that the transaction finds it known
+            # so that the answer is cached when the transaction needs it
+            refuse_overlap(connection, made)
         return made
 
     def _free_moment(self, row: ScheduleRow, now_s: float) -> float:
-        """A whole second from now on that is no due time, and no other run's: the run's id."""
+        """The first whole second from now on that is neither a due time nor the moment of another
+        run; it becomes the run's id."""
         table, moment_s = schedule_runs, float(math.floor(now_s))
         query = select(table.c.due_at).where(
             table.c.schedule_id == row.schedule_id, table.c.due_at >= moment_s
@@ -260,7 +268,8 @@ class Firing:
         *,
         by_hand: bool,
     ) -> tuple[int | None, Sequence[str]]:
-        """Note how a due time comes out, and do that: (the run's number, jobs to stop then)."""
+        """Store the outcome of a due time and carry it out. Returns (the run's number, ids of jobs
+        to stop afterwards)."""
         busy = _unfinished(connection, row.schedule_id)
         overlap = row.definition.overlap
         if overlap == "replace":
@@ -285,7 +294,8 @@ class Firing:
     def _take_in(
         self, connection: Connection, row: ScheduleRow, made: NewJob | DsortError, now_s: float
     ) -> tuple[str, str, str | None]:
-        """(outcome, reason, job id) of a job for the queue; only one that is taken in counts."""
+        """(outcome, reason, job id) of a job for the queue; the job is counted only if the queue
+        takes it."""
         if not isinstance(made, DsortError):
             try:
                 refuse_overlap(connection, made)
@@ -304,12 +314,12 @@ class Firing:
 
     def _stop(self, job_ids: Sequence[str], row: ScheduleRow) -> None:
         for job_id in job_ids:
-            with contextlib.suppress(NotFoundError):  # somebody has removed it meanwhile
+            with contextlib.suppress(NotFoundError):  # the job was removed meanwhile
                 self._jobs.ask_stop(job_id, f"schedule {row.name} is due again: overlap is replace")
 
 
 def _tell_of_refusal(connection: Connection, row: ScheduleRow, reason: str, now_s: float) -> None:
-    """A run that became no job is a failure that nobody would see."""
+    """Send a notice of a run that became no job: the failure would not be visible otherwise."""
     document = {
         "event": "run.refused",
         "schedule": row.name,
@@ -324,7 +334,8 @@ def _tell_of_refusal(connection: Connection, row: ScheduleRow, reason: str, now_
 
 
 def _claim(connection: Connection, row: ScheduleRow, *, next_due_at: float | None) -> bool:
-    """Lock the schedule and move it on, if it is still as it was read."""
+    """Lock the schedule's row and set its next due time, if the row has not changed since it was
+    read."""
     table = schedules
     changed = connection.execute(
         update(table)
@@ -414,7 +425,8 @@ _STEPS_MAX: Final = 1000
 
 
 class ScheduleKeeper(ClosesOnExit):
-    """``on_submitted`` is called when jobs were put into the queue."""
+    """The thread that fires schedules. ``on_submitted`` is called when jobs were put into the
+    queue."""
 
     def __init__(
         self,
@@ -433,15 +445,16 @@ class ScheduleKeeper(ClosesOnExit):
         store.on_change = self.wake
 
     def start(self) -> None:
-        """Begin to watch the clock."""
+        """Start the thread that watches the clock."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Have it look at once."""
+        """Make the thread check for due schedules at once."""
         self._wake.set()
 
     def close(self) -> None:
-        """End it. What is due from now on is done by another replica, or made up for."""
+        """End the thread. Another replica makes the jobs that are due from now on, or they are made
+        up for later."""
         self._ended = True
         self._wake.set()
         if self._thread.is_alive():
@@ -449,7 +462,7 @@ class ScheduleKeeper(ClosesOnExit):
 
     @property
     def alive(self) -> bool:
-        """Whether it watches the clock."""
+        """Whether the thread is running."""
         return self._thread.is_alive()
 
     def run_now(self, row: ScheduleRow) -> RunRow:
@@ -459,7 +472,7 @@ class ScheduleKeeper(ClosesOnExit):
         return run
 
     def turn(self) -> float:
-        """Do all there is to do; seconds until there may be more."""
+        """Do everything that is due; returns the seconds until there may be more."""
         try:
             return self._turn()
         except Exception:
@@ -485,8 +498,8 @@ class ScheduleKeeper(ClosesOnExit):
         return min(max(left_s, 0.0), self._look_s)
 
     def _all_of(self, step: Callable[[str], bool], schedule_id: str) -> bool:
-        """Take a step until there is none left; False if one failed: the other schedules must not
-        suffer for it."""
+        """Repeat a step until there is nothing left; False if a step failed: an error in one
+        schedule must not affect the others."""
         try:
             for _ in range(_STEPS_MAX):
                 if not step(schedule_id):

@@ -1,4 +1,5 @@
-"""Whether a schedule finds input shards today: a writer hears at once of a prefix without any."""
+"""Whether a schedule finds input shards today: the writer of a schedule is warned at once of a
+prefix without any."""
 
 from __future__ import annotations
 
@@ -27,15 +28,15 @@ _INPUTS: Final = ("input_bck", "bck", "input_format", "inputs")
 
 
 class _TookTooLongError(Exception):
-    """Nothing is known of the inputs."""
+    """The check took too long: nothing is known of the inputs."""
 
 
 def warnings_of_inputs(
     written: Mapping[str, Any], spec: JobSpec, run: RunOptions, policy: FetchPolicy
 ) -> tuple[str, ...]:
-    """What is wrong with the inputs of a schedule today; nothing where its runs have other inputs
-    each, or it takes long to tell. ``written``: the spec with its placeholders. ``spec``: the same
-    of any run."""
+    """The problems of a schedule's inputs today. Empty if each run has other inputs, or if the
+    check takes too long. ``written``: the spec with its placeholders. ``spec``: the same, rendered
+    for any run."""
     if has_placeholder(to_json([written.get(name) for name in _INPUTS])):
         return ()
     if spec.ingest is not None or spec.amend is not None:
@@ -50,7 +51,7 @@ def warnings_of_inputs(
         ref = resolve_ref(place.ref, run.settings)
         limits = replace(run.settings.limits(ref), retry_seconds_max=LOOK_S_MAX)
         fetch = policy
-        if ref.is_directory:  # tokens were held against it: no link leads out of it
+        if ref.is_directory:  # tokens were checked against this path, so no link may lead out of it
             roots = (parse_address(place_of(ref, run.root)).path,)
             fetch = replace(policy, roots=roots, patterns=())
         return open_bucket(ref, root=run.root, limits=limits, policy=fetch)

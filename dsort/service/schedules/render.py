@@ -6,12 +6,12 @@
 ``{{epoch}}``     how many jobs the schedule has made before: 0, 1, ...
 ================  ==================================================================
 
-They stand in buckets, names of inputs and outputs, seed, description and the place of a key map,
-and nowhere else. A shuffle without a seed gets the run's id for one: the order is another one each
-time, and the same whenever that run is made again.
+They are allowed in buckets, names of inputs and outputs, seed, description and the place of a key
+map, and nowhere else. A shuffle without a seed gets the run's id as its seed: the order differs
+from run to run, and is the same whenever that run is made again.
 
-Where a schedule's runs read and write, as far as all of them share it; and where its ``latest``
-pointer is.
+The module also finds the part of the buckets and names that all runs of a schedule share, and the
+name of the ``latest`` pointer.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
-"""``retain``: results of a schedule that are older than the newest few are removed.
+"""Retention of a schedule's results, and its ``latest`` pointer.
 
-What a manifest lists as outputs is removed, and nothing else; of that, never
+``retain``: results that are older than the newest few are removed. Only objects that a manifest
+lists as outputs are removed, and of those never
 
-- what the job does not make by its spec: whoever can write to a bucket could write a manifest;
-- what is an input of the same result, or of one that is kept;
-- what a newer result of the schedule has an output of the same name for;
-- what is not as the manifest says, or was written after the manifest was.
+- names that the job does not make by its spec: anyone who can write to a bucket could write a
+  manifest;
+- inputs of the same result, or of a result that is kept;
+- objects for which a newer result of the schedule has an output of the same name;
+- objects that differ from the manifest, or were written after it.
 
-Outputs go first, the manifest last: whoever is interrupted finds the rest by it, and goes on.
+Outputs are removed first, the manifest last: after an interruption the next attempt finds the rest
+by the manifest.
 
-The results of a schedule, as the database knows them and as their manifests are in buckets.
-
-``latest.json``: which result of a schedule is the newest.
-
-A small object in the output bucket, written after the manifest of the result that it names. It only
-moves forward: a run that was due earlier and ends later leaves it alone.
+``latest.json`` names the newest result of a schedule. It is a small object in the output bucket,
+written after the manifest of the result that it names. It only moves forward: a run that was due
+earlier and ends later does not change it.
 
 ==================  ==============================================================================
 ``schedule``        the schedule's name
@@ -23,14 +23,13 @@ moves forward: a run that was due earlier and ends later leaves it alone.
 ``manifest``        the name of its manifest there
 ``prefix``          what the names of its shards share, in whole parts; may be empty
 ``output_format``   the template of its shards' names; null if there are several
-``run_id``, ``date``, ``epoch``  of the run, as its placeholders had them
+``run_id``, ``date``, ``epoch``  of the run, the values of its placeholders
 ``committed_at``    when its manifest was stored, RFC 3339, UTC
 ==================  ==============================================================================
 
-What a schedule's job does once its result is there: the ``latest`` pointer, then retention.
-
-The result is safe by then: whatever goes wrong here is a warning of the job. Doing it again does no
-harm, so that an attempt that died in between is gone on with by the next one.
+After the commit, the job of a schedule moves the ``latest`` pointer, then applies retention. The
+result is safe by then: any error here becomes a warning of the job. The steps can be repeated
+without harm, so if an attempt dies in between, the next attempt continues.
 """
 
 from __future__ import annotations

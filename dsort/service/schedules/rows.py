@@ -1,4 +1,4 @@
-"""Schedules and their runs as rows: one frozen value a row, and its view for REST."""
+"""Schedules and their runs as rows: one frozen value for each row, and its view for REST."""
 
 from __future__ import annotations
 
@@ -32,16 +32,17 @@ __all__ = [
 ]
 
 SUBMITTED, SKIPPED, REFUSED, WAITING = "submitted", "skipped", "refused", "waiting"
-"""How a due time came out. ``waiting``: for earlier jobs of the schedule to end."""
+"""The outcome of a due time. ``waiting``: for earlier jobs of the schedule to end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRow:
     """One row of ``tables.schedules``. Times are seconds since 1970.
 
-    ``input_uri`` and ``output_uri``: as much of the buckets as all runs share. ``next_due_at``: the
-    first due time that nothing has been done about; while it is paused, the first one missed.
-    ``unreadable``: why the definition that is stored is none; ``definition`` then holds the name.
+    ``input_uri`` and ``output_uri``: the part of the bucket URIs that all runs share.
+    ``next_due_at``: the first due time that has not been handled; while the schedule is paused, the
+    first one missed. ``unreadable``: why the stored definition is invalid; ``definition`` then
+    holds only the name.
     """
 
     schedule_id: str
@@ -58,7 +59,7 @@ class ScheduleRow:
     unreadable: str = ""
 
     def check_readable(self) -> None:
-        """``ConflictError`` if it is not known what the schedule is asked to do."""
+        """``ConflictError`` if the stored definition cannot be read."""
         if self.unreadable:
             raise ConflictError(
                 f"schedule {self.name} cannot be read: {self.unreadable}",
@@ -69,8 +70,8 @@ class ScheduleRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """One row of ``tables.schedule_runs``: what came of a due time. ``job_state``, ``job_error``:
-    how its job is today, where that was read along; None once the job is forgotten."""
+    """One row of ``tables.schedule_runs``: the outcome of a due time. ``job_state``, ``job_error``:
+    the present state of its job, where the query included that; None once the job is removed."""
 
     number: int
     schedule_id: str
@@ -86,8 +87,8 @@ class RunRow:
 
 
 def schedule_row(row: Row[Any]) -> ScheduleRow:
-    """The schedule that a row of the table is. One whose definition is none (a newer service wrote
-    it, or its time zone is gone) does not keep the others from being shown and run."""
+    """The schedule in a row of the table. If its definition is invalid (a newer service wrote it,
+    or its time zone no longer exists), the other schedules can still be shown and run."""
     values = row._asdict()
     stored = values["definition"]
     try:
@@ -104,7 +105,7 @@ def schedule_row(row: Row[Any]) -> ScheduleRow:
 
 
 def run_row(row: Row[Any]) -> RunRow:
-    """The run that a row of the table is."""
+    """The run in a row of the table."""
     return RunRow(**row._asdict())
 
 
@@ -147,8 +148,8 @@ def schedule_view(
     warnings: Sequence[str] = (),
     whole: bool = False,
 ) -> dict[str, Any]:
-    """The ScheduleView of a row. ``next_times``: of a paused one there are none. ``whole``: with
-    the URLs of webhooks, for who may change the schedule. ``unreadable`` says what of it cannot be
+    """The ScheduleView of a row. ``next_times``: empty if the schedule is paused. ``whole``: with
+    the URLs of webhooks, for those who may change the schedule. ``unreadable`` lists what cannot be
     shown."""
     definition = row.definition
     rests = row.paused or bool(row.unreadable)

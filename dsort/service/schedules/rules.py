@@ -1,8 +1,9 @@
-"""Rules of schedules: cron expressions as ``crontab(5)`` has them, and intervals.
+"""Rules of schedules: cron expressions as in ``crontab(5)``, and intervals.
 
-CronSim finds the times of a cron expression. The fields are parsed here first, because CronSim says
-only "Bad minute" of a mistake, and takes what ``crontab(5)`` has not (a sixth field, ``L``, ``#``).
-Intervals are written as all durations are: ``dsort.durations``."""
+CronSim finds the times of a cron expression. The fields are parsed here first, because CronSim
+reports a mistake only as "Bad minute", and accepts what ``crontab(5)`` does not have (a sixth
+field, ``L``, ``#``). Intervals are written like all durations: see ``dsort.durations``.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +49,9 @@ _TEXT_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """What each field allows, in ascending order. ``weekdays``: 0 is Sunday, 6 is Saturday.
-    ``days`` and ``weekdays`` are None where the field is ``*``. ``either``: neither of the two
-    begins with ``*``, and a day that fits one of them is enough."""
+    """The values that each field allows, in ascending order. ``weekdays``: 0 is Sunday, 6 is
+    Saturday. ``days`` and ``weekdays`` are None where the field is ``*``. ``either``: neither of
+    the two begins with ``*``, and a day that fits one of them is enough."""
 
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
@@ -59,11 +60,13 @@ class Cron:
     weekdays: tuple[int, ...] | None
     either: bool
     expression: str
-    """The same in numbers alone, for CronSim. A field of days that begins with ``*`` is kept."""
+    """The expression in numbers alone, for CronSim. A field of days that begins with ``*`` is
+    kept."""
 
 
 def parse_cron(text: str) -> Cron:
-    """The expression ``text``; ``ValueError`` that says which field is wrong, and how."""
+    """The cron expression ``text``; ``ValueError`` names the field that is wrong, and the
+    mistake."""
     if len(text) > _TEXT_MAX:
         raise ValueError("is too long for a cron expression")
     words = _NICKNAMES.get(text.strip().lower(), text).lower().split()
@@ -149,25 +152,25 @@ _DAY_S: Final = 86_400
 @dataclass(frozen=True, slots=True)
 class Interval:
     """``days`` and ``seconds`` between two due times. Whole days are days of the calendar, at the
-    same time by the clock on the wall, however long they are; everything else is time that
-    passes."""
+    same local time, however long they are; everything else is elapsed time."""
 
     days: int
     seconds: int
 
     @property
     def is_calendar(self) -> bool:
-        """Whether it is made of days only."""
+        """Whether the interval consists of days only."""
         return self.seconds == 0
 
     @property
     def total_s(self) -> int:
-        """Its length, with days of 24 hours."""
+        """The length of the interval in seconds, with days of 24 hours."""
         return self.days * _DAY_S + self.seconds
 
 
 def parse_interval(text: str) -> Interval:
-    """The interval that ``text`` writes; ``ValueError`` if it is none, or too short or too long."""
+    """The interval that ``text`` denotes; ``ValueError`` if it denotes none, or one that is too
+    short or too long."""
     days, seconds = parse_duration(text)
     if seconds % 1:
         raise ValueError(f'"{text[:100]}" is no number of whole seconds')

@@ -43,13 +43,13 @@ class ScheduleStore:
         self._clock = clock
 
     def read(self, mapping: object, identity: Identity | None = None) -> LoadedDefinition:
-        """The definition that ``mapping`` holds, its spec checked as a job's of ``identity`` would
-        be. ``SpecError`` with all problems, ``ForbiddenError``."""
+        """The definition in ``mapping``, its spec checked like that of a job of ``identity``.
+        ``SpecError`` with all problems, ``ForbiddenError``."""
         return parse_definition(mapping, check=lambda spec: self.maker.check(spec, identity))
 
     def add(self, definition: ScheduleDefinition, identity: Identity) -> ScheduleRow:
-        """Make a schedule. ``ConflictError`` if there is one of that name; ``ForbiddenError`` if
-        its buckets are not for ``identity``."""
+        """Add a schedule. ``ConflictError`` if there is one of that name; ``ForbiddenError`` if
+        ``identity`` may not use its buckets."""
         input_uri, output_uri = self.maker.uris(definition, identity)
         now_s = self._clock()
         made = ScheduleRow(
@@ -81,9 +81,9 @@ class ScheduleStore:
         return made
 
     def change(self, name: str, definition: ScheduleDefinition, identity: Identity) -> ScheduleRow:
-        """Give a schedule another definition; history, epochs and owner stay, and the buckets must
-        be for the owner. If it is due at other times now, those before this moment are not made up
-        for."""
+        """Give a schedule another definition; history, epochs and owner stay, and the owner must be
+        allowed to use the buckets. If the due times change, those before this moment are not made
+        up for."""
         if definition.name != name:
             raise SpecError([SpecProblem("name", f'must be "{name}", as in the address')])
         before = self.get(name)
@@ -107,11 +107,12 @@ class ScheduleStore:
         return self._change(name, changed)
 
     def pause(self, name: str) -> ScheduleRow:
-        """Let it rest: it is not due, and what waits goes on waiting."""
+        """Pause a schedule: it is not due any more, and its waiting runs continue to wait."""
         return self._change(name, lambda row, now_s: replace(row, paused=True))
 
     def resume(self, name: str) -> ScheduleRow:
-        """Let it go on. Its ``catch_up`` says what is made up of the due times that it missed."""
+        """Resume a paused schedule. Its ``catch_up`` decides which of the missed due times are made
+        up for."""
 
         def resumed(row: ScheduleRow, now_s: float) -> ScheduleRow:
             next_due_at = row.next_due_at
@@ -123,7 +124,7 @@ class ScheduleStore:
         return self._change(name, resumed)
 
     def remove(self, name: str) -> None:
-        """Forget a schedule and its history; its jobs and their results stay."""
+        """Remove a schedule and its history; its jobs and their results stay."""
         with self.database.writing() as connection:
             connection.execute(delete(schedules).where(schedules.c.name == name))
         self.on_change()
@@ -135,7 +136,8 @@ class ScheduleStore:
         return None if found is None else schedule_row(found)
 
     def list(self, *, visible: ColumnElement[bool] | None = None) -> Sequence[ScheduleRow]:
-        """All schedules by name; ``visible``: a condition on the table, of what may be seen."""
+        """All schedules by name; ``visible``: a condition on the table that selects what may be
+        shown."""
         query = select(schedules).order_by(schedules.c.name)
         if visible is not None:
             query = query.where(visible)
@@ -145,7 +147,7 @@ class ScheduleStore:
     def runs(
         self, schedule_id: str, *, limit: int = 50, before: int | None = None
     ) -> Sequence[RunRow]:
-        """What came of its due times, newest first: those with a number below ``before``."""
+        """The runs of a schedule, newest first: those with a number below ``before``."""
         table = schedule_runs
         query = _runs_with_jobs().where(table.c.schedule_id == schedule_id)
         if before is not None:
@@ -155,7 +157,7 @@ class ScheduleStore:
             return [run_row(each) for each in connection.execute(query)]
 
     def last_runs(self, schedule_ids: Iterable[str]) -> dict[str, RunRow]:
-        """The newest run of each."""
+        """The newest run of each schedule, by schedule id."""
         table = schedule_runs
         newest = (
             select(func.max(table.c.number))
@@ -176,7 +178,8 @@ class ScheduleStore:
         with self.database.writing() as connection:
             row = _locked(connection, name)
             now_s = self._clock()
-            # Later than any change before it: whoever fires it sees that it was changed.
+            # Later than any earlier change, so that a replica that fires the schedule notices the
+            # change.
             after = replace(changed(row, now_s), changed_at=max(now_s, row.changed_at + 1e-3))
             after.check_readable()
             names = ("input_uri", "output_uri", "paused", "changed_at", "next_due_at")
@@ -191,7 +194,8 @@ class ScheduleStore:
 
 
 def _runs_with_jobs() -> Select[Any]:
-    """Runs, each with how its job is: that it was submitted says nothing of how it ended."""
+    """The query for runs, each with the state of its job: that a job was submitted does not show
+    how it ended."""
     jobs_state = (jobs.c.state.label("job_state"), jobs.c.error.label("job_error"))
     joined = schedule_runs.outerjoin(jobs, jobs.c.job_id == schedule_runs.c.job_id)
     return select(schedule_runs, *jobs_state).select_from(joined)
