@@ -1,5 +1,5 @@
 """The database: tables, migrations, and transactions that are committed in groups.
 
-In: an address of SQLite or PostgreSQL. Out: reading and writing transactions on tables that are up
-to date. Rows become values in ``jobs`` and ``schedules``.
+This package takes the address of a SQLite or PostgreSQL database, brings the tables up to date, and
+provides reading and writing transactions. ``jobs`` and ``schedules`` turn rows into values.
 """

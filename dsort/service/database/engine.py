@@ -1,7 +1,8 @@
-"""The database: opened, brought up to date, read from, and written to in transactions.
+"""Opens the database, brings it up to date, and provides reading and writing transactions.
 
-:class:`Database` knows two kinds of transaction, one that reads and one that writes. Under SQLite
-all that write exclude each other; under PostgreSQL those of one name do."""
+:class:`Database` has two kinds of transaction, one that reads and one that writes. Under SQLite all
+writing transactions exclude each other; under PostgreSQL those of one name do.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +40,11 @@ BUSY_MS_MAX = 30_000
 BUSY: Final = RetryPolicy(
     tries_max=None, seconds_max=BUSY_MS_MAX / 1000, delay_s_min=0.02, delay_s_max=0.1
 )
-SILENCE_S_MAX = 60  # of a server: a connection that says nothing for longer is given up
-IDLE_MS_MAX = 30_000  # of a client in the middle of a transaction: its locks are everybody's
+SILENCE_S_MAX = 60  # of a server: a connection that sends nothing for longer is given up
+IDLE_MS_MAX = 30_000  # of a client in the middle of a transaction: its locks block all others
 _JSON: Final[Mapping[str, Any]] = {"json_serializer": to_json, "json_deserializer": from_json}
-"""Any value can be stored, and what is stored can be read: one row that cannot would hide all."""
+"""Any value can be stored, and every stored value can be read: one unreadable row would hide all
+others."""
 MIGRATION_LOCK = 0x64736F7274  # "dsort": PostgreSQL's advisory locks are numbers
 
 
@@ -55,20 +57,21 @@ class Database(ClosesOnExit):
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A connection to ask with. Under SQLite all queries see one state of the database, under
-        PostgreSQL each of them sees what has been committed when it begins."""
+        """A connection for queries. Under SQLite all queries see one state of the database, under
+        PostgreSQL each query sees what has been committed when it begins."""
         with self._connected() as connection:
             yield connection
 
     @contextlib.contextmanager
     def writing(self, *, alone: str = "") -> Iterator[Connection]:
-        """A transaction: all of it happens at the end of the ``with``, or none.
+        """A transaction: its changes are committed at the end of the ``with``, all or none.
 
-        ``alone``: nobody else is in a transaction of this name at the same time, on any replica
-        (under SQLite any two that write exclude each other).
+        ``alone``: no other transaction of this name runs at the same time, on any replica (under
+        SQLite any two that write exclude each other).
         """
         with self._connected() as connection:
-            # SQLite: take the lock to write now; a reader that turns writer late may be refused.
+            # SQLite: take the write lock now; a transaction that reads first and then writes may be
+            # refused.
             connection = connection.execution_options(dsort_writes=True)
             with connection.begin():
                 if alone and self.dialect == "postgresql":
@@ -80,19 +83,20 @@ class Database(ClosesOnExit):
     def _connected(self) -> Connection:
         try:
             return self.engine.connect()
-        except OSError as error:  # pg8000 hands it on as it is where a server says nothing at all
+        except OSError as error:  # pg8000 passes on the OSError if a server sends nothing at all
             raise OperationalError("connect", {}, error) from error
 
     def close(self) -> None:
-        """Give all connections back."""
+        """Close all connections."""
         self.engine.dispose()
 
 
 def refuse_undone(connection: Connection) -> None:
     """``PendingRollbackError`` if the database has ended the transaction by itself.
 
-    SQLite undoes all of it where the disk is full; after that, what is written is committed at
-    once, and the commit of what is no more is no error (sqlite.org/lang_transaction.html).
+    SQLite rolls back the whole transaction if the disk is full; after that, each statement is
+    committed at once, and a commit without a transaction is no error
+    (sqlite.org/lang_transaction.html).
     """
     if connection.dialect.name == "sqlite" and connection.in_transaction():
         raw: Any = connection.connection.driver_connection
@@ -101,7 +105,8 @@ def refuse_undone(connection: Connection) -> None:
 
 
 def database_url(text: str) -> URL:
-    """The URL with the driver that dsort brings. ``SpecError`` if it is none of ours."""
+    """The URL with the driver that dsort brings. ``SpecError`` if dsort does not support the
+    database."""
     try:
         url = make_url(text)
     except ArgumentError:
@@ -124,10 +129,10 @@ def open_database(
     silence_s_max: float = SILENCE_S_MAX,
 ) -> Database:
     """Connect, and bring the tables up to date (two replicas may do so at once). Without
-    ``migrate`` nothing is asked of the database before its first transaction.
-    ``silence_s_max``: for how long a server may say nothing before the connection is given up.
+    ``migrate`` nothing is sent to the database before its first transaction. ``silence_s_max``: the
+    seconds for which a server may send nothing before the connection is given up.
 
-    ``StorageError`` if the database cannot be reached; ``SpecError`` for a URL that is none.
+    ``StorageError`` if the database cannot be reached; ``SpecError`` for an invalid URL.
     """
     parsed = database_url(url)
     try:
@@ -148,7 +153,7 @@ def open_database(
 
 
 def _reason(error: Exception) -> str:
-    """What the server said, in its words; pg8000 hands on all fields of its message."""
+    """The server's error message; pg8000 passes on all fields of the message."""
     orig = error.orig if isinstance(error, DBAPIError) else None
     if orig is None:
         return str(error)
@@ -168,7 +173,7 @@ def _sqlite(url: URL) -> Engine:
         connect_args={"timeout": BUSY_MS_MAX / 1000, "isolation_level": None},
         pool_size=20,
         max_overflow=30,
-        hide_parameters=True,  # of a failed statement: specs and hashes are not for logs
+        hide_parameters=True,  # of a failed statement: specs and hashes must not get into logs
         **_JSON,
     )
 
@@ -176,7 +181,7 @@ def _sqlite(url: URL) -> Engine:
     def prepare(connection: Any, record: Any) -> None:
         cursor = connection.cursor()
         _write_ahead(cursor)
-        cursor.execute("PRAGMA synchronous=FULL")  # what was accepted survives a power cut
+        cursor.execute("PRAGMA synchronous=FULL")  # so that accepted jobs survive a power cut
         cursor.execute("PRAGMA foreign_keys=ON")
         cursor.execute(f"PRAGMA busy_timeout={BUSY_MS_MAX}")
         cursor.execute("PRAGMA case_sensitive_like=ON")
@@ -191,8 +196,8 @@ def _sqlite(url: URL) -> Engine:
 
 
 def _write_ahead(cursor: Any) -> None:
-    """Have the database write ahead. Of two who ask that of a new file at once, SQLite refuses one
-    without waiting, for they would wait for each other."""
+    """Switch the database to write-ahead logging. If two connections request that for a new file at
+    once, SQLite refuses one without waiting, because they would wait for each other."""
     failures = Failures(BUSY)
     while True:
         try:
@@ -220,7 +225,7 @@ def _server(url: URL, connections_max: int, silence_s_max: float) -> Engine:
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, record: Any) -> None:
-        # Else a machine that is gone without a word keeps its locks for two hours (TCP's).
+        # Else a machine that disappears keeps its locks for two hours (TCP's timeout).
         cursor = connection.cursor()
         cursor.execute(f"SET idle_in_transaction_session_timeout = {IDLE_MS_MAX}")
         cursor.close()
@@ -228,8 +233,8 @@ def _server(url: URL, connections_max: int, silence_s_max: float) -> Engine:
 
     @event.listens_for(engine, "handle_error")
     def translate(context: ExceptionContext) -> Exception | None:
-        # pg8000 hands on what a socket raises where an answer should begin: no error of a database,
-        # so that nobody would know that the connection is broken.
+        # If a socket fails where an answer should begin, pg8000 raises the socket's error. That is
+        # not a database error, so SQLAlchemy would not notice that the connection is broken.
         error = context.original_exception
         if not isinstance(error, OSError):
             return None
@@ -240,7 +245,8 @@ def _server(url: URL, connections_max: int, silence_s_max: float) -> Engine:
 
 
 def _migrate(engine: Engine) -> None:
-    from alembic import command  # a third of a second that job processes do not have to wait
+    # importing alembic takes a third of a second, which job processes need not wait
+    from alembic import command
     from alembic.config import Config
 
     config = Config()

@@ -1,7 +1,7 @@
 """Group commit: many small transactions, and one sync of the disk for all that wait for it.
 
-A commit waits for the disk: 1 ms while it is idle, 8 ms and more while jobs write to it. What comes
-meanwhile goes into the next commit (DeWitt et al., SIGMOD 1984).
+A commit waits for the disk: 1 ms while it is idle, 8 ms and more while jobs write to it. Work that
+arrives meanwhile goes into the next commit (DeWitt et al., SIGMOD 1984).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class _Waiting:
 
 
 class GroupCommit:
-    """Commits the work of many threads, each piece in its own savepoint: one that fails is undone
-    alone."""
+    """Commits the work of many threads, each piece in its own savepoint: a piece that fails is
+    undone alone."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -47,12 +47,12 @@ class GroupCommit:
         self._waiting: list[_Waiting] = []
 
     def run(self, work: Callable[[Connection], Answer]) -> Answer:
-        """What ``work`` answers, once it is committed; or the error that it ended with."""
+        """The result of ``work``, once it is committed; or the error that ``work`` raised."""
         mine = _Waiting(work)
         with self._lock:
             self._waiting.append(mine)
         with self._turn:
-            while not mine.done.done():  # else the thread before has committed it
+            while not mine.done.done():  # else the previous thread has committed it
                 with self._lock:
                     now, self._waiting = (
                         self._waiting[:GROUP_MAX],
@@ -76,4 +76,4 @@ class GroupCommit:
         with self._database.writing() as connection:
             for each in group:
                 run_into_future(each.worked, partial(each.do, connection))
-                refuse_undone(connection)  # or what comes now would be committed alone
+                refuse_undone(connection)  # else what follows would be committed alone

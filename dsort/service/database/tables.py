@@ -1,12 +1,13 @@
 """The tables. Times are seconds since 1970 (UTC, float); JSON values are documents of our own.
 
-One rule holds for all: a change of a running job's row names the attempt that it speaks for. So a
+One rule holds for all tables: a change of a running job's row names the attempt that makes it. So a
 process that was given up can change nothing.
 
-Any text can be stored and read again (``data.total_json``). A file name that an error quotes may
-hold bytes that are not UTF-8, and PostgreSQL has no NUL. What users send is refused before, with
-its field named; the rest is stored as an escape, so it never keeps a job's end from being noted.
-JSON columns pass through the serializer that ``engine.py`` gives to SQLAlchemy."""
+Any text can be stored and read again (``data.total_json``). A file name in an error may hold bytes
+that are not UTF-8, and PostgreSQL has no NUL. What users send is refused earlier, with its field
+named; the rest is stored as an escape, so it never prevents the end of a job from being stored.
+JSON columns pass through the serializer that ``engine.py`` gives to SQLAlchemy.
+"""
 
 from __future__ import annotations
 
@@ -58,12 +59,12 @@ class AnyText(TypeDecorator[str]):
 
     def __init__(self, length: int | None = None) -> None:
         super().__init__(length)
-        self.length = length  # part of what SQLAlchemy tells types apart by
+        self.length = length  # SQLAlchemy compares types by this
         if length is None:
             self.impl = Text()
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """The text as any database takes it."""
+        """The text in a form that any database accepts."""
         return None if value is None else encodable(value).replace("\0", "\\x00")
 
 
@@ -77,19 +78,19 @@ metadata = MetaData(
 )
 
 _Json = JSON(none_as_null=True)
-# SQLite numbers rows by itself only where the key is INTEGER, and never with a number that it
-# gave before only where it is told to (sqlite_autoincrement).
+# SQLite numbers rows by itself only where the key is INTEGER, and avoids numbers that were used
+# before only with sqlite_autoincrement.
 _Serial = BigInteger().with_variant(Integer, "sqlite")
 
 jobs = Table(
     "jobs",
     metadata,
-    # -- what was asked --
+    # -- the request --
     Column("number", _Serial, primary_key=True, autoincrement=True),  # order of submission
     Column("job_id", AnyText(64), nullable=False, unique=True),
     Column("kind", AnyText(8), nullable=False),  # run | plan
     Column("owner", AnyText(128), nullable=False),
-    Column("priority", Integer, nullable=False, default=0),  # higher goes first
+    Column("priority", Integer, nullable=False, default=0),  # higher runs first
     Column("description", AnyText(), nullable=False, default=""),
     Column("spec", _Json, nullable=False),  # canonical, with its seed
     Column("input_uri", AnyText(), nullable=False),
@@ -97,12 +98,12 @@ jobs = Table(
     Column("claims", _Json),  # [[bucket URI, template], ...]; null = known once the key map is read
     Column("schedule_id", AnyText(64)),
     Column("due_at", Double),  # of a schedule's run
-    Column("after_commit", _Json),  # what a schedule wants done then: pointer, retention
+    Column("after_commit", _Json),  # what a schedule requires after the commit: pointer, retention
     Column("hooks", _Json),  # {"on_success": {"webhook": ..., "command": ...}, "on_failure": ...}
     Column("idempotency_key", AnyText(255)),
     Column("body_digest", AnyText(64)),
     Column("created_at", Double, nullable=False),
-    # -- how far it is --
+    # -- progress --
     Column("state", AnyText(16), nullable=False),  # queued|running|finished|failed|stopped
     Column("stop_asked_at", Double),
     Column("stop_reason", AnyText()),
@@ -112,20 +113,21 @@ jobs = Table(
     Column("warning_count", Integer, nullable=False, default=0),
     Column("started_at", Double),
     Column("ended_at", Double),
-    # -- who runs it --
-    Column("attempt", Integer, nullable=False, default=0),  # of the service, not of the engine
+    # -- the process that runs it --
+    # attempts of the service, not of the engine
+    Column("attempt", Integer, nullable=False, default=0),
     Column("deaths", Integer, nullable=False, default=0),  # attempts whose process died
     Column("host", AnyText(255)),  # machine and boot, as hosting/machine.py names it
     Column("replica", AnyText(64)),
     Column("pid", Integer),
     Column("pid_started", Double),
     Column("heartbeat_at", Double),
-    # -- how it ended --
+    # -- the outcome --
     Column("result", _Json),  # JobReport
     Column("error", _Json),  # problem document
     Column("exit_code", Integer),
-    Column("begun_at", Double),  # since when it runs: it was taken from the queue then
-    Column("file_uris", _Json),  # files that its spec names, with links resolved
+    Column("begun_at", Double),  # when it was taken from the queue: it runs since then
+    Column("file_uris", _Json),  # files that the spec names, with links resolved
     UniqueConstraint("owner", "idempotency_key"),
     Index("ix_jobs_state_priority", "state", "priority", "number"),
     Index("ix_jobs_owner_number", "owner", "number"),
@@ -182,7 +184,7 @@ schedule_runs = Table(
     Column("outcome", AnyText(16), nullable=False),  # submitted | skipped | refused | waiting
     Column("reason", AnyText(), nullable=False, default=""),
     Column("job_id", AnyText(64)),
-    Column("removed_at", Double),  # when retention took its outputs away
+    Column("removed_at", Double),  # when retention removed its outputs
     UniqueConstraint("schedule_id", "due_at", "by_hand"),
     sqlite_autoincrement=True,
 )
@@ -214,7 +216,7 @@ audit = Table(
     sqlite_autoincrement=True,
 )
 
-notices = Table(  # what hooks are still to be told
+notices = Table(  # hooks that still have to be called
     "notices",
     metadata,
     Column("number", _Serial, primary_key=True, autoincrement=True),
@@ -227,7 +229,7 @@ notices = Table(  # what hooks are still to be told
     sqlite_autoincrement=True,
 )
 
-transforms = Table(  # a row a version, which is never changed
+transforms = Table(  # one row for each version; versions never change
     "transforms",
     metadata,
     Column("number", _Serial, primary_key=True, autoincrement=True),
@@ -248,7 +250,8 @@ turns = Table(
     Column("owner", AnyText(128), primary_key=True),
     Column("turn", BigInteger, nullable=False),
 )
-"""The number of each owner's last start of a job, of all starts: the lowest is the next."""
+"""For each owner, the number of the owner's last start of a job, among all starts: the owner with
+the lowest number is next."""
 
 locks = Table("locks", metadata, Column("name", AnyText(32), primary_key=True))
-"""Rows to lock for what only one replica may do at a time: ``dispatch``."""
+"""Rows to lock for work that only one replica may do at a time: ``dispatch``."""

@@ -1,4 +1,5 @@
 """Transforms that have names, as rows.
 
-In: definitions from requests of admins. Out: versions, for specs and for objects on their way out.
+This package takes definitions from requests of admins and stores them as versions, which specs use,
+and requests that transform objects while they are read.
 """

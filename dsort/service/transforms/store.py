@@ -1,5 +1,5 @@
-"""The named transforms of a service, as rows: a version is never changed, nor its number given
-again. One that was removed stays as a row without a definition."""
+"""The named transforms of a service, as rows: a version never changes, and its number is never used
+again. A removed version stays as a row without a definition."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["TransformPage", "TransformStore"]
 
 @dataclass(frozen=True, slots=True)
 class TransformPage:
-    """Versions, the newest first. ``next_number``: of the row that the next page goes on behind."""
+    """Versions, the newest first. ``next_number``: pass it as ``before`` to get the next page."""
 
     versions: Sequence[NamedTransform]
     next_number: int | None
@@ -43,9 +43,9 @@ class TransformStore:
         *,
         also: Callable[[Connection, NamedTransform], None] = lambda connection, made: None,
     ) -> tuple[NamedTransform, bool]:
-        """(the newest version of ``name``, which is what ``fields`` say; whether it is new).
-        ``SpecError`` if that is no transform, ``ConflictError`` if somebody else adds one at the
-        same moment. ``also`` is done in the same transaction."""
+        """(the newest version of ``name``, which has the ``fields``; whether it is new).
+        ``SpecError`` if ``fields`` are no transform, ``ConflictError`` if another request adds a
+        version at the same moment. ``also`` is called in the same transaction."""
         parse_use(name)
         kept, transform = read_transform(fields)
         columns = transforms.c
@@ -82,7 +82,8 @@ class TransformStore:
         return made, True
 
     def find(self, name: str, version: int | None = None) -> NamedTransform:
-        """That version, None: the newest that is not removed. ``NotFoundError``."""
+        """Version ``version`` of ``name``; None: the newest that is not removed.
+        ``NotFoundError``."""
         columns = transforms.c
         query = select(transforms).where(columns.name == name, columns.removed_at.is_(None))
         if version is not None:
@@ -94,7 +95,7 @@ class TransformStore:
         return _named(row)
 
     def versions(self, name: str) -> list[int]:
-        """The numbers of all that are not removed."""
+        """The numbers of all versions that are not removed."""
         columns = transforms.c
         query = select(columns.version).where(columns.name == name, columns.removed_at.is_(None))
         with self._database.reading() as connection:
@@ -119,8 +120,8 @@ class TransformStore:
         *,
         also: Callable[[Connection], None] = lambda connection: None,
     ) -> None:
-        """No job that begins from now on can use that version, None: any of them.
-        ``NotFoundError``. ``also`` is done in the same transaction."""
+        """Remove a version, or all if ``version`` is None: no job that begins from now on can use
+        it. ``NotFoundError``. ``also`` is called in the same transaction."""
         columns = transforms.c
         change = update(transforms).where(columns.name == name, columns.removed_at.is_(None))
         if version is not None:
