@@ -1,4 +1,6 @@
-"""Jobs as rows: submitted, queued, claimed by a replica, reported on, ended, removed.
+"""Jobs as rows: submitted, queued, claimed by a replica, updated while they run, ended, removed.
 
-In: checked specs, and reports of job processes. Out: rows of jobs, and which job runs next. Each
-change is one short transaction that names the attempt it speaks for."""
+This package takes checked specs and the reports of job processes, keeps the rows of jobs, and
+decides which job runs next. Each change is one short transaction that names the attempt that it is
+made for.
+"""

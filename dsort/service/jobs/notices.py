@@ -1,7 +1,8 @@
-"""Notices: hooks that still have to be called, kept until they were.
+"""Notices: calls of hooks that are still due, kept until they are made.
 
 A notice is written in the transaction that ends its job, so a crash loses none. A hook may be
-called twice: a replica may die between the call and the note that it was made."""
+called twice: a replica may die between the call and the transaction that records it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ __all__ = ["TRIES_MAX", "Notice", "NoticeStore", "add_job_notices", "add_notices
 
 TRIES_MAX: Final = 5
 HELD_S: Final = 120.0
-"""Longer than any try takes: what was not given by then is tried again, by whoever comes first."""
+"""Longer than any try takes. After that time a notice that was not delivered is tried again, by any
+replica."""
 FIRST_PAUSE_S: Final = 5.0
 PAUSE_GROWTH: Final = 4.0
 _HOOK_OF: Final = {"finished": "on_success", "failed": "on_failure", "stopped": "on_stop"}
@@ -32,7 +34,7 @@ _HOOK_OF: Final = {"finished": "on_success", "failed": "on_failure", "stopped": 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One notice that is to be given now. ``hook``: as ``Hook.called``, one of its two."""
+    """One notice that is due now. ``hook``: one of the two calls that ``Hook.called`` lists."""
 
     number: int
     job_id: str | None
@@ -49,7 +51,8 @@ def add_notices(
     now_s: float,
     job_id: str | None = None,
 ) -> None:
-    """Have a hook told, as part of a transaction. Its webhook and its command are told apart."""
+    """Add the notices that call a hook, as part of a transaction: one for its webhook, one for its
+    command."""
     for name, value in (hook or {}).items():
         row = {"job_id": job_id, "hook": {name: value}, "document": dict(document)}
         connection.execute(insert(notices).values(**row, next_try_at=now_s, tries=0))
@@ -63,7 +66,8 @@ def add_job_notices(
     *,
     now_s: float,
 ) -> None:
-    """Have the hooks of a job told how it ended, as part of the transaction that ends it."""
+    """Add the notices that call the hooks of a job with its outcome, as part of the transaction
+    that ends the job."""
     names = ("hooks", "owner", "description", "input_uri", "output_uri", "schedule_id", "result")
     query = select(*(jobs.c[name] for name in names)).where(jobs.c.job_id == job_id)
     row = connection.execute(query).one()
@@ -102,7 +106,7 @@ class NoticeStore:
         self._clock = clock
 
     def take(self) -> Notice | None:
-        """One that is to be given now; nobody else gets it for ``HELD_S``."""
+        """A notice that is due now; no other caller gets it for ``HELD_S``. None if none is due."""
         now_s = self._clock()
         query = select(notices).where(notices.c.next_try_at <= now_s)
         with self._database.reading() as connection:
@@ -120,8 +124,9 @@ class NoticeStore:
         return Notice(found.number, found.job_id, found.hook, found.document, found.tries + 1)
 
     def record_outcome(self, notice: Notice, failure: str) -> None:
-        """Note that it was given (``failure`` is ""), or is to be tried again after a pause that
-        grows. After the last try the job is told why it could not be."""
+        """Record that the notice was delivered (``failure`` is ""), or schedule another try after a
+        pause that grows with each try. If the last try failed, the job gets a warning with the
+        reason."""
         if failure and notice.tries < TRIES_MAX:
             pause_s = FIRST_PAUSE_S * PAUSE_GROWTH ** (notice.tries - 1)
             with self._database.writing() as connection:
@@ -142,6 +147,6 @@ class NoticeStore:
             .where(jobs.c.job_id == job_id)
             .values(warning_count=jobs.c.warning_count + 1)
         )
-        if warned.rowcount:  # else somebody has removed the job meanwhile
+        if warned.rowcount:  # else the job was removed meanwhile
             data = {"kind": "hook", "text": f"a hook was not told: {failure}"}
             add_event(connection, job_id, "warning", data, now_s=self._clock())

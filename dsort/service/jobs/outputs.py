@@ -1,4 +1,4 @@
-"""What a job of the service may touch, and the bucket that it writes to, opened by the service."""
+"""The fetch policy of a job of the service, and the bucket that the job writes to."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["open_output", "policy_of_job"]
 
 
 def policy_of_job(policy: FetchPolicy, row: JobRow) -> FetchPolicy:
-    """``policy``, the service's, for one job: of directories and files, those that tokens were held
-    against when the job was submitted. Links that lead out of them are followed nowhere."""
+    """The service's ``policy`` for one job: of directories and files, only those that tokens were
+    checked against when the job was submitted. Links that lead out of them are never followed."""
     files = None if row.file_uris is None else paths_of(row.file_uris)
     return policy.of_job(
         paths_of(split_uris(row.input_uri)), paths_of(split_uris(row.output_uri)), files

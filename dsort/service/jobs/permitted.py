@@ -1,9 +1,11 @@
-"""Whose code a job may run: that of an admin, who submitted it or registered what it uses.
+"""Whose code a job may run: that of an admin who submitted the job or registered the transform that
+it uses.
 
-Steps over keys, sizes and small members are everybody's: they run no code, and open nothing. All
-other steps run with the rights of the service's own account. Who may have them is decided by the
-role of the token when the job is submitted, and the job's spec says who it was. So it is with
-programs of ``on_shard``, and with jobs that amend a result: shards that others read change."""
+Everybody may use steps over keys, sizes and small members: they run no code, and open nothing. All
+other steps run with the rights of the service's own account. The role of the token that submits the
+job decides whether they are allowed, and the job's spec records the admin. The same holds for
+programs of ``on_shard``, and for jobs that amend a result, which change shards that others read.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,13 @@ __all__ = ["permitted"]
 def permitted(
     spec: JobSpec, identity: Identity | None, registered: Lookup, *, without_tokens: bool = False
 ) -> JobSpec:
-    """``spec`` with the name of whoever allowed its code in ``transform.allowed_by``, "" if it runs
-    none, and in ``on_shard.allowed_by``. ``ForbiddenError`` if nobody did, or if it amends a result
-    and is no admin's.
+    """``spec`` with the name of the admin who allowed its code in ``transform.allowed_by``, "" if
+    it runs none, and in ``on_shard.allowed_by``. ``ForbiddenError`` if no admin allowed it, or if
+    the spec amends a result and is not submitted by an admin.
 
-    ``registered``: finds the service's own transforms; a spec that says to use something else loses
-    that name, for it would say what is not so. ``without_tokens``: nobody is known to be an admin.
+    ``registered``: finds the service's own transforms; if the steps of a spec differ from those of
+    the transform that it claims to use, the name of the transform is removed, because it would be
+    wrong. ``without_tokens``: the service has no tokens, so no one counts as an admin.
     """
     allowed_by = ""
     for field, value in (("on_shard", spec.on_shard), ("amend", spec.amend)):
@@ -52,7 +55,7 @@ def permitted(
 
 
 def _found(transform: Transform, registered: Lookup) -> NamedTransform | None:
-    """The version that the spec uses, if its steps are those."""
+    """The registered version that the spec names, if its steps are those of the spec."""
     if transform.use is None:
         return None
     try:
@@ -84,7 +87,8 @@ _REGISTERED: Final = (
 
 
 def _admin(what: str, hint: str, identity: Identity | None, without_tokens: bool) -> str:
-    """The name of the admin who asks for something; ``ForbiddenError`` if it is none."""
+    """The name of the admin who submits the request; ``ForbiddenError`` if ``identity`` is not an
+    admin."""
     if without_tokens:
         raise ForbiddenError(
             f"{what} a service that asks nobody for a token does this for nobody on the network",

@@ -1,12 +1,13 @@
-"""The queue: how dispatchers and job processes claim, report on, end and take over jobs.
+"""The queue: how dispatchers and job processes claim, update, end and take over jobs.
 
-Each function is one short transaction. It names the attempt that it speaks for, and does nothing
+Each function is one short transaction. It names the attempt that it is made for, and has no effect
 (``False``, ``None``, a :class:`Beat` that is not ``ours``) once another attempt has begun or the
-job is over. One replica at a time decides which job runs (``alone="dispatch"``).
+job has ended. One replica at a time decides which job runs (``alone="dispatch"``).
 
-Whether two jobs may write one name is found out once for each pair, and before the transaction:
+Whether two jobs may write the same name is computed once for each pair, before the transaction:
 comparing templates may take a second, if there are ten thousand of them or they are made to be
-hard."""
+hard.
+"""
 
 from __future__ import annotations
 
@@ -56,12 +57,13 @@ CANDIDATES_AT_A_TIME = 100
 
 _Row: TypeAlias = Row[*tuple[Any, ...]]
 NewEvent = tuple[float, str, Mapping[str, Any]]
-"""When it happened (seconds since 1970), its kind, its data."""
+"""The time of the event (seconds since 1970), its kind, its data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many may run at once: jobs and plans of one replica, both of one owner anywhere."""
+    """The most jobs that may run at once: jobs and plans of one replica, and both for one owner
+    over all replicas."""
 
     running_jobs_max: int
     running_plans_max: int
@@ -70,7 +72,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What a job process hears when it says that it is there. ``ours``: the job is still its."""
+    """The answer to the heartbeat of a job process. ``ours``: the job still belongs to this
+    process."""
 
     ours: bool
     stop_asked: bool = False
@@ -79,8 +82,8 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class ProgressUpdate:
-    """What a job process has to tell: what happened since, and how far it is now. ``None`` leaves
-    what is known."""
+    """A report of a job process: events since the last report, and the current progress. ``None``
+    leaves a column unchanged."""
 
     events: Sequence[NewEvent] = ()
     phase: str | None = None
@@ -89,14 +92,14 @@ class ProgressUpdate:
     warning_count: int | None = None
 
     def values(self) -> dict[str, Any]:
-        """The columns that it changes."""
+        """The columns that the update changes."""
         names = ("phase", "progress", "phases", "warning_count")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a job ended. ``error``: a problem document."""
+    """The outcome of a job. ``error``: a problem document."""
 
     state: str  # finished | failed | stopped
     exit_code: int
@@ -105,22 +108,21 @@ class Ending:
     reason: str = ""
 
 
-# -- who may run what -----------------------------------------------------------------------------
+# -- claiming jobs --------------------------------------------------------------------------------
 
 
 def claim_next(
     database: Database, *, host: str, replica: str, limits: Limits, now_s: float
 ) -> JobRow | None:
-    """Begin the next attempt of the queued job that comes first, of those that may run now; None
-    if none may.
+    """Begin the next attempt of the first job in the queue that may run now; None if none may.
 
-    First comes the highest priority, and at equal priority owners take turns (``turns.py``). Passed
-    over are jobs whose owner has as many as may run, and those that would write names that a
-    running job may write.
+    The highest priority comes first, and at equal priority owners take turns (``turns.py``). Jobs
+    are passed over if their owner already has the most running jobs allowed, or if they would write
+    names that a running job may write.
     """
     with database.reading() as connection:
         if _next(connection, replica, limits) is None:
-            return None  # most often so, and nobody had to wait for us
+            return None  # the usual case, found without blocking other replicas
     with database.writing(alone=ALONE) as connection:
         found = _next(connection, replica, limits, at_once=True)
         if found is None:
@@ -138,7 +140,7 @@ def claim_next(
             )
         )
         if not changed.rowcount:
-            return None  # it was stopped at this moment
+            return None  # the job was stopped at this moment
         note_turn(connection, found.owner)
         data = {"state": "running", "attempt": attempt}
         add_event(connection, found.job_id, "state", data, now_s=now_s)
@@ -158,8 +160,8 @@ def take_over(
     died: bool = True,
     log: Mapping[str, str] | None = None,
 ) -> JobRow | None:
-    """Begin the next attempt of a job whose process is gone; None if somebody else has done so, or
-    (``limits``) this replica has no room for it.
+    """Begin the next attempt of a job whose process is gone; None if another replica has done so,
+    or (``limits``) this replica has no room for the job.
 
     ``died``: whether that counts as a death. ``log``: the end of its log, as the data of an event.
     """
@@ -184,8 +186,8 @@ def take_over(
 
 
 def release(database: Database, job_id: str, attempt: int, *, now_s: float, reason: str) -> bool:
-    """Put a job back into the queue whose process could not be begun. One that was asked to stop
-    meanwhile is stopped."""
+    """Put a job whose process could not be started back into the queue. If its stop was requested
+    meanwhile, the job is stopped."""
     nobodys = {"host": None, "heartbeat_at": None}
     asked = jobs.c.stop_asked_at.is_not(None)
     with database.writing() as connection:
@@ -206,8 +208,8 @@ def release(database: Database, job_id: str, attempt: int, *, now_s: float, reas
 
 
 def hand_over(database: Database, job_id: str, attempt: int, *, now_s: float, reason: str) -> bool:
-    """Put a job back into the queue whose process was told to leave it: whoever takes it goes on
-    with what is there, and if its stop was asked for, cleans up."""
+    """Put a job whose process was ordered to leave it back into the queue: the next process resumes
+    it, or cleans up if its stop was requested."""
     with database.writing() as connection:
         changed = connection.execute(
             update(jobs)
@@ -223,11 +225,11 @@ def hand_over(database: Database, job_id: str, attempt: int, *, now_s: float, re
 def claim_outputs(
     database: Database, job_id: str, attempt: int, claims: Sequence[Sequence[str]]
 ) -> bool:
-    """Say which names a running job will write, where only its key map knew. ``JobConflictError``
-    if a running job may write one of them."""
+    """Store the names that a running job will write, if they were known only from its key map.
+    ``JobConflictError`` if a running job may write one of them."""
     with database.reading() as connection:
         for other in _running(connection):
-            conflict_of(claims, other.claims)  # so that it is known below
+            conflict_of(claims, other.claims)  # fills the cache that the transaction below needs
     with database.writing(alone=ALONE) as connection:
         for other in _running(connection):
             if other.job_id != job_id and conflict_of(claims, other.claims):
@@ -246,7 +248,8 @@ def claim_outputs(
 def _next(
     connection: Connection, replica: str, limits: Limits, *, at_once: bool = False
 ) -> _Row | None:
-    """``at_once``: jobs of which it is not known whether they may run are passed over, too."""
+    """The first queued job that may run. ``at_once``: only jobs whose conflicts are already
+    computed; others are passed over."""
     running = _running(connection)
     kinds = [kind for kind in ("run", "plan") if _has_room(running, replica, limits, kind)]
     if not kinds:
@@ -304,13 +307,13 @@ def _room(connection: Connection, replica: str, limits: Limits, wanted: _Row) ->
     return _has_room(others, replica, limits, wanted.kind)
 
 
-# -- what a job process says ----------------------------------------------------------------------
+# -- reports of job processes ---------------------------------------------------------------------
 
 
 def note_process(
     database: Database, job_id: str, attempt: int, *, pid: int, started: float
 ) -> bool:
-    """Say which process does the attempt."""
+    """Store the process of the attempt."""
     with database.writing() as connection:
         changed = connection.execute(
             update(jobs).where(*_held(job_id, attempt)).values(pid=pid, pid_started=started)
@@ -319,14 +322,14 @@ def note_process(
 
 
 def beat(database: Database, job_id: str, attempt: int, *, now_s: float) -> Beat:
-    """Say that the attempt is alive."""
+    """Record that the attempt is alive."""
     return record(database, job_id, attempt, ProgressUpdate(), now_s=now_s)
 
 
 def record(
     database: Database, job_id: str, attempt: int, latest: ProgressUpdate, *, now_s: float
 ) -> Beat:
-    """Store what the attempt has to tell, which also says that it is alive."""
+    """Store a report of the attempt, which also counts as a heartbeat."""
     with database.writing() as connection:
         changed = connection.execute(
             update(jobs)
@@ -351,7 +354,7 @@ def finish(
     latest: ProgressUpdate | None = None,
     deaths: int | None = None,
 ) -> bool:
-    """End the job, with the last of what there was to tell."""
+    """End the job, and store its last report."""
     latest = latest or ProgressUpdate()
     values = latest.values() if deaths is None else {**latest.values(), "deaths": deaths}
     with database.writing() as connection:
@@ -382,7 +385,8 @@ def finish(
 
 
 def thin_progress(database: Database, job_id: str, *, keep: int) -> None:
-    """Leave at most ``keep`` progress events of a job, evenly spread, and its last."""
+    """Remove progress events of a job, so that at most ``keep`` remain, evenly spread, with the
+    last one."""
     query = (
         select(events.c.number, events.c.at)
         .where(events.c.job_id == job_id, events.c.kind == "progress")
@@ -435,8 +439,8 @@ _lock = threading.Lock()
 
 
 def conflict_of(ours: Claims | None, theirs: Claims | None) -> str | None:
-    """A template of ``ours`` that may make a name which one of ``theirs`` makes; None without. What
-    is no template is for the engine to refuse."""
+    """A template of ``ours`` that may make a name which one of ``theirs`` makes; None without.
+    Texts that are not templates cause no conflict here: the engine refuses them."""
     if not ours or not theirs:
         return None
     pair = _pair(ours, theirs)
@@ -456,7 +460,7 @@ def conflict_of(ours: Claims | None, theirs: Claims | None) -> str | None:
 
 
 def is_known(ours: Claims | None, theirs: Claims | None) -> bool:
-    """Whether ``conflict_of`` answers at once."""
+    """Whether the result of ``conflict_of`` is cached."""
     if not ours or not theirs:
         return True
     pair = _pair(ours, theirs)

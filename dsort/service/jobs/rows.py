@@ -1,6 +1,7 @@
-"""Jobs and their events as rows: one frozen value a row, and its view for REST.
+"""Jobs and their events as rows: one frozen value for each row, and its view for REST.
 
-A view is JSON for the models of ``dsort.model``, with times in RFC 3339."""
+A view is JSON for the models of ``dsort.model``, with times in RFC 3339.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +42,9 @@ Shown = TypeVar("Shown", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
-    """A job as it is submitted. ``spec``: canonical, with its seed. ``claims``: the names it will
-    write, as ``naming.overlap`` has them; None where only its key map knows."""
+    """A job as it is submitted. ``spec``: canonical, with its seed. ``claims``: the names that the
+    job will write, as in ``naming.overlap``; None if they are known only once its key map is
+    read."""
 
     job_id: str
     kind: str  # run | plan
@@ -57,10 +59,10 @@ class NewJob:
     schedule_id: str | None = None
     due_at: float | None = None
     after_commit: Json | None = None
-    hooks: Json | None = None  # as dsort.job.hooks.hooks_of
+    hooks: Json | None = None  # as in dsort.job.hooks.hooks_of
     idempotency_key: str | None = None
     body_digest: str | None = None
-    file_uris: Sequence[str] = ()  # of files of this machine that are read as texts
+    file_uris: Sequence[str] = ()  # files of this machine that the job reads as texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,25 +106,25 @@ class JobRow:
     result: Json | None
     error: Json | None
     exit_code: int | None
-    begun_at: float | None = None  # since when it runs: it was taken from the queue then
-    file_uris: Sequence[str] | None = None  # as NewJob; None: of a job of an earlier dsort
+    begun_at: float | None = None  # when it was taken from the queue: it runs since then
+    file_uris: Sequence[str] | None = None  # as in NewJob; None: a job of an earlier dsort
     labels: tuple[str, ...] = ()
     schedule_name: str | None = None
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will happen to it by itself."""
+        """Whether the job has ended; its state then changes only on request."""
         return self.state in ENDED
 
     @property
     def stopping(self) -> bool:
-        """Whether it runs, and was asked to stop."""
+        """Whether the job runs, and a stop was requested."""
         return self.state == "running" and self.stop_asked_at is not None
 
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """Something that happened to a job. ``number`` grows over all jobs."""
+    """One event of a job. ``number`` grows over the events of all jobs."""
 
     number: int
     job_id: str
@@ -132,16 +134,16 @@ class EventRow:
 
 
 NOT_READ = (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)
-"""What reading a value raises that is not what it should be: a newer service, or somebody else, may
-have written the row."""
+"""Exceptions of reading an invalid value: a newer service, or another program, may have written the
+row."""
 
 PHASE_SHARES = {"resolve": 0.02, "extract": 0.43, "plan": 0.05, "create": 0.45, "commit": 0.05}
-"""What share of a job's time each phase is taken to be, in their order, for a total that only ever
-grows: over jobs of 1 to 8 GiB, extracting and creating take nine tenths, about half each."""
+"""The assumed share of each phase in a job's time, in order of the phases, for a total that never
+decreases: over jobs of 1 to 8 GiB, extracting and creating take nine tenths, about half each."""
 PHASES = tuple(PHASE_SHARES)
 PLAN_PHASES = ("resolve", "extract", "plan")
 TELLING_S_MIN = 1.0
-"""Before that, nobody can tell how long a phase will take."""
+"""Seconds after which the remaining time of a phase can be estimated."""
 
 
 def rfc3339(at_s: float | None) -> str | None:
@@ -152,8 +154,8 @@ def rfc3339(at_s: float | None) -> str | None:
 
 
 def progress_view(progress: Mapping[str, Any] | None, kind: str) -> dict[str, Any] | None:
-    """Progress of a job of ``kind`` with the share of it all that is done (0 to 1), and the seconds
-    that this phase still takes; None where one cannot tell."""
+    """Progress of a job of ``kind``, with the completed share of the whole job (0 to 1), and the
+    seconds that this phase still takes; None where they cannot be estimated."""
     if progress is None:
         return None
     done, total = progress["bytes_done"], progress["bytes_total"]
@@ -164,8 +166,8 @@ def progress_view(progress: Mapping[str, Any] | None, kind: str) -> dict[str, An
     rate = progress.get("bytes_per_s")
     left_s = None
     if 0 < within < 1 and elapsed_s >= TELLING_S_MIN:
-        # At the rate that is shown beside it: of a job that goes on, not all that is done was
-        # done in this time.
+        # At the rate that is shown beside it: in a resumed job, not all that is done was done in
+        # this time.
         left_s = elapsed_s * (1 - within) / within
         if rate and progress["bytes_total"]:
             left_s = (total - done) / rate
@@ -185,8 +187,8 @@ def _share(phase: str, within: float, kind: str) -> float | None:
 
 
 def read_parts(parts: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], list[str]]:
-    """What each of ``parts`` gives, None for those that cannot be read; and which those are, and
-    why. A row that cannot be shown whole must not hide the others."""
+    """The values of ``parts``, None for those that cannot be read; and a list of the unreadable
+    ones with the reasons. A row that cannot be shown whole must not hide the others."""
     values: dict[str, Any] = {}
     wrong = []
     for name, read in parts.items():
@@ -199,14 +201,14 @@ def read_parts(parts: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], 
 
 
 def validated(kind: type[Shown], view: Mapping[str, Any]) -> Shown:
-    """The ``kind`` that ``view`` describes, or ``ValidationError``. It goes through JSON, since a
-    row of another writer may hold half characters, which no answer can."""
+    """The ``kind`` that ``view`` describes, or ``ValidationError``. The view goes through JSON,
+    because a row of another writer may hold lone surrogates, which no response can contain."""
     return kind.model_validate_json(to_json(view))
 
 
 def as_model(kind: type[Shown], view: Mapping[str, Any]) -> Shown:
-    """The ``kind`` that ``view`` describes. A field with a value that no such model may have (a
-    newer service wrote it) gets its default, and ``unreadable`` names it."""
+    """The ``kind`` that ``view`` describes. A field whose value the model does not allow (a newer
+    service wrote it) gets its default, and ``unreadable`` names it."""
     try:
         return validated(kind, view)
     except ValidationError as error:
@@ -225,8 +227,8 @@ def as_model(kind: type[Shown], view: Mapping[str, Any]) -> Shown:
 
 
 def job_view(row: JobRow, *, position: int | None = None, whole: bool = False) -> dict[str, Any]:
-    """The JobView of a row; ``whole``: with its spec and result. ``unreadable`` says what of it
-    cannot be shown."""
+    """The JobView of a row; ``whole``: with its spec and result. ``unreadable`` lists what cannot
+    be shown."""
     running = row.state == "running"
     parts, wrong = read_parts(
         {

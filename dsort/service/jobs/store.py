@@ -1,4 +1,4 @@
-"""Jobs as the REST routes use them: submit, find, list, ask to stop, remove."""
+"""Jobs as the REST routes use them: submit, find, list, stop, remove."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _SMALL = [column for column in _COLUMNS if column.name not in ("spec", "result",
 class JobFilter:
     """Which jobs to list. Empty means any; ``states`` and ``labels``: one of the states, all of the
     labels. ``since``: submitted then or later, seconds since 1970. ``visible``: a condition on
-    ``tables.jobs``, of what the asker may see."""
+    ``tables.jobs`` that selects the jobs which may be shown."""
 
     states: Sequence[str] = ()
     kind: str | None = None
@@ -68,8 +68,8 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class JobPageOf:
-    """Some jobs, newest first, without spec and result; ``next_number``: where the next page goes
-    on, None at the end."""
+    """Some jobs, newest first, without spec and result; ``next_number``: where the next page
+    begins, None at the end."""
 
     rows: tuple[JobRow, ...]
     next_number: int | None
@@ -78,13 +78,13 @@ class JobPageOf:
 def add_event(
     connection: Connection, job_id: str, kind: str, data: Mapping[str, Any], *, now_s: float
 ) -> None:
-    """Note an event of a job, as part of a transaction."""
+    """Add an event of a job, as part of a transaction."""
     row = {"job_id": job_id, "at": now_s, "kind": kind, "data": dict(data)}
     connection.execute(insert(events), row)
 
 
 def insert_job(connection: Connection, new: NewJob, *, now_s: float) -> JobRow:
-    """Put a job into the queue, as part of a transaction; its row."""
+    """Put a job into the queue, as part of a transaction; returns its row."""
     values = {each.name: getattr(new, each.name) for each in fields(NewJob)}
     names = values.pop("labels")
     values |= {"state": "queued", "created_at": now_s, "attempt": 0, "deaths": 0}
@@ -149,12 +149,13 @@ class JobStore:
         before: Callable[[Connection], None] | None = None,
         on_insert: OnInsert | None = None,
     ) -> tuple[JobRow, bool]:
-        """Take a job in: (its row, whether it is new). With an idempotency key that is known, the
-        job that was made with it, and False; ``ConflictError`` if that one was asked otherwise.
+        """Put a job into the queue: (its row, whether it is new). If the idempotency key is known,
+        the job that was made with it, and False; ``ConflictError`` if that job was submitted with
+        another request.
 
-        ``before`` looks for what speaks against the job, and raises then: that may take long, so it
-        is not part of the transaction. ``on_insert`` is, and writes what belongs to the job.
-        ``TooManyRequestsError``: the owner has as many jobs in the queue as anyone may have.
+        ``before`` raises if the job must be refused. It runs outside of the transaction, because it
+        may take long. ``on_insert`` runs inside, and writes what belongs to the job.
+        ``TooManyRequestsError``: the owner has the most jobs in the queue that are allowed.
         """
         for left in reversed(range(TRIES_MAX)):
             known = self._known(new)
@@ -168,7 +169,8 @@ class JobStore:
                     partial(self._take_in, new=new, on_insert=on_insert)
                 ), True
             except IntegrityError:
-                # The same key at the same moment, or an id that was drawn twice in one second.
+                # Two requests used the same key at the same moment, or an id was drawn twice in one
+                # second.
                 if not left:
                     raise
                 new = replace(new, job_id=new_job_id())
@@ -211,7 +213,7 @@ class JobStore:
             )
 
     def get(self, job_id: str) -> JobRow | None:
-        """The job, with all there is of it."""
+        """The job, with all its columns."""
         with self._database.reading() as connection:
             found = job_rows(connection, select(*_COLUMNS).where(jobs.c.job_id == job_id))
         return found[0] if found else None
@@ -229,12 +231,13 @@ class JobStore:
         return JobPageOf(tuple(found[:limit]), found[limit - 1].number if more else None)
 
     def position(self, row: JobRow) -> int | None:
-        """The place in the queue of one job, from 1; None if it does not wait, or is far behind."""
+        """The place of one job in the queue, from 1; None if the job does not wait, or is far
+        behind."""
         return self.positions([row.number]).get(row.number) if row.state == "queued" else None
 
     def positions(self, numbers: Iterable[int]) -> dict[int, int]:
-        """The places in the queue, from 1, of those that are among its first thousand: as they will
-        come, if jobs take equally long."""
+        """The places in the queue, from 1, of those jobs that are among the first thousand, in the
+        order in which they start if all jobs take equally long."""
         wanted = set(numbers)
         if not wanted:
             return {}
@@ -246,13 +249,13 @@ class JobStore:
             return {row.number: row.place for row in found if row.number in wanted}
 
     def count_by_state(self) -> dict[str, int]:
-        """How many jobs there are in each state."""
+        """The number of jobs in each state."""
         query = select(jobs.c.state, func.count()).group_by(jobs.c.state)
         with self._database.reading() as connection:
             return {row.state: row[1] for row in connection.execute(query)}
 
     def running(self) -> Sequence[JobRow]:
-        """All jobs that run, wherever."""
+        """All running jobs, on all replicas."""
         with self._database.reading() as connection:
             return job_rows(connection, select(*_SMALL).where(jobs.c.state == "running"))
 
@@ -275,8 +278,9 @@ class JobStore:
             return connection.execute(select(func.max(events.c.number))).scalar_one() or 0
 
     def ask_stop(self, job_id: str, reason: str = "", *, as_failure: bool = False) -> JobRow:
-        """A queued job is stopped at once, a running one is asked to; an ended one is left alone.
-        ``as_failure``: nobody wanted that, so its ``on_failure`` is called. ``NotFoundError``."""
+        """Stop a queued job at once; request the stop of a running job; an ended job stays
+        unchanged. ``as_failure``: the stop counts as a failure, so the job's ``on_failure`` is
+        called. ``NotFoundError``."""
         with self._database.writing() as connection:
             now_s = self._clock()
             asked = {"stop_asked_at": func.coalesce(jobs.c.stop_asked_at, now_s)}
@@ -304,7 +308,7 @@ class JobStore:
             return _one(connection, job_id)
 
     def requeue(self, job_id: str) -> JobRow:
-        """Put a failed or stopped job into the queue again: it goes on from what is left of it.
+        """Put a failed or stopped job into the queue again, to be resumed from what is left of it.
         ``ConflictError`` in any other state; ``TooManyRequestsError`` as for ``submit``."""
         with self._database.writing() as connection:
             row, now_s = _one(connection, job_id), self._clock()
@@ -345,9 +349,9 @@ class JobStore:
             return _one(connection, job_id)
 
     def remove(self, job_id: str) -> None:
-        """Forget a job that has ended; its outputs stay. ``NotFoundError``, ``ConflictError``."""
+        """Remove a job that has ended; its outputs stay. ``NotFoundError``, ``ConflictError``."""
         with self._database.writing() as connection:
-            # SQLite's and PostgreSQL's cascades take events and labels along.
+            # SQLite's and PostgreSQL's cascades remove its events and labels.
             ended = delete(jobs).where(jobs.c.job_id == job_id, jobs.c.state.in_(ENDED))
             if not connection.execute(ended).rowcount:
                 row = _one(connection, job_id)
@@ -357,7 +361,7 @@ class JobStore:
 
 
 def spec_hooks(hooks: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The hooks that a spec says, without what a limit added (see ``JobStore.ask_stop``)."""
+    """The hooks of the spec, without the one that a limit added (see ``JobStore.ask_stop``)."""
     return {name: hook for name, hook in (hooks or {}).items() if name != "on_stop"}
 
 

@@ -1,4 +1,4 @@
-"""From a spec that a client sends to a job in the queue: parse, check, allow, insert."""
+"""From the spec that a client sends to a job in the queue: parse, check, allow, insert."""
 
 from __future__ import annotations
 
@@ -50,13 +50,14 @@ __all__ = [
 LABELS_MAX = 20
 PRIORITY_MAX = 1_000
 PRIORITY_USUAL = 0
-"""Above it only admins may go: each of them would go first, and nobody's turn would come."""
+"""Only admins may use a higher priority: each of those jobs goes first, and others would never get
+a turn."""
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=/:@+-]{0,62}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What goes with a spec. ``dry_run``: only plan."""
+    """The options of a request beside the spec. ``dry_run``: only plan."""
 
     priority: int = 0
     labels: tuple[str, ...] = ()
@@ -68,7 +69,7 @@ class Asked:
 
 
 class Submitter:
-    """Takes jobs in for everybody: REST, the peer's routes, schedules."""
+    """Accepts the jobs of all sources: REST, the peer's routes, schedules."""
 
     def __init__(self, config: ServiceConfig, store: JobStore, transforms: TransformStore) -> None:
         self._config = config
@@ -77,7 +78,7 @@ class Submitter:
         self.policy = policy_of(config)
 
     def read(self, body: bytes, identity: Identity) -> LoadedSpec:
-        """The spec in a request's body, JSON or YAML, checked as one that ``identity`` submits.
+        """The spec in a request's body, JSON or YAML, checked as submitted by ``identity``.
         ``SpecError`` with all problems, ``ForbiddenError``."""
         loaded = self.check(parse_text(body), identity)
         allow(identity, self.prepare(loaded.spec, identity.name, Asked(), identity))
@@ -87,7 +88,7 @@ class Submitter:
         self, spec: Mapping[str, Any], identity: Identity
     ) -> tuple[JobSpec, tuple[str, ...]]:
         """(a spec that the service itself writes for a request, the URIs of the files that it
-        names): of its code, only what an admin has registered. ``SpecError``,
+        names). The spec may run only code that an admin has registered. ``SpecError``,
         ``ForbiddenError``."""
         checked = self._permitted(self._parsed(spec).spec, None)
         uris = check_files(checked, self.policy)
@@ -95,14 +96,14 @@ class Submitter:
         return checked, uris
 
     def check(self, spec: Mapping[str, Any], identity: Identity | None = None) -> LoadedSpec:
-        """A spec that is parsed already, checked against what this service allows, and allows
-        ``identity``: only an admin's spec may name code. ``allow`` is the caller's to ask."""
+        """A parsed spec, checked against what this service allows, also to ``identity``: only an
+        admin's spec may name code. The caller has to call ``allow``."""
         loaded = self._parsed(spec)
         self._check(loaded.spec)
         return replace(loaded, spec=self._permitted(loaded.spec, identity))
 
     def _check(self, spec: JobSpec) -> SpecPlaces:
-        """Where the spec leads, if it and its hooks may."""
+        """The places that the spec names. Raises if the spec or its hooks are not allowed."""
         places = check_spec(spec, self.policy)
         check_hooks(spec, self._config)
         return places
@@ -112,7 +113,8 @@ class Submitter:
         return permitted(spec, identity, self._transforms.find, without_tokens=without_tokens)
 
     def check_for(self, identity: Identity, spec: Mapping[str, Any]) -> None:
-        """As ``check``, and whether all that the spec names is for ``identity`` (still)."""
+        """Like ``check``; also raises if ``identity`` may not (or no longer) use something that the
+        spec names."""
         checked = self.check(spec, identity).spec
         allow(identity, self.prepare(checked, identity.name, Asked(), identity))
 
@@ -129,7 +131,7 @@ class Submitter:
     def prepare(
         self, spec: JobSpec, owner: str, asked: Asked, identity: Identity | None = None
     ) -> NewJob:
-        """The job that a spec becomes, checked as ``check`` does; its seed is drawn here, if it has
+        """The job of a spec, which is checked as in ``check``; its seed is drawn here, if it has
         none."""
         spec = self._permitted(with_seed(spec), identity)
         places = self._check(spec)
@@ -155,7 +157,7 @@ class Submitter:
     def submit(
         self, body: bytes, identity: Identity, asked: Asked, on_insert: OnInsert | None = None
     ) -> tuple[JobRow, bool]:
-        """A request's spec into the queue: (the job, whether it is new)."""
+        """Put the spec of a request into the queue: (the job, whether it is new)."""
         return self.take_in(
             self._parsed(parse_text(body)).spec, identity, asked, digest_of(body, asked), on_insert
         )
@@ -168,9 +170,9 @@ class Submitter:
         body_digest: str | None = None,
         on_insert: OnInsert | None = None,
     ) -> tuple[JobRow, bool]:
-        """A spec into the queue. ``ForbiddenError`` if its buckets are not for this identity,
-        ``ConflictError`` if a running job writes what it would write. ``on_insert`` writes what
-        goes with a new job, in the same transaction."""
+        """Put a spec into the queue. ``ForbiddenError`` if this identity may not use its buckets,
+        ``ConflictError`` if a running job writes names that this job would write. ``on_insert``
+        writes what belongs to a new job, in the same transaction."""
         new = self.prepare(spec, identity.name, asked, identity)
         allow(identity, new)
         if asked.idempotency_key is not None:
@@ -181,13 +183,13 @@ class Submitter:
 
 
 def allowed_priority(identity: Identity, priority: int) -> int:
-    """``priority``, or as much of it as this identity may give a job."""
+    """``priority``, reduced to the highest that this identity may give a job."""
     return priority if identity.at_least(ADMIN) else min(priority, PRIORITY_USUAL)
 
 
 def allow(identity: Identity, new: NewJob) -> None:
-    """``ForbiddenError`` that names all buckets which are not for this identity, or says that the
-    priority is not."""
+    """``ForbiddenError`` that names all buckets which this identity may not use, or reports that it
+    may not use the priority."""
     if allowed_priority(identity, new.priority) != new.priority:
         raise ForbiddenError(
             f"{identity.name} is a {identity.role}, and a priority above {PRIORITY_USUAL} is for "
@@ -206,8 +208,8 @@ def allow(identity: Identity, new: NewJob) -> None:
 
 
 def _forbidden_files(identity: Identity, uris: Iterable[str]) -> list[str]:
-    """In words, the files that this identity may not read: neither they nor a directory that they
-    are in is for its token, as a bucket to read."""
+    """Descriptions of the files that this identity may not read: its token gives access neither to
+    the files nor to a directory that they are in, as a bucket to read."""
     return [
         f"file {uri}"
         for uri in uris
@@ -224,8 +226,9 @@ def _refuse(identity: Identity, wrong: Sequence[str]) -> None:
 
 
 def refuse_overlap(connection: Connection, new: NewJob) -> None:
-    """``ConflictError`` if a job that runs may write names that this one may write. A job that was
-    asked to stop is about to release its names, and the queue begins the new job once it has."""
+    """``ConflictError`` if a running job may write names that the new job may write. Jobs whose
+    stop was requested are ignored: they are about to release their names, and the queue begins the
+    new job afterwards."""
     if not new.claims:
         return
     query = select(jobs.c.job_id, jobs.c.claims).where(
@@ -244,7 +247,7 @@ def refuse_overlap(connection: Connection, new: NewJob) -> None:
 
 
 def checked_labels(labels: tuple[str, ...]) -> tuple[str, ...]:
-    """The labels, each once. ``SpecError`` names those that are none."""
+    """The labels, without duplicates. ``SpecError`` names the invalid ones."""
     problems = [
         SpecProblem("label", f"{label[:80]!r} is no label", "letters, digits and . _ = / : @ + -")
         for label in labels[: LABELS_MAX + 1]
@@ -258,7 +261,7 @@ def checked_labels(labels: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def digest_of(body: bytes, asked: Asked) -> str:
-    """The same for two requests that ask the same."""
+    """A digest that is equal for two requests for the same job."""
     state = hashlib.sha256(body)
     rest = (asked.priority, asked.labels, asked.description, asked.dry_run)
     state.update(repr(rest).encode("utf-8", "surrogatepass"))

@@ -1,8 +1,8 @@
-"""Owners take turns: who comes next among queued jobs, and where in the queue each job is.
+"""Owners take turns: the order of queued jobs, and the place of each job in the queue.
 
-First comes the highest priority; at equal priority the owner with the fewest running jobs, then the
-one whose last start is the longest ago, then the job that was submitted first. So whoever puts a
-thousand jobs into the queue makes nobody wait for more than one of them at a time. Turns are
+The highest priority comes first; at equal priority the owner with the fewest running jobs, then the
+owner whose last start is the longest ago, then the job that was submitted first. So if one owner
+puts a thousand jobs into the queue, others wait for at most one of them at a time. Turns are
 numbers, not times: clocks of replicas differ.
 """
 
@@ -29,13 +29,14 @@ __all__ = ["fair_order", "note_turn", "queue_places"]
 
 
 def fair_order(running_owners: Iterable[str]) -> Sequence[ColumnElement[int]]:
-    """What queued jobs are to be sorted by, where ``running_owners`` has the owner of each job that
-    runs. For a query with :func:`~sqlalchemy.outerjoin` to ``turns``."""
+    """The sort keys of queued jobs; ``running_owners`` has the owner of each running job. For a
+    query with :func:`~sqlalchemy.outerjoin` to ``turns``."""
     return (jobs.c.priority.desc(), _running(running_owners), _last_turn(), jobs.c.number)
 
 
 def note_turn(connection: Connection, owner: str) -> None:
-    """Say that a job of ``owner`` has begun. Only for whoever is alone in deciding what begins."""
+    """Record that a job of ``owner`` has begun. Only for a caller that alone decides which jobs
+    begin."""
     turn = select(func.coalesce(func.max(turns.c.turn), 0) + 1).scalar_subquery()
     changed = connection.execute(update(turns).where(turns.c.owner == owner).values(turn=turn))
     if not changed.rowcount:
@@ -43,10 +44,11 @@ def note_turn(connection: Connection, owner: str) -> None:
 
 
 def queue_places(running_owners: Iterable[str]) -> Select[tuple[int, int]]:
-    """(number, place from 1) of all queued jobs, as they will come if jobs take equally long."""
+    """(number, place from 1) of all queued jobs, in the order in which they start if all jobs take
+    equally long."""
     own = (jobs.c.priority, jobs.c.owner)
     nth = func.row_number().over(partition_by=own, order_by=jobs.c.number)
-    first = func.min(jobs.c.number).over(partition_by=own)  # of owners who had no turn yet
+    first = func.min(jobs.c.number).over(partition_by=own)  # of owners who have had no turn
     queued = (
         select(
             jobs.c.number,
