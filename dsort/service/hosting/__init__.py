@@ -1,5 +1,5 @@
-"""Where jobs run: the dispatcher begins a process for each attempt and sees after it.
+"""Where jobs run: the dispatcher starts a process for each attempt and watches it.
 
-In: jobs of the queue. Out: processes, their reports in the database, and an exit reason for each
-that died. A job outlives the service: the next dispatcher finds it by its row.
+The dispatcher takes jobs from the queue. Their processes report to the database, and each that died
+gets an exit reason. A job outlives the service: the next dispatcher finds it by its row.
 """

@@ -1,8 +1,10 @@
 """One attempt at a job, in the job's process: begin it, resume it, or find that it is done.
 
-The output bucket, and not the database, says how far a job is. A manifest means that the result is
-there. A lease that is renewed means that another process runs the job. A journal, or the report of
-an aborted attempt, can be resumed. Where there is nothing, the job begins, with the id it has."""
+The output bucket, and not the database, shows how far a job is. A manifest means that the result is
+complete. A lease that is renewed means that another process runs the job. A journal, or the report
+of an aborted attempt, can be resumed. If there is none of these, the job begins, with the id it
+has.
+"""
 
 from __future__ import annotations
 
@@ -67,20 +69,20 @@ class JobAttempt:
         on_event: Callable[[Event], None],
         stop: StopFlag,
     ) -> JobAttempt:
-        """``SpecError`` if the row's spec is none. Its code may run if the service wrote into the
-        row who allowed it."""
+        """The attempt of ``row``. ``SpecError`` if the row's spec is invalid. Its code may run if
+        the service recorded in the row who allowed it."""
         spec = parse_spec(dict(row.spec)).spec
         allowed = {part.allowed_by for part in (spec.transform, spec.on_shard) if part is not None}
         options = replace(options, runs_code=bool(allowed - {""}))
         return cls(row, spec, options, on_event, stop)
 
     def plan(self) -> JobReport:
-        """Plan the job, and write nothing."""
+        """Plan the job without writing anything."""
         report = api.plan(self.spec, options=self.options, on_event=self.on_event, stop=self.stop)
         return replace(report, job_id=self.row.job_id)
 
     def run(self) -> JobReport:
-        """Do what is left of the job."""
+        """Do the remaining work of the job."""
         while True:
             if self.row.attempt > 1:
                 done = self._go_on()
@@ -100,12 +102,13 @@ class JobAttempt:
                     raise
 
     def _begun_by_others(self) -> bool:
-        """Whether an earlier attempt, given up though it was only slow, has come before us."""
+        """Whether an earlier attempt, which was given up although it was only slow, has begun the
+        job before this one."""
         hold = _hold(self.open_bucket(self.spec.output_bck), self.row.job_id)
         return hold is not None and hold.live
 
     def _go_on(self) -> JobReport | None:
-        """The report of a job that was begun before; None if nothing is left of that."""
+        """The report of a job that was begun before; None if nothing is left of it."""
         job_id = self.row.job_id
         bucket = self.open_bucket(self.spec.output_bck)
         self._wait_for_others(bucket)
@@ -134,7 +137,8 @@ class JobAttempt:
                     raise
 
     def _finished(self, bucket: Bucket) -> JobReport | None:
-        """The report by the manifest, if that is there; what else is left of the job is removed."""
+        """The report from the manifest, if there is one; all other remains of the job are
+        removed."""
         job_id = self.row.job_id
         try:
             data = read_small(bucket, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX)
@@ -142,7 +146,7 @@ class JobAttempt:
             return None
         stored = parse_manifest(data)
         if stored.job_id != job_id or not self._is_of_the_job(stored):
-            # Whoever can write to the bucket could write one.
+            # Anyone who can write to the bucket could write a manifest.
             raise JobConflictError(
                 f"the manifest of job {job_id} in {bucket.uri} is of another job",
                 hint="look at it, and start the job again",
@@ -165,15 +169,15 @@ class JobAttempt:
         return report_of_manifest(manifest, bucket.uri)
 
     def _is_of_the_job(self, stored: Manifest) -> bool:
-        """Whether a manifest is what the job would have written."""
+        """Whether a manifest is one that the job would have written."""
         amend = self.spec.amend
         if amend is None or amend.by == "append":
             return stored.spec == self.spec
-        return stored.history.amends == amend.job  # it says how the result was made
+        return stored.history.amends == amend.job  # the history records how the result was made
 
     def _wait_for_others(self, bucket: Bucket) -> None:
-        """Wait until nobody has the job: whoever had it is dead and its lease has not lapsed, or
-        lives, was cut off from the database, and may even bring the job to its end."""
+        """Wait until no process has the job. A process that has it may be dead, with a lease that
+        has not lapsed; or it lives, was cut off from the database, and may even finish the job."""
         hold = _hold(bucket, self.row.job_id)
         if hold is not None and hold.live and hold.record is not None:
             holder = hold.record.holder
@@ -183,9 +187,11 @@ class JobAttempt:
             if hold.record != seen:
                 seen, seen_s = hold.record, time.monotonic()
             elif seen is not None and time.monotonic() - seen_s > seen.lapses_s:
-                return  # its clock or ours is wrong: nobody renews it, which taking it finds out
+                # Its clock or ours is wrong: the lease is not renewed; taking the lease will
+                # confirm that.
+                return
             if self.stop.requested:
-                with contextlib.suppress(JobConflictError):  # it has just ended by itself
+                with contextlib.suppress(JobConflictError):  # the job has just ended by itself
                     stop_job(bucket, self.row.job_id)
             else:
                 time.sleep(LOOK_S)
@@ -202,11 +208,11 @@ def _hold(bucket: Bucket, job_id: str) -> JobHold | None:
     try:
         return read_hold(bucket, job_id)
     except ObjectNotFoundError:
-        return None  # there is not even a bucket
+        return None  # not even the bucket exists
 
 
 def _discard(bucket: Bucket, job_id: str) -> None:
-    """Remove a claim that nothing followed, so that the job can be begun."""
+    """Remove a claim on a job that was not begun, so that the job can be begun."""
     try:
         if last_attempt(bucket, job_id):
             discard_run(bucket, job_id)
@@ -215,9 +221,9 @@ def _discard(bucket: Bucket, job_id: str) -> None:
 
 
 def claims_of_keymap(job: JobAttempt) -> list[tuple[str, str]]:
-    """The names that a job may write, where its key map says so: (bucket URI, template).
+    """The names that a job may write, if they depend on its key map: (bucket URI, template).
     ``SpecError`` for names that no job of a service may write."""
-    # Nothing is begun yet: a stop need not wait for a server that says nothing.
+    # Nothing is begun yet: a stop need not wait for a server that does not respond.
     keymap = job.stop.wait_for(lambda: load_keymap(job.spec, Tally(), fetch=job.options.fetch))
     names = output_names(job.spec, keymap)
     problems = hidden_names("ekm_file", [each.text for each in names.templates])

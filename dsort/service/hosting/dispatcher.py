@@ -68,8 +68,9 @@ log = logger_of("service")
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long the dispatcher waits: between two looks at the queue at most and at least, for a
-    job that was asked to stop before its process is killed, and where no process can be begun."""
+    """Durations in seconds: the longest and shortest pause between two looks at the queue; the time
+    for which a job whose stop was requested may run on before its process is killed; and the pause
+    after a process could not be started."""
 
     look_s: float = 1.0
     rest_s: float = 0.02
@@ -110,36 +111,36 @@ class Dispatcher(ClosesOnExit):
                 config.state_dir.absolute(), cpus=workers * jobs_max, over=self._over
             )
         self._begun: dict[tuple[str, int], JobProcess] = {}
-        self._none_before_s = 0.0  # no process can be begun until then
+        self._none_before_s = 0.0  # no process can be started until then
         self._asked: dict[tuple[str, int], float] = {}
         self._hosted: OrderedDict[str, None] = OrderedDict()
         self._waker = Wakeup()
         self._thread = threading.Thread(target=self._run, name="dsort-dispatcher", daemon=True)
 
     def start(self) -> None:
-        """Begin to run jobs."""
+        """Start the thread that runs jobs."""
         self._thread.start()
 
     def wake(self) -> None:
-        """There may be something to do: a job was submitted. For any thread, at any time."""
+        """Make the thread look for work: a job was submitted. For any thread, at any time."""
         self._waker.wake()
 
     def hosts(self, job_id: str) -> bool:
-        """Whether the job is, or was, run by this replica."""
+        """Whether the job runs, or ran, on this replica."""
         return job_id in self._hosted
 
     @property
     def alive(self) -> bool:
-        """Whether jobs are begun and seen after."""
+        """Whether the thread that begins and watches jobs is running."""
         return self._thread.is_alive()
 
     def rest(self) -> None:
-        """Begin no job any more, for the service is about to end. From any thread, or a signal."""
+        """Begin no more jobs, because the service is about to end. From any thread, or a signal."""
         self._over.set()
 
     def close(self) -> None:
-        """End the dispatcher. Jobs run on, or are handed over, as the operator wants it; Ray, if it
-        is ours, ends if there are none. ``handed_over`` says then how many were."""
+        """End the dispatcher. Jobs run on, or are handed over, as the operator has configured it;
+        then ``handed_over`` is their number. Our own Ray ends if no jobs run."""
         self._over.set()
         self._waker.wake()
         if self._thread.is_alive():
@@ -162,7 +163,7 @@ class Dispatcher(ClosesOnExit):
         return row.host == self._host.name and row.replica == self._replica
 
     def _any_running(self) -> bool:
-        """Whether a job of ours may run."""
+        """Whether a job of this replica may be running."""
         try:
             return any(row.replica == self._replica for row in self._store.running())
         except DATABASE_AWAY:
@@ -188,7 +189,7 @@ class Dispatcher(ClosesOnExit):
                 log.exception("no jobs can be begun")
                 away = False
             self._waker.wait(self._timing.look_s)
-            self._over.wait(self._timing.rest_s)  # many who wake it at once are heard together
+            self._over.wait(self._timing.rest_s)  # so that many wake-ups at once cause one turn
 
     def _turn(self) -> None:
         self._see_after()
@@ -226,7 +227,7 @@ class Dispatcher(ClosesOnExit):
         return how_it_died(process, ended[key]) if key in ended else None
 
     def _recover(self, row: JobRow, death: ExitReason) -> None:
-        """Go on with a job that nobody runs any more, or give it up."""
+        """Resume a job that has no process any more, or let it fail."""
         state_dir = self._job_environment.state_dir
         log_end = log_event(log_path(state_dir, row.job_id, row.attempt))
         if left_path(state_dir, row.job_id, row.attempt).exists():
@@ -276,8 +277,8 @@ class Dispatcher(ClosesOnExit):
         )
 
     def _stop_if_too_long(self, row: JobRow) -> None:
-        """Ask a job to stop that has run for longer than any may. Time of this replica's clock on
-        both ends."""
+        """Request the stop of a job that has run for longer than the limit. Both times are of this
+        replica's clock."""
         most_s, begun_at = self._job_time_max_s, row.begun_at or row.started_at
         if most_s is None or begun_at is None or time.time() - begun_at <= most_s:
             return
@@ -287,8 +288,8 @@ class Dispatcher(ClosesOnExit):
             self._store.ask_stop(row.job_id, reason, as_failure=True)
 
     def _stop_by_force(self, row: JobRow) -> None:
-        """Kill who was asked to stop and has not in a long while. The next attempt cleans up, and
-        has ten times as long for that."""
+        """Kill the process of a job whose stop was requested long ago. The next attempt cleans up,
+        and has ten times as long for that."""
         key, now_s = (row.job_id, row.attempt), time.monotonic()
         asked_s = now_s - self._asked.setdefault(key, now_s)
         if (
@@ -327,8 +328,8 @@ class Dispatcher(ClosesOnExit):
                 return
 
     def _begin(self, row: JobRow) -> bool:
-        """Begin a process for the attempt. Where that cannot be done (no memory, a full disk) the
-        job goes back into the queue: it is not to blame, and another replica may be better off."""
+        """Start a process for the attempt. If that fails (no memory, a full disk) the job goes back
+        into the queue: it is not the cause, and another replica may be able to run it."""
         self._note_hosted(row)
         key = (row.job_id, row.attempt)
         try:
@@ -352,7 +353,7 @@ class Dispatcher(ClosesOnExit):
 
 
 def _words_of(seconds: float) -> str:
-    """A time in the largest unit that it is a whole number of: ``6 h``."""
+    """A time in the largest unit of which it is a whole multiple: ``6 h``."""
     for unit_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= unit_s and seconds % unit_s == 0:
             return f"{seconds / unit_s:.0f} {unit}"
@@ -363,10 +364,10 @@ READ_BYTES = 4096
 
 
 class Wakeup(ClosesOnExit):
-    """``wait`` for one thread, ``wake`` for all others.
+    """One thread calls ``wait``, all others ``wake``.
 
-    A kernel that has no descriptors for processes (Linux before 5.3) does not wake for them: that
-    they have ended is seen when the time is up.
+    With a kernel that has no descriptors for processes (Linux before 5.3) the end of a process does
+    not wake the thread: it is noticed when the time is up.
     """
 
     def __init__(self) -> None:
@@ -379,13 +380,14 @@ class Wakeup(ClosesOnExit):
         self._selector.register(self._read_fd, selectors.EVENT_READ)
 
     def wake(self) -> None:
-        """Have ``wait`` return, now or when it is called next; nothing once it is closed."""
-        with self._lock, contextlib.suppress(BlockingIOError):  # full: one more changes nothing
+        """Make ``wait`` return, now or when it is called next; no effect once it is closed."""
+        # The pipe is full: one more byte changes nothing.
+        with self._lock, contextlib.suppress(BlockingIOError):
             if not self._closed:
                 os.write(self._write_fd, b"\0")
 
     def watch(self, pid: int) -> None:
-        """Have ``wait`` return once that process has ended."""
+        """Make ``wait`` return once that process has ended."""
         with contextlib.suppress(OSError, AttributeError):
             self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ)
 
@@ -400,7 +402,7 @@ class Wakeup(ClosesOnExit):
                 os.close(key.fd)
 
     def close(self) -> None:
-        """Release all descriptors. Nobody may wait any more."""
+        """Close all descriptors. No thread may wait any more."""
         with self._lock:
             if self._closed:
                 return

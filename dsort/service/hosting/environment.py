@@ -1,6 +1,7 @@
-"""What a service hands to its job processes: the address of the database, and how to run jobs.
+"""What a service passes to its job processes: the address of the database, and how to run jobs.
 
-It is in their environment, because everybody on a machine can read command lines."""
+It is passed in the environment, because everybody on a machine can read command lines.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ INSTALLED = ("site-packages", "dist-packages")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnvironment:
-    """How a service runs its jobs. ``state_dir``: where logs go. ``run``: see ``options``.
+    """How a service runs its jobs. ``state_dir``: the directory of logs. ``run``: see ``options``.
     ``allow``, ``ekm_allow_hosts``: what specs may reach, besides the root. ``environment``: more
     variables for job processes."""
 
@@ -47,8 +48,8 @@ class JobEnvironment:
 
     @classmethod
     def of(cls, config: ServiceConfig) -> Self:
-        """What the jobs of a service are handed. Those that may run at once share the memory that
-        there is, where the operator does not say how much each may have."""
+        """The environment of the jobs of a service. If the operator does not set the memory of a
+        job, the jobs that may run at once share the available memory equally."""
         run = config.run
         memory_max_bytes = run.memory_max_bytes
         if memory_max_bytes is None and config.jobs_running_max > 1:
@@ -62,7 +63,7 @@ class JobEnvironment:
                 scratch=config.scratch_dir,
                 memory_max_bytes=memory_max_bytes,
                 ray_address=run.ray_address if run.runtime == "ray" else None,
-                # What hooks run is for the service to run.
+                # The service itself runs the commands of hooks.
                 settings=replace(run.settings, commands=()),
             ),
             allow=config.allow,
@@ -72,13 +73,13 @@ class JobEnvironment:
         )
 
     def options(self) -> RunOptions:
-        """How the engine is to run the job: ``run``, and what its spec may touch. Asked for in the
-        job's process, links are followed as they are then."""
+        """The options with which the engine runs the job: ``run``, and the places that its spec may
+        use. To be called in the job's process, so that links are followed as they are then."""
         return replace(self.run, fetch=policy_of(self).fetch_policy())
 
     def open_alone(self, ref: BucketRef) -> Bucket:
-        """A bucket of an earlier job, reached and limited as settings say. Links that lead out of
-        it are followed nowhere."""
+        """A bucket of an earlier job, opened with the addresses and limits of the settings. Links
+        that lead out of it are never followed."""
         settings, policy = self.run.settings, policy_of(self)
         place = check_bucket(ref, policy)
         ref = resolve_ref(ref, settings)
@@ -86,13 +87,14 @@ class JobEnvironment:
         return open_bucket(ref, root=self.run.root, limits=limits, policy=own)
 
     def to_environment(self) -> dict[str, str]:
-        """The variables of a job process: ours, this text of it all, and the way to this dsort."""
+        """The variables of a job process: ours, this environment as a text, and the path to this
+        dsort."""
         text = json.dumps(asdict(replace(self, environment={})), default=str)
         return {**self.path_environment(), VARIABLE: text, **self.environment}
 
     @staticmethod
     def path_environment() -> dict[str, str]:
-        """Our variables, without secrets that no job needs, and with the way to this dsort."""
+        """Our variables, without secrets that no job needs, and with the path to this dsort."""
         ours = {name: value for name, value in os.environ.items() if name not in NOT_FOR_JOBS}
         package = Path(__file__).resolve().parents[3]  # the directory that holds dsort/
         if package.name not in INSTALLED:
@@ -102,7 +104,8 @@ class JobEnvironment:
 
     @classmethod
     def from_environment(cls) -> Self:
-        """What the service has handed to this process, which keeps it from its children."""
+        """The environment that the service has passed to this process. Its variable is removed, so
+        that child processes do not get it."""
         values: dict[str, Any] = json.loads(os.environ.pop(VARIABLE))
         run = values["run"]
         settings = Settings.of_json(run["settings"])
@@ -119,5 +122,6 @@ def _path(text: str | None) -> Path | None:
 
 
 def interpreter() -> list[str]:
-    """The command that runs a module of this dsort, whatever the current directory holds."""
+    """The command that runs a module of this dsort, independent of the files in the current
+    directory."""
     return [sys.executable, "-P", "-m"]

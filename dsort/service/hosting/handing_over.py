@@ -1,8 +1,10 @@
-"""What a service does with its running jobs that ends where nothing outlives it: in a container.
+"""Handing over: what a service that ends does with its running jobs in a container, where no
+process outlives it.
 
-Their processes are told to leave, which keeps the journals, and the jobs go back into the queue for
-whoever comes next. None of it is a death. The leases are released, for somebody on another machine
-cannot see that their holders are gone."""
+Their processes are ordered to leave, which keeps the journals, and the jobs go back into the queue
+for another replica. None of this counts as a death. The leases are released, because another
+machine cannot see that their holders are gone.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,10 @@ from dsort.service.jobs.store import JobStore
 __all__ = ["HAND_OVER_S_MAX", "hand_jobs_over"]
 
 LEAVE_S_MAX: Final = 4.0
-"""Processes that are told to leave do so at once; those that have not are killed."""
+"""Processes that are ordered to leave do so at once; after this time the others are killed."""
 KILL_S_MAX: Final = 1.0
 RELEASE_S_MAX: Final = 5.0
-"""A store that says nothing for so long is not waited for: the leases lapse in a minute."""
+"""If a store does not respond for so long, its leases are not released: they lapse in a minute."""
 HAND_OVER_S_MAX: Final = LEAVE_S_MAX + KILL_S_MAX + RELEASE_S_MAX
 LOOK_S: Final = 0.02
 
@@ -47,8 +49,8 @@ def hand_jobs_over(
     *,
     replica: str,
 ) -> int:
-    """Put the running jobs of this replica back into the queue, without a process; how many there
-    were. ``processes``: those that it has begun itself."""
+    """Put the running jobs of this replica back into the queue, without a process; returns their
+    number. ``processes``: those that this replica has started itself."""
     there: dict[int, float | None] = {each.pid: each.started for each in processes}
     store = JobStore(database)
     try:
@@ -71,7 +73,7 @@ def _hand_over(database: Database, row: JobRow) -> bool:
 
 
 def _end(host: Host, processes: Mapping[int, float | None]) -> None:
-    """End these processes by the signal that has them leave their jobs as they are."""
+    """End these processes with the signal on which they leave their jobs unchanged."""
     for number, seconds_max in ((signal.SIGTERM, LEAVE_S_MAX), (signal.SIGKILL, KILL_S_MAX)):
         for pid in _living(host, processes):
             with contextlib.suppress(ProcessLookupError):

@@ -1,12 +1,13 @@
 """The process of one attempt at a job: ``python -m dsort.service.hosting.job_start JOB ATTEMPT``.
 
-It reads its job from the database, does it, and writes to the database how it ended. It exits with
-0 once the job is over, however it ended. With any other code the job still counts as running, and
-the next process resumes it.
+It reads its job from the database, runs it, and writes the outcome to the database. It exits with 0
+once the job has ended, whatever the outcome. With any other code the job still counts as running,
+and the next process resumes it.
 
 SIGTERM and SIGINT are meant for the process and not for the job (a machine shuts down). The process
-exits at once and leaves everything in place, as if it had been killed. A job that a user stops
-reads so in its row."""
+exits at once and leaves everything in place, as if it had been killed. If a user stops the job, the
+process reads that in the job's row.
+"""
 
 from __future__ import annotations
 
@@ -61,20 +62,21 @@ NOT_OURS = 3
 NOT_RECORDED = 4
 PLANNED_SHARDS_MAX = 10_000
 SILENCE_S_MAX = SILENT_S_MAX / 3
-"""Of the database: whoever waits for a dead connection is not heard, and taken for dead."""
+"""Of the database: a process that waits for a dead connection sends no heartbeats, and would be
+taken for dead."""
 
 log = logger_of("service")
 
 
 def main(arguments: list[str]) -> int:
-    """Do the attempt that the command line names; the exit code of the process."""
+    """Do the attempt that the command line names; returns the exit code of the process."""
     offer_to_oom_killer()
     job_id, attempt = arguments[0], int(arguments[1])
     job_environment = JobEnvironment.from_environment()
     left = left_path(job_environment.state_dir, job_id, attempt)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, partial(_leave, left))
-    url = job_environment.database_url  # its tables are as the service needs them
+    url = job_environment.database_url  # the service has already updated the tables
     with (
         log_to_stderr(job_environment.log_level, "info", LineFormatter(is_of_attempt=True)),
         open_database(
@@ -99,7 +101,8 @@ def main(arguments: list[str]) -> int:
 def _attempt(database: Database, row: JobRow, attempt: int, job_environment: JobEnvironment) -> int:
     with StopFlag() as stop:
         reporter = Reporter(database, row.job_id, attempt, stop, _lost)
-        if row.stop_asked_at is not None:  # before the process that was asked could do so
+        # A stop that an earlier process of the job did not carry out.
+        if row.stop_asked_at is not None:
             why = f"a request: {row.stop_reason or ''}".rstrip(": ")
             stop.request(signal.SIGTERM, why, discards=True)
         reporter.start()
@@ -107,7 +110,7 @@ def _attempt(database: Database, row: JobRow, attempt: int, job_environment: Job
         ended_with: Exception | None = None
         try:
             result = _do(database, row, attempt, job_environment, reporter, stop)
-        except SQLAlchemyError as error:  # ten minutes were not enough
+        except SQLAlchemyError as error:  # retries for ten minutes have failed
             log.error("the job is left for another process to go on with: %s", error)
             return NOT_RECORDED
         except Exception as error:  # noqa: BLE001 - the row says how it ended, whatever it was
@@ -115,7 +118,8 @@ def _attempt(database: Database, row: JobRow, attempt: int, job_environment: Job
         ending = _ending(row.job_id, ended_with, result)
         log.info("the job has %s", ending.state if ending.state != "stopped" else "been stopped")
         for stream in (sys.stderr, sys.stdout):
-            with contextlib.suppress(OSError):  # a log on a full disk takes no job along
+            # The job does not fail if its log cannot be written (full disk).
+            with contextlib.suppress(OSError):
                 stream.flush()
         reporter.note_log(log_event(log_path(job_environment.state_dir, row.job_id, attempt)))
         return 0 if reporter.end(ending) else NOT_RECORDED
@@ -154,8 +158,8 @@ def _do(
 
 
 def _refuse_elsewhere(job: JobAttempt, job_environment: JobEnvironment) -> None:
-    """``ForbiddenError`` if the buckets of the spec are not here what was allowed where the job was
-    taken in: this replica has another root, or a link leads elsewhere by now."""
+    """``ForbiddenError`` if the buckets of the spec are not the places that were allowed when the
+    job was submitted: this replica has another root, or a link has changed."""
     root = job_environment.run.root
     inputs = joined_uris([place_of(source.bucket, root) for source in job.spec.sources])
     targets = (target.bucket for target in job.spec.targets if target.bucket is not None)
@@ -173,7 +177,7 @@ def _refuse_elsewhere(job: JobAttempt, job_environment: JobEnvironment) -> None:
 
 
 def _shortened(plan: dict[str, Any]) -> dict[str, Any]:
-    """A plan of a million shards is for ``dsort plan`` to list, not for a database."""
+    """The plan of a million shards is too long for the database; ``dsort plan`` lists it."""
     shards = plan["shards"]
     return {**plan, "shards_total": len(shards), "shards": shards[:PLANNED_SHARDS_MAX]}
 
@@ -183,7 +187,7 @@ def _ending(job_id: str, error: Exception | None, result: dict[str, Any] | None)
         return Ending("finished", 0, result=result)
     if isinstance(error, DsortError) and not isinstance(error, InvariantError):
         log.error("%s%s", error, f"\nhint: {error.hint}" if error.hint else "")
-    else:  # a bug: whoever reads the log needs to know where
+    else:  # a bug: the log needs the traceback
         log.error("%s", "".join(traceback.format_exception(error)).rstrip())
     if isinstance(error, MemoryError):
         error = StorageFullError(
@@ -200,7 +204,8 @@ def _ending(job_id: str, error: Exception | None, result: dict[str, Any] | None)
 
 
 def _leave(left: Path, number: int, frame: FrameType | None) -> None:
-    """The workers are killed with this process, the journal stays: the next attempt goes on."""
+    """The workers are killed with this process, the journal stays: the next attempt resumes the
+    job."""
     with contextlib.suppress(OSError):  # a full disk: the death counts against the job
         left.touch()
     _last_words("told to end: the job is left for another process to go on with")
@@ -208,11 +213,11 @@ def _leave(left: Path, number: int, frame: FrameType | None) -> None:
 
 
 def _lost() -> None:
-    """Somebody else has the job by now: whatever is there is theirs."""
+    """Another process has the job now: everything that is stored belongs to it."""
     _last_words("another process has the job: nothing is done to it from here any more")
     os._exit(NOT_OURS)
 
 
 def _last_words(text: str) -> None:
-    with contextlib.suppress(OSError):  # a full disk keeps nobody from ending
+    with contextlib.suppress(OSError):  # the process ends even if the disk is full
         os.write(2, f"{text}\n".encode())

@@ -1,4 +1,5 @@
-"""What a service begins jobs by: ``python -m dsort.service.hosting.job_start JOB ATTEMPT``."""
+"""The module that a service starts for a job: ``python -m dsort.service.hosting.job_start JOB
+ATTEMPT``."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """Load what does jobs, then do the attempt that the command line names, and end the process.
-    Returns the exit code if that has to be left to the interpreter."""
+    """Import the engine, do the attempt that the command line names, and end the process. Returns
+    the exit code if the interpreter has to end the process."""
     load_quickly()
     from dsort.service.hosting.job_main import main as run
 

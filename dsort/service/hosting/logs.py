@@ -1,4 +1,4 @@
-"""What the processes of a job have written: a file for each attempt, on the machine it was on."""
+"""The logs of job processes: a file for each attempt, on the machine that it ran on."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _LOGGED = re.compile(r"\S+ ([DIWEC]) ")
 
 
 def log_path(state_dir: Path, job_id: str, attempt: int) -> Path:
-    """Where the log of an attempt is."""
+    """The path of the log of an attempt."""
     return state_dir / DIRECTORY / f"{job_id}-{attempt}.log"
 
 
 def read_logs(state_dir: Path, job_id: str, *, bytes_max: int = 1 << 20) -> str:
-    """What is here of a job's logs, all attempts in order; the end of it, if it is long."""
+    """A job's logs on this machine, all attempts in order; only the end, if they are long."""
     texts = [_end(path, bytes_max) for path in _paths(state_dir, job_id)]
     return "".join(texts)[-bytes_max:]
 
 
 def remove_logs(state_dir: Path, job_id: str) -> None:
-    """Remove what is here of a job's logs."""
+    """Remove a job's logs from this machine."""
     for path in _paths(state_dir, job_id):
         for each in (path, path.with_suffix(".left")):
             with contextlib.suppress(OSError):
@@ -45,16 +45,16 @@ def remove_logs(state_dir: Path, job_id: str) -> None:
 
 
 def tail(path: Path, *, bytes_max: int = TAIL_BYTES) -> str:
-    """The end of a log, from the beginning of a line; "" if there is none."""
+    """The end of a log, from the beginning of a line; "" if there is no log."""
     text = _end(path, bytes_max)
     return text if len(text) < bytes_max // 4 else text.partition("\n")[2] or text
 
 
 def log_event(path: Path) -> dict[str, str] | None:
-    """The end of a log as the data of an event, for whoever may see the job; None if it is empty.
+    """The end of a log as the data of an event, for all who may see the job; None if it is empty.
 
     ``text``: without tracebacks, which stay in the file for those who run the service. ``levels``:
-    a letter for each of its lines, as ``LineFormatter`` writes it, or ``-`` for one that nobody
+    a letter for each of its lines, as ``LineFormatter`` writes it, or ``-`` for a line that was not
     logged.
     """
     text = without_tracebacks(tail(path))
@@ -67,7 +67,7 @@ def _level(line: str) -> str:
 
 
 def _paths(state_dir: Path, job_id: str) -> list[Path]:
-    """Of the attempts that there are, in order."""
+    """The existing logs of a job's attempts, in order."""
     found = {}
     for path in (state_dir / DIRECTORY).glob("*.log"):
         owner, _, attempt = path.stem.rpartition("-")

@@ -1,4 +1,4 @@
-"""The thread that tells hooks how jobs have ended."""
+"""The thread that calls hooks when jobs have ended."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ __all__ = ["Notifier"]
 
 LOOK_S: Final = 2.0
 AT_ONCE_MAX: Final = 4
-"""A webhook that does not answer holds up no others, and no more threads than these."""
+"""The most hooks that are called at once: a webhook that does not answer holds up no others, and
+uses no more threads than these."""
 
 log = logger_of("service")
 
 
 class Notifier(ClosesOnExit):
-    """Gives the notices of a service, from ``start`` to ``close``. Each replica has one.
+    """Delivers the notices of a service, from ``start`` to ``close``. Each replica has one
+    notifier.
 
     ``commands``: what hooks may run; ``policy``: which servers webhooks may be on.
     """
@@ -45,15 +47,16 @@ class Notifier(ClosesOnExit):
         self._thread = threading.Thread(target=self._run, name="dsort-notices", daemon=True)
 
     def start(self) -> None:
-        """Begin to tell."""
+        """Start the thread."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Have it look at once: a job has ended."""
+        """Make the thread check at once: a job has ended."""
         self._woken.set()
 
     def close(self) -> None:
-        """End it. What is being reported now may be reported again by the next one."""
+        """End the thread. A notice that is being delivered now may be delivered again by the next
+        notifier."""
         self._over = True
         self._woken.set()
         if self._thread.is_alive():

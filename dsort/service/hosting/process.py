@@ -1,4 +1,5 @@
-"""Processes of jobs: begun so that they live on without the service, watched, and how they died."""
+"""Processes of jobs: started so that they outlive the service, watched, and the reasons of their
+deaths."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ __all__ = [
 ]
 
 OOM_SCORE = 500
-"""Above all that was not offered itself, whose score is 0: the service among them."""
+"""Higher than the score of all processes that have not set theirs, which is 0: the service among
+them."""
 
 _VMSTAT = Path("/proc/vmstat")
 
@@ -40,8 +42,8 @@ _VMSTAT = Path("/proc/vmstat")
 class Host:
     """This machine, as the rows of jobs name it.
 
-    ``name``: the same for all who see the same processes under the same numbers, and different
-    after the machine was started again (host name, boot, namespace of process numbers).
+    ``name``: equal for all processes that see the same process numbers, and different after the
+    machine was restarted (host name, boot, namespace of process numbers).
     """
 
     def __init__(self, machine: Machine | None = None) -> None:
@@ -56,15 +58,15 @@ class Host:
         return here.pid, float(here.pid_start)
 
     def is_alive(self, pid: int, started: float | None) -> bool:
-        """Whether that process is there. One that has ended and that nobody has waited for is not;
-        neither is another one that has its number now. ``started``: None where it is not known."""
+        """Whether that process is running. False for a process that has ended and was not waited
+        for, and for another process that has its number now. ``started``: None if it is unknown."""
         if started is None:
             return Path(f"/proc/{pid}").exists()
         holder = Holder(self._hostname, self._boot_id, pid, int(started))
         return not self._machine.is_gone(holder)
 
     def start_of(self, pid: int) -> float | None:
-        """When a process of this machine began; None if it is not there."""
+        """When a process of this machine began, in ticks since boot; None if it does not exist."""
         with contextlib.suppress(OSError):
             text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
             return float(text.rpartition(")")[2].split()[19])
@@ -72,14 +74,14 @@ class Host:
 
 
 def offer_to_oom_killer() -> None:
-    """Have the kernel take this process and its children, when memory runs out, before others."""
-    with contextlib.suppress(OSError):  # a container may not allow it: then nobody is preferred
+    """Make the kernel kill this process and its children before others, when memory runs out."""
+    with contextlib.suppress(OSError):  # a container may not allow it: then no process is preferred
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE), encoding="ascii")
 
 
 def oom_kills() -> int | None:
-    """How many processes the kernel has killed on this machine because memory, its own or a
-    control group's, ran out; None if it does not tell."""
+    """The number of processes that the kernel has killed on this machine because memory, the
+    machine's or a control group's, ran out; None if the kernel does not report it."""
     with contextlib.suppress(OSError):
         found = re.search(r"(?m)^oom_kill (\d+)$", _VMSTAT.read_text(encoding="ascii"))
         return int(found[1]) if found else None
@@ -88,19 +90,20 @@ def oom_kills() -> int | None:
 
 MODULE = "dsort.service.hosting.job_start"
 LEFT_ALONE = 128 + signal.SIGTERM
-"""How a job process ends that was asked by a signal, not by its job's owner, to end: it leaves the
-job as it is, for another process to go on with."""
+"""The exit code of a job process that was ended by a signal, not by its job's owner: it leaves the
+job unchanged, for another process to resume."""
 
 
 def left_path(state_dir: Path, job_id: str, attempt: int) -> Path:
-    """The file that a process makes when it leaves its attempt: it says so to a service that did
-    not begin the process, and so cannot know its exit code."""
+    """The file that a process creates when it leaves its attempt: a service that did not start the
+    process cannot read its exit code, and checks for this file instead."""
     return log_path(state_dir, job_id, attempt).with_suffix(".left")
 
 
 @dataclass(slots=True)
 class JobProcess:
-    """The process of an attempt, begun by this service. ``oom_kills``: of the machine, by then."""
+    """The process of an attempt, started by this service. ``oom_kills``: of the machine, at the
+    start of the process."""
 
     job_id: str
     attempt: int
@@ -111,7 +114,7 @@ class JobProcess:
 
     @classmethod
     def begin(cls, row: JobRow, job_environment: JobEnvironment, host: Host) -> JobProcess:
-        """Have a process of its own do the attempt that ``row`` is in. ``OSError``."""
+        """Start a process for the attempt that ``row`` is in. ``OSError``."""
         path = log_path(job_environment.state_dir, row.job_id, row.attempt)
         path.parent.mkdir(parents=True, exist_ok=True)
         kills = oom_kills()
@@ -122,20 +125,22 @@ class JobProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # what ends the service's session does not end its jobs
+                # So that a signal that ends the service's session does not end its jobs.
+                start_new_session=True,
             )
         started = host.start_of(popen.pid) or 0.0
         return cls(row.job_id, row.attempt, popen.pid, started, kills, popen)
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; minus the number of the signal that ended it. No zombie is left."""
+        """None while the process runs; minus the number of the signal that ended it. Leaves no
+        zombie."""
         return self.popen.poll()
 
     def let_go(self) -> None:
-        """Have nothing to do with it any more, and let it run."""
+        """Stop managing the process, and leave it running."""
         if self.popen.poll() is None:
-            self.popen.returncode = 0  # else Popen complains when it is forgotten
+            self.popen.returncode = 0  # else Popen warns when it is garbage collected
 
 
 def _for_us_only(path: str, flags: int) -> int:
@@ -143,19 +148,20 @@ def _for_us_only(path: str, flags: int) -> int:
 
 
 SILENT_S_MAX = 30.0
-"""A process on another machine that has not been heard of for so long is dead."""
+"""A process on another machine that has sent no heartbeat for so many seconds is dead."""
 BEGIN_S_MAX = 120.0
-"""An attempt that no process has been heard of for so long has none. Twenty of them that begin at
-once on two busy cores take half a minute to say anything."""
+"""An attempt without any heartbeat for so many seconds has no process. Twenty that begin at once on
+two busy cores need half a minute for their first report."""
 NEIGHBOUR_S = 5.0
-"""What another replica on this machine has to see, we see, too: it comes first, for it may know
-more."""
+"""The death of a process that another replica on this machine started is visible here, too. That
+replica handles it first, within this time, because it may have more information."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExitReason:
-    """``died``: whether it counts against the job. ``ours``: it was this replica's to run.
-    ``out_of_memory``: the kernel has probably killed the process because memory ran out."""
+    """``died``: whether the death counts against the job. ``ours``: the process belonged to this
+    replica. ``out_of_memory``: the kernel has probably killed the process because memory ran
+    out."""
 
     reason: str
     died: bool = True
@@ -164,10 +170,11 @@ class ExitReason:
 
 
 class Watch:
-    """Who is alive, as this replica sees it.
+    """The processes that are alive, as far as this replica can see.
 
-    Of other machines only heartbeats are known. How long one has not come is measured here, from
-    when its predecessor was first seen: clocks of two machines are not compared.
+    Of processes on other machines only heartbeats are visible. The time without a heartbeat is
+    measured here, from when the previous one was first seen: clocks of two machines are not
+    compared.
     """
 
     def __init__(
@@ -179,15 +186,15 @@ class Watch:
         self._seen: dict[tuple[str, int], tuple[object, float]] = {}
 
     def forget(self) -> None:
-        """Begin to measure anew: nobody could be heard for a while."""
+        """Restart all measurements: for a while no heartbeat could be read."""
         self._seen.clear()
 
     def keep_only(self, running: set[tuple[str, int]]) -> None:
-        """Forget all attempts but these."""
+        """Drop the measurements of all attempts but these."""
         self._seen = {key: seen for key, seen in self._seen.items() if key in running}
 
     def death(self, row: JobRow) -> ExitReason | None:
-        """Of an attempt that this process has not begun itself; None while it may be alive."""
+        """Why an attempt that this process has not started is dead; None while it may be alive."""
         if row.host != self._host.name:
             silent_s = self._unchanged_s(row, row.heartbeat_at)
             if silent_s < (BEGIN_S_MAX if row.pid is None else SILENT_S_MAX):
@@ -198,7 +205,7 @@ class Watch:
             return ExitReason(reason, died=row.pid is not None, ours=False)
         ours = row.replica == self._replica
         if row.pid is None:
-            if ours:  # from before this service was started: there may be none
+            if ours:  # begun before this service was started: there may be no process
                 return ExitReason("the service ended before its process was there", died=False)
             late = self._unchanged_s(row, row.heartbeat_at) >= BEGIN_S_MAX
             return ExitReason("its process never began", died=False, ours=False) if late else None
@@ -210,7 +217,7 @@ class Watch:
         return ExitReason(f"its process {row.pid} is gone", ours=ours)
 
     def _unchanged_s(self, row: JobRow, sign: object) -> float:
-        """For how long nothing but ``sign`` has been seen of an attempt."""
+        """The seconds for which ``sign`` of an attempt has not changed."""
         key, now_s = (row.job_id, row.attempt), self._clock()
         known = self._seen.get(key)
         if known is None or known[0] != sign:
@@ -219,7 +226,7 @@ class Watch:
 
 
 def how_it_died(process: JobProcess, code: int) -> ExitReason:
-    """The end of a process that this service has begun, which left its job unfinished."""
+    """The exit reason of a process that this service started and that left its job unfinished."""
     if code == LEFT_ALONE:
         return ExitReason(f"its process {process.pid} was told to end", died=False)
     if code >= 0:

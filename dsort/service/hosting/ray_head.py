@@ -1,9 +1,10 @@
 """A Ray of the service's own: one head on this machine that all of its jobs share.
 
 The head is a separate process (``ray start --head``), so running jobs survive the end of the
-service. The next service finds it by a file in the state directory. It listens on loopback only and
-asks for a token, which only that file and job processes have. It ends when the service ends while
-no job runs."""
+service. The next service finds the head by a file in the state directory. The head listens on
+loopback only and requires a token, which only that file and job processes have. It ends with the
+service, unless jobs run then.
+"""
 
 from __future__ import annotations
 
@@ -48,12 +49,12 @@ START_SECONDS_MAX = 120
 STOP_SECONDS_MAX = 15
 LOOK_S = 0.1
 STARTED = "Ray runtime started."
-OBJECT_STORE_BYTES = 160 << 20  # little goes through it
+OBJECT_STORE_BYTES = 160 << 20  # the object store carries little data
 
 
 @dataclass(frozen=True, slots=True)
 class RayHead:
-    """A head that runs: its process, and how to join it. ``cpus``: as many workers fit."""
+    """A running head: its process, and how to join it. ``cpus``: the number of workers that fit."""
 
     host: str
     pid: int
@@ -65,7 +66,7 @@ class RayHead:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What a process needs to be let in."""
+        """The environment variables with which a process can connect to the head."""
         return {
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": self.token,
@@ -74,8 +75,9 @@ class RayHead:
 
 
 class RayHeadProcess:
-    """The process of the head in ``state_dir``: found, started, ended. ``cpus``: all
-    workers of all jobs that may run at once. ``over``: set when nobody waits for it any more."""
+    """The process of the head in ``state_dir``: finds, starts and ends it. ``cpus``: all workers of
+    all jobs that may run at once. ``over``: set when the service ends, so that no one waits for the
+    head any more."""
 
     def __init__(self, state_dir: Path, *, cpus: int, over: threading.Event) -> None:
         self._file = state_dir / STATE_FILE
@@ -87,9 +89,10 @@ class RayHeadProcess:
         self._popen: subprocess.Popen[bytes] | None = None
 
     def ensure(self) -> RayHead:
-        """The head: found, or started. ``WorkerLostError`` if it cannot be."""
+        """The head: found, or started. ``WorkerLostError`` if it cannot be started."""
         if self._popen is not None:
-            self._popen.poll()  # no zombie is a Ray
+            # Reaps the process, so that a zombie does not pass for a running Ray.
+            self._popen.poll()
         head = self._head or self._stored()
         if head is None or not self._is_alive(head):
             if head is not None:
@@ -106,7 +109,7 @@ class RayHeadProcess:
         return head
 
     def stop(self) -> None:
-        """End the head, if there is one, and all that belongs to it."""
+        """End the head, if there is one, and all its processes."""
         head = self._head or self._stored()
         self._head = None
         if head is not None and self._is_alive(head):
@@ -120,9 +123,9 @@ class RayHeadProcess:
         self._file.unlink(missing_ok=True)
 
     def let_go(self) -> None:
-        """Let it run on, for jobs that do."""
+        """Leave the head running, for jobs that still run."""
         if self._popen is not None and self._popen.poll() is None:
-            self._popen.returncode = 0  # else Popen complains when it is forgotten
+            self._popen.returncode = 0  # else Popen warns when it is garbage collected
         self._popen = None
 
     def _is_alive(self, head: RayHead) -> bool:
@@ -136,7 +139,7 @@ class RayHeadProcess:
 
     def _start(self) -> RayHead:
         directory = make_ray_directory(Path("/tmp"))  # a short path: Ray puts sockets there
-        watchdog = begin_watchdog(directory)  # for as long as no file says where it is
+        watchdog = begin_watchdog(directory)  # runs until a file records where the head is
         popen = None
         try:
             token, port = secrets.token_hex(24), _free_port()
@@ -156,16 +159,17 @@ class RayHeadProcess:
         return head
 
     def _launch(self, directory: Path, token: str, port: int) -> subprocess.Popen[bytes]:
-        # Of our own environment Ray's variables are about another Ray.
+        # Ray's variables in this process's environment belong to another Ray.
         ours = JobEnvironment.path_environment()
         environment = {name: text for name, text in ours.items() if not name.startswith("RAY_")}
         environment |= {
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": token,
             "RAY_USAGE_STATS_ENABLED": "0",
-            # As on systems that ask their user about each program that listens: on loopback only.
+            # As on systems that show their user each program that listens: on loopback only.
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-            # It takes the page cache of mapped inputs for memory in use, and kills for it.
+            # Ray counts the page cache of mapped inputs as memory in use, and would kill processes
+            # for it.
             "RAY_memory_monitor_refresh_ms": "0",
         }
         command = [
@@ -189,7 +193,7 @@ class RayHeadProcess:
     def _keep(
         self, popen: subprocess.Popen[bytes], address: str, directory: Path, token: str
     ) -> RayHead:
-        """Look where it listens, and note how it is found again."""
+        """Find the port of the head, and write the file by which it is found again."""
         try:
             process = psutil.Process(popen.pid)
             found = listeners([process, *process.children(recursive=True)])
@@ -210,7 +214,7 @@ class RayHeadProcess:
         return head
 
     def _wait_until_started(self, popen: subprocess.Popen[bytes], port: int) -> str:
-        """Its address, once it says that it is there."""
+        """The address of the head, once it reports that it has started."""
         deadline_s = time.monotonic() + START_SECONDS_MAX
         while time.monotonic() < deadline_s:
             said = self._log.read_text(encoding="utf-8", errors="replace")
@@ -231,7 +235,7 @@ class RayHeadProcess:
 
 
 def _end(pid: int) -> None:
-    """Ask Ray to end, and see to it that it does."""
+    """Request Ray to end, and make sure that it does."""
     with contextlib.suppress(psutil.NoSuchProcess):
         head = psutil.Process(pid)
         below = head.children(recursive=True)

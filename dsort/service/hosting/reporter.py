@@ -1,7 +1,8 @@
 """What a job process writes to the database while it runs: events, figures, and heartbeats.
 
-The job never waits for the database, and never fails because it is away. Until the database is back
-events are held here, and of progress only the newest."""
+The job never waits for the database, and never fails because the database is unavailable. Until it
+is back, events are held here, and of progress only the newest.
+"""
 
 from __future__ import annotations
 
@@ -28,26 +29,27 @@ __all__ = ["DATABASE_AWAY", "Reporter", "progress_data", "retry_while_database_i
 Answer = TypeVar("Answer")
 
 DATABASE_AWAY: Final = (SQLAlchemyError, OSError)
-"""What a transaction raises that may well happen if it is tried again. SQLAlchemy has many words
-for a connection that broke; none of them is a reason to give a job up."""
+"""Exceptions of a transaction that may succeed if it is tried again. SQLAlchemy has many exceptions
+for a broken connection; none of them is a reason to give a job up."""
 
 AWAY: Final = RetryPolicy(tries_max=None, seconds_max=600.0, delay_s_min=0.05, delay_s_max=5.0)
-"""How a job process waits for a database that is away."""
+"""How a job process waits for an unavailable database."""
 
 TELL_S = 0.5
 BEAT_S = 2.0
 PROGRESS_KEPT = 240
 RATE_WINDOW_S = 5.0
-RATE_SPAN_S_MIN = 0.2  # of less, a rate says nothing
+RATE_SPAN_S_MIN = 0.2  # over shorter spans a rate is meaningless
 
 log = logger_of("service")
 
 
 class Reporter(ClosesOnExit):
-    """Tells of one attempt from a thread of its own, from ``start`` to ``end`` or ``close``.
+    """Reports on one attempt from a thread of its own, from ``start`` to ``end`` or ``close``.
 
-    Called with every event of the job, in any thread. ``stop`` is raised when somebody asked the
-    job to stop; ``on_lost`` is called, from the reporter's thread, when the job is no longer ours.
+    It is called with every event of the job, in any thread. ``stop`` is raised when the stop of the
+    job was requested; ``on_lost`` is called, from the reporter's thread, when the job no longer
+    belongs to this process.
     """
 
     def __init__(
@@ -80,11 +82,11 @@ class Reporter(ClosesOnExit):
         self._thread = threading.Thread(target=self._run, name="dsort-reporter", daemon=True)
 
     def start(self) -> None:
-        """Begin to tell."""
+        """Start the reporting thread."""
         self._thread.start()
 
     def __call__(self, event: Event) -> None:
-        """Take an event of the engine in; never waits for the database."""
+        """Add an event of the engine; never waits for the database."""
         with self._lock:
             self._heard = True
             if isinstance(event, Progress):
@@ -103,17 +105,18 @@ class Reporter(ClosesOnExit):
         log.info("%s", _words(event))
 
     def warn(self, kind: str, text: str) -> None:
-        """Tell a warning that is not of the engine."""
+        """Report a warning that does not come from the engine."""
         self(JobWarning(self._job_id, kind, text))
 
     def note_log(self, event: Mapping[str, str] | None) -> None:
-        """Tell the end of the log, as ``logs.log_event`` gives it."""
+        """Report the end of the log, as returned by ``logs.log_event``."""
         if event is not None:
             with self._lock:
                 self._note("log", event)
 
     def end(self, ending: Ending) -> bool:
-        """Tell the rest, and how the job ended. False: the job is not ours any more."""
+        """Report the rest, and the outcome of the job. False: the job no longer belongs to this
+        process."""
         self.close()
         latest, ended_at = self._take(), self._clock()
         return retry_while_database_is_away(
@@ -123,7 +126,7 @@ class Reporter(ClosesOnExit):
         )
 
     def close(self) -> None:
-        """End the thread; what was not reported yet waits for ``end``."""
+        """End the thread; what was not reported yet is left to ``end``."""
         self._over.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
@@ -133,7 +136,7 @@ class Reporter(ClosesOnExit):
     def _run(self) -> None:
         beaten_s = float("-inf")
         failures = 0
-        pause_s = 0.0  # a job that was asked to stop before it began should know at once
+        pause_s = 0.0  # a job whose stop was requested before it began must read that at once
         while not self._over.wait(pause_s):
             pause_s = TELL_S
             latest = self._take()
@@ -146,7 +149,8 @@ class Reporter(ClosesOnExit):
                     log.warning("the database does not answer; the job goes on: %s", error)
                 failures += 1
                 self._put_back(latest)
-                pause_s = AWAY.delay_s(failures)  # for as long as the job takes: it needs no answer
+                # Wait as long as the database needs: the job does not depend on the answer.
+                pause_s = AWAY.delay_s(failures)
                 continue
             if failures:
                 log.info("the database is back")
@@ -170,7 +174,7 @@ class Reporter(ClosesOnExit):
             self._thinned_at = self._progress_count
 
     def _take(self) -> ProgressUpdate:
-        """All that there is to tell, once."""
+        """Everything to report; each item is returned once."""
         with self._lock:
             self._keep_progress()
             events, self._events = self._events, []
@@ -183,7 +187,7 @@ class Reporter(ClosesOnExit):
             )
 
     def _put_back(self, latest: ProgressUpdate) -> None:
-        """Of what could not be told, progress within a phase is not worth waiting."""
+        """Keep what could not be reported, except for progress within a phase."""
         last = len(latest.events) - 1
         kept = [
             event for at, event in enumerate(latest.events) if event[1] != "progress" or at == last
@@ -193,7 +197,7 @@ class Reporter(ClosesOnExit):
             self._heard = self._heard or bool(latest.values())
 
     def _keep_progress(self) -> None:
-        """The newest progress becomes an event; with the lock held."""
+        """Turn the newest progress into an event; the caller holds the lock."""
         if self._progress is not None:
             self._note("progress", progress_data(self._progress, self._rate))
             self._progress = None
@@ -203,7 +207,7 @@ class Reporter(ClosesOnExit):
 
 
 class _Rate:
-    """Bytes a second over the last seconds of a phase."""
+    """Bytes per second over the last seconds of a phase."""
 
     def __init__(self) -> None:
         self._phase = ""
@@ -212,7 +216,7 @@ class _Rate:
     def __call__(self, now: Progress) -> float | None:
         if now.phase != self._phase:
             self._phase = now.phase
-            # What is done as soon as a phase begins, an earlier attempt did.
+            # Work that is done as soon as a phase begins was done by an earlier attempt.
             early = now.elapsed_s < RATE_SPAN_S_MIN
             self._seen = deque([(now.elapsed_s, now.bytes_done) if early else (0.0, 0)])
         self._seen.append((now.elapsed_s, now.bytes_done))
@@ -225,7 +229,8 @@ class _Rate:
 
 
 def retry_while_database_is_away(transaction: Callable[[], Answer]) -> Answer:
-    """What ``transaction`` gives, tried again for ten minutes while the database is away."""
+    """The result of ``transaction``, tried again for ten minutes while the database is
+    unavailable."""
 
     def waiting(error: Exception, delay_s: float, tries: int) -> None:
         log.warning("the database does not answer: %s", error)
@@ -234,8 +239,8 @@ def retry_while_database_is_away(transaction: Callable[[], Answer]) -> Answer:
 
 
 def progress_data(now: Progress, rate: Callable[[Progress], float | None]) -> dict[str, Any]:
-    """How far a phase is: the engine's figures, and ``bytes_per_s`` as it is now, if one can
-    tell."""
+    """The progress of a phase: the engine's figures, and the current ``bytes_per_s``, if it is
+    known."""
     data: dict[str, Any] = asdict(now)
     del data["job_id"]
     data["elapsed_s"] = round(now.elapsed_s, 3)
