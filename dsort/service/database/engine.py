@@ -245,7 +245,7 @@ def _server(url: URL, connections_max: int, silence_s_max: float) -> Engine:
 
 
 def _migrate(engine: Engine) -> None:
-    # importing alembic takes a third of a second, which job processes need not wait
+    # Importing alembic takes a third of a second, which job processes need not wait.
     from alembic import command
     from alembic.config import Config
 

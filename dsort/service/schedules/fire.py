@@ -238,7 +238,7 @@ class Firing:
         except DsortError as error:
             return error
         with self._database.reading() as connection, contextlib.suppress(ConflictError):
-            # so that the answer is cached when the transaction needs it
+            # So that the answer is cached when the transaction needs it.
             refuse_overlap(connection, made)
         return made
 
