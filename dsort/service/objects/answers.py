@@ -1,6 +1,8 @@
-"""Bytes of an object as an answer: read a piece at a time, in few threads, to whoever takes them.
+"""Bytes of an object as an HTTP response: read piece by piece in a few threads.
 
-A piece is read when the one before it was taken. A client that takes none for a while is let go."""
+A piece is read when the client has taken the one before it. The response ends if the client takes
+none for a while.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,10 @@ __all__ = ["PIECE_BYTES", "BytesAnswer", "entity_tag", "object_headers"]
 PIECE_BYTES: Final = 1 << 20
 TAKE_S_MAX: Final = 120.0
 THREADS_MAX: Final = 16
-"""Of all streams together: stores that are slow keep no other routes waiting."""
+"""Of all streams together: slow stores must not delay other routes."""
 
 _SAFE: Final = {
-    # What is in a bucket may be anybody's page: it is shown as none, under the service's name.
+    # An object may be a web page of anyone: browsers must not show it as a page of this service.
     "Content-Security-Policy": "default-src 'none'; sandbox",
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -36,30 +38,32 @@ _limiter: anyio.CapacityLimiter | None = None
 
 
 class Readable(Protocol):
-    """Bytes at any place."""
+    """A source of bytes at any offset."""
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
         """Fill ``buffer`` from byte ``offset``."""
 
 
 def entity_tag(*parts: str) -> str:
-    """A text for the header ``ETag``, which is another one where a part is."""
+    """A text for the header ``ETag``, which differs if one of the parts differs."""
     text = "\0".join(parts)
     return f'"{hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]}"'
 
 
 def object_headers(info: ObjectInfo, tag: str) -> dict[str, str]:
-    """What is said of an object, whatever part of it is sent."""
+    """The headers of an object, the same for each part of it."""
     modified = formatdate(max(info.mtime_ns, 0) // 10**9, usegmt=True)
-    # AIStore's clients ask whether an object is in the cluster, and read on from where they were
-    # only if it is. Times of access are not kept: it is the time of the last change.
+    # AIStore's clients require that an object is marked as present in the cluster: else they do not
+    # resume an interrupted read. Times of access are not stored: the time of the last change is
+    # sent.
     changed = str(max(info.mtime_ns, 0))
     aistore = {"Ais-Present": "true", "Ais-Atime": changed, "Ais-Version": changed}
     return {**_SAFE, "ETag": tag, "Last-Modified": modified, **aistore}
 
 
 class BytesAnswer(StreamingResponse):
-    """Bytes ``start:stop`` of ``source``. ``ends``: is closed at the end, whatever that is."""
+    """Bytes ``start:stop`` of ``source``. ``ends``: closed when the response ends, even by an
+    error."""
 
     def __init__(
         self,
@@ -91,7 +95,7 @@ class BytesAnswer(StreamingResponse):
         try:
             await super().__call__(scope, receive, hurried)
         finally:
-            # Nothing is read any more: a thread that reads is waited for.
+            # No piece is read after this: it waits for a thread that reads.
             await self._pieces.aclose()
             await in_thread(self._ends.close)
 
@@ -106,7 +110,7 @@ async def _pieces(source: Readable, start: int, stop: int) -> AsyncGenerator[byt
 
 
 async def in_thread(work: Callable[[], object]) -> None:
-    """Do ``work`` in one of the threads that are for objects."""
+    """Run ``work`` in one of the threads for objects."""
     global _limiter
     if _limiter is None:
         _limiter = anyio.CapacityLimiter(THREADS_MAX)

@@ -1,7 +1,9 @@
-"""Buckets of the service: which there are, and those that are made and removed.
+"""Buckets of the service: listing, making and removing them.
 
-Only directories under the data root are made and removed. One is removed with all that is in it, as
-AIStore's ``destroy-bck`` does, unless a job uses it or the service keeps files of its own there."""
+Only directories under the data root are made and removed. A directory is removed with everything in
+it, as AIStore's ``destroy-bck`` does, unless a job uses it or the service keeps files of its own
+there.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,9 @@ BUCKETS_MAX: Final = 10_000
 
 
 def known_buckets(identity: Identity, config: ServiceConfig, policy: SpecPolicy) -> list[str]:
-    """The URIs of buckets that the caller may read: directories in the data root, and what the
-    operator has allowed by its whole name. Those of a store that a pattern allows are not asked
-    for."""
+    """The URIs of buckets that the caller may read: directories in the data root, and buckets that
+    the operator has allowed without a wildcard. Buckets of a store that match an allowed pattern
+    are not listed."""
     found = (uri for uri in _all_buckets(config, policy) if identity.may_read(uri))
     return [*islice(dict.fromkeys(found), BUCKETS_MAX)]
 
@@ -55,13 +57,13 @@ def _all_buckets(config: ServiceConfig, policy: SpecPolicy) -> Iterator[str]:
     for ref in refs:
         try:
             yield check_bucket(ref, policy, fetch)
-        except (ForbiddenError, SpecError):  # the service's own, or behind a link
+        except (ForbiddenError, SpecError):  # a directory of the service itself, or behind a link
             continue
 
 
 def create_bucket(place: ObjectPlace, config: ServiceConfig, policy: SpecPolicy) -> None:
-    """Make the directory that ``place`` is. ``ConflictError`` if it is there, ``SpecError`` for a
-    name that is none, ``NotSupportedError`` in a store."""
+    """Make the directory ``place``. ``ConflictError`` if it exists, ``SpecError`` for an invalid
+    name, ``NotSupportedError`` in a store."""
     _refuse_store(place)
     for each in place.ref.path.strip("/").split("/"):
         try:
@@ -80,9 +82,9 @@ def create_bucket(place: ObjectPlace, config: ServiceConfig, policy: SpecPolicy)
 def remove_bucket(
     place: ObjectPlace, database: Database, config: ServiceConfig, policy: SpecPolicy
 ) -> None:
-    """Remove the directory that ``place`` is, with all that is in it. ``ConflictError`` if a job
-    uses it, ``ForbiddenError`` outside the data root and where the service keeps files of its own
-    in it, ``NotSupportedError`` in a store, ``ObjectNotFoundError``."""
+    """Remove the directory ``place`` with everything in it. ``ConflictError`` if a job uses it,
+    ``ForbiddenError`` outside the data root and where the service keeps files of its own in it,
+    ``NotSupportedError`` in a store, ``ObjectNotFoundError``."""
     _refuse_store(place)
     directory = Path(parse_address(place.uri).path)
     root = Path(os.path.realpath(config.run.root))
@@ -102,7 +104,7 @@ def remove_bucket(
         raise ObjectNotFoundError(f"there is no bucket {place.shown_bucket}")
     try:
         shutil.rmtree(directory)
-    except OSError as error:  # a file was put there meanwhile, or is not ours
+    except OSError as error:  # a file was created there meanwhile, or belongs to another user
         raise ConflictError(
             f"the bucket {place.asked} could not be removed whole: {error.strerror}",
             hint="see what is left in it, and remove it again",

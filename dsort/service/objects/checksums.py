@@ -1,10 +1,11 @@
-"""Checksums that AIStore's clients send with an object, and those that they ask for.
+"""Checksums that AIStore's clients send with an object, and checksums that they request.
 
-What is stored is compared with a checksum that was sent. None is stored: a client that wants one
-has the object read for it.
+A stored object is compared with the checksum that was sent. Checksums are not stored: if a client
+requests one, the object is read to compute it.
 
 Facts of AIStore: they are in hexadecimal; ``xxhash`` is XXH64 with a seed of its own, ``sha256`` is
-SHA-512/256."""
+SHA-512/256.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ _KINDS: Final[dict[str, Callable[[], _Hash]]] = {
 
 
 class Checksum:
-    """The checksum of what goes through ``update``, and what it should be."""
+    """Computes the checksum of the bytes given to ``update``, and compares it with the expected
+    one."""
 
     def __init__(self, kind: str, value: str) -> None:
         self._kind = kind
@@ -62,19 +64,19 @@ class Checksum:
         self._hash = _KINDS[kind]()
 
     def update(self, data: bytes) -> None:
-        """The next bytes."""
+        """Add the next bytes."""
         self._hash.update(data)
 
     def check(self) -> None:
-        """``SpecError`` if it is another one."""
+        """``SpecError`` if the checksum differs from the expected one."""
         found = self._hash.hexdigest()
         if found != self._value:
             raise SpecError(f"the body's {self._kind} is {found} and not {self._value[:128]}")
 
 
 def content_checksum(opened: ReadObject) -> str | None:
-    """The checksum of an object, which is read for it; None of an object that is too large for that
-    or that would be fetched twice. ``StorageError``."""
+    """The checksum of an object, which is read for it; None for an object that is too large for
+    that or that would be fetched twice. ``StorageError``."""
     size_bytes = opened.info.size_bytes
     if size_bytes > READ_BYTES_MAX or not opened.rereads_cheaply:
         return None
@@ -88,8 +90,8 @@ def content_checksum(opened: ReadObject) -> str | None:
 
 
 def checksum_of(kind: str, value: str) -> Checksum | None:
-    """What a request's headers say; None if they say nothing. ``SpecError`` for a kind that nobody
-    knows."""
+    """The checksum in a request's headers; None if there is none. ``SpecError`` for an unknown
+    kind."""
     if kind in ("", "none") or not value:
         return None
     if kind not in _KINDS:

@@ -1,4 +1,4 @@
-"""The process that forks for each shard that a request is about, as the service has it."""
+"""The process that forks for each shard of a request, as the service uses it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ END_S_MAX: Final = 5.0
 
 
 class Forks(ClosesOnExit):
-    """Begins that process when it is first wanted, and again if it has died. ``process``: it."""
+    """Starts that process when it is first needed, and again if it has died. ``process``: the
+    process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -30,7 +31,7 @@ class Forks(ClosesOnExit):
         self._control: socket.socket | None = None
 
     def begin(self, directory: Path) -> int:
-        """Have a child do the order in ``directory``; the pipe that its answer comes out of."""
+        """Have a child carry out the order in ``directory``; returns the pipe of its answer."""
         answer, inside = os.pipe()
         try:
             with self._lock:
@@ -70,7 +71,7 @@ class Forks(ClosesOnExit):
             self.process.wait()
 
     def close(self) -> None:
-        """End it, and all that it has forked."""
+        """End the process, and all its children."""
         with self._lock:
             self._end()
             self.process = self._control = None

@@ -1,7 +1,9 @@
-"""Objects that a running job needs: nobody replaces or removes them over HTTP.
+"""Objects that a running job needs: they cannot be replaced or removed over HTTP.
 
-A job would notice, and fail: its inputs are checked again before it commits. Who writes hears of it
-sooner, and the job goes on. Looked at once, before a write; a job that begins meanwhile notices."""
+The job would notice the change, and fail: its inputs are checked again before it commits. With this
+check the writer gets an error instead, and the job continues. The check is made once, before a
+write; a job that begins meanwhile notices the change itself.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def refuse_in_use(
     database: Database, uri: str, names: Iterable[str], is_there: Callable[[str], bool]
 ) -> None:
     """``ConflictError`` if a running job may write one of ``names`` in the bucket ``uri``, or reads
-    its bucket and the object is there. A new object in a bucket that is read harms nobody."""
+    its bucket and the object exists. A new object in a bucket that is read does no harm."""
     query = select(jobs.c.job_id, jobs.c.input_uri, jobs.c.claims).where(jobs.c.state == "running")
     with database.reading() as connection:
         rows = connection.execute(query).all()
@@ -41,8 +43,8 @@ def refuse_in_use(
 
 
 def refuse_bucket_in_use(database: Database, uri: str) -> None:
-    """``ConflictError`` if a job that is not over reads or writes in the bucket ``uri``, in one
-    that it is in, or in one that is in it."""
+    """``ConflictError`` if a job that has not ended reads or writes in the bucket ``uri``, in a
+    bucket that contains it, or in a bucket inside it."""
     query = select(jobs.c.job_id, jobs.c.input_uri, jobs.c.output_uri).where(
         jobs.c.state.in_(("queued", "running"))
     )
@@ -58,7 +60,8 @@ def refuse_bucket_in_use(database: Database, uri: str) -> None:
 
 
 def _may_write(claims: Sequence[Sequence[str]] | None, uri: str, name: str) -> bool:
-    """What is no template is for the engine to refuse."""
+    """Whether one of ``claims`` may be ``name`` in the bucket ``uri``. Texts that are not templates
+    match nothing: the engine refuses them."""
     with contextlib.suppress(ValueError):
         return claim_on(claims or (), uri, name) is not None
     return False

@@ -1,8 +1,10 @@
-"""Shards that are transformed on their way out: each a job of one shard, in a process of its own.
+"""Shards that are transformed while they are read: each is a job of one shard, in a process of its
+own.
 
-The result is what ``dsort transform`` would have written, byte for byte. It is whole before its
-first byte is sent: so a record at which a step fails becomes an error, and no shard that ends too
-soon."""
+The result is what ``dsort transform`` would have written, byte for byte. It is complete before its
+first byte is sent: so if a step fails at a record, the client gets an error, and not a shard that
+ends too soon.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,11 @@ from dsort.storage.network_policy import FetchPolicy
 __all__ = ["INLINE_BYTES_MAX", "InlineSpec", "InlineTransforms", "inline_spec"]
 
 INLINE_BYTES_MAX: Final = 4 << 30
-"""A shard that is larger is for a job."""
+"""Larger shards need a job."""
 
 
 def inline_spec(place: ObjectPlace, use: str, directory: Path) -> dict[str, Any]:
-    """The spec of the job that transforms one shard. ``SpecError`` if the object is none."""
+    """The spec of the job that transforms one shard. ``SpecError`` if the object is not a shard."""
     extension = archive_extension(place.name)
     if extension is None:
         raise SpecError([SpecProblem("name", "is not that of a shard: only shards have records")])
@@ -47,13 +49,13 @@ def inline_spec(place: ObjectPlace, use: str, directory: Path) -> dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class InlineSpec:
-    """The spec of such a job, and what the job may touch."""
+    """The spec of such a job, and the places that the job may use."""
 
     spec: JobSpec
     fetch: FetchPolicy
 
     def order(self) -> dict[str, Any]:
-        """The same for the process that does it."""
+        """The same as an order for the process that does the job."""
         return {"spec": self.spec.canonical(), "fetch": self.fetch.to_json()}
 
 
@@ -66,9 +68,9 @@ class InlineTransforms:
         self.turns = Turns()
 
     def spec(self, place: ObjectPlace, use: str, identity: Identity) -> InlineSpec:
-        """The checked spec of the job, but for where it writes. ``SpecError`` if there is no such
-        transform, ``ForbiddenError`` if it may not run, or reads files that are not for
-        ``identity``."""
+        """The checked spec of the job, without the place that it writes to. ``SpecError`` if there
+        is no such transform, ``ForbiddenError`` if it may not run, or reads files that ``identity``
+        may not read."""
         written = inline_spec(place, use, Path("/unknown"))
         spec, file_uris = self._submitter.read_inline(written, identity)
         return InlineSpec(spec, place.policy(self._submitter.policy, file_uris))
@@ -76,8 +78,8 @@ class InlineTransforms:
     async def run(
         self, inline: InlineSpec, size_bytes: int, client: str, gone: Gone
     ) -> tuple[MadeFile, ExitStack]:
-        """The shard, and what to close once it is sent. ``ShardProblemError``, ``DsortError``: why
-        there is none."""
+        """The transformed shard, and what to close once it is sent. ``ShardProblemError``,
+        ``DsortError`` if it could not be made."""
         if size_bytes > INLINE_BYTES_MAX:
             raise TooLargeError(
                 f"the shard has {format_bytes(size_bytes)}, over {format_bytes(INLINE_BYTES_MAX)}",

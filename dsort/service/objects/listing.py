@@ -1,7 +1,8 @@
 """The objects of a bucket, a page at a time.
 
-A page says where the next one begins. Until that is asked for, the listing itself is held for a
-while: to come to the same place again would cost as much as all pages before it."""
+A page names the place where the next one begins. Until the next page is requested, the listing
+itself is held for a while: finding the same place again would cost as much as all pages before it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ __all__ = ["PAGE_MAX", "TEXT_BYTES_MAX", "Entry", "ListingPage", "Listings", "Pa
 
 PAGE_MAX: Final = 10_000
 PAGE_S_MAX: Final = 10.0
-HELD_MAX: Final = 8  # that of a flat directory has 300 bytes a name
+HELD_MAX: Final = 8  # the listing of a flat directory takes 300 bytes a name
 HELD_S_MAX: Final = 60.0
 TEXT_BYTES_MAX: Final = 8192
 
@@ -29,8 +30,8 @@ TEXT_BYTES_MAX: Final = 8192
 @dataclass(frozen=True, slots=True)
 class PageAsked:
     """A page of the objects whose names begin with ``prefix``. ``after``: the page's names come
-    after this one. ``listing``: what the page before was called, "" for the first. ``flat``: False
-    shows what is below a ``/`` behind the prefix as one directory."""
+    after this one. ``listing``: the identifier of the previous page's listing, "" for the first
+    page. ``flat``: False shows all objects below a ``/`` behind the prefix as one directory."""
 
     prefix: str = ""
     after: str = ""
@@ -39,7 +40,7 @@ class PageAsked:
     flat: bool = True
 
     def check(self) -> None:
-        """``SpecError`` for what can be no prefix, or is too long."""
+        """``SpecError`` for a prefix that no name can have, and for texts that are too long."""
         problems = [
             SpecProblem(name, f"has more than {TEXT_BYTES_MAX:,} bytes")
             for name, text in (("prefix", self.prefix), ("continuation_token", self.after))
@@ -58,23 +59,23 @@ class PageAsked:
             raise SpecError(problems)
 
     def directory_of(self, name: str) -> str:
-        """The directory that ``name`` is shown as; "" if it is shown itself."""
+        """The directory that stands for ``name`` in the page; "" if ``name`` itself is shown."""
         first, slash, _ = name.removeprefix(self.prefix).partition("/")
         return "" if self.flat or not slash else f"{self.prefix}{first}/"
 
     def goes_on(self, page: ListingPage) -> tuple[str, str, str, bool]:
-        """What is asked for with this page: the same as ``place`` of the next."""
+        """The ``place`` of the request for the page after ``page``."""
         return page.listing, self.prefix, page.after, self.flat
 
     @property
     def place(self) -> tuple[str, str, str, bool]:
-        """Which listing it goes on with, and where."""
+        """The listing that the page continues, and the place in it."""
         return self.listing, self.prefix, self.after, self.flat
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a list shows. ``checksum``: "" where it is not known."""
+    """An entry of a list. ``checksum``: "" if it is not known."""
 
     name: str
     size_bytes: int = 0
@@ -94,7 +95,7 @@ class ListingPage:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A listing that waits for whoever asks for its next page."""
+    """A listing that is held until its next page is requested."""
 
     names: Iterator[ObjectInfo]
     held_at: float
@@ -110,8 +111,9 @@ class Listings:
         self._held: OrderedDict[tuple[str, ...], _Held] = OrderedDict()
 
     def page(self, bucket: Bucket, uri: str, owner: str, asked: PageAsked) -> ListingPage:
-        """A page of the bucket ``uri`` for ``owner``. It has at most ``asked.size`` entries (0: as
-        many as a page may have) and takes ten seconds at most. ``SpecError``, ``StorageError``."""
+        """A page of the bucket ``uri`` for ``owner``. It has at most ``asked.size`` entries (0: the
+        most that a page may have) and takes ten seconds at most. ``SpecError``,
+        ``StorageError``."""
         asked.check()
         names = self._take((uri, owner, *map(str, asked.place)))
         if names is None:

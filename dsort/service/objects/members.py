@@ -1,6 +1,7 @@
-"""Members of shards: their names, and one of them, for requests that AIStore's clients send.
+"""Members of shards for requests of AIStore's clients: their names, and one of them.
 
-Each shard is read by a process of its own, which may be slow or die of what is in it."""
+Each shard is read by a process of its own, because a shard may make its reader slow or crash it.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +27,13 @@ _CONTAINERS: Final = (".tar", ".tgz", ".zip")
 
 
 def has_members(name: str) -> bool:
-    """Whether an object of this name is an archive of files, and not of lines or rows."""
+    """Whether an object of this name is an archive of files, and not a file of lines or rows."""
     extension = archive_extension(name)
     return extension is not None and extension.startswith(_CONTAINERS)
 
 
 class ShardMembers:
-    """Looks into shards."""
+    """Lists and reads the members of shards."""
 
     def __init__(self, processes: ShardProcesses, config: ServiceConfig) -> None:
         self._processes = processes
@@ -42,7 +43,7 @@ class ShardMembers:
     async def listed(
         self, place: ObjectPlace, policy: SpecPolicy, client: str, gone: Gone
     ) -> list[Entry]:
-        """The files in a shard, in its order, by the names that a list has for them.
+        """The files in a shard, in its order, with the names that a list shows.
         ``ShardProblemError``, ``DsortError``."""
         made, ends = await self._made(place, policy, {"look": "list"}, client, gone)
         with ends:
@@ -59,7 +60,8 @@ class ShardMembers:
     async def member(
         self, place: ObjectPlace, path: str, policy: SpecPolicy, client: str, gone: Gone
     ) -> tuple[MadeFile, ExitStack]:
-        """The file ``path`` in a shard, and what to close once it is sent. Errors as ``listed``."""
+        """The file ``path`` in a shard, and what to close once it is sent. Errors as for
+        ``listed``."""
         return await self._made(place, policy, {"look": "member", "member": path}, client, gone)
 
     async def _made(

@@ -1,6 +1,8 @@
-"""MessagePack, as far as lists of objects need it: AIStore's clients ask for them in no other form.
+"""The part of MessagePack that lists of objects need: AIStore's clients accept them in no other
+form.
 
-(https://github.com/msgpack/msgpack/blob/master/spec.md)"""
+(https://github.com/msgpack/msgpack/blob/master/spec.md)
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _INTEGERS: Final = ((0xCC, ">BB", 1 << 8), (0xCD, ">BH", 1 << 16), (0xCE, ">BI",
 
 
 def packed(value: object) -> bytes:
-    """``value`` as MessagePack: texts, with an escape for each character that no encoding takes,
+    """``value`` as MessagePack: texts, with an escape for each character that cannot be encoded,
     whole numbers from 0 on, and maps and lists of them."""
     return b"".join(_pieces(value))
 
@@ -53,8 +55,8 @@ def _integer(value: int) -> bytes:
 
 
 def _head(count: int, fixed: int, fixed_end: int, first: int, *, has_short: bool = True) -> bytes:
-    """What says that ``count`` bytes or items follow. ``first``: of the forms with a length of one
-    byte (``has_short``), of two and of four."""
+    """The bytes that announce ``count`` bytes or items. ``first``: the code of the form with a
+    length of one byte (if ``has_short``), which those of two and of four follow."""
     if count < fixed_end:
         return bytes([fixed | count])
     if has_short:

@@ -1,9 +1,10 @@
-"""Which bucket, or object of a bucket, a request is about, and whether the caller may have it.
+"""The bucket or object that a request names, and whether the caller may use it.
 
 A path is ``/v1/objects/BUCKET/NAME``. The bucket is one part of it: a name as in a spec, or a URI
 whose slashes are encoded (``s3%3A%2F%2Fdata%2Fimages``); AIStore's clients send a plain name and
-``provider``. So what the web server decoded is not looked at: it does not tell these slashes. In
-``/v1/buckets/BUCKET`` the bucket is all that follows."""
+``provider``. The path that the web server decoded is not used, because encoded slashes look like
+others in it. In ``/v1/buckets/BUCKET`` the bucket is all that follows.
+"""
 
 from __future__ import annotations
 
@@ -43,13 +44,13 @@ from dsort.storage.registry import store_of
 __all__ = ["Asking", "ObjectPlace", "bucket_of_path", "check_changed_name", "object_of_path"]
 
 PATH_BYTES_MAX: Final = 8192
-NAME_BYTES_MAX: Final = 1024  # that object stores take
+NAME_BYTES_MAX: Final = 1024  # the limit of object stores
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Who asks for a place, in which words. ``provider``: AIStore's, or "". ``writes``: whether
-    the place is to be written to."""
+    """The caller of a request for a place, and its terms. ``provider``: AIStore's, or "".
+    ``writes``: whether the request writes to the place."""
 
     identity: Identity
     config: ServiceConfig
@@ -60,9 +61,9 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class ObjectPlace:
-    """A bucket that the caller may use, or an object in it. ``uri``: of the bucket, as tokens have
-    it. ``name``: "" for the bucket itself. ``provider``, ``asked``: the bucket in the caller's
-    words."""
+    """A bucket that the caller may use, or an object in it. ``uri``: of the bucket, as in tokens.
+    ``name``: "" for the bucket itself. ``provider``, ``asked``: the bucket in the caller's
+    terms."""
 
     ref: BucketRef
     uri: str
@@ -71,38 +72,40 @@ class ObjectPlace:
     asked: str
 
     def opened(self, config: ServiceConfig, policy: SpecPolicy) -> Bucket:
-        """Its bucket. Links that lead out of a directory are followed nowhere, for tokens were held
-        against that directory."""
+        """The bucket of the place. Links that lead out of a directory are never followed, because
+        tokens were checked against that directory."""
         settings = config.run.settings
         ref, fetch = resolve_ref(self.ref, settings), self.policy(policy)
         return open_bucket(ref, root=config.run.root, limits=settings.limits(ref), policy=fetch)
 
     def policy(self, policy: SpecPolicy, file_uris: Iterable[str] = ()) -> FetchPolicy:
-        """Where its files may really be. ``file_uris``: of files that are read besides."""
+        """The fetch policy with the places where the bucket's files may really be. ``file_uris``:
+        other files that are read."""
         return policy_of_bucket(self.uri, policy, file_uris)
 
     @property
     def shown_bucket(self) -> str:
-        """The bucket for a message: as AIStore's clients know it, for those that asked as they do,
-        because they read in the text what is missing."""
+        """The bucket for a message: in AIStore's terms if the caller used these, because AIStore's
+        clients read from the text what is missing."""
         return f"{self.provider}://{self.asked}" if self.provider else self.uri
 
     @property
     def shown(self) -> str:
-        """The same with the object's name."""
+        """The same with the name of the object."""
         return f"{self.shown_bucket}/{self.name}"
 
 
 def object_of_path(path: bytes, asking: Asking) -> ObjectPlace:
-    """The object that the path of a request names, as it was sent, without what is before the
-    bucket. ``SpecError`` if there can be none, ``ForbiddenError`` if it is not for the caller,
-    whether there is such a bucket or not, ``NotSupportedError`` if nothing is written there."""
+    """The object that the path of a request names, as it was sent, without the part before the
+    bucket. ``SpecError`` if there can be none, ``ForbiddenError`` if the caller may not use the
+    bucket, whether it exists or not, ``NotSupportedError`` if the place cannot be written to."""
     bucket, slash, name = path.partition(b"/")
     if not slash or not name:
         raise SpecError("no object is named", hint="/v1/objects/BUCKET/NAME")
     ref, asked = _ref(path, bucket, asking)
     found = _text(name, "name")
-    if found.endswith("/") and not asking.writes:  # AIStore's command looks for one before it lists
+    # AIStore's command checks for a directory before it lists.
+    if found.endswith("/") and not asking.writes:
         place = replace(bucket_of_path(bucket, asking), name=found)
         raise NotFoundError(f"there is no object {place.shown}")
     uri = check_object(ref, found, asking.policy)
@@ -153,8 +156,8 @@ def _allow(ref: BucketRef, uri: str, asking: Asking) -> None:
 
 
 def check_changed_name(name: str) -> None:
-    """``SpecError`` for names that requests do not write or remove. Hidden files are what shells
-    and other programs read when they start."""
+    """``SpecError`` for names that requests may not write or remove. Shells and other programs read
+    hidden files when they start."""
     problem = ""
     if has_control_characters(name):
         problem = "has a control character in it"

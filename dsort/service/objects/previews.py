@@ -1,7 +1,9 @@
-"""What a member of a shard is shown as: a picture, a sound, JSON, text, or plain bytes.
+"""How a member of a shard is shown: as a picture, a sound, JSON, text, or plain bytes.
 
-Bytes decide, not names. Only pictures and sounds that a browser decodes to pixels and samples alone
-are called so: SVG and HTML are documents, which may run code, and so they are text."""
+The bytes decide, not the name. Only those pictures and sounds count as such that a browser decodes
+to nothing but pixels and samples: SVG and HTML are documents, which may run code, so they are shown
+as text.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ __all__ = ["IMAGE_PIXELS_MAX", "SHOWN_BYTES_MAX", "Kind", "Preview", "preview_of
 Kind = Literal["image", "audio", "json", "text", "bytes"]
 
 SHOWN_BYTES_MAX: Final = 256 << 10
-"""Of one member, with the records that are shown; the rest is asked for by itself."""
+"""Of one member, sent with the records that are shown; the rest is requested separately."""
 TEXT_BYTES_MAX: Final = 16 << 10
 HEX_BYTES_MAX: Final = 256
 IMAGE_PIXELS_MAX: Final = 64 << 20
-"""A few bytes can say that they are a picture of any size: larger ones are not decoded."""
+"""A few bytes can claim to be a picture of any size: larger pictures are not decoded."""
 
 _TEXT_CONTROLS: Final = frozenset("\t\n\r\f")
 _JPEG_SIZES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
@@ -33,8 +35,8 @@ _MP3_NAMES: Final = (".mp3", ".mpga")
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What is shown of a member. ``width``, ``height``: of a picture, in pixels. ``text``,
-    ``hexadecimal``: its beginning. ``content``: all of it, of small pictures; else None."""
+    """The preview of a member. ``width``, ``height``: of a picture, in pixels. ``text``,
+    ``hexadecimal``: its beginning. ``content``: all of it, for small pictures; else None."""
 
     kind: Kind
     media_type: str = "application/octet-stream"
@@ -45,7 +47,7 @@ class Preview:
     content: bytes | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The same as a document; fields that say nothing are left out."""
+        """The preview as a document; empty fields are left out."""
         document = {
             "kind": self.kind,
             "media_type": self.media_type,
@@ -59,7 +61,7 @@ class Preview:
 
 
 def preview_of(name: str, head: bytes, size_bytes: int) -> Preview:
-    """What to show of the member ``name`` of ``size_bytes``, whose first bytes are ``head``."""
+    """The preview of the member ``name`` of ``size_bytes``, whose first bytes are ``head``."""
     image = _image(head)
     if image is not None:
         media_type, width, height = image
@@ -83,7 +85,7 @@ def _hex(head: bytes) -> str:
 
 
 def _text(head: bytes, *, is_whole: bool) -> str | None:
-    """``head`` as text; None if it is none. The last character may be cut."""
+    """``head`` as text; None if it is not text. The last character may be cut."""
     for cut in range(1 if is_whole else 4):
         try:
             text = head[: len(head) - cut].decode()
@@ -108,14 +110,15 @@ def _audio(name: str, head: bytes) -> str:
 
 
 def _image(head: bytes) -> tuple[str, int, int] | None:
-    """(media type, width, height) as the header says; None if it is no picture, or says none."""
+    """(media type, width, height) from the header; None if it is no picture, or lacks them."""
     if head.startswith(b"\x89PNG\r\n\x1a\n") and len(head) >= 24:
         return "image/png", _big(head, 16, 4), _big(head, 20, 4)
     if head.startswith((b"GIF87a", b"GIF89a")) and len(head) >= 10:
         return "image/gif", _little(head, 6, 2), _little(head, 8, 2)
     if head.startswith(b"BM") and len(head) >= 26 and _little(head, 14, 4) >= 40:
         height = _little(head, 22, 4)
-        return "image/bmp", _little(head, 18, 4), min(height, 2**32 - height)  # from the top down
+        # Stored from the top down.
+        return "image/bmp", _little(head, 18, 4), min(height, 2**32 - height)
     if head.startswith(b"RIFF") and head[8:12] == b"WEBP" and len(head) >= 30:
         return _webp(head)
     if head.startswith(b"\xff\xd8\xff"):
@@ -153,7 +156,7 @@ def _jpeg(head: bytes) -> tuple[str, int, int] | None:
 
 
 def _avif(head: bytes) -> tuple[str, int, int] | None:
-    """The largest of the sizes that it has: of the picture, its parts and its thumbnail."""
+    """The largest of the sizes in the file: those of the picture, its parts and its thumbnail."""
     sizes, at = [], head.find(b"ispe")
     while at >= 0 and at + 16 <= len(head):
         sizes.append((_big(head, at + 8, 4), _big(head, at + 12, 4)))

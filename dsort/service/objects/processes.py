@@ -1,6 +1,8 @@
-"""What is made of a shard for a request: a file, by a process that ends with it.
+"""Files that are made from a shard for a request, each by a process that ends with the request.
 
-The service looks into no shard itself. Processes, waiting requests and time are bounded."""
+The service itself parses no shard. The numbers of processes and of waiting requests, and their
+time, are limited.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ from dsort.service.objects.shard_main import ORDER_FILE, OUT_DIRECTORY
 
 __all__ = ["Gone", "MadeFile", "ShardProblemError", "ShardProcesses", "Turns"]
 
-RUNNING_MAX: Final = 3  # of one client one less
+RUNNING_MAX: Final = 3  # one client gets one less
 WAITING_MAX: Final = 16  # of one client
 WAIT_S_MAX: Final = 60.0
 RUN_S_MAX: Final = 600.0
@@ -45,11 +47,11 @@ RETRY_S: Final = 5.0
 PREFIX: Final = "dsort-inline-"
 
 Gone = Callable[[], Awaitable[bool]]
-"""Whether nobody waits for an answer any more."""
+"""Whether no client waits for the answer any more."""
 
 
 class ShardProblemError(Exception):
-    """The process failed. ``document``: the problem, as an answer says it."""
+    """The process failed. ``document``: the problem, as the response contains it."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         super().__init__(str(document.get("detail", "")))
@@ -58,7 +60,7 @@ class ShardProblemError(Exception):
 
 @dataclass(slots=True)
 class MadeFile:
-    """What was made, as an open file that has no name any more."""
+    """The made file: open, and without a name."""
 
     fd: int
     size_bytes: int
@@ -73,17 +75,19 @@ class MadeFile:
 
 
 class Turns:
-    """A few processes run at once. Clients that wait get turns one after the other, and no client
-    has all of them: one is always left for another client. Of one client ``WAITING_MAX`` requests
-    wait, each ``WAIT_S_MAX`` at most. For one event loop."""
+    """The turns of clients: a few processes run at once. Waiting clients get turns one after the
+    other, and no client has all of them: one is always left for another client. At most
+    ``WAITING_MAX`` requests of one client wait, each at most ``WAIT_S_MAX`` seconds. For one event
+    loop."""
 
     def __init__(self) -> None:
         self._running: Counter[str] = Counter()
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # the next client comes first
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by client, the next one first
 
     @contextlib.asynccontextmanager
     async def one(self, client: str) -> AsyncIterator[None]:
-        """While the client has a turn. ``TooManyRequestsError`` if that takes long."""
+        """A context in which the client has a turn. ``TooManyRequestsError`` if it does not get one
+        in time."""
         await self._wait(client)
         try:
             yield
@@ -124,12 +128,12 @@ class Turns:
             turn = turns.popleft()
             if turns:
                 self._waiting[client] = turns  # behind all others
-            if not turn.cancelled():  # whose request has yet to notice
+            if not turn.cancelled():  # else its request was cancelled and has not noticed yet
                 self._running[client] += 1
                 turn.set_result(None)
 
     def _leave(self, client: str, turn: asyncio.Future[None]) -> None:
-        if turn.done() and not turn.cancelled():  # it came as the wait ended
+        if turn.done() and not turn.cancelled():  # the turn was given at the moment the wait ended
             self._end(client)
             return
         turns = self._waiting.get(client, deque())
@@ -146,12 +150,12 @@ class Turns:
 
 
 class ShardProcesses(ClosesOnExit):
-    """Has processes make files."""
+    """Runs processes that make files."""
 
     def __init__(self, config: ServiceConfig) -> None:
         self._environment = JobEnvironment.of(config)
         self._scratch = config.scratch_dir
-        self._indexes = config.state_dir / "indexes"  # which jobs have nothing to do with
+        self._indexes = config.state_dir / "indexes"  # indexes that jobs do not use
         self._prefix = f"{PREFIX}{config.replica}-"  # replicas may share a scratch directory
         self.forks = Forks()
 
@@ -160,7 +164,7 @@ class ShardProcesses(ClosesOnExit):
         self.forks.close()
 
     def remove_left(self) -> None:
-        """Remove what a service that died has left."""
+        """Remove what a dead service has left."""
         if self._scratch is not None:
             for path in self._scratch.glob(f"{glob.escape(self._prefix)}*"):
                 shutil.rmtree(path, ignore_errors=True)
@@ -168,8 +172,8 @@ class ShardProcesses(ClosesOnExit):
     async def made(
         self, order: Mapping[str, Any], name: str, gone: Gone, *, seconds_max: float | None = None
     ) -> tuple[MadeFile, ExitStack]:
-        """The file ``name`` that a process makes of ``order``, and what to close in the end.
-        ``ShardProblemError``, ``DsortError``: why there is none."""
+        """The file ``name`` that a process makes from ``order``, and what to close in the end.
+        ``ShardProblemError``, ``DsortError`` if it could not be made."""
         directory = await anyio.to_thread.run_sync(self._directory)
         with ExitStack() as ends:
             ends.callback(shutil.rmtree, directory, ignore_errors=True)
@@ -182,7 +186,7 @@ class ShardProcesses(ClosesOnExit):
             return MadeFile(fd, os.fstat(fd).st_size), ends.pop_all()
 
     def _directory(self) -> Path:
-        """For the process alone: beside the scratch of jobs."""
+        """A directory for one process, beside the scratch of jobs."""
         if self._scratch is not None:
             self._scratch.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=self._prefix, dir=self._scratch))
@@ -192,7 +196,7 @@ class ShardProcesses(ClosesOnExit):
     async def _run(
         self, order: Mapping[str, Any], directory: Path, gone: Gone, seconds_max: float
     ) -> None:
-        """Have the order done in ``directory``."""
+        """Run a process that carries out the order in ``directory``."""
 
         def begin() -> int:
             text = json.dumps({**self._around(), **order}, default=str)
@@ -207,7 +211,7 @@ class ShardProcesses(ClosesOnExit):
         child = -1
         try:
             async with asyncio.timeout(seconds_max):
-                with contextlib.suppress(ProcessLookupError):  # it is done already
+                with contextlib.suppress(ProcessLookupError):  # the process has ended already
                     number = int(await reader.readline() or b"0")
                     child = os.pidfd_open(number) if number else -1
                 answer = asyncio.create_task(reader.readline())
@@ -230,7 +234,8 @@ class ShardProcesses(ClosesOnExit):
         _refuse_problem(said)
 
     def _around(self) -> dict[str, Any]:
-        """What each process is told, but for what it may touch, which its order says."""
+        """The part of an order that is the same for all processes; the order itself names the
+        places that the process may use."""
         run = self._environment.run
         return {
             "root": str(run.root),
@@ -242,7 +247,7 @@ class ShardProcesses(ClosesOnExit):
 
 
 def _refuse_problem(answer: bytes) -> None:
-    """``ShardProblemError``: the process says that it is not done."""
+    """``ShardProblemError`` if the process reports a problem."""
     try:
         said = json.loads(answer[:ANSWER_BYTES_MAX])
         if said == {}:

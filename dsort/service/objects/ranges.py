@@ -11,12 +11,12 @@ _RANGE: Final = re.compile(r"bytes=\s*(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,
 
 
 class UnsatisfiableRangeError(ValueError):
-    """The object has none of the bytes that are asked for."""
+    """The object has none of the requested bytes."""
 
 
 def parse_range(header: str | None, size_bytes: int) -> tuple[int, int] | None:
-    """(first byte, byte after the last) of an object of ``size_bytes``; None: all of it is to be
-    sent, because there is no header, or one that asks for several ranges or cannot be read.
+    """(first byte, byte after the last) of an object of ``size_bytes``; None: the whole object is
+    sent, because the header is missing, requests several ranges or cannot be read.
     ``UnsatisfiableRangeError``."""
     match = _RANGE.fullmatch(header.lower()) if header is not None else None
     if match is None:

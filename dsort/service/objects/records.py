@@ -1,7 +1,8 @@
-"""The shards of a bucket, and the records of a shard, for whoever looks at data.
+"""The shards of a bucket, and the records of a shard, for users who inspect data.
 
-Names of shards come from a listing. All that is in a shard is found out by a process of its own,
-which writes the answer: the service sends it on, and looks into no shard itself."""
+Names of shards come from a listing. All facts about the content of a shard come from a process of
+its own, which writes the answer: the service sends the answer on, and parses no shard itself.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +59,8 @@ def listed_shards(
     limit: int,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[list[Entry], str]:
-    """(at least ``limit`` shards whose names have ``text`` in them, where to go on, or "" at the
-    end). Fewer, if that takes long. ``SpecError``, ``StorageError``."""
+    """(at least ``limit`` shards whose names contain ``text``, where the next page begins, or "" at
+    the end). Fewer, if that takes long. ``SpecError``, ``StorageError``."""
     listing, _, after = cursor.partition(":")
     wanted, ends_at = text.lower(), clock() + LIST_S_MAX
     found: list[Entry] = []
@@ -80,8 +81,8 @@ def listed_shards(
 def random_shards(
     bucket: Bucket, count: int, seed: str, clock: Callable[[], float] = time.monotonic
 ) -> list[Entry]:
-    """So many of the shards at random, each as likely as any other, in the order of their names; of
-    those that are listed in ten seconds."""
+    """``count`` of the shards at random, each with equal probability, in the order of their names;
+    chosen from those that are listed in ten seconds."""
     draw, ends_at, seen = random.Random(seed), clock() + LIST_S_MAX, 0
     kept: list[ObjectInfo] = []
     for info in bucket.list(""):
@@ -98,16 +99,16 @@ def random_shards(
 
 
 def refuse_other_objects(name: str) -> None:
-    """``SpecError`` for the name of what is no shard."""
+    """``SpecError`` if ``name`` is not the name of a shard."""
     if not is_supported(name):
         raise SpecError([SpecProblem("name", "is not that of a shard: only shards have records")])
 
 
 @dataclass(frozen=True, slots=True)
 class MemberPart:
-    """Bytes ``start`` to ``stop`` of a member of ``size_bytes``, which are those of ``made`` from
-    ``at`` on. ``status``: 200 all of it, 206 a range, 416 it has none of the range.
-    ``media_type``: of a sound, else empty."""
+    """Bytes ``start`` to ``stop`` of a member of ``size_bytes``; they begin at byte ``at`` of
+    ``made``. ``status``: 200 all of it, 206 a range, 416 it has none of the range. ``media_type``:
+    of a sound, else empty."""
 
     made: MadeFile
     at: int
@@ -118,12 +119,12 @@ class MemberPart:
 
     @property
     def stop(self) -> int:
-        """Where they end in the member."""
+        """The end of the bytes in the member."""
         return self.start + self.made.size_bytes - self.at
 
     @classmethod
     def of(cls, made: MadeFile) -> MemberPart:
-        """What the process of the shard has written."""
+        """The part of a member that the process of the shard has written."""
         head = bytearray(min(made.size_bytes, HEAD_BYTES_MAX))
         made.read_into(memoryview(head), 0)
         line, _, _ = head.partition(b"\n")
@@ -134,7 +135,7 @@ class MemberPart:
 
 
 class ShardRecords:
-    """Looks into shards for whoever wants to see data."""
+    """Reads shards for users who inspect data."""
 
     def __init__(self, processes: ShardProcesses) -> None:
         self._processes = processes
@@ -143,7 +144,7 @@ class ShardRecords:
     async def look(
         self, place: ObjectPlace, policy: SpecPolicy, order: dict[str, Any], client: str, gone: Gone
     ) -> tuple[MadeFile, ExitStack]:
-        """What the process has written of the shard, and what to close once it is sent.
+        """What the process has written about the shard, and what to close once it is sent.
         ``ShardProblemError``, ``DsortError``."""
         refuse_other_objects(place.name)
         return await self._made(place, policy, order, client, gone)
@@ -151,19 +152,19 @@ class ShardRecords:
     async def look_at_bucket(
         self, place: ObjectPlace, policy: SpecPolicy, order: dict[str, Any], client: str, gone: Gone
     ) -> tuple[MadeFile, ExitStack]:
-        """The same of a bucket."""
+        """What the process has written about the bucket; else like ``look``."""
         return await self._made(place, policy, {**order, "uri": place.uri}, client, gone)
 
     async def counts(
         self, place: ObjectPlace, policy: SpecPolicy, shards: list[Entry], client: str, gone: Gone
     ) -> dict[str, int]:
-        """The records of those of these shards whose number is known, by name."""
+        """The numbers of records by name, of those of these shards for which they are known."""
         sizes = [each.size_bytes for each in shards]
         order = {"look": "counts", "names": [each.name for each in shards], "sizes": sizes}
         try:
             made, ends = await self._made(place, policy, order, client, gone)
         except (ShardProblemError, DsortError):
-            return {}  # what is known is shown
+            return {}  # the shards are shown without their counts
         with ends:
             text = bytearray(min(made.size_bytes, COUNTS_BYTES_MAX))
             made.read_into(memoryview(text), 0)

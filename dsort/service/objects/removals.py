@@ -1,7 +1,8 @@
 """Several objects of a bucket that one request removes: by their names, a template, or a prefix.
 
-All names are looked at before the first object is removed: a request that names an object which a
-running job needs, or a name that requests do not change, removes nothing."""
+All names are checked before the first object is removed: if a request includes an object that a
+running job needs, or a name that requests may not change, nothing is removed.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ _RANGE_SIGNS: Final = "{}@%"
 
 @dataclass(frozen=True, slots=True)
 class RemovalAsked:
-    """Which objects to remove: ``names``, or those that ``template`` means. Without a range the
-    template is a prefix; an empty one means all objects. ``flat``: False leaves out what is below
-    a ``/`` behind the prefix."""
+    """The objects to remove: ``names``, or those that ``template`` stands for. Without a range the
+    template is a prefix; an empty one means all objects. ``flat``: False leaves out objects below a
+    ``/`` behind the prefix."""
 
     names: Sequence[str] = ()
     template: str = ""
@@ -37,8 +38,8 @@ class RemovalAsked:
 
 
 def remove_objects(bucket: Bucket, uri: str, database: Database, asked: RemovalAsked) -> int:
-    """Remove the objects, those of them that there are; how many. ``SpecError`` for more than
-    ``REMOVED_MAX`` and for names that requests do not change, ``ConflictError`` for objects that a
+    """Remove those of the objects that exist; returns their number. ``SpecError`` for more than
+    ``REMOVED_MAX`` and for names that requests may not change, ``ConflictError`` for objects that a
     running job needs, ``StorageError``."""
     names = [*islice(_names(bucket, asked), REMOVED_MAX + 1)]
     if len(names) > REMOVED_MAX:

@@ -1,9 +1,12 @@
-"""What the process of a shard writes of it for whoever looks: its records a page at a time, some of
-them with their content, one member, what a transform makes of a record; and how many records the
-shards of a bucket have, as far as manifests there tell, and what dead jobs left in it.
+"""What the process of a shard writes for users who inspect it.
 
-All of it may have been written by anybody. What is kept in memory and what is written is bounded,
-whatever the shard says."""
+Of a shard: its records a page at a time, some of them with their content, one member, or what a
+transform makes of a record. Of a bucket: the numbers of records in its shards, as far as manifests
+there list them, and what dead jobs left in it.
+
+All input may have been written by anyone. Memory and the size of the answer are bounded, whatever
+the shard contains.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +39,14 @@ from dsort.user_code.tar_headers import tar_header, tar_padding
 
 __all__ = ["changed", "counts", "garbage", "payload", "records", "shown"]
 
-MEMBERS_LISTED_MAX: Final = 16  # of each record of a page: the rest is counted
+MEMBERS_LISTED_MAX: Final = 16  # of each record of a page: the others are only counted
 MEMBERS_SHOWN_MAX: Final = 64  # of a record with its content
-NAME_CHARACTERS_MAX: Final = 1024  # of a key or a name: a tar may have one of megabytes
+NAME_CHARACTERS_MAX: Final = 1024  # of a key or a name: in a tar it may have megabytes
 CONTENT_BYTES_MAX: Final = 6 << 20  # of all records that are shown at once
 PAYLOAD_BYTES_MAX: Final = 64 << 20
-RANGE_BYTES_MAX: Final = 4 << 20  # a player asks again from where an answer ends
+RANGE_BYTES_MAX: Final = 4 << 20  # a player requests the rest itself
 KIND_BYTES: Final = 4096
-RECORD_BYTES_MAX: Final = 64 << 20  # that a transform is tried on
+RECORD_BYTES_MAX: Final = 64 << 20  # the largest record that a transform is tried on
 CHANGED_MAX: Final = 20
 MANIFEST_BYTES_MAX: Final = 32 << 20
 MANIFESTS_MAX: Final = 16
@@ -54,7 +57,7 @@ Order = Mapping[str, Any]
 
 
 def records(shard: Shard, order: Order) -> Iterator[bytes]:
-    """A page of the records of a shard: keys, and of each member its name and size."""
+    """A page of the records of a shard: keys, and for each member its name and size."""
     keys, limit, text = shard.keys, int(order["limit"]), str(order["text"])
     with_text = (number for number in range(int(order["first"]), len(keys)) if text in keys[number])
     rows = [_row(shard.record(number)) for number in islice(with_text, limit)]
@@ -63,7 +66,7 @@ def records(shard: Shard, order: Order) -> Iterator[bytes]:
 
 
 def shown(shard: Shard, order: Order) -> Iterator[bytes]:
-    """Records with their content: those of these numbers, or some at random."""
+    """Records with their content: those with the given numbers, or some at random."""
     total = len(shard)
     numbers = [int(each) for each in order["numbers"]]
     if order["random"]:
@@ -78,8 +81,8 @@ def shown(shard: Shard, order: Order) -> Iterator[bytes]:
 
 
 def payload(shard: Shard, order: Order) -> Iterator[bytes]:
-    """One member of a record: a line that says what follows, and all of its bytes, or those that
-    the header ``Range`` asks for, ``RANGE_BYTES_MAX`` of them at most."""
+    """One member of a record: a line that describes what follows, and all of its bytes, or those
+    that the header ``Range`` requests, ``RANGE_BYTES_MAX`` of them at most."""
     record, member = _record(shard, int(order["number"])), int(order["member"])
     if member >= len(record.sizes):
         raise NotFoundError(
@@ -92,7 +95,7 @@ def payload(shard: Shard, order: Order) -> Iterator[bytes]:
     except UnsatisfiableRangeError:
         yield to_json({"size_bytes": size_bytes, "status": 416}).encode() + b"\n"
         return
-    # To read a part of what is compressed is to inflate all that comes before it.
+    # Reading a part of a compressed shard means to inflate all that comes before it.
     if size_bytes > PAYLOAD_BYTES_MAX and (part is None or shard.record_index is None):
         raise TooLargeError(
             f"{name} has more than {format_bytes(PAYLOAD_BYTES_MAX)}", hint="`dsort cat` writes it"
@@ -108,8 +111,8 @@ def payload(shard: Shard, order: Order) -> Iterator[bytes]:
 
 
 def counts(bucket: Bucket, order: Order) -> Iterator[bytes]:
-    """How many records these shards have: {name: records}, as the newest manifest of the bucket
-    says that names a shard of that length; others are left out."""
+    """The numbers of records of these shards: {name: records}, from the newest manifest of the
+    bucket that names a shard of that length; others are left out."""
     sizes = dict(zip(order["names"], order["sizes"], strict=True))
     found: dict[str, int] = {}
     directories = [each for each in list_job_directories(bucket) if each.has_manifest]
@@ -121,7 +124,7 @@ def counts(bucket: Bucket, order: Order) -> Iterator[bytes]:
             name = manifest_name(directory.job_id)
             manifest = parse_manifest(read_small(bucket, name, bytes_max=MANIFEST_BYTES_MAX))
         except DsortError:
-            continue  # it is none, or of another version: the list is there without it
+            continue  # not a manifest, or one of another version: the list is shown without it
         for output in manifest.outputs:
             if sizes.get(output.name) == output.file_bytes:
                 found.setdefault(output.name, output.records)
@@ -150,7 +153,7 @@ def garbage(bucket: Bucket, order: Order) -> Iterator[bytes]:
 
 
 def changed(shard: Shard, order: Order, directory: Path, options: RunOptions) -> Iterator[bytes]:
-    """A record, and what a transform makes of it: a job of a shard that has this record alone."""
+    """A record, and what a transform makes of it: a job with a shard that has only this record."""
     record = _record(shard, int(order["number"]))
     if record.size_bytes > RECORD_BYTES_MAX:
         raise TooLargeError(
@@ -180,7 +183,7 @@ def changed(shard: Shard, order: Order, directory: Path, options: RunOptions) ->
 
 
 def _changed(made_out: Path, left: int) -> list[dict[str, Any]]:
-    """The records that came out; none if the transform drops the record."""
+    """The records that the transform made; none if it drops the record."""
     names = sorted(each.name for each in made_out.glob("*.tar"))
     bucket = open_bucket(BucketRef("file", str(made_out)), root=made_out)
     found = []
@@ -193,7 +196,7 @@ def _changed(made_out: Path, left: int) -> list[dict[str, Any]]:
 
 
 def _record(shard: Shard, number: int) -> Record:
-    """``InputError`` if there is none."""
+    """The record with this number; ``InputError`` if there is none."""
     if not 0 <= number < len(shard):
         raise InputError(
             f"shard {shard.name} has {len(shard):,} records, none is number {number:,}"
@@ -223,12 +226,13 @@ def _short(name: str) -> str:
 
 
 def _shown(record: Record, left: int) -> tuple[dict[str, Any], int]:
-    """The record with what is shown of its members, and how many bytes may still be sent whole."""
+    """The record with the previews of its members, and the number of bytes that may still be sent
+    whole."""
     document = _row(record, MEMBERS_SHOWN_MAX)
     for name, member in zip(record.sizes, document["members"], strict=False):
         try:
             head = record.read(name, 0, SHOWN_BYTES_MAX)
-        except InputError as error:  # of this member alone
+        except InputError as error:  # an error of this member alone
             member |= {"kind": "bytes", "problem": error.message}
             continue
         preview = preview_of(name, head, member["size_bytes"])

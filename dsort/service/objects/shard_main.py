@@ -1,9 +1,11 @@
 """The process that forks for each shard: ``python -m dsort.service.objects.shard_main``.
 
-A shard is transformed, or looked into: its files are listed, or one of them is read. The process
-has the engine loaded, which takes most of the time of a small job. The service sends it, over a
-socket, the directory of an order and the pipe for its answer. A child of its own does the order: it
-says which process it is, and at the end what is wrong, if anything is. All end with the service."""
+A shard is transformed, or inspected: its files are listed, or one of them is read. The process has
+the engine loaded, which takes most of the time of a small job. The service sends it, over a socket,
+the directory of an order and the pipe for the answer. A child process carries out the order: it
+writes its process number into the pipe, and at the end the problem, if there is one. All end with
+the service.
+"""
 
 from __future__ import annotations
 
@@ -53,36 +55,38 @@ __all__ = [
 ORDER_FILE: Final = "order.json"
 OUT_DIRECTORY: Final = "out"
 MEMBERS_FILE: Final = "members"
-"""In ``OUT_DIRECTORY``: a line of JSON for each file in a shard, or the bytes of one."""
+"""In ``OUT_DIRECTORY``: a line of JSON for each file in a shard, or the bytes of one file."""
 MESSAGE_BYTES_MAX: Final = 4096
 
 MEMBERS_MAX: Final = 200_000
 MEMBER_BYTES_MAX: Final = 4 << 30
 FILE_BYTES_MAX: Final = 16 << 30
-"""Of any file that the job writes: steps may make much of little."""
+"""Of any file that the job writes: steps may make large outputs from small inputs."""
 MEMORY_BYTES_MAX: Final = 512 << 20
 INDEXES_BYTES_MAX: Final = 256 << 20
 KEPT_FROM_BYTES: Final = 1 << 20
-"""A shard that is no larger is read whole as soon as its index is."""
+"""The index of a smaller shard is not kept: the whole shard is read as fast as its index."""
 PR_SET_PDEATHSIG: Final = 1
 OOM_SCORE: Final = 500
 OURS: Final = {"PYDANTIC_DISABLE_PLUGINS": "__all__", "OMP_NUM_THREADS": "1"}
-"""Variables with which this process starts sooner, and has no threads that keep it from forking.
-They are not for the code that it runs."""
+"""Variables with which this process starts sooner, and has no threads that prevent it from forking.
+They are not meant for the code that it runs."""
 
 
 def main() -> int:
     """Fork for each order, until the service closes the socket that is our standard input."""
     control = socket.socket(fileno=os.dup(0))
-    with open(os.devnull, "r+b") as nowhere:  # what users' code prints is no answer
+    # Output that users' code prints must not get into the answer.
+    with open(os.devnull, "r+b") as nowhere:
         for number in (0, 1):
             os.dup2(nowhere.fileno(), number)
-    with contextlib.suppress(OSError):  # when memory runs out, this goes before the service
+    # When memory runs out, this process is killed before the service.
+    with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE), encoding="ascii")
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, FILE_BYTES_MAX))
     for name in OURS:
         os.environ.pop(name, None)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for children
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no child is waited for
     ours = os.getpid()
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES_MAX, 1)
@@ -96,17 +100,18 @@ def main() -> int:
 
 
 def _done(directory: Path, answer: int, *, parent: int) -> int:
-    """Do the order in ``directory``, in a child; its exit code."""
+    """Carry out the order in ``directory``, in a child; returns its exit code."""
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # which ended before we could ask to end with it
+    if os.getppid() != parent:  # the parent ended before this process had requested to end with it
         return 1
     os.write(answer, b"%d\n" % os.getpid())
     said: dict[str, Any] = {}
     try:
         order = json.loads((directory / ORDER_FILE).read_bytes())
-        if order.get("look") not in (None, "changed"):  # these run jobs, which have limits
+        # The others run jobs, which have limits of their own.
+        if order.get("look") not in (None, "changed"):
             _limit_memory()
         (look if "look" in order else _transform)(directory, order)
     except DsortError as error:
@@ -126,7 +131,7 @@ def _done(directory: Path, answer: int, *, parent: int) -> int:
 
 
 def _limit_memory() -> None:
-    """Let this process take as much memory as a reader of shards may, beside what it has."""
+    """Limit the memory of this process to what it has now and what a reader of shards may use."""
     found = re.search(r"^VmData:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii"), re.M)
     assert found is not None
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -142,7 +147,7 @@ def _transform(directory: Path, order: dict[str, Any]) -> None:
 
 
 def _options(directory: Path, order: dict[str, Any]) -> RunOptions:
-    """How a job of one shard is run. Code runs if the service has found who allows it."""
+    """The options of a job of one shard. Code runs if the service has recorded who allowed it."""
     scratch = directory / "scratch"
     scratch.mkdir()
     return RunOptions(
@@ -159,7 +164,8 @@ def _options(directory: Path, order: dict[str, Any]) -> RunOptions:
 
 
 def look(directory: Path, order: dict[str, Any]) -> None:
-    """Write the names of the files in a shard, or one of these files."""
+    """Write the names of the files in a shard, one of these files, or what else the order
+    requests."""
     settings = Settings.of_json(order["settings"])
     ref = resolve_ref(parse_bucket(order["bucket"], ais_is_there=settings.ais_is_there), settings)
     bucket = open_bucket(
@@ -188,7 +194,8 @@ def look(directory: Path, order: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _opened(bucket: Bucket, order: dict[str, Any]) -> Iterator[Shard]:
-    """The shard, whose headers are read once: its index is kept, and goes when it changes."""
+    """The shard, whose headers are read once: its index is kept, and dropped when the shard
+    changes."""
     cache = IndexCache(Path(order["indexes"]), bytes_max=INDEXES_BYTES_MAX)
     info = bucket.stat(order["name"])
     known = cache.find(bucket.uri, info) if info.size_bytes >= KEPT_FROM_BYTES else None
@@ -204,7 +211,7 @@ def _list(contents: ShardContents) -> Iterator[bytes]:
     too_many = TooLargeError(
         f"the shard has more than {MEMBERS_MAX:,} files", hint="`dsort inspect` lists them all"
     )
-    if contents.count_records() > MEMBERS_MAX:  # a record has a file at least
+    if contents.count_records() > MEMBERS_MAX:  # a record has at least one file
         raise too_many
     for count, (name, size_bytes) in enumerate(contents.files()):
         if count == MEMBERS_MAX:

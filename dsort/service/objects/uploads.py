@@ -1,8 +1,9 @@
-"""Objects that requests write: bytes as they come, under no name until all of them are stored.
+"""Objects that requests write: stored without a name until all bytes have arrived.
 
-A small object is written at once. A larger one is staged as a job's output is: a piece at a time in
-a directory, in parts in an object store. Whatever ends it too soon, nothing of it has a name; what
-a service that was killed has left, ``dsort gc`` removes."""
+A small object is written at once. A larger one is staged like a job's output: piece by piece in a
+directory, in parts in an object store. If the upload ends too soon, no part of it gets a name;
+``dsort gc`` removes what a killed service has left.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +35,10 @@ async def write_object(
     checksum: Checksum | None,
     overwrite: bool,
 ) -> int:
-    """Store ``body`` as the object ``name``; how many bytes it has. ``size_bytes``: how many were
-    announced. Returns once the object survives a power cut. ``SpecError`` if there come more or
-    fewer, or others; ``NamesTakenError`` without ``overwrite`` if there is such an object;
-    ``StorageError``."""
+    """Store ``body`` as the object ``name``; returns its number of bytes. ``size_bytes``: the
+    announced number. Returns once the object survives a power cut. ``SpecError`` if the number of
+    bytes or the checksum differs; ``NamesTakenError`` without ``overwrite`` if there is such an
+    object; ``StorageError``."""
     pieces = _Pieces(body, size_bytes, checksum)
     first = await pieces.next(SMALL_BYTES_MAX + 1)
     if len(first) > SMALL_BYTES_MAX:
@@ -54,7 +55,7 @@ async def _write_large(
     bucket: Bucket, name: str, first: bytes, pieces: _Pieces, *, overwrite: bool
 ) -> int:
     token = f"{writes_prefix()}{uuid.uuid4().hex}"
-    # No room is set aside in a directory: what was announced may never come.
+    # No room is set aside in a directory: the announced bytes may never arrive.
     parts_for = pieces.announced if bucket.seals_on_finish else None
     staged = await _in_thread(lambda: bucket.stage(token, name=name, size_bytes=parts_for))
     try:
@@ -72,12 +73,12 @@ async def _write_large(
             bucket.publish(token, name, overwrite=overwrite, receipt=receipt)
             bucket.make_durable()
             if not bucket.seals_on_finish:
-                bucket.discard(token)  # the directory that it was in, if nothing else is
+                bucket.discard(token)  # removes its directory, too, if that is empty
 
         await _in_thread(end)
     except BaseException:
-        # Also where the request was cancelled. In a store, to close it is to abort the upload;
-        # ``discard`` would abort those of others to the same name.
+        # Also if the request was cancelled. In a store, closing the upload aborts it; ``discard``
+        # would also abort other uploads to the same name.
         with anyio.CancelScope(shield=True), contextlib.suppress(DsortError):
             await _in_thread(lambda: _give_up(bucket, staged, token))
         raise
@@ -95,7 +96,7 @@ def _writing(staged: StagedObject, at: int, piece: bytes) -> Callable[[], None]:
 
 
 class _Pieces:
-    """A body in pieces of the size that is asked for. No more than one of them is held."""
+    """A body in pieces of the requested size. At most one of them is held in memory."""
 
     def __init__(
         self, body: AsyncIterator[bytes], announced: int | None, checksum: Checksum | None
@@ -106,8 +107,8 @@ class _Pieces:
         self._size_bytes = 0
 
     async def next(self, size_bytes: int) -> bytes:
-        """The next bytes: at least ``size_bytes``, fewer only at the end. ``SpecError`` if there
-        come more than were announced."""
+        """The next bytes: at least ``size_bytes``, fewer only at the end. ``SpecError`` if more
+        bytes arrive than were announced."""
         found = bytearray()
         while len(found) < size_bytes:
             try:
@@ -123,7 +124,8 @@ class _Pieces:
         return piece
 
     def check(self) -> None:
-        """``SpecError`` if this is not all that was announced, or something else."""
+        """``SpecError`` if the number of bytes differs from the announced one, or the checksum from
+        the sent one."""
         if self.announced not in (None, self._size_bytes):
             self._refuse_size()
         if self._checksum is not None:
