@@ -1,9 +1,10 @@
-"""``JobInfo`` and its metrics, as AIStore's clients know them, made from a row of the database.
+"""``JobInfo`` and its metrics, as AIStore's clients expect them, made from a row of the database.
 
 Facts of ``api/apc`` and ``ext/dsort/api_metrics.go`` of AIStore 5.0: counters are texts, durations
-whole nanoseconds, times that are not known the year 1, and the metrics' key is ``Metrics``. A
-cluster has one ``JobInfo`` for each target; a job of this service is one target's. The OpenAPI
-document takes its models and examples of AIStore's routes from here."""
+whole nanoseconds, unknown times the year 1, and the metrics' key is ``Metrics``. A cluster has one
+``JobInfo`` for each target; a job of this service is one target's. The OpenAPI document takes its
+models and examples of AIStore's routes from here.
+"""
 
 from __future__ import annotations
 
@@ -154,21 +155,22 @@ TARGET: Final = "dsort"
 """The one target that a job of this service has."""
 
 _PREFIX: Final = "srt-"
-"""What the id of every dSort job begins with: AIStore's command line knows it by that."""
+"""The prefix of every dSort job id: AIStore's command line recognizes dSort jobs by it."""
 
 ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 
 _NS: Final = 10**9
-_WARNINGS_MAX: Final = 1000  # of one kind
+_WARNINGS_MAX: Final = 1000  # of each kind
 _ABSENT: Final = '"{name}" does not exist'
 _TWICE: Final = 'record "{name}" is duplicated'
 _LEFT_OUT: Final = re.compile("the output shards take .* but their payload is ")
-"""AIStore does not compare sizes, and its clients count warnings."""
-_WARNED_ONE_BY_ONE: Final = {  # how the warning of all begins, and the one of each
+"""AIStore does not compare sizes, and its clients count warnings, so this one is left out."""
+# The beginning of the warning for all items: the beginning of the warning for each.
+_WARNED_ONE_BY_ONE: Final = {
     "missing_shards": (re.compile(r"[\d,]+ input shards? (is|are) missing"), _ABSENT),
     "duplicated_records": (re.compile(r"[\d,]+ members? occurs? again"), _TWICE),
 }
-_NO_MINIMUM: Final = 2**63 - 1  # what AIStore says where nothing was measured
+_NO_MINIMUM: Final = 2**63 - 1  # AIStore's value where nothing was measured
 _EXTRACTION: Final = ("resolve", "extract")
 _SORTING: Final = ("plan",)
 _CREATION: Final = ("create", "commit")
@@ -178,7 +180,7 @@ Json = dict[str, Any]
 
 
 def go_time(seconds: float | None) -> str:
-    """Seconds since 1970 as Go writes times (RFC 3339, UTC); None is its zero time."""
+    """Seconds since 1970 in Go's format of times (RFC 3339, UTC); None is its zero time."""
     if seconds is None:
         return ZERO_TIME
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
@@ -190,16 +192,16 @@ def peer_id(job_id: str) -> str:
 
 
 def own_id(job_id: str) -> str:
-    """The id that a job has here, of one that may be AIStore's for it."""
+    """The id of a job in this service, from that id or AIStore's id for the job."""
     return job_id.removeprefix(_PREFIX)
 
 
 def bucket_model(uri: str, root: Path | None = None) -> Json:
-    """The bucket ``uri`` in AIStore's words. A directory under ``root`` has the name that a spec
-    has for it, any other its path; a prefix stays a part of the name."""
+    """The bucket ``uri`` in AIStore's terms. A directory under ``root`` has its name in specs, any
+    other directory its path; a prefix stays a part of the name."""
     try:
         ref = parse_bucket(uri)
-    except SpecError:  # whoever wrote the row knew it
+    except SpecError:  # the service that wrote the row could parse it
         return {"name": uri, "provider": "", "namespace": {"uuid": "", "name": ""}}
     name = ref.uri if ref.scheme in ("http", "https") else ref.path
     provider = provider_of(ref.scheme)
@@ -215,13 +217,13 @@ def job_info(
     warnings: Sequence[str] = (),
     named: Mapping[str, Sequence[str]] | None = None,
 ) -> Json:
-    """``JobInfo`` of a job. ``root``: of the service. ``warnings``: their texts so far, where the
-    job has no result yet. ``named``: names by kind of reaction, where the result has but samples
-    (see ``kinds_to_name``).
+    """``JobInfo`` of a job. ``root``: of the service. ``warnings``: their texts so far, if the job
+    has no result yet. ``named``: names by kind of reaction, if the result has only samples (see
+    ``kinds_to_name``).
 
-    ``aborted``: it failed or was stopped. ``archived``: it is over, and its metrics are final. The
-    durations of its three phases have the names that AIStore's JSON has for them. What of the row
-    cannot be read is left out.
+    ``aborted``: the job failed or was stopped. ``archived``: it has ended, and its metrics are
+    final. The durations of its three phases have the names of AIStore's JSON. Parts of the row that
+    cannot be read are left out.
     """
     try:
         return _info(row, root, warnings, named or {})
@@ -265,8 +267,8 @@ def _info(
 
 
 def job_status(row: JobRow) -> Json:
-    """What AIStore tells of a job that a client waits for; ``end_time``: nanoseconds since 1970, 0
-    as long as it is not over."""
+    """AIStore's status of a job that a client waits for; ``end_time``: nanoseconds since 1970, 0
+    until it has ended."""
     return {
         "kind": "dsort",
         "uuid": peer_id(row.job_id),
@@ -299,7 +301,7 @@ def job_snap(row: JobRow, root: Path | None = None) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """One of AIStore's three phases in time."""
+    """One of AIStore's three phases: its times."""
 
     began_at: float | None
     ended_at: float | None
@@ -322,20 +324,21 @@ class _Span:
 
 
 class _Facts:
-    """What a row tells of a job's phases, whatever state it is in."""
+    """The facts about a job's phases in a row, in any state of the job."""
 
     def __init__(self, row: JobRow) -> None:
         self.row = row
         self.done = {each["phase"]: each for each in row.phases or ()}
-        self.last: Mapping[str, Any] = row.progress or {}  # of the phase it is in, or died in
+        # Of the current phase, or the one in which the job died.
+        self.last: Mapping[str, Any] = row.progress or {}
         self.result: Mapping[str, Any] = row.result or {}
         self.aborted = row.state in ("failed", "stopped")
         self.finished = row.state == "finished"
 
     @property
     def extracted(self) -> Json:
-        """Input shards, their members, and the payload of those. A job that surveys its inputs goes
-        over them twice, and counts them so until there is a result."""
+        """Input shards, their members, and the payload of those. A job with a survey reads its
+        inputs twice, and counts both passes until there is a result."""
         counted = self._counted("extract")
         if "input_shards" not in self.result:
             return counted
@@ -357,18 +360,18 @@ class _Facts:
         return counted
 
     def span(self, group: Sequence[str]) -> _Span:
-        """A phase of AIStore's: ``group`` are the ones of ours that make it up."""
+        """One of AIStore's phases; ``group``: the phases of dsort that it consists of."""
         at = _GROUPS.index(tuple(group))
         met = self._met(group)
         passed = self._met([name for names in _GROUPS[at + 1 :] for name in names])
-        # The last phase is over once the manifest is there, not when its last shard is.
+        # The last phase ends once the manifest is stored, not with its last shard.
         finished = self.finished or (at + 1 < len(_GROUPS) and (group[-1] in self.done or passed))
         running = self.row.state == "running" and met and not finished
         seconds = sum(self.done[name]["seconds"] for name in group if name in self.done)
         if self.last.get("phase") in group and self.last["phase"] not in self.done:
             seconds += self.last["elapsed_s"]
         if self.row.started_at is None or not (met or finished):
-            # AIStore's command takes the time since the first phase began, whatever the state.
+            # AIStore's command computes the time since the first phase began, whatever the state.
             return _Span(self.started_at if at == 0 else None, None, seconds, running, finished)
         began_at = self.row.started_at + self._seconds_before(at)
         if running:
@@ -380,7 +383,7 @@ class _Facts:
 
     @property
     def started_at(self) -> float:
-        """A job of AIStore's starts when it is submitted."""
+        """In AIStore a job starts when it is submitted."""
         return self.row.created_at if self.row.started_at is None else self.row.started_at
 
     def _met(self, names: Sequence[str]) -> bool:
@@ -413,7 +416,7 @@ def _extraction_counts(facts: _Facts) -> Json:
         "total_count": str(extracted["total"]),
         "extracted_count": str(extracted["shards"]),
         "extracted_size": str(extracted["bytes"]),
-        "extracted_record_count": str(extracted["members"]),  # which it counts
+        "extracted_record_count": str(extracted["members"]),  # AIStore counts members
         "extracted_to_disk_count": str(extracted["shards"] if spilled else 0),
         "extracted_to_disk_size": str(extracted["bytes"] if spilled else 0),
     }
@@ -428,14 +431,14 @@ def _creation_counts(facts: _Facts) -> Json:
 
 
 def _no_times() -> Json:
-    """No record metadata travels between targets, for there is one."""
+    """No record metadata travels between targets, because there is only one."""
     none = dict.fromkeys(("total_ms", "count", "min_ms", "max_ms", "avg_ms"), "0")
     return {**none, "min_ms": str(_NO_MINIMUM)}
 
 
 def kinds_to_name(result: Mapping[str, Any]) -> dict[str, int]:
-    """How many names AIStore's warnings need of each kind of reaction of which the result does not
-    have them all."""
+    """The number of names that AIStore's warnings need for each kind of reaction, for kinds of
+    which the result does not have all names."""
     counted = {each["kind"]: each for each in result.get("reactions") or ()}
     needed = {
         kind: min(counted[kind]["count"], _WARNINGS_MAX)
@@ -450,8 +453,9 @@ def _counted_there(warnings: Iterable[str]) -> list[str]:
 
 
 def _one_each(result: Mapping[str, Any], named: Mapping[str, Sequence[str]]) -> list[str]:
-    """The warnings of a result, one for each item where AIStore has it so: its users count them.
-    ``named``: the names of a kind, where they are known; else the first items have names."""
+    """The warnings of a result, one for each item where AIStore has one for each: its users count
+    them. ``named``: the names of a kind, if they are known; else only the first items have
+    names."""
     counted = {each["kind"]: each for each in result.get("reactions") or ()}
     texts: list[str] = []
     for text in _counted_there(result.get("warnings") or ()):

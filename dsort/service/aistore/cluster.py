@@ -1,7 +1,9 @@
-"""AIStore's requests to its cluster that concern jobs: what runs, how one stands, stop one.
+"""AIStore's requests to its cluster that concern jobs: list running jobs, get the status of a job,
+stop a job.
 
-Its command line sends them beside those of ``/v1/sort``, and its SDK waits for a job of any kind by
-them. They have a JSON body even where the method is GET."""
+Its command line sends them in addition to those of ``/v1/sort``, and its SDK uses them to wait for
+a job of any kind. They have a JSON body even where the method is GET.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ _ACTIVE: Final = ("queued", "running")
 
 
 def declined(what: str) -> NotSupportedError:
-    """What is said of the rest of AIStore's interface."""
+    """The error for the rest of AIStore's interface."""
     return NotSupportedError(
         f"this is dsort's job service, no AIStore cluster: it has no /v1/{what}",
         hint="of AIStore's interface it has /v1/sort, the jobs of /v1/cluster, buckets, and "
@@ -42,8 +44,8 @@ def declined(what: str) -> NotSupportedError:
 
 
 def add_cluster(routes: APIRouter, service: Service) -> None:
-    """``/v1/cluster``, as far as it is about jobs, ``/v1/download``, and of ``/v1/daemon`` the map
-    of the cluster."""
+    """Adds the part of ``/v1/cluster`` that concerns jobs, ``/v1/download``, and of ``/v1/daemon``
+    the map of the cluster."""
 
     @routes.get("/cluster", include_in_schema=False)
     async def get_cluster(
@@ -87,7 +89,7 @@ def add_cluster(routes: APIRouter, service: Service) -> None:
 
 
 def _cluster_map(url: str) -> dict[str, Any]:
-    """A cluster of one proxy and one target, which are both this service at ``url``."""
+    """A cluster of one proxy and one target, both of which are this service at ``url``."""
     parts = urlsplit(url)
     port = parts.port or {"https": 443}.get(parts.scheme, 80)
     network = {
@@ -111,7 +113,7 @@ def _cluster_map(url: str) -> dict[str, Any]:
 
 
 class _Asked:
-    """Which jobs a message is about. AIStore writes the same fields in two spellings."""
+    """The jobs that a message selects. AIStore writes the same fields in two spellings."""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         self.uuid = text_in(fields, "id")
@@ -148,7 +150,7 @@ def _snaps(service: Service, identity: Identity, asked: _Asked) -> dict[str, lis
         if asked.bucket in ("", snap["src-bck"]["name"], snap["dst-bck"]["name"])
     ]
     if asked.uuid and not snaps and find_job(service, identity, asked.uuid) is None:
-        # AIStore's command takes an empty answer for jobs that have ended, and exits with 0.
+        # AIStore's command treats an empty answer as jobs that have ended, and exits with 0.
         raise NotFoundError(f"job {json.dumps(asked.uuid)} does not exist")
     return {TARGET: snaps} if snaps else {}
 

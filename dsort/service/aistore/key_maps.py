@@ -1,8 +1,9 @@
-"""External key maps that AIStore's Python SDK puts beside a job's inputs before it starts the job.
+"""External key maps that AIStore's Python SDK stores beside a job's inputs before it starts the
+job.
 
-The SDK writes a job's key map as the object ``ekm-file.json`` into the input bucket and has the
-spec name its URL. Here no object passes through the service; a key map is a part of the spec,
-though, so it is held for the start that follows, and becomes the spec's own ``ekm``.
+The SDK writes a job's key map as the object ``ekm-file.json`` into the input bucket, and puts its
+URL into the spec. In this service the key map is not stored as an object, because it is a part of
+the spec: it is held in memory for the start that follows, and becomes the spec's own ``ekm``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _HELD_S_MAX: Final = 600.0
 _PATH: Final = re.compile(rf"/v1/objects/(?P<bucket>.+)/{re.escape(KEY_MAP_NAME)}")
 
 Place = tuple[str, str]
-"""Whose key map it is, and the bucket that it was put into."""
+"""The owner of the key map, and the bucket that it was put into."""
 
 
 class HeldKeyMaps:
@@ -40,7 +41,8 @@ class HeldKeyMaps:
         self._held: OrderedDict[Place, tuple[float, bytes]] = OrderedDict()
 
     def put(self, owner: str, bucket: str, data: bytes) -> None:
-        """Hold ``data``. What is too old goes, and the oldest where they are too many."""
+        """Hold ``data``. Key maps that are too old are dropped, and the oldest if there are too
+        many."""
         with self._lock:
             self._held.pop((owner, bucket), None)
             self._held[owner, bucket] = (self._clock(), data)
@@ -66,8 +68,9 @@ class HeldKeyMaps:
 def with_key_map(
     spec: Mapping[str, Any], held: HeldKeyMaps, *, owner: str, address: str
 ) -> dict[str, Any]:
-    """``spec`` with the key map that its ``ekm_file`` names in it, if that is a URL of this service
-    (``address``: host and port as the client knows it). ``SpecError`` if it is not held."""
+    """``spec`` with the key map that its ``ekm_file`` refers to, if that is a URL of this service
+    (``address``: host and port as the client uses them). ``SpecError`` if the key map is not
+    held."""
     url = spec.get("ekm_file")
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         return dict(spec)

@@ -1,7 +1,9 @@
-"""The jobs that AIStore's clients name: their ids, and who may see and change them.
+"""Finds the jobs that AIStore's clients name, and checks who may see and change them.
 
-AIStore's command line knows a dSort job by an id that begins with ``srt-``, and asks ``/v1/sort``
-about it only then. So a job has that id in all of these answers; its own id is taken as well."""
+AIStore's command line recognizes a dSort job by an id that begins with ``srt-``, and requests
+``/v1/sort`` only for such ids. So a job has that id in all of these answers; its own id is accepted
+as well.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +46,13 @@ _ID: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def find_job(service: Service, identity: Identity, uuid: str) -> JobRow | None:
-    """The job with this id, as AIStore's clients have it or as ours do; None if there is none that
-    the token may see."""
+    """The job with this id, AIStore's or ours; None if there is none that the token may see."""
     row = service.store.get(own_id(uuid)) if _ID.fullmatch(uuid) else None
     return row if row is not None and identity.may_see(row) else None
 
 
 def seen_job(service: Service, identity: Identity, uuid: str) -> JobRow:
-    """As ``find_job``; ``NotFoundError``, or ``SpecError`` where no job is named."""
+    """Like ``find_job``; ``NotFoundError``, or ``SpecError`` if no job is named."""
     if not uuid:
         raise SpecError("no job is named", hint="start a job, or name one: ?uuid=ID")
     row = find_job(service, identity, uuid)
@@ -69,9 +70,9 @@ def own_job(service: Service, identity: Identity, uuid: str) -> JobRow:
 
 
 def refuse_absent(service: Service, new: NewJob) -> None:
-    """``NotFoundError`` for an input bucket that is no directory. AIStore answers so at once; here
-    a job usually finds out when it runs, for what it reads may be made until then. In an object
-    store a bucket is not looked for: that would take a request to it for each job."""
+    """``NotFoundError`` for an input bucket whose directory does not exist. AIStore reports that at
+    once; here a job usually fails when it runs, because its inputs may be made until then. Buckets
+    of an object store are not checked: that would take a request to the store for each job."""
     for uri in split_uris(new.input_uri):
         ref = parse_bucket(uri)
         if ref.scheme == "file" and not Path(ref.path).is_dir():
@@ -82,8 +83,8 @@ def refuse_absent(service: Service, new: NewJob) -> None:
 
 
 def names_of_reactions(service: Service, row: JobRow) -> dict[str, list[str]]:
-    """Names by kind of reaction, where AIStore's warnings need more of them than the row has: from
-    the file that the job has written beside its manifest. Empty where that file is gone."""
+    """Names by kind of reaction, if AIStore's warnings need more of them than the row has: from the
+    file that the job has written beside its manifest. Empty if that file is gone."""
     found: dict[str, list[str]] = {}
     with suppress(DsortError, RecursionError, *NOT_READ):
         needed = kinds_to_name(row.result or {})
@@ -96,7 +97,7 @@ def names_of_reactions(service: Service, row: JobRow) -> dict[str, list[str]]:
 
 
 def _reaction_lines(service: Service, row: JobRow) -> list[bytes]:
-    """The first lines of ``reactions.jsonl``, but for one that was cut off."""
+    """The first lines of ``reactions.jsonl``, without a line that is cut off."""
     policy = service.submitter.policy.fetch_policy()
     bucket = open_output(row, service.config.run, policy)
     with bucket.open(reactions_name(row.job_id)) as opened:
@@ -117,7 +118,7 @@ def all_jobs(service: Service, wanted: JobFilter) -> Iterator[JobRow]:
 
 
 def stop_job(service: Service, request: Request, identity: Identity, uuid: str) -> None:
-    """Stop the job. One that has ended stays as it is, which is no error."""
+    """Stop the job. A job that has ended stays unchanged, which is no error."""
     row = own_job(service, identity, uuid)
     service.store.ask_stop(row.job_id, "aborted by an AIStore client")
     note(service, request, identity, "job.stop", row)
@@ -127,5 +128,5 @@ def stop_job(service: Service, request: Request, identity: Identity, uuid: str) 
 def note(
     service: Service, request: Request, identity: Identity, action: str, row: JobRow, **more: Any
 ) -> None:
-    """Write into the audit log who did what to the job."""
+    """Write the action, its job and its caller into the audit log."""
     service.audit.note(None, identity.name, address_of(request), action, row.job_id, more)

@@ -13,12 +13,13 @@ __all__ = ["fields_of", "message_of", "number_in", "text_in"]
 
 
 def message_of(body: bytes) -> dict[str, Any]:
-    """The fields of a body; none of an empty one. ``SpecError``."""
+    """The fields of a body; an empty body has none. ``SpecError``."""
     return fields_of(parse_text(body)) if body.strip() else {}
 
 
 def fields_of(value: object) -> dict[str, Any]:
-    """Fields by their names in lower case, as Go reads them; none of null. ``SpecError``."""
+    """Fields by their names in lower case, since Go ignores the case of names; null has none.
+    ``SpecError``."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -27,7 +28,7 @@ def fields_of(value: object) -> dict[str, Any]:
 
 
 def text_in(fields: Mapping[str, Any], name: str, *, characters_max: int = 1000) -> str:
-    """A text; "" where there is none. ``SpecError``."""
+    """The text of a field; "" if it is missing. ``SpecError``."""
     value = fields.get(name) or ""
     if not isinstance(value, str) or len(value) > characters_max:
         problem = f"is no text of at most {characters_max:,} characters"
@@ -36,7 +37,8 @@ def text_in(fields: Mapping[str, Any], name: str, *, characters_max: int = 1000)
 
 
 def number_in(fields: Mapping[str, Any], name: str) -> int:
-    """A whole number, which Go may write as a text; 0 where there is none. ``SpecError``."""
+    """The whole number of a field, which Go may write as a text; 0 if it is missing.
+    ``SpecError``."""
     value = fields.get(name) or 0
     if isinstance(value, str) and value.isascii() and value.isdecimal():
         value = int(value[:20])

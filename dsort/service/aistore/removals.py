@@ -1,7 +1,9 @@
 """The removal of several objects as one of AIStore's jobs.
 
-AIStore removes them later and answers with the id of a job, for which its clients wait. Here they
-are removed when the request is answered, so the id itself says when that was: nothing is kept."""
+AIStore removes objects later and answers with the id of a job, for which its clients wait. Here the
+objects are removed before the request is answered. The id contains the time of the removal, so no
+state is kept.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ _NO_BUCKET: Final = {"name": "", "provider": "", "namespace": {"uuid": "", "name
 
 
 def removal_id(now_ns: int) -> str:
-    """The id of a removal that is over now."""
+    """The id of a removal that has ended now."""
     return f"rmo-{now_ns:016x}"
 
 
@@ -31,7 +33,7 @@ def _ended_ns(uuid: str) -> int | None:
 
 
 def removal_status(uuid: str) -> dict[str, Any] | None:
-    """What a client is answered that waits for it; None for the id of another job."""
+    """The status of a removal for a client that waits for it; None for the id of another job."""
     ended_ns = _ended_ns(uuid)
     if ended_ns is None:
         return None
@@ -39,7 +41,7 @@ def removal_status(uuid: str) -> dict[str, Any] | None:
 
 
 def removal_snap(uuid: str) -> dict[str, Any] | None:
-    """The same as one of AIStore's jobs of any kind; see ``answers.job_snap``."""
+    """The removal as one of AIStore's jobs of any kind; see ``answers.job_snap``."""
     ended_ns = _ended_ns(uuid)
     if ended_ns is None:
         return None

@@ -2,8 +2,9 @@
 official Python SDK (2.0.0), its Go API and command line.
 
 These clients show the text of an error and read only the class of its status, so errors are plain
-text here. What else an AIStore cluster answers (buckets, the cluster map) is declined: this
-service is no cluster. Of its routes for objects it has those that read."""
+text here. Other routes of an AIStore cluster (buckets, the cluster map) are declined: this service
+is no cluster. Of AIStore's routes for objects it has those that read.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ _UUID: Final = Query(max_length=64, description="The id of a job.")
 
 
 class PeerRoute(APIRoute):
-    """A route that tells errors as a text, those of its dependencies as well."""
+    """A route that reports errors as plain text, also those of its dependencies."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler, with errors turned into answers."""
@@ -87,7 +88,8 @@ class PeerRoute(APIRoute):
 
 
 def _error_response(error: DsortError) -> Response:
-    # AIStore never answers these routes with 409: its SDK would take that for a bucket that exists.
+    # 409 is never sent on these routes: AIStore never does, and its SDK would take it for a bucket
+    # that exists.
     status = 400 if error.http_status == 409 else error.http_status
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     if isinstance(error, TooManyRequestsError):
@@ -154,7 +156,7 @@ def _add_start(routes: APIRouter, service: Service, held: HeldKeyMaps) -> None:
             spec = _with_reactions(spec, service.config.reactions)
             checked = service.submitter.check(spec, identity).spec
             new = service.submitter.prepare(checked, identity.name, Asked(), identity)
-            allow(identity, new)  # before anything is said of what there is
+            allow(identity, new)  # before any check that reveals what exists
             refuse_absent(service, new)
             row, _ = service.submitter.take_in(checked, identity, Asked())
             details = {
@@ -170,8 +172,8 @@ def _add_start(routes: APIRouter, service: Service, held: HeldKeyMaps) -> None:
 
 
 def _with_reactions(spec: dict[str, Any], operators: Mapping[str, str]) -> dict[str, Any]:
-    """``spec`` with what AIStore does about members that lead out of their archive: it refuses
-    them. What the spec itself or the operator of the service says stays."""
+    """``spec`` with AIStore's reaction to members whose paths lead out of their archive: it refuses
+    them. Reactions that the spec or the operator of the service sets stay."""
     parts = (spec, spec.get("Config"), spec.get("config"), operators)
     if any(isinstance(part, Mapping) and "unsafe_names" in part for part in parts):
         return spec
@@ -266,7 +268,8 @@ def _warnings(service: Service, row: JobRow) -> list[str]:
 
 
 def _pattern(text: str) -> re2._Regexp[str] | None:
-    """RE2 takes time in proportion to the text, whatever the pattern."""
+    """``text`` as a pattern for RE2, whose time is proportional to the searched text, whatever the
+    pattern. None if it is empty; ``SpecError``."""
     if not text:
         return None
     if len(text) > _REGEX_CHARACTERS_MAX:
@@ -279,7 +282,7 @@ def _pattern(text: str) -> re2._Regexp[str] | None:
         raise SpecError(f"regex: cannot parse {text[:80]!r}: {error}") from None
 
 
-# --- what else an AIStore cluster is asked for ----------------------------------------------------
+# --- other requests to an AIStore cluster ---------------------------------------------------------
 
 
 def _add_key_maps(routes: APIRouter, held: HeldKeyMaps) -> None:
@@ -305,7 +308,7 @@ def _add_key_maps(routes: APIRouter, held: HeldKeyMaps) -> None:
             str,
             Path(
                 max_length=1000,
-                pattern=r"^[^\n]*$",  # no route matches a path with one
+                pattern=r"^[^\n]*$",  # no route matches a path with a line break
                 description="The input bucket of the job to come.",
             ),
         ],
@@ -313,7 +316,7 @@ def _add_key_maps(routes: APIRouter, held: HeldKeyMaps) -> None:
     ) -> Response:
         """Hold the key map for the job whose spec names its URL, started soon by the same token."""
         if request.url.scheme == "https" and part != _WHOLE_BODY:
-            # Over TLS the SDK sends no body before it is told where to.
+            # Over TLS the SDK sends no body before it has received a redirect.
             there = request.url.include_query_params(part=_WHOLE_BODY)
             return RedirectResponse(there, 307)
         held.put(identity.name, bucket, await request.body())
