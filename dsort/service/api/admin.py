@@ -49,7 +49,7 @@ class NewToken(BaseModel):
 
 
 def router(service: Service) -> APIRouter:
-    """The routes of whoever uses the service, and of those who run it."""
+    """The routes of this module."""
     routes = APIRouter(prefix="/v1", default_response_class=JsonAnswer)
     _add_audit(routes, service)
     _add_tokens(routes, service)

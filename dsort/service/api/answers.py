@@ -1,5 +1,5 @@
-"""Answers as JSON and as text that can always be sent: what a row or a request holds keeps no list
-from being shown."""
+"""Answers as JSON and as text that can always be sent: no value in a row or a request prevents a
+list from being shown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class JsonAnswer(JSONResponse):
 
 
 class TextAnswer(PlainTextResponse):
-    """A text, with an escape for each character that no encoding takes."""
+    """A text, with an escape for each character that cannot be encoded."""
 
     def render(self, content: Any) -> bytes:
         """The text in UTF-8."""
@@ -32,7 +32,7 @@ class TextAnswer(PlainTextResponse):
 
 
 def problem_answer(error: DsortError, **more: Any) -> Response:
-    """An error as an answer. ``more``: fields of the document."""
+    """The response for an error. ``more``: fields of the document."""
     headers: dict[str, str] = {}
     if isinstance(error, UnauthorizedError):
         headers["WWW-Authenticate"] = 'Bearer realm="dsort"'

@@ -1,11 +1,12 @@
-"""The application: all routes, what surrounds every request, and how errors become answers.
+"""The application: all routes, the middleware around every request, and how errors become answers.
 
 A request that a web page of another site made a browser send is refused, by its ``Origin`` and
-``Host``. A service that asks for no token would do whatever any page tells the user's browser to
-send to it; one that asks for tokens could be reached under a name that an attacker's DNS points
-here.
+``Host``. Otherwise, if the service needs no token, any page could make the user's browser send
+commands to it; and a service with tokens could be reached under a name that an attacker's DNS
+points to it.
 
-While the database does not answer, a request gets a 503 that says when to ask again."""
+While the database is unavailable, a request gets a 503 with the time after which to try again.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ def create_app(service: Service) -> FastAPI:
         admin,
         storage,
         metrics,
-        aistore,  # before what writes objects: of a key map it makes no object
+        aistore,  # before the routes that write objects: a key map must not become an object
         object_writes,
         pages,
     ):
@@ -102,7 +103,7 @@ def create_app(service: Service) -> FastAPI:
 
 
 def surround(app: FastAPI, service: Service) -> None:
-    """Put what every request passes around the routes."""
+    """Add the middleware for all requests around the routes."""
     app.add_middleware(
         BodyLimit,
         bytes_max=service.config.body_bytes_max,
@@ -117,12 +118,12 @@ def surround(app: FastAPI, service: Service) -> None:
 
 
 def _takes_specs(path: str) -> bool:
-    """Whether the route asks for the token before it reads the body, which may be long."""
+    """Whether the route checks the token before it reads the body, which may be long."""
     return path in _SPECS or path.startswith(("/v1/schedules/", "/v1/objects/"))
 
 
 def _stored_max(service: Service) -> Callable[[Scope], int | None]:
-    """How long the body of a request may be that becomes an object."""
+    """A function that returns the longest body, in bytes, of a request that writes an object."""
 
     def stored_max(scope: Scope) -> int | None:
         path = scope.get("path", "")
@@ -161,7 +162,7 @@ def _tell_errors(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     def tell_bug(request: Request, error: Exception) -> Response:
-        # Starlette logs it with its traceback, and goes on.
+        # Starlette logs the error with its traceback, and continues.
         detail = "something in the service went wrong that never should"
         hint = "this is a bug of dsort: please report it, with what the service's log says"
         return _json(problem("internal", 500, detail, hint=hint, exit_code=1))
@@ -174,8 +175,8 @@ def _json(document: dict[str, Any], *, headers: dict[str, str] | None = None) ->
 
 
 def _openapi(app: FastAPI) -> Callable[[], dict[str, Any]]:
-    """The OpenAPI document: with the schema of specs, and without FastAPI's own shape of errors,
-    for all errors here are problem documents."""
+    """The OpenAPI document: with the schema of specs, and without FastAPI's own error format,
+    because all errors here are problem documents."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -204,22 +205,22 @@ def _openapi(app: FastAPI) -> Callable[[], dict[str, Any]]:
 
 
 def _complete(operation: dict[str, Any]) -> None:
-    """What every route may answer, whatever it does."""
+    """Add the answers that every route may give."""
     restore_examples(operation)
     answers = operation["responses"]
     if "HTTPValidationError" in str(answers.get("422")):
         del answers["422"]
-    for status, refusal in problems(403).items():  # to the page of another site
+    for status, refusal in problems(403).items():  # to pages of other sites
         answers.setdefault(str(status), refusal)
     if operation.get("requestBody"):
         answers.setdefault("408", problems(408)[408])
-    if operation.get("security"):  # whose token it is, the database knows
+    if operation.get("security"):  # tokens are in the database
         answers.setdefault("503", DATABASE_AWAY)
     operation["responses"] = dict(sorted(answers.items()))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether ``host``, an address or a name, is this machine as it sees itself."""
+    """Whether ``host``, an address or a name, is the loopback interface of this machine."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -227,9 +228,9 @@ def is_loopback(host: str) -> bool:
 
 
 class SameOrigin:
-    """Lets requests through that no browser sends, or that it sends for our own pages.
+    """Passes on requests that do not come from a browser, or that come from our own pages.
 
-    ``loopback_only``: requests have to name this machine as their ``Host`` as well.
+    ``loopback_only``: requests must also name this machine as their ``Host``.
     """
 
     def __init__(self, app: ASGIApp, *, loopback_only: bool) -> None:
@@ -258,7 +259,8 @@ class SameOrigin:
 def _authority_of(origin: str) -> str | None:
     try:
         return urlsplit(origin).netloc.lower()
-    except ValueError:  # brackets without their partner, characters that are others in a host
+    # Unbalanced brackets, or characters that Unicode normalization turns into others.
+    except ValueError:
         return None
 
 
@@ -278,14 +280,14 @@ DATABASE_AWAY: Final = {
     "headers": RETRY_AFTER,
     "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}},
 }
-"""The answer of status 503, as the OpenAPI document has it."""
+"""The answer of status 503 in the OpenAPI document."""
 
 log = logger_of("service")
 
 
 def tell_database_errors(app: FastAPI) -> None:
-    """Have ``app`` answer 503 while the database is away, and 400 to text that it does not take:
-    PostgreSQL's has no NUL."""
+    """Make ``app`` answer 503 while the database is unavailable, and 400 to text that the database
+    does not accept: PostgreSQL has no NUL."""
 
     @app.exception_handler(SQLAlchemyError)
     def tell(request: Request, error: SQLAlchemyError) -> Response:
@@ -306,13 +308,13 @@ def tell_database_errors(app: FastAPI) -> None:
 
 
 def is_bad_text(error: SQLAlchemyError) -> bool:
-    """Whether a text was refused for a character in it."""
+    """Whether a text was refused because of a character in it."""
     return _sql_state(error) == _BAD_TEXT
 
 
 def is_database_away(error: SQLAlchemyError) -> bool:
-    """Whether the same may well succeed if it is tried again: no connection, none free, a lock that
-    was waited for too long, a transaction that broke in the middle."""
+    """Whether the transaction may succeed if it is tried again: no connection, none free, a lock
+    that was waited for too long, a transaction that broke in the middle."""
     if isinstance(error, PoolTimeoutError | PendingRollbackError):
         return True
     if not isinstance(error, DBAPIError):
@@ -325,7 +327,7 @@ def is_database_away(error: SQLAlchemyError) -> bool:
 
 
 def _sql_state(error: SQLAlchemyError) -> str:
-    """PostgreSQL's code of the error, as pg8000 hands it on; empty where there is none."""
+    """PostgreSQL's code of the error, as pg8000 reports it; empty if there is none."""
     orig = error.orig if isinstance(error, DBAPIError) else None
     fields = orig.args[0] if orig is not None and orig.args else None
     return str(fields.get("C", "")) if isinstance(fields, Mapping) else ""

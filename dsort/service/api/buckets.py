@@ -1,7 +1,8 @@
-"""``/v1/buckets``: which buckets there are, the objects in them, buckets that are made and removed.
+"""``/v1/buckets``: list buckets and the objects in them, make and remove buckets.
 
 The messages are those of AIStore's clients: an action in a JSON body, even where the method is GET;
-without a body, a list. Its Go clients and its SDK ask for MessagePack."""
+without a body, a list. AIStore's Go clients and its SDK request MessagePack.
+"""
 
 from __future__ import annotations
 
@@ -337,7 +338,7 @@ def _action(*names: str) -> dict[str, Any]:
 
 
 class _Asked:
-    """What a message asks of a list."""
+    """The options of a list in a message."""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         flags = number_in(fields, "flags")
@@ -375,8 +376,8 @@ async def _expanded(
     place: ObjectPlace,
     page: ListingPage,
 ) -> ListingPage:
-    """The page with the files in each archive behind it. It ends sooner where there are many, or
-    they take long."""
+    """The page, with the files in each archive added behind the archive. It ends sooner if there
+    are many, or reading them takes long."""
     found = ListingPage(page.listing, [], page.after)
     ends_at = time.monotonic() + _EXPANDING_S_MAX
     for number, entry in enumerate(page.entries):
@@ -397,7 +398,7 @@ async def _expanded(
 
 
 def _add_checksums(service: Service, place: ObjectPlace, page: ListingPage) -> None:
-    """Read the objects of the page. It ends sooner where they take long."""
+    """Add checksums to the page by reading its objects. It ends sooner if that takes long."""
     bucket = place.opened(service.config, service.submitter.policy)
     ends_at = time.monotonic() + _EXPANDING_S_MAX
     for number, entry in enumerate(page.entries):
@@ -437,7 +438,7 @@ def _page_answer(page: ListingPage, asked: _Asked, accept: str) -> Response:
 
 
 def _row(entry: Entry, asked: _Asked) -> dict[str, str | int]:
-    """An entry with the properties that are asked for and known of it, by AIStore's names."""
+    """An entry with those of the requested properties that are known, by AIStore's names."""
     row: dict[str, str | int] = {"name": entry.name, "flags": _FLAGS[entry.kind]}
     if asked.has_sizes and entry.size_bytes:
         row["size"] = entry.size_bytes
@@ -451,7 +452,8 @@ def _row(entry: Entry, asked: _Asked) -> dict[str, str | int]:
 
 
 def _go_rfc822(time_ns: int) -> str:
-    """The form of AIStore's times of access, which are times of the last change here."""
+    """A time in the format of AIStore's times of access, which are times of the last change
+    here."""
     return datetime.fromtimestamp(time_ns // 10**9, UTC).strftime("%d %b %y %H:%M UTC")
 
 
@@ -486,7 +488,8 @@ def _note(
 
 
 async def _message(request: Request, *actions: str) -> dict[str, Any]:
-    """The body of a request, which is to have one of these actions; {} without one, for a list."""
+    """The body of a request, which must have one of these actions; {} if there is no body, for a
+    list."""
     message = message_of(await request.body())
     found = text_in(message, "action")
     if found in _DECLINED:

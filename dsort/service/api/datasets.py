@@ -1,8 +1,9 @@
 """``/v1/shards``, ``/v1/records``, ``/v1/samples`` and ``/v1/members``: what is in a bucket's
-shards, for whoever wants to see it. Who may read an object may look into it.
+shards, for users who inspect data. A caller who may read an object may also inspect its content.
 
-Nothing that a shard holds is sent as anything that a browser would show: answers are JSON, or bytes
-to be saved."""
+No content of a shard is sent in a form that a browser would show: answers are JSON, or bytes to be
+saved.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +100,7 @@ def router(service: Service) -> APIRouter:
 
 
 def _said(request: Request, number: int, member: int) -> bytes:
-    """Which member a request is about, as tickets have it."""
+    """The bytes that identify the member of a request in its ticket."""
     return b"%s\0%d\0%d" % (sent_path(request), number, member)
 
 
@@ -116,7 +117,7 @@ def reader(
         ),
     ] = None,
 ) -> Identity:
-    """Whoever has a token, or a ticket for this member."""
+    """The holder of the token, or of a ticket for this member."""
     if ticket is None:
         return caller(request, credentials)
     service: Service = request.app.state.service
@@ -132,32 +133,32 @@ Reader = Annotated[Identity, Depends(reader)]
 
 
 class _Looks:
-    """What the routes share: whose turn it is, what is written down, how answers are sent."""
+    """Shared by the routes: limits, audit log, and sending answers."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
 
     async def counted(self, identity: Caller) -> AsyncIterator[None]:
-        """While a request is answered."""
+        """Counts the request against the caller's limits while it is answered."""
         self.service.limits.look(identity.name)
         with self.service.limits.download(identity.name):
             yield
 
     async def counted_reader(self, identity: Reader) -> AsyncIterator[None]:
-        """The same of one that may have a ticket."""
+        """Like ``counted``, for requests that may have a ticket."""
         self.service.limits.look(identity.name)
         with self.service.limits.download(identity.name):
             yield
 
     def bucket(self, request: Request, identity: Identity, prefix: bytes) -> ObjectPlace:
-        """The bucket that all of the path behind ``prefix`` names."""
+        """The bucket that the path behind ``prefix`` names."""
         asking = Asking(identity, self.service.config, self.service.submitter.policy)
         return bucket_of_path(sent_path(request).removeprefix(prefix), asking)
 
     async def note(
         self, request: Request, identity: Identity, action: str, place: ObjectPlace, **more: Any
     ) -> None:
-        """Write down who looks at what."""
+        """Write the request into the audit log."""
         target = f"{place.uri}/{place.name}" if place.name else place.uri
         note, address = self.service.audit.note, address_of(request)
         await run_in_threadpool(note, None, identity.name, address, action, target, more)
@@ -165,7 +166,7 @@ class _Looks:
     async def answer(
         self, request: Request, identity: Identity, place: ObjectPlace, order: dict[str, Any]
     ) -> Response:
-        """What the process of the shard writes, as JSON."""
+        """What the process of the shard writes, as a JSON response."""
         info = await self.stat(place)
         try:
             made, ends = await self._made(request, identity, place, order)
@@ -223,7 +224,7 @@ class _Looks:
         return answer
 
     async def stat(self, place: ObjectPlace) -> ObjectInfo:
-        """What the shard is now."""
+        """The present facts of the object."""
         config, policy = self.service.config, self.service.submitter.policy
         with missing(place):
             return await run_in_threadpool(lambda: place.opened(config, policy).stat(place.name))
@@ -239,14 +240,14 @@ class _Looks:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a request for a member says of its bytes. ``is_played``: it has a ticket."""
+    """The headers of a request for a member. ``is_played``: it has a ticket."""
 
     range_: str | None
     if_range: str | None
     is_played: bool
 
     def range_of(self, tag: str) -> str | None:
-        """The range that is wanted of a member with this tag; None: all of it."""
+        """The requested range of a member with this tag; None: all of it."""
         is_another = self.if_range is not None and self.if_range.strip() != tag
         return None if is_another else self.range_
 

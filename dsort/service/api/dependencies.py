@@ -1,9 +1,10 @@
-"""What routes ask for as parameters: who sent a request, and where a list goes on.
+"""Parameters that routes share: the sender of a request, and where the page of a list begins.
 
-A token comes in the header ``Authorization: Bearer ...`` and nowhere else, because addresses end up
-in logs; what an address may have is a ticket for one member of a shard (``security.tickets``). The
-client's address is the connection's; headers of proxies are not believed. A list goes on behind the
-last row of the page before: its number, as a text, is the cursor."""
+A token is accepted only in the header ``Authorization: Bearer ...``, because addresses end up in
+logs; an address may contain a ticket for one member of a shard (``security.tickets``). The client's
+address is the connection's; headers of proxies are not trusted. The next page of a list begins
+after the last row of the page before: the number of that row, as a text, is the cursor.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +42,12 @@ Credentials = Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
 
 
 def address_of(request: Request) -> str:
-    """Where the connection comes from; empty where it has no address."""
+    """The address that the connection comes from; empty if it has none."""
     return request.client.host if request.client else ""
 
 
 def identity(request: Request, credentials: Credentials) -> Identity:
-    """Who sent the request. ``UnauthorizedError``, or ``TooManyRequestsError`` if the token's
+    """The sender of the request. ``UnauthorizedError``, or ``TooManyRequestsError`` if the token's
     holder sent too many."""
     service: Service = request.app.state.service
     if service.config.no_auth:
@@ -68,11 +69,11 @@ def identity(request: Request, credentials: Credentials) -> Identity:
 
 
 Caller = Annotated[Identity, Depends(identity)]
-"""Whoever has a token."""
+"""Any holder of a token."""
 
 
 def require(role: str) -> Callable[[Identity], Identity]:
-    """A dependency: the caller, who must be allowed what ``role`` is. ``ForbiddenError``."""
+    """A dependency: the caller, who must have the rights of ``role``. ``ForbiddenError``."""
     article = "an" if role == ADMIN else "a"
 
     def allowed(caller: Caller) -> Identity:
@@ -94,7 +95,8 @@ Admin = Annotated[Identity, Depends(require(ADMIN))]
 
 
 def number_of(cursor: str | None) -> int | None:
-    """The row that a page goes on behind; ``SpecError`` for what no page has given."""
+    """The number of the row after which the page begins; ``SpecError`` for a cursor that does not
+    come from a page."""
     if cursor is None:
         return None
     if not cursor.isascii() or not cursor.isdecimal() or int(cursor) >= 2**63:

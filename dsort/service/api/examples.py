@@ -1,6 +1,6 @@
-"""What requests and answers look like, for the OpenAPI document: one nightly shuffle of 19 shards.
+"""Examples of requests and answers for the OpenAPI document: one nightly shuffle of 19 shards.
 
-The values stand at the fields of ``dsort.model``; here is how a job looks as it goes on.
+The values come from the fields of ``dsort.model``; this module adds how a job looks in each state.
 """
 
 from __future__ import annotations

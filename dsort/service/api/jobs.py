@@ -40,8 +40,8 @@ JobId = Annotated[str, Path(max_length=64, pattern=r"^[A-Za-z0-9_-]+$", descript
 
 
 def seen_job(job_id: JobId, request: Request, identity: Caller) -> JobRow:
-    """The job of the path, if the caller may see it. The id that AIStore's clients have for it is
-    taken, too: whoever started it there looks at it here."""
+    """The job of the path, if the caller may see it. AIStore's id for the job is accepted, too:
+    users who started the job with AIStore's clients can look at it here."""
     row: JobRow | None = request.app.state.service.store.get(own_id(job_id))
     if row is None or not identity.may_see(row):
         raise NotFoundError(
@@ -79,7 +79,7 @@ def _shown(service: Service, row: JobRow) -> WholeJobView:
 
 
 def _accepted(service: Service, row: JobRow, response: Response) -> WholeJobView:
-    """The job, and in the answer's headers where it is."""
+    """The job; sets its address in the headers of the answer."""
     response.headers["Location"] = f"/v1/jobs/{row.job_id}"
     return _shown(service, row)
 
@@ -163,7 +163,7 @@ def _add_submit(routes: APIRouter, service: Service) -> None:
 
 
 def _for_admins(spec: Mapping[str, Any]) -> dict[str, str]:
-    """What a spec has that admins alone may ask for, as the audit log names it."""
+    """The parts of a spec that only admins may use, by their names in the audit log."""
     on_shard, amend = spec.get("on_shard") or {}, spec.get("amend") or {}
     found = {"on_shard": " ".join(on_shard.get("exec", ()))[:ON_SHARD_SHOWN_MAX]}
     found["amends"] = f"{amend['job']} ({amend['by']})" if amend else ""
@@ -282,7 +282,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
     ) -> WholeJobView:
         """Put a failed or stopped job into the queue again: the same job, the same bytes; what is
         left of it is used."""
-        service.submitter.check_for(identity, row.spec)  # what is allowed may have changed since
+        service.submitter.check_for(identity, row.spec)  # permissions may have changed since
         after = service.store.requeue(row.job_id)
         _note(service, request, identity.name, "job.resume", row.job_id)
         service.dispatcher.wake()

@@ -1,4 +1,4 @@
-"""What is not about a job: checking specs, their schema, and whether the service is well."""
+"""Routes that do not concern a job: checking specs, their schema, and the health of the service."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["router"]
 
 
 def router(service: Service) -> APIRouter:
-    """The routes for specs, and for probes."""
+    """The routes for specs, and for health checks."""
     routes = APIRouter(default_response_class=JsonAnswer)
 
     @routes.post(

@@ -1,7 +1,7 @@
-"""``/metrics`` in Prometheus' text format, and what it is counted from.
+"""``/metrics`` in Prometheus' text format, and how the figures are counted.
 
-Counters and histograms are of the jobs that this replica runs, since it began; how many jobs there
-are, and how far those are that run, is read from the database at each scrape.
+Counters and histograms cover the jobs that this replica has run since it started; the number of
+jobs, and the progress of running jobs, are read from the database at each scrape.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dsort.service.jobs.store import JobStore
 from dsort.service.security.tokens import ANYONE, Identity
 from dsort.version import dsort_version
 
-if TYPE_CHECKING:  # it has the metrics
+if TYPE_CHECKING:  # the service has the metrics
     from dsort.service.service import Service
 
 __all__ = ["Metrics", "RequestMetrics", "router"]
@@ -45,7 +45,7 @@ JOBS_REMEMBERED_MAX = 10_000
 
 @dataclass(slots=True)
 class _Counted:
-    """What was counted already of the phase that a job is in."""
+    """What was already counted of the current phase of a job."""
 
     phase: str
     bytes: int = 0
@@ -55,7 +55,7 @@ class _Counted:
 class Metrics:
     """Counts what jobs and requests do. ``on_event`` is for one thread, the rest for any.
 
-    ``replica``: whose running jobs are shown one by one; None: all.
+    ``replica``: only running jobs of this replica are shown one by one; None: all running jobs.
     """
 
     def __init__(self, store: JobStore, *, replica: str | None = None) -> None:
@@ -107,17 +107,18 @@ class Metrics:
             buckets=REQUEST_S,
             registry=registry,
         )
-        for phase in PHASES:  # what has not happened yet is 0, not missing
+        # Events that have not happened yet count 0; else they would be missing.
+        for phase in PHASES:
             for each in (self._phase_s, self._bytes, self._records):
                 each.labels(phase)
         for state in sorted(ENDED):
             self._ended.labels(state)
 
-    # -- what is counted --------------------------------------------------------------------------
+    # -- counting ---------------------------------------------------------------------------------
 
     def on_event(self, job_id: str, kind: str, data: Mapping[str, Any]) -> None:
-        """Count an event of a job, as the table ``events`` has it; of a kind that does not count,
-        nothing."""
+        """Count an event of a job, as in the table ``events``; events of other kinds are
+        ignored."""
         if kind == "state":
             self._on_state(job_id, data)
         elif kind == "warning":
@@ -145,14 +146,14 @@ class Metrics:
     def _waited_s(self, job_id: str) -> float | None:
         try:
             row = self._store.get(job_id)
-        except SQLAlchemyError:  # nobody waits for a figure
+        except SQLAlchemyError:  # a missing figure must not stop anything
             return None
         if row is None or row.started_at is None:
             return None
         return max(0.0, row.started_at - row.created_at)
 
     def _count(self, job_id: str, phase: str, done_bytes: int, records: int) -> None:
-        """Progress is the sum of a phase so far: what it has grown by is counted."""
+        """Progress is the total of a phase so far: the difference to the last total is counted."""
         counted = self._counted.get(job_id)
         if counted is None or counted.phase != phase:
             counted = self._counted[job_id] = _Counted(phase)
@@ -170,15 +171,17 @@ class Metrics:
         return kind
 
     def on_request(self, route: str, method: str, status: int, elapsed_s: float) -> None:
-        """Count a request. ``route``: its template; a path would make a series of each job."""
+        """Count a request. ``route``: the template of its route; paths would make a time series for
+        each job."""
         known = method if method in METHODS else "OTHER"
         self._requests.labels(route, known, str(status)).inc()
         self._request_s.labels(route, known).observe(elapsed_s)
 
-    # -- what a scrape gets --------------------------------------------------------------------
+    # -- scraping ------------------------------------------------------------------------------
 
     def text(self, caller: Identity = ANYONE) -> bytes:
-        """All of it in Prometheus' text format; of running jobs those that ``caller`` may see."""
+        """All metrics in Prometheus' text format; of running jobs only those that ``caller`` may
+        see."""
         now = CollectorRegistry()
         now.register(_Now(self._store, self._is_shown(caller)))
         return generate_latest(self._registry) + generate_latest(now)
@@ -196,14 +199,14 @@ def _amounts(kind: str, data: Mapping[str, Any]) -> tuple[int, int]:
 
 
 class _Now(Collector):
-    """What the database says at this moment."""
+    """The figures that are read from the database at each scrape."""
 
     def __init__(self, store: JobStore, is_shown: Callable[[JobRow], bool]) -> None:
         self._store = store
         self._is_shown = is_shown
 
     def describe(self) -> Iterable[Metric]:
-        return ()  # or the database would be asked twice
+        return ()  # else registering it would query the database, too
 
     def collect(self) -> Iterator[Metric]:
         answers = GaugeMetricFamily("dsort_database_up", "Whether the database answers")
@@ -264,7 +267,7 @@ def _job_gauges(rows: Sequence[JobRow]) -> Iterable[Metric]:
 
 
 class RequestMetrics:
-    """ASGI middleware that tells ``metrics`` of each request."""
+    """ASGI middleware that adds each request to ``metrics``."""
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
         self._app = app
@@ -298,12 +301,13 @@ class RequestMetrics:
 
 
 def _template(scope: Scope) -> str:
-    """The path as the route has it; nobody can make series by asking for what is not there."""
+    """The path template of the route. Requests for unknown paths share one, so that clients cannot
+    create time series."""
     return str(getattr(scope.get("route"), "path", "(none)"))
 
 
 def router(service: Service) -> APIRouter:
-    """The route of the metrics; it needs a token, unless ``--metrics-open`` says otherwise."""
+    """The route of the metrics; it needs a token, unless ``--metrics-open`` is set."""
     routes = APIRouter(tags=["service"])
 
     def anyone() -> Identity:

@@ -1,4 +1,5 @@
-"""The OpenAPI document's words about bodies and answers: examples, problems, the body of a spec."""
+"""The parts of the OpenAPI document that describe bodies and answers: examples, problems, the body
+of a spec."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ __all__ = [
 ]
 
 _AS_TEXT: Final = "as_text"
-"""FastAPI drops all nulls from the document, those of examples, too; none is in a text."""
+"""FastAPI drops all nulls from the document, also those in examples; a text keeps them."""
 _TITLES: Final = {
     400: "The request or the spec is wrong: every problem is reported.",
     401: "No token, or one that is not known.",
@@ -38,7 +39,7 @@ _TITLES: Final = {
 RETRY_AFTER: Final = {
     "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}
 }
-"""The header of an answer that says when to ask again."""
+"""The header of an answer that sets when to try again."""
 
 
 def body_like(example: object) -> dict[str, Any]:
@@ -47,7 +48,8 @@ def body_like(example: object) -> dict[str, Any]:
 
 
 def restore_examples(operation: dict[str, Any]) -> None:
-    """Make the examples of :func:`shown` in an operation of the OpenAPI document what they are."""
+    """Turn the examples of :func:`shown` in an operation of the OpenAPI document from text back
+    into JSON."""
     for answer in operation["responses"].values():
         for media in answer.get("content", {}).values():
             example = media.get("example")

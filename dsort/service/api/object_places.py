@@ -1,5 +1,5 @@
-"""What the routes of buckets and objects share: their parameters, the place that a request names,
-and errors that AIStore's clients can read, too."""
+"""Shared by the routes of buckets and objects: their parameters, the place that a request names,
+and errors in a form that AIStore's clients can read."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Provider = Annotated[
 
 
 class ObjectRoute(APIRoute):
-    """A route whose errors have their text as ``message``, too, as AIStore's command line reads it;
+    """A route whose errors also have their text as ``message``, which AIStore's command line reads;
     for HEAD it is in a header."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -76,14 +76,14 @@ class ObjectRoute(APIRoute):
 
 
 def shard_problem(error: ShardProblemError) -> Response:
-    """What the process of a shard has said, as an answer."""
+    """The problem that the process of a shard reported, as a response."""
     document = {**error.document, "message": str(error)}
     return JsonAnswer(document, int(document["status"]), media_type=PROBLEM_JSON)
 
 
 async def _drain(request: Request) -> None:
-    """Read what is left of a body, if it is not long: a client that is still sending one reads no
-    answer. ``RuntimeError``: it was read before."""
+    """Read the rest of a body, if it is not long: a client that is still sending does not read the
+    answer. ``RuntimeError``: the body was read before."""
     count = 0
     with suppress(ClientDisconnect, RuntimeError):
         async for piece in request.stream():
@@ -93,7 +93,7 @@ async def _drain(request: Request) -> None:
 
 
 def sent_path(request: Request) -> bytes:
-    """The path of a request as it was sent, nothing decoded."""
+    """The path of a request as it was sent, without decoding."""
     path: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
     return path.partition(b"?")[0]
 
@@ -107,7 +107,7 @@ def object_place(
     writes: bool = False,
     prefix: bytes = PREFIX,
 ) -> ObjectPlace:
-    """The object that a request is about, whose path begins with ``prefix``; errors as of
+    """The object that a request names, whose path begins with ``prefix``; errors as for
     ``places.object_of_path``."""
     refuse_namespace(request)
     asking = Asking(identity, service.config, service.submitter.policy, provider, writes)
@@ -121,7 +121,7 @@ def refuse_namespace(request: Request) -> None:
 
 
 def refuse_to_change(service: Service) -> None:
-    """``ForbiddenError`` if the operator wants no object written over HTTP."""
+    """``ForbiddenError`` if the operator does not allow objects to be written over HTTP."""
     if not service.config.object_bytes_max:
         raise ForbiddenError(
             "this service changes no objects and no buckets",
@@ -131,7 +131,7 @@ def refuse_to_change(service: Service) -> None:
 
 @contextmanager
 def missing(place: ObjectPlace) -> Iterator[None]:
-    """An object, or a bucket, that is not there is a 404."""
+    """Turns the error of a missing object or bucket into a 404."""
     try:
         yield
     except ObjectNotFoundError:

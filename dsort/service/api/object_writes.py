@@ -1,8 +1,9 @@
 """``PUT`` and ``DELETE`` of ``/v1/objects/BUCKET/NAME``: objects that requests write and remove.
 
-Submitters may, in buckets that their tokens allow as outputs: those in which their jobs could do
-the same. What AIStore's clients mean by more than a plain write (to append, to copy, to put a file
-into a shard, an upload in parts) is declined, and never taken for one."""
+Submitters may use them in buckets that their tokens allow as outputs: those in which their jobs
+could do the same. Other kinds of writes of AIStore's clients (to append, to copy, to put a file
+into a shard, an upload in parts) are declined, and never taken for a plain write.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +125,7 @@ def _add_put(routes: APIRouter, service: Service) -> None:
         refuse_to_change(service)
         _refuse_other_writes(request)
         if part != WHOLE_BODY and request.url.scheme == "https" and _is_sdk(request):
-            # Over TLS the SDK sends no body before it is told where to.
+            # Over TLS the SDK sends no body before it has received a redirect.
             return RedirectResponse(request.url.include_query_params(part=WHOLE_BODY), 307)
         if if_none_match not in (None, "*"):
             raise SpecError([SpecProblem("if-none-match", "is not *, which is all that is taken")])
@@ -139,7 +140,7 @@ def _add_put(routes: APIRouter, service: Service) -> None:
                 checksum=checksum,
                 overwrite=if_none_match is None,
             )
-        except ObjectNotFoundError as error:  # the bucket is there: something is in the way
+        except ObjectNotFoundError as error:  # the bucket exists: another object is in the way
             raise ConflictError(error.message) from None
         except ClientDisconnect:
             raise SpecError("the body ended too soon") from None
@@ -205,7 +206,7 @@ def _length(request: Request) -> int | None:
 
 
 def _bucket_to_change(service: Service, place: ObjectPlace) -> Bucket:
-    """The bucket, if it is there and the object may be changed. ``NotFoundError``,
+    """The bucket, if it exists and the object may be changed. ``NotFoundError``,
     ``ConflictError``."""
     bucket = place.opened(service.config, service.submitter.policy)
     if place.ref.is_directory and not bucket.exists():

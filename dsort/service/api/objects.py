@@ -1,4 +1,4 @@
-"""``/v1/objects/BUCKET/NAME``: objects of buckets, as they are or transformed on their way out."""
+"""``/v1/objects/BUCKET/NAME``: reads objects of buckets, as they are or transformed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ from dsort.storage.bucket import ObjectInfo, ReadObject
 __all__ = ["router"]
 
 COMMAND: Final = "ais/cli"
-"""AIStore's command, whose ``get --checksum`` does not say that it wants one."""
+"""The user agent of AIStore's command, whose ``get --checksum`` does not mark its request for a
+checksum."""
 
 Transform = Annotated[
     str | None,
@@ -172,7 +173,7 @@ def _add_head(routes: APIRouter, service: Service) -> None:
 
 
 class _Asked:
-    """What the headers of a request say."""
+    """The headers and options of a request."""
 
     def __init__(self, range_: str | None, if_range: str | None, known: str | None) -> None:
         self.range_ = range_
@@ -180,11 +181,11 @@ class _Asked:
         self._known = [] if known is None else [tag.strip() for tag in known.split(",")]
 
     def knows(self, tag: str) -> bool:
-        """Whether whoever asks has what has this tag."""
+        """Whether the client has the version with this tag already."""
         return "*" in self._known or tag in [each.removeprefix("W/") for each in self._known]
 
     def part(self, tag: str, size_bytes: int) -> tuple[int, int] | None:
-        """The bytes that are asked for; None: all. ``UnsatisfiableRangeError``."""
+        """The requested bytes; None: all. ``UnsatisfiableRangeError``."""
         if self._if_range is not None and self._if_range.strip() != tag:
             return None
         return parse_range(self.range_, size_bytes)
@@ -237,7 +238,8 @@ async def _checksum(source: ReadObject) -> dict[str, str]:
 
 
 def _is_of_archive(request: Request, archpath: str | None) -> bool:
-    """Whether a file in the object is meant. AIStore's SDK sends what it leaves open as empty."""
+    """Whether the request is for a file in the object. AIStore's SDK sends unused parameters as
+    empty."""
     if request.query_params.get("archregx") or request.query_params.get("archmode"):
         raise NotSupportedError(
             "several files of a shard are not sent at once",
@@ -259,7 +261,8 @@ async def _member(
     asked: _Asked,
 ) -> Response:
     with ExitStack() as ends:
-        source = await _opened(service, place, ends)  # it may be read, and what it is now
+        # Checks that it may be read, and which version it is.
+        source = await _opened(service, place, ends)
         info = source.info
     tag = entity_tag(info.etag, str(info.size_bytes), path)
     headers = object_headers(info, tag) | {"Accept-Ranges": "none"}
@@ -287,7 +290,8 @@ async def _transformed(
     spec = inline.spec
     assert spec.transform is not None
     with ExitStack() as ends:
-        source = await _opened(service, place, ends)  # it may be read, and what it is now
+        # Checks that it may be read, and which version it is.
+        source = await _opened(service, place, ends)
         info = source.info
     tag = entity_tag(info.etag, str(info.size_bytes), str(spec.transform.canonical()))
     headers = object_headers(info, tag)
@@ -307,7 +311,7 @@ async def _transformed(
 async def _if_unchanged(
     service: Service, place: ObjectPlace, info: ObjectInfo, closing: ExitStack
 ) -> ExitStack:
-    """``closing``, if the object is still what it was. ``ChangedInputError``."""
+    """``closing``, if the object has not changed since ``info``. ``ChangedInputError``."""
     with closing.pop_all() as ends:
         now = (await _opened(service, place, ends)).info
         if (now.etag, now.size_bytes) != (info.etag, info.size_bytes):

@@ -1,9 +1,9 @@
-"""The web page: ``/`` and its scripts and styles, as they lie in ``dsort/web/static``; ``/docs``,
-where each route can be tried, by the files of Swagger UI.
+"""The web page: ``/`` with its scripts and styles from ``dsort/web/static``; and ``/docs``, where
+each route can be tried, with the files of Swagger UI.
 
-Nothing of it is secret, so no token is asked for: the page itself asks for one once the REST
-interface answers 401. It runs only scripts and styles of this server's own, nobody may frame it,
-and it tells no other site where it was called from.
+The page contains no secrets, so it needs no token: it asks its user for one once the REST interface
+answers 401. It runs only scripts and styles of this server, other sites cannot frame it, and it
+sends no referrer to other sites.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONTENT_TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-NOT_SERVED = frozenset(("report.html", "report.js"))  # of the report that is one file
+NOT_SERVED = frozenset(("report.html", "report.js"))  # files of the report that is one HTML file
 START = "index.html"
 API_DOCS = "api_docs.html"
 SWAGGER_UI = frozenset(("swagger-ui-bundle.js", "swagger-ui.css"))
@@ -44,7 +44,7 @@ PAGE_HEADERS: Mapping[str, str] = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-cache",  # asked again each time, answered 304 mostly
+    "Cache-Control": "no-cache",  # the browser checks each time, and mostly gets a 304
 }
 
 API_DOCS_POLICY = (
@@ -60,7 +60,7 @@ class _File:
     headers: Mapping[str, str]
 
     def answer(self, request: Request) -> Response:
-        """The file, or 304 for who has it."""
+        """The file, or 304 if the client has it."""
         known = [tag.strip() for tag in request.headers.get("if-none-match", "").split(",")]
         if self.headers["ETag"] in known:
             return Response(status_code=304, headers=self.headers)
@@ -90,7 +90,7 @@ def router(service: Service) -> APIRouter:
 
 
 def _read_files() -> dict[str, _File]:
-    """All files of the page by name: they are few and small, and stay what they are."""
+    """All files of the page by name, kept in memory: they are few and small, and do not change."""
     found = {}
     for entry in _entries():
         content_type = CONTENT_TYPES.get(PurePosixPath(entry.name).suffix)

@@ -1,7 +1,7 @@
-"""Requests whose query is no text are refused, with the field named.
+"""Refuses requests whose query is not valid text, and names the field.
 
-Starlette would put a replacement character in the place of what is no UTF-8, so that a job would be
-described, or looked for, in other words than its user's.
+Starlette would replace bytes that are not UTF-8 by a replacement character, so that a job would be
+described, or searched for, with a text that its user did not write.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["TextQueries"]
 
 
 class TextQueries:
-    """ASGI middleware: lets requests through whose query is UTF-8 without NUL."""
+    """ASGI middleware: passes on requests whose query is UTF-8 without NUL."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,7 +1,8 @@
-"""What a job has made and said: its manifest, report, log, page and events.
+"""What a job has made and reported: its manifest, report, log, page and events.
 
 ``/v1/jobs/{job_id}/events`` streams events as they happen, as server-sent events. The other routes
-read the job's row and its files in the output bucket."""
+read the job's row and its files in the output bucket.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ DOCUMENT_BYTES_MAX: Final = 1 << 28
 
 _AFTER: Final = "Only events after the one of this number."
 EVENT_LEVEL: Final = "I"
-"""What job processes log at this level ("info"), events say as well."""
+"""Log lines of job processes at this level ("info") also appear as events."""
 
 
 def router(service: Service) -> APIRouter:
@@ -119,7 +120,7 @@ def router(service: Service) -> APIRouter:
         try:
             page = job_page.page_of_job(view, samples, warnings=warnings)
             return validated(PageView, page)
-        except NOT_READ:  # what its process reported is not what it should be
+        except NOT_READ:  # the report of its process is not valid
             bare = {**view, "phases": [], "progress": None}
             page = job_page.page_of_job(bare, [], warnings=warnings)
             return validated(PageView, page)
@@ -130,7 +131,8 @@ def router(service: Service) -> APIRouter:
 def _page_by_manifest(
     service: Service, row: JobRow, view: Mapping[str, Any], warnings: Sequence[Mapping[str, Any]]
 ) -> PageView:
-    """The page of a finished job. Whoever can write to the bucket can write a manifest."""
+    """The page of a finished job, from its manifest. Anyone who can write to the bucket can write a
+    manifest."""
 
     def refuse(name: str) -> NoReturn:
         raise ValueError(f"{name} is no JSON value")
@@ -169,7 +171,7 @@ def _document(service: Service, row: JobRow, name_of: Any) -> bytes:
 
 
 def _log_lines(service: Service, job_id: str, after: int = 0) -> tuple[list[str], int]:
-    """(the lines of the events after that one, the number of the last of them)."""
+    """(the lines of the events after event ``after``, the number of the last of these events)."""
     lines: list[str] = []
     while events := service.store.events_after(after, job_id=job_id):
         lines += [line for event in events if (line := _line(event))]
@@ -178,7 +180,8 @@ def _log_lines(service: Service, job_id: str, after: int = 0) -> tuple[list[str]
 
 
 def _line(event: EventRow) -> str:
-    """The event in a line; of what a job's process wrote, what events do not say as well."""
+    """The line for an event; log lines of a job's process that also appear as events are left
+    out."""
     if event.kind == "progress":
         return ""
     if event.kind == "log":
@@ -225,13 +228,15 @@ def _progress_and_warnings(
             if each.kind == "warning":
                 warnings.append(dict(each.data))
             elif each.kind == "state" and each.data.get("state") == "running":
-                warnings.clear()  # the next attempt gives its own, the same ones as a rule
+                # The next attempt reports its own warnings, as a rule the same ones.
+                warnings.clear()
         after = events[-1].number
     return progress, warnings
 
 
 LOOK_S: Final = 30.0
-"""For so long a stream goes on after its token was removed, or an event was missed."""
+"""The seconds for which a stream may continue after its token was removed, or after an event was
+missed."""
 
 
 def _add_events(routes: APIRouter, service: Service) -> None:
@@ -259,13 +264,15 @@ def _add_events(routes: APIRouter, service: Service) -> None:
         """
         behind = after or 0
         if last_event_id is not None and _NUMBER.fullmatch(last_event_id):
-            behind = max(behind, int(last_event_id))  # who asks again does so at the same address
+            # A client that reconnects uses the same address.
+            behind = max(behind, int(last_event_id))
 
         def may_go_on() -> bool:
             now = service.identity_of(identity.name)
             return now is not None and now.may_see(row)
 
-        with contextlib.suppress(SQLAlchemyError):  # the database is away: the client asks again
+        # The database is unavailable: the client connects again.
+        with contextlib.suppress(SQLAlchemyError):
             async for event in _stream(service, row.job_id, behind, may_go_on):
                 yield event
 
@@ -282,7 +289,7 @@ async def _stream(
     service: Service, job_id: str, after: int, may_go_on: Callable[[], bool]
 ) -> AsyncIterator[ServerSentEvent]:
     asked = _Asked(may_go_on)
-    sent: set[int] = set()  # of those read here, which the feed may bring as well
+    sent: set[int] = set()  # events that were read here, and that the feed may deliver as well
     with service.feed.watch(job_id) as queue:
         while True:
             row = await run_in_threadpool(service.store.get, job_id)
@@ -300,26 +307,30 @@ async def _stream(
                 return
             while (live := await asked.next(queue)) is not LOOK:
                 if live is None:
-                    return  # the service ends, the token has, or the client was too slow: it asks
+                    # The service ends, the token is no longer valid, or the client was too slow: it
+                    # connects again.
+                    return
                 if live.number not in sent:
                     yield _sent(live, row.kind)
                     sent.add(live.number)
                 if live.kind == "state":
                     break
             else:
-                sent = {number for number in sent if number > after}  # not for ever more
+                # So that the set does not grow without limit.
+                sent = {number for number in sent if number > after}
 
 
 class _Asked:
-    """Events of a subscriber. Every ``LOOK_S`` it asks whether that one may still have them, and
-    has the rows looked at again: the feed may have missed one that took long to commit."""
+    """The events of a subscriber. Every ``LOOK_S`` seconds it checks that the subscriber may still
+    have them, and has the rows read again: the feed may have missed an event whose commit took
+    long."""
 
     def __init__(self, may_go_on: Callable[[], bool]) -> None:
         self._may_go_on = may_go_on
         self._look_at = time.monotonic() + LOOK_S
 
     async def next(self, queue: Subscriber) -> EventRow | Literal[_Sign.LOOK] | None:
-        """The next event; None is the end."""
+        """The next event; None ends the stream, ``LOOK`` requests that the rows are read again."""
         try:
             async with asyncio.timeout(self._look_at - time.monotonic()):
                 return await queue.get()
@@ -331,7 +342,8 @@ class _Asked:
 def _sent(event: EventRow, kind: str) -> ServerSentEvent:
     shown: Mapping[str, Any] | None = event.data
     if event.kind == "progress":
-        with contextlib.suppress(*NOT_READ):  # else as it is: the stream goes on
+        # Else the data is sent unchanged, so that the stream continues.
+        with contextlib.suppress(*NOT_READ):
             shown = progress_view(event.data, kind)
     data: dict[str, Any] = {"at": event.at, **(shown or {})}
     return ServerSentEvent(event=event.kind, id=str(event.number), raw_data=to_json(data))

@@ -29,7 +29,8 @@ from dsort.service.service import Service
 __all__ = ["router"]
 
 RUNS_MAX: Final = 500
-_LIMITS: Final = TextLimits(depth_max=TextLimits().depth_max + 1)  # its spec is one deeper
+# The spec in a schedule is one level deeper.
+_LIMITS: Final = TextLimits(depth_max=TextLimits().depth_max + 1)
 NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 Name = Annotated[str, Path(max_length=128, pattern=NAME_PATTERN, description="A schedule's name.")]
 
@@ -136,7 +137,7 @@ def _shown(
 def _absent_inputs(
     service: Service, definition: ScheduleDefinition, identity: Identity
 ) -> tuple[str, ...]:
-    """What is wrong today with the inputs of a schedule that was allowed."""
+    """The problems of the inputs today, of a schedule that was accepted."""
     spec = service.schedules.maker.check(render(definition.spec, SAMPLE), identity).spec
     policy = service.submitter.policy.fetch_policy()
     return warnings_of_inputs(definition.spec, spec, service.config.run, policy)

@@ -1,5 +1,5 @@
-"""``/v1/storage`` and ``/v1/garbage``, for admins: what is stored, and what of it may go. Nothing
-is removed here: `dsort gc` does that, and schedules do."""
+"""``/v1/storage`` and ``/v1/garbage``, for admins: what is stored, and which of it can be removed.
+These routes remove nothing: `dsort gc` and schedules do."""
 
 from __future__ import annotations
 

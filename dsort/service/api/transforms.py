@@ -181,5 +181,5 @@ def _add_writing(routes: APIRouter, service: Service) -> None:
 
 
 def _steps_of(made: NamedTransform) -> dict[str, Any]:
-    """For the audit trail: what runs from now on under this name."""
+    """For the audit log: the steps that run under this name from now on."""
     return {"steps": [kind for step in made.fields["steps"] for kind in step]}
