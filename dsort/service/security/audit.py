@@ -1,7 +1,8 @@
 """The audit trail: who did what to what, when, from where. Rows are added, never changed.
 
 Tokens and tickets are removed from what is logged. The address of a member has a ticket in its
-query; a client may put a token there by mistake."""
+query; a client may put a token there by mistake.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """One thing that was done. ``at``: seconds since 1970; ``address``: the peer of the connection,
-    empty for what the service and the command line on its machine did."""
+    """One action. ``at``: seconds since 1970; ``address``: the peer of the connection, empty for
+    actions of the service itself and of the command line on its machine."""
 
     number: int
     at: float
@@ -40,7 +41,7 @@ class AuditRow:
 
 
 class Audit:
-    """Notes what is done, and lists it. Safe to use from many threads."""
+    """Records actions, and lists them. Safe to use from many threads."""
 
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database = database
@@ -55,8 +56,8 @@ class Audit:
         target: str,
         details: Mapping[str, Any] | None = None,
     ) -> None:
-        """Add a row; as part of the transaction of ``connection``, so that what is done and what is
-        noted happen both or neither."""
+        """Add a row, as part of the transaction of ``connection``, so that both the action and its
+        row are committed, or neither."""
         row = {
             "at": self._clock(),
             "who": _fitting(who, 128),
@@ -81,17 +82,17 @@ class Audit:
 
 
 def _fitting(text: str, characters_max: int) -> str:
-    """``text`` as any database takes it into a column of that width: a request may name anything
-    that is not there."""
+    """``text`` in a form that any database accepts for a column of that width: a request may name
+    anything, also things that do not exist."""
     clean = text.encode("utf-8", "replace").decode().replace("\0", "?")
     return clean if len(clean) <= characters_max else clean[: characters_max - 1] + "…"
 
 
 class TokenFilter(logging.Filter):
-    """For handlers of logs: lets all records through, without the secrets in them."""
+    """A filter for log handlers: passes all records, without the secrets in them."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Leave out the secrets of a record, of its message, arguments and traceback."""
+        """Remove the secrets from a record: from its message, arguments and traceback."""
         if isinstance(record.msg, str):
             record.msg = redact(record.msg)
         if isinstance(record.args, tuple):
@@ -106,8 +107,8 @@ class TokenFilter(logging.Filter):
 
 
 def _redacted(arg: object) -> object:
-    """The argument; what is no number is turned into the text that it is logged as, if that has a
-    secret in it."""
+    """The argument without secrets; if its text has a secret in it, the argument becomes a text.
+    Numbers stay as they are."""
     if isinstance(arg, int | float | None):
         return arg
     text = str(arg)

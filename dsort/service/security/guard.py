@@ -1,9 +1,10 @@
-"""Whether a spec that came over the network keeps to what the operator allows
+"""Checks whether a spec that came over the network follows what the operator allows
 (:class:`~dsort.service.security.policy.SpecPolicy`).
 
-A spec is parsed before, which checks its syntax. Here it is checked where it leads: buckets,
-directories behind links, servers, files, names. What can change between this check and the job is
-checked again by the job, which gets ``SpecPolicy.fetch_policy()``."""
+The spec is parsed before, which checks its syntax. This module checks the places that it names:
+buckets, directories behind links, servers, files, names. What can change between this check and the
+job is checked again by the job, which gets ``SpecPolicy.fetch_policy()``.
+"""
 
 from __future__ import annotations
 
@@ -75,9 +76,9 @@ _OUTSIDE: Final = "is not under a directory that this service may use"
 
 @dataclass(frozen=True, slots=True)
 class SpecPlaces:
-    """What a checked spec touches, in the words of tokens' patterns and of claims: canonical URIs,
-    directories with links resolved. ``input_uri``, ``output_uri``: see ``uris.joined_uris``; the
-    main one of the outputs is the first. ``output_uris``: by place (see
+    """The places that a checked spec names, in the form that tokens' patterns and claims use:
+    canonical URIs, directories with links resolved. ``input_uri``, ``output_uri``: see
+    ``uris.joined_uris``; the main one of the outputs is the first. ``output_uris``: by place (see
     ``storage.output_buckets``). ``file_uris``: files of this machine that are read as texts."""
 
     input_uri: str
@@ -88,17 +89,17 @@ class SpecPlaces:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What is wrong: with the spec, and with its being allowed."""
+    """The problems found: errors of the spec, and places that are not allowed."""
 
     wrong: list[SpecProblem]
     forbidden: list[SpecProblem]
 
 
 def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
-    """Where ``spec`` leads, if it may.
+    """The places that ``spec`` names, if all are allowed.
 
-    ``SpecError`` with all that no spec from the network may say, else ``ForbiddenError`` with all
-    that this service does not allow.
+    ``SpecError`` lists everything that no spec from the network may contain, else
+    ``ForbiddenError`` everything that this service does not allow.
     """
     found, fetch = _Found([], []), policy.fetch_policy()
     inputs = [
@@ -129,10 +130,10 @@ def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
 def _checked_files(
     spec: JobSpec, policy: SpecPolicy, fetch: FetchPolicy, found: _Found
 ) -> tuple[str, ...]:
-    """The URIs of the files of this machine that the spec names, wherever it does. A bucket that is
-    neither an input nor an output is refused: no token was held against it."""
+    """The URIs of the files of this machine that the spec names in any field. A bucket that is
+    neither an input nor an output is refused: no token was checked against it."""
     buckets = {
-        BucketRef("", ""),  # of a field that is not given
+        BucketRef("", ""),  # of an empty field
         spec.output_bck,
         *(source.bucket for source in spec.sources),
         *(target.bucket for target in spec.targets),
@@ -159,8 +160,8 @@ def _raise_found(found: _Found) -> None:
 
 
 def check_files(spec: JobSpec, policy: SpecPolicy) -> tuple[str, ...]:
-    """The URIs of the files of this machine that the spec names, if they may be read. Of a spec
-    whose buckets are checked already. ``SpecError``, ``ForbiddenError``."""
+    """The URIs of the files of this machine that the spec names, if they may be read. For a spec
+    whose buckets are already checked. ``SpecError``, ``ForbiddenError``."""
     found = _Found([], [])
     files = _checked_files(spec, policy, policy.fetch_policy(), found)
     _raise_found(found)
@@ -168,8 +169,8 @@ def check_files(spec: JobSpec, policy: SpecPolicy) -> tuple[str, ...]:
 
 
 def check_bucket(ref: BucketRef, policy: SpecPolicy, fetch: FetchPolicy | None = None) -> str:
-    """The canonical URI of a bucket that a request names, if it may be used. ``fetch``: of the
-    policy, for who asks of many. ``SpecError``, ``ForbiddenError``."""
+    """The canonical URI of a bucket that a request names, if it may be used. ``fetch``: the
+    policy's, for callers that check many buckets. ``SpecError``, ``ForbiddenError``."""
     found = _Found([], [])
     place = _checked_bucket("bucket", ref, policy, fetch or policy.fetch_policy(), found)
     _raise_found(found)
@@ -211,8 +212,8 @@ def check_hooks(spec: JobSpec, config: ServiceConfig) -> None:
 
 
 def policy_of_bucket(uri: str, policy: SpecPolicy, file_uris: Iterable[str] = ()) -> FetchPolicy:
-    """What is done with one bucket, and with some files, by their canonical URIs: links that lead
-    out of it are followed nowhere."""
+    """The policy for access to one bucket, and to some files, by their canonical URIs: links that
+    lead out of it are never followed."""
     bucket = paths_of([uri])
     return policy.fetch_policy().of_job(bucket, bucket, paths_of(file_uris))
 
@@ -260,8 +261,8 @@ def _checked_bucket(
 
 
 def is_hidden_directory(uri: str, policy: SpecPolicy) -> bool:
-    """Whether the directory at a canonical URI is in a hidden one, other than one that the operator
-    has named."""
+    """Whether the directory at a canonical URI is hidden or inside a hidden one, other than one
+    that the operator has named."""
     root = os.path.realpath(policy.root)
     named = {part for each in (root, *policy.allow) for part in each.split("/")}
     parts = [part for path in paths_of([uri]) for part in path.split("/")]
@@ -269,7 +270,8 @@ def is_hidden_directory(uri: str, policy: SpecPolicy) -> bool:
 
 
 def _is_as_set_up(ref: BucketRef, policy: SpecPolicy) -> bool:
-    """Whether what the spec says of the way is what the settings say anyway."""
+    """Whether the endpoint, region and profile in the spec are those that the settings have
+    anyway."""
     plain = replace(ref, endpoint_url="", region="", profile="")
     try:
         return resolve_ref(plain, policy.settings) == resolve_ref(ref, policy.settings)
@@ -291,7 +293,7 @@ def _output_templates(spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 
 def _check_names(spec: JobSpec, found: _Found) -> None:
-    """Names that lead to dsort's own files, out of their bucket, or nowhere at all."""
+    """Adds a problem for names that lead to dsort's own files, out of their bucket, or nowhere."""
     for path, template in _output_templates(spec):
         known = len(found.wrong)
         _check_name(path, parse_template(template).name(0), check_output_name, found)
@@ -309,8 +311,8 @@ def _check_names(spec: JobSpec, found: _Found) -> None:
 
 
 def hidden_names(path: str, templates: Iterable[str]) -> list[SpecProblem]:
-    """A problem for each template of output names that requests may not write either. ``path``: the
-    field of the spec that has them."""
+    """A problem for each template of output names that requests may not write. ``path``: the field
+    of the spec that has the templates."""
     return [
         SpecProblem(path, f'a part of "{shortened(each)}" begins with a dot: such files are hidden')
         for each in templates
@@ -347,8 +349,8 @@ def _check_name(path: str, name: str, check: Callable[[str], None], found: _Foun
 
 
 def _check_links(spec: JobSpec, policy: SpecPolicy, fetch: FetchPolicy, found: _Found) -> None:
-    """Directories inside a bucket that lead out of it, as far as the spec names them. What a
-    listing finds is looked at by the job. ``fetch``: of the job."""
+    """Adds a problem for directories inside a bucket that lead out of it, as far as the spec names
+    them. The job checks the directories that a listing finds. ``fetch``: of the job."""
     writes = fetch.for_outputs()
     sides = [
         *(
@@ -400,8 +402,8 @@ def _named_outputs(spec: JobSpec, target: Target) -> Iterable[str]:
 def _checked_location(
     field: str, location: FileLocation, policy: SpecPolicy, fetch: FetchPolicy, found: _Found
 ) -> str | None:
-    """The URI of a file of this machine that may be read; None for what is elsewhere, or refused.
-    The name of a web server is looked up only by the job."""
+    """The URI of a file of this machine that may be read; None for a file elsewhere, or one that is
+    refused. The name of a web server is looked up only by the job."""
     scheme = scheme_of(location)
     try:
         parts = urlsplit(location) if scheme else None
@@ -449,7 +451,7 @@ def _check_url(
         try:
             refusal = fetch.refusal_of_address(host)
         except ValueError:
-            refusal = ""  # a name
+            refusal = ""  # a name, not an address
         if refusal:
             found.forbidden.append(SpecProblem(field, refusal))
 

@@ -1,8 +1,9 @@
-"""What one client may ask for: requests a minute, streams at once, the bytes of a body and the time
-it takes.
+"""Limits of one client: requests a minute, streams at once, the bytes of a body and the time it
+takes.
 
-Failures to authenticate are not counted. A secret of 192 random bits cannot be guessed, and whoever
-counts failures by address locks out the holders of tokens behind the same proxy."""
+Failures to authenticate are not counted. A secret of 192 random bits cannot be guessed, and
+counting failures by address would lock out the holders of tokens behind the same proxy.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +33,14 @@ BODY_S_MAX = 60.0
 STREAMED_BYTES_PER_S_MIN = 64 << 10
 SMALL_BYTES_MAX = 128 << 10
 QUIET_S_MAX = 5.0
-"""So long a client that was refused may send nothing before its connection is closed."""
+"""The seconds for which a refused client may send nothing before its connection is closed."""
 
 
 class Rate:
-    """So many a minute for each client, which may come at once; after that, evenly.
+    """A number of requests a minute for each client, which may come at once; after that, evenly.
 
-    It keeps the moment at which each client will have paid for all that it took (the generic cell
-    rate algorithm), and forgets who has paid.
+    It stores the moment at which each client will have paid for all that it took (the generic cell
+    rate algorithm), and forgets clients that have paid.
     """
 
     def __init__(self, per_minute_max: int, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -49,8 +50,8 @@ class Rate:
         self._lock = threading.Lock()
 
     def take(self, client: str) -> float:
-        """Count one for ``client``: 0 if it may have it, else the seconds to wait (and it does not
-        count)."""
+        """Count one request of ``client``: 0 if it is allowed, else the seconds to wait (and it
+        does not count)."""
         with self._lock:
             now_s = self._clock()
             wait_s = self._wait_s(client, now_s)
@@ -60,7 +61,8 @@ class Rate:
             return wait_s
 
     def wait_s(self, client: str) -> float:
-        """The seconds until ``client`` may have another; 0 if it may now. Counts nothing."""
+        """The seconds until ``client`` may send another request; 0 if it may now. Counts
+        nothing."""
         with self._lock:
             return self._wait_s(client, self._clock())
 
@@ -73,7 +75,7 @@ class Rate:
         if len(self._paid_at) < CLIENTS_REMEMBERED_MAX:
             return
         owing = {client: at for client, at in self._paid_at.items() if at > now_s}
-        # Addresses by the ten thousand: whoever owes least is let off.
+        # Requests come from tens of thousands of addresses: forget the clients that owe least.
         most = sorted(owing, key=owing.__getitem__)[-CLIENTS_REMEMBERED_MAX // 2 :]
         self._paid_at = {client: owing[client] for client in most}
 
@@ -96,7 +98,7 @@ class RequestLimits:
         self._lock = threading.Lock()
 
     def request(self, client: str) -> None:
-        """Count a request. ``TooManyRequestsError`` if it is one too many."""
+        """Count a request. ``TooManyRequestsError`` if the limit is exceeded."""
         wait_s = self._requests.take(client)
         if wait_s:
             raise TooManyRequestsError(
@@ -106,8 +108,8 @@ class RequestLimits:
             )
 
     def look(self, client: str) -> None:
-        """Count a look into a shard, which takes a process of its own. ``TooManyRequestsError`` if
-        it is one too many."""
+        """Count a read inside a shard, which takes a process of its own. ``TooManyRequestsError``
+        if the limit is exceeded."""
         wait_s = self._looks.take(client)
         if wait_s:
             raise TooManyRequestsError(
@@ -118,8 +120,8 @@ class RequestLimits:
 
     @contextlib.contextmanager
     def stream(self, client: str) -> Iterator[None]:
-        """Count a stream of events while it lasts. ``TooManyRequestsError`` if it is one too many:
-        each holds a connection, for as long as a job takes."""
+        """Count a stream of events while it lasts. ``TooManyRequestsError`` if the limit is
+        exceeded: each stream holds a connection, for as long as a job takes."""
         with self._counted(
             self._streams,
             client,
@@ -131,7 +133,7 @@ class RequestLimits:
 
     @contextlib.contextmanager
     def download(self, client: str) -> Iterator[None]:
-        """Count an object while it is sent. ``TooManyRequestsError`` if it is one too many."""
+        """Count an object while it is sent. ``TooManyRequestsError`` if the limit is exceeded."""
         with self._counted(
             self._downloads,
             client,
@@ -143,7 +145,8 @@ class RequestLimits:
 
     @contextlib.contextmanager
     def upload(self, client: str) -> Iterator[None]:
-        """Count an object while it is received. ``TooManyRequestsError`` if it is one too many."""
+        """Count an object while it is received. ``TooManyRequestsError`` if the limit is
+        exceeded."""
         with self._counted(
             self._uploads,
             client,
@@ -174,17 +177,18 @@ class BodyLimit:
     """ASGI middleware: a request whose body has more than ``bytes_max`` is answered with 413, one
     whose body takes longer than ``seconds_max`` with 408.
 
-    FastAPI reads a body before it asks who sent it, but for routes that read it themselves:
-    ``reads_itself`` knows their paths. On all others a body has ``SMALL_BYTES_MAX`` at most, or
-    anybody could have us hold a megabyte a connection.
+    FastAPI reads a body before it checks the token, except on routes that read the body themselves:
+    ``reads_itself`` is true for their paths. On all other routes a body has at most
+    ``SMALL_BYTES_MAX``, because otherwise any client could make the service hold a megabyte for
+    each connection.
 
-    ``stored_max`` says how long the body of a request may be that is stored as it comes; None for
-    all others. Such a body has ``seconds_max``, and a second more for each
-    ``STREAMED_BYTES_PER_S_MIN`` of it. Only the time that we wait for the client counts. A client
-    that is refused has the answer at once; what it still sends is read and dropped, for as long as
-    the body might have taken.
+    ``stored_max`` returns the longest body of a request whose body is stored as it comes; None for
+    all other requests. Such a body has ``seconds_max``, and a second more for each
+    ``STREAMED_BYTES_PER_S_MIN`` of it. Only the time spent waiting for the client counts. A refused
+    client gets the answer at once; what it still sends is read and dropped, for as long as the body
+    might have taken.
 
-    Bytes are counted as they come, whatever ``Content-Length`` says: a body in chunks has none.
+    Bytes are counted as they come, whatever ``Content-Length`` is: a body in chunks has none.
     """
 
     def __init__(
@@ -223,7 +227,7 @@ class BodyLimit:
 
 
 class _BodyRefused(Exception):  # noqa: N818
-    """Ends the reading of a body, wherever that is done."""
+    """Ends the reading of a body, in whatever code reads it."""
 
     def __init__(self, error: DsortError) -> None:
         super().__init__()
@@ -245,9 +249,9 @@ class _CountedRequest:
         self._bytes_max = bytes_max
         self._seconds_max = seconds_max
         self._is_stored = is_stored
-        self._left_s = seconds_max  # that the client may still have us wait
+        self._left_s = seconds_max  # the seconds that the service still waits for the client
         self._received_bytes = 0
-        self._wrong: DsortError | None = None  # with the body
+        self._wrong: DsortError | None = None  # the error of the body
         self._is_whole = False
         self._answered = False
         self._refused = False
@@ -274,7 +278,7 @@ class _CountedRequest:
         return message
 
     async def send(self, message: Message) -> None:
-        # Whatever a framework makes of the exception, this is what has happened.
+        # The error of the body is the answer, whatever the framework made of the exception.
         if self._wrong is not None and not self._answered:
             await self.refuse(self._wrong)
         elif not self._refused:
@@ -282,7 +286,7 @@ class _CountedRequest:
             await self._send(message)
 
     async def refuse(self, error: DsortError) -> None:
-        """Answer with the error, unless there has been an answer."""
+        """Answer with the error, unless an answer was sent."""
         if self._answered:
             return
         self._answered = self._refused = True
@@ -299,9 +303,9 @@ class _CountedRequest:
         await self._send({"type": "http.response.body", "body": b""})
 
     async def _drop_rest(self) -> None:
-        """Read what is left of the body, as long as it comes and has time. A connection that is
-        closed with bytes in it is reset: a client that still sends would have a broken pipe, and
-        may never read the answer."""
+        """Read and drop the rest of the body, as long as it comes in time. A connection that is
+        closed with unread bytes is reset: a client that is still sending would get a broken pipe,
+        and may never read the answer."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._left_s
         with contextlib.suppress(TimeoutError):
@@ -311,7 +315,7 @@ class _CountedRequest:
                 self._is_whole = not message.get("more_body", False)
 
     def too_large(self) -> DsortError:
-        """What a body of too many bytes is told."""
+        """The error for a body of too many bytes."""
         text = f"the request's body has more than {format_bytes(self._bytes_max)}"
         if self._is_stored:
             return TooLargeError(text, hint="its operator can allow more: --max-object-size")

@@ -1,4 +1,4 @@
-"""What the operator of a service allows the specs that come over the network."""
+"""What the operator of a service allows in specs that come over the network."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FILE: Final = "file"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecPolicy:
-    """What a spec may say. Made once; ``SpecError`` for patterns that are none.
+    """The places that a spec may name. Checked when it is made; ``SpecError`` for invalid patterns.
 
     ``root``: the directory that bare bucket names are under. ``allow``: what else may be read and
     written, as patterns of URIs: ``s3://team-*``, ``s3://bucket/train``, ``https://data.example``,
@@ -32,8 +32,8 @@ class SpecPolicy:
     reach beyond it, hosts have none, and what is under an allowed place is allowed, too.
     ``ekm_allow_hosts``, ``ekm_allow_private``: where external key maps may come from; see
     :class:`~dsort.storage.network_policy.FetchPolicy`. ``denied``: directories under the allowed
-    ones that are nobody's business (where the service keeps its state). ``settings``: how stores
-    are reached.
+    ones that no spec may use (where the service keeps its state). ``settings``: how stores are
+    reached.
     """
 
     root: Path
@@ -64,7 +64,8 @@ class SpecPolicy:
             raise SpecError(problems)
 
     def fetch_policy(self) -> FetchPolicy:
-        """The same for the process that runs the job: a plain value (``RunOptions.fetch``)."""
+        """The same policy for the process that runs the job: a plain value
+        (``RunOptions.fetch``)."""
         root = os.path.realpath(self.root)
         roots: list[str] = [root]
         patterns: list[str] = []
@@ -79,19 +80,19 @@ class SpecPolicy:
             roots=tuple(roots),
             patterns=tuple(patterns),
             base=root,
-            # The root may well be in the state directory: then it is not meant.
+            # The root may be inside the state directory: then it is not denied.
             denied=tuple(each for each in denied if not f"{root}/".startswith(f"{each}/")),
             hosts=self.ekm_allow_hosts,
             allow_private=self.ekm_allow_private,
         )
 
     def allows_store(self, ref: BucketRef) -> bool:
-        """Whether a bucket that is no directory is under one of the patterns."""
+        """Whether a bucket that is not a directory is under one of the patterns."""
         return any(_is_under(pattern, ref) for pattern in self.allow)
 
 
 def host_problems(field: str, hosts: Iterable[str]) -> list[SpecProblem]:
-    """What is wrong with patterns of web servers; see ``FetchPolicy.hosts``."""
+    """The problems of patterns of web servers; see ``FetchPolicy.hosts``."""
     problems = []
     for host in hosts:
         try:
@@ -103,7 +104,8 @@ def host_problems(field: str, hosts: Iterable[str]) -> list[SpecProblem]:
 
 
 class Operated(Protocol):
-    """What an operator says of specs; a service's configuration, and what its jobs are handed."""
+    """The operator's settings for specs: of a service's configuration, or of the environment of its
+    jobs."""
 
     @property
     def run(self) -> RunOptions: ...
@@ -118,8 +120,8 @@ class Operated(Protocol):
 
 
 def policy_of(operated: Operated) -> SpecPolicy:
-    """The policy of a service: its state and its scratch are nobody's business, wherever they
-    are."""
+    """The policy of a service: the directories of its state and its scratch are denied, wherever
+    they are."""
     run = operated.run
     private = (operated.state_dir, *filter(None, [run.scratch]))
     return SpecPolicy(

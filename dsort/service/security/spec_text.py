@@ -1,7 +1,8 @@
-"""The text of a spec that came over the network, read within limits.
+"""Reads the text of a spec that came over the network, within limits.
 
-Everything that could take more than a moment or more than a little memory is refused before anybody
-looks at what it means: size, depth, numbers of fields and items, lengths of texts and numbers.
+Texts that could take more than a moment or more than a little memory are refused before their
+content is interpreted: the limits are of size, depth, numbers of fields and items, lengths of texts
+and numbers.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ _Place = tuple[int | str, ...]
 
 @dataclass(frozen=True, slots=True)
 class TextLimits:
-    """What a spec from the network may be. YAML has a limit of its own, since reading it takes a
-    second for 100 KB."""
+    """The limits of a spec from the network. YAML has a limit of its own, because reading it takes
+    a second for 100 KB."""
 
     bytes_max: int = 1 << 20
     yaml_bytes_max: int = 64 << 10
@@ -55,7 +56,7 @@ class TextLimits:
 def parse_text(body: bytes, limits: TextLimits | None = None) -> Mapping[str, Any]:
     """The fields of the spec in a request's body: JSON if it begins with ``{``, else YAML.
 
-    ``TooLargeError``, or ``SpecError`` with what is wrong with the text.
+    ``TooLargeError``, or ``SpecError`` with the mistakes in the text.
     """
     limits = limits or TextLimits()
     if len(body) > limits.bytes_max:
@@ -83,7 +84,7 @@ def parse_text(body: bytes, limits: TextLimits | None = None) -> Mapping[str, An
 
 
 def check_fields(fields: Mapping[str, Any], limits: TextLimits | None = None) -> None:
-    """``SpecError`` if ``fields``, JSON values from wherever, are more than a spec may be."""
+    """``SpecError`` if ``fields``, JSON values from any source, exceed the limits of a spec."""
     limits = limits or TextLimits()
     with bounded_problems(limits):
         problems = []
@@ -96,14 +97,14 @@ def check_fields(fields: Mapping[str, Any], limits: TextLimits | None = None) ->
 
 
 def why_no_text(text: str) -> str:
-    """What keeps ``text`` from being stored and shown; "" if nothing does."""
+    """Why ``text`` cannot be stored and shown; "" if it can."""
     if not is_encodable(text):
         return "is not valid Unicode: it has half of a surrogate pair, or bytes that are no UTF-8"
     return "has a NUL character" if "\0" in text else ""
 
 
 def check_text(text: str) -> str:
-    """``text``, if it is one; else ``ValueError``. For fields of models."""
+    """``text``, if it can be stored and shown; else ``ValueError``. For fields of models."""
     why = why_no_text(text)
     if why:
         raise ValueError(why)
@@ -112,7 +113,7 @@ def check_text(text: str) -> str:
 
 @contextmanager
 def bounded_problems(limits: TextLimits | None = None) -> Iterator[None]:
-    """Let a ``SpecError`` from inside tell a bounded number of problems, each of bounded length."""
+    """Limit the number of problems in a ``SpecError`` raised inside, and the length of each."""
     limits = limits or TextLimits()
     try:
         yield
@@ -134,14 +135,14 @@ def _cut(text: str) -> str:
 
 
 class _Reader:
-    """Walks through JSON values and says where they are too much."""
+    """Walks through JSON values and reports where they exceed the limits."""
 
     def __init__(self, limits: TextLimits) -> None:
         self._limits = limits
         self._items_left = limits.items_max
 
     def problems(self, value: object, place: _Place) -> Iterator[SpecProblem]:
-        """What is too much of ``value``, which is at ``place``."""
+        """The problems of ``value``, which is at ``place``."""
         if len(place) > self._limits.depth_max:
             yield _problem(place, "is nested too deeply")
         elif isinstance(value, Mapping):

@@ -1,8 +1,10 @@
-"""Tickets: addresses by which a browser's player reads one member of a shard, for some minutes.
+"""Tickets: a part of an address with which a browser's player reads one member of a shard, for some
+minutes.
 
 A player sends no header with a token, and a token in an address would end up in logs. A ticket is
-good for nothing but that member, and for no longer than its token. Its key is in this process
-alone: another replica, or this one after a restart, refuses it, and the page asks for another."""
+valid only for that member, and no longer than its token. Its key exists only in this process:
+another replica, or this one after a restart, refuses the ticket, and the page requests a new one.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +23,19 @@ _TICKET: Final = re.compile(r"([0-9]{1,12})\.([0-9a-f]{64})\.([A-Za-z0-9._@+-]{1
 
 
 class MemberTickets:
-    """Makes tickets, and tells whose they are. ``clock``: seconds since 1970."""
+    """Makes tickets, and finds their holders. ``clock``: seconds since 1970."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._key = secrets.token_bytes(32)
 
     def made(self, holder: str, member: bytes) -> tuple[str, float]:
-        """(a ticket for ``member`` that has the rights of ``holder``, when it ends)."""
+        """(a ticket for ``member`` that has the rights of ``holder``, the time when it expires)."""
         ends_at = int(self._clock() + TICKET_S)
         return f"{ends_at}.{self._sign(ends_at, holder, member)}.{holder}", float(ends_at)
 
     def holder(self, ticket: str, member: bytes) -> str | None:
-        """Whose ticket for ``member`` it is; None if it is none, or has ended."""
+        """The holder of a ticket for ``member``; None if the ticket is invalid or has expired."""
         found = _TICKET.fullmatch(ticket)
         if found is None:
             return None

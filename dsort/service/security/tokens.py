@@ -6,12 +6,13 @@ on each request: a token that was removed is refused at once.
 
 An identity has a role and patterns of buckets. A *viewer* reads; a *submitter* also submits jobs
 and schedules and changes its own; an *admin* does everything to all of them, and manages tokens.
-Everybody sees only jobs whose two buckets fit: the input's URI one of ``input_globs``, the output's
-one of ``output_globs``.
+Every identity sees only jobs whose two buckets match: the input's URI one of ``input_globs``, the
+output's one of ``output_globs``.
 
-In a pattern ``*`` is any text, slashes too, and ``?`` any one character; nothing else is special.
-A pattern stands for whole URIs: ``s3://team-a/*`` is not the bucket ``s3://team-a`` itself. The URI
-of a directory is ``file://`` and its path with all links resolved."""
+In a pattern ``*`` is any text, slashes too, and ``?`` any one character; nothing else is special. A
+pattern stands for whole URIs: ``s3://team-a/*`` is not the bucket ``s3://team-a`` itself. The URI
+of a directory is ``file://`` and its path with all links resolved.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ __all__ = [
 ]
 
 VIEWER, SUBMITTER, ADMIN = "viewer", "submitter", "admin"
-ROLES = (VIEWER, SUBMITTER, ADMIN)  # each may do what those before it may
+ROLES = (VIEWER, SUBMITTER, ADMIN)  # each may do what the roles before it may
 GLOBS_MAX = 100
 GLOB_CHARACTERS_MAX = 512
 GLOB_STARS_MAX = 8
@@ -82,20 +83,20 @@ _LIKE_ESCAPE = "!"
 
 
 class HasBuckets(Protocol):
-    """A job or a schedule, as far as its buckets go."""
+    """The buckets of a job or a schedule."""
 
     @property
     def input_uri(self) -> str:
-        """Where it reads."""
+        """The URI of the bucket that it reads."""
 
     @property
     def output_uri(self) -> str:
-        """Where it writes."""
+        """The URI of the bucket that it writes to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whoever sent a request. ``name``: the token's; jobs and schedules that it makes belong to
+    """The sender of a request. ``name``: the token's; jobs and schedules that it makes belong to
     that name."""
 
     name: str
@@ -104,39 +105,41 @@ class Identity:
     output_globs: tuple[str, ...] = ("*",)
 
     def at_least(self, role: str) -> bool:
-        """Whether this one may do all that ``role`` may."""
+        """Whether the identity has all rights of ``role``."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
     def may_read(self, uri: str) -> bool:
-        """Whether the bucket may be an input; of several (``uris.joined_uris``) each."""
+        """Whether the bucket may be an input; of several (``uris.joined_uris``) each must match."""
         return all(matches(self.input_globs, each) for each in split_uris(uri))
 
     def may_write(self, uri: str) -> bool:
-        """Whether the bucket may be an output; of several (``uris.joined_uris``) each."""
+        """Whether the bucket may be an output; of several (``uris.joined_uris``) each must
+        match."""
         return all(matches(self.output_globs, each) for each in split_uris(uri))
 
     def may_see(self, thing: HasBuckets) -> bool:
-        """Whether the job or schedule is there at all, for this one."""
+        """Whether the job or schedule is visible to the identity."""
         return self.may_read(thing.input_uri) and self.may_write(thing.output_uri)
 
     def may_submit(self, thing: HasBuckets) -> bool:
-        """Whether this one may submit a job or schedule with these buckets."""
+        """Whether the identity may submit a job or schedule with these buckets."""
         return self.at_least(SUBMITTER) and self.may_see(thing)
 
     def may_change(self, owner: str) -> bool:
-        """Whether this one may stop, resume, remove, ... what it sees and ``owner`` owns."""
+        """Whether the identity may stop, resume or remove things that it sees and that ``owner``
+        owns."""
         return self.role == ADMIN or (self.role == SUBMITTER and owner == self.name)
 
 
 ANYONE = Identity("anyone", ADMIN)
-"""Who sends requests to a service that asks nobody who they are."""
+"""The sender of requests to a service that requires no tokens."""
 
 
 def matches(globs: Iterable[str], uri: str) -> bool:
-    """Whether one of the patterns stands for ``uri``; in time linear in its length."""
+    """Whether one of the patterns matches ``uri``; in time linear in its length."""
     try:
         uri.encode()
-    except UnicodeEncodeError:  # half a character: no bucket has such a name
+    except UnicodeEncodeError:  # a lone surrogate: no bucket has such a name
         return False
     return any(wildcard_match(glob, uri) for glob in globs)
 
@@ -150,7 +153,7 @@ def visible(identity: Identity, table: Table = tables.jobs) -> ColumnElement[boo
 
 
 def _all_like(column: ColumnElement[str], globs: Sequence[str]) -> ColumnElement[bool]:
-    """``_like`` for each URI of a text of several."""
+    """``_like`` for each URI in a text of several."""
     if "*" in globs:
         return true()
     each = rows_of_uris(column).table_valued("value")
@@ -168,8 +171,8 @@ def _like(column: ColumnElement[str], globs: Sequence[str]) -> ColumnElement[boo
 
 
 def bucket_globs(texts: Iterable[str], *, path: str = "buckets") -> tuple[str, ...]:
-    """The patterns that a user gave, checked and each once; an absolute path stands for the URI of
-    that directory. ``SpecError`` with all problems."""
+    """The patterns that a user gave, checked and without duplicates; an absolute path stands for
+    the URI of that directory. ``SpecError`` with all problems."""
     found: list[str] = []
     problems: list[SpecProblem] = []
     for text in texts:
@@ -191,7 +194,7 @@ _GLOB_HINT = "for example 's3://team-a/*', '/data/team-a*', or '*' for all"
 
 
 def _of_path(text: str) -> str:
-    # As BucketRef.uri has it, less its %3F: here a ? is any one character.
+    # Like BucketRef.uri, but without %3F: here a ? is any one character.
     return "file://" + text.replace("%", "%25").replace("#", "%23")
 
 
@@ -230,15 +233,15 @@ class StoredToken:
 
     @property
     def identity(self) -> Identity:
-        """Who sends requests with it."""
+        """The identity of requests with this token."""
         return Identity(self.name, self.role, self.input_globs, self.output_globs)
 
     def view(self) -> dict[str, Any]:
-        """As REST and ``dsort token ls --json`` show it."""
+        """The token for REST and ``dsort token ls --json``."""
         return {"name": self.name, **self.details()}
 
     def details(self) -> dict[str, Any]:
-        """What there is to it besides its name, for the audit trail."""
+        """The properties of the token besides its name, for the audit trail."""
         return {
             "role": self.role,
             "input_buckets": list(self.input_globs),
@@ -249,7 +252,7 @@ class StoredToken:
 
 
 def token_id_of(text: str) -> str | None:
-    """The part of a token that is no secret; None if it is no token."""
+    """The id in the text of a token, which is not secret; None if the text is not a token."""
     found = _TOKEN.fullmatch(text)
     return found[1] if found else None
 
@@ -271,9 +274,9 @@ class TokenStore:
         expires_at: float | None = None,
         also: Callable[[Connection, StoredToken], None] = lambda connection, made: None,
     ) -> str:
-        """Make a token; its text, which nobody can find out later. ``SpecError`` for a name, role
-        or pattern that cannot be; ``ConflictError`` if the name is taken. ``also`` is done in the
-        same transaction."""
+        """Make a token; returns its text, which cannot be found out later. ``SpecError`` for an
+        invalid name, role or pattern; ``ConflictError`` if the name is taken. ``also`` is called in
+        the same transaction."""
         inputs = bucket_globs(input_globs, path="input_buckets")
         outputs = bucket_globs(output_globs, path="output_buckets")
         _check(name, role, inputs, outputs)
@@ -282,7 +285,7 @@ class TokenStore:
         token_id, secret = secrets.token_hex(6), secrets.token_hex(24)
         made = StoredToken(token_id, name, role, inputs, outputs, self._clock(), expires_at)
         row = {**asdict(made), "digest": _digest(secret)}
-        del row["is_outdated"]  # which no column has: the digest tells
+        del row["is_outdated"]  # there is no such column: the digest shows it
         try:
             with self._database.writing() as connection:
                 connection.execute(insert(tokens).values(row))
@@ -303,9 +306,9 @@ class TokenStore:
         return _stored(row)
 
     def verify(self, text: str) -> Identity | None:
-        """Who holds the token; None if the text has not the form of a token, or the token is
-        unknown, was removed or has expired. ``UnauthorizedError`` for a token of an earlier dsort.
-        """
+        """The identity of a token's holder; None if the text does not have the form of a token, or
+        the token is unknown, was removed or has expired. ``UnauthorizedError`` for a token of an
+        earlier dsort."""
         found = _TOKEN.fullmatch(text)
         if found is None:
             return None
@@ -328,7 +331,7 @@ class TokenStore:
         return stored.identity
 
     def find(self, name: str) -> Identity | None:
-        """What whoever owns something may do now; None if the token was removed or has expired."""
+        """What the owner ``name`` may do now; None if its token was removed or has expired."""
         with self._database.reading() as connection:
             row = connection.execute(
                 select(tokens).where(tokens.c.name == name, self._alive())
@@ -344,15 +347,15 @@ class TokenStore:
     def remove(
         self, name: str, *, also: Callable[[Connection], None] = lambda connection: None
     ) -> None:
-        """From now on nobody is let in with it. ``NotFoundError``. ``also`` is done in the same
-        transaction."""
+        """Remove a token: it is refused from now on. ``NotFoundError``. ``also`` is called in the
+        same transaction."""
         with self._database.writing() as connection:
             if not connection.execute(delete(tokens).where(tokens.c.name == name)).rowcount:
                 raise NotFoundError(f"there is no token named {name}")
             also(connection)
 
     def any(self) -> bool:
-        """Whether any token lets its holder in."""
+        """Whether there is a token that is accepted."""
         with self._database.reading() as connection:
             rows = connection.execute(select(tokens).where(self._alive())).all()
         return any(not _stored(row).is_outdated for row in rows)

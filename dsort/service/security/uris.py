@@ -1,5 +1,5 @@
-"""The buckets that a job reads, or writes to, as the one text that its row has for them: canonical
-URIs, a line each."""
+"""The buckets that a job reads, or writes to, in the one text of a job's row: canonical URIs, one
+in each line."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ __all__ = [
 ]
 
 LINE_END = "\n"
-_MARK = 0xE000  # of private use: ``joined_uris`` encodes it
+_MARK = 0xE000  # for private use: ``joined_uris`` encodes it
 
 
 def joined_uris(uris: Sequence[str]) -> str:
-    """All of ``uris``, each once. What would end a line is encoded, and in several all that cannot
-    be printed."""
+    """All of ``uris``, without duplicates. Line ends are encoded, and if there are several URIs
+    also all characters that cannot be printed."""
     return LINE_END.join(dict.fromkeys(_line(uri, alone=len(uris) == 1) for uri in uris))
 
 
 def split_uris(text: str) -> list[str]:
-    """The URIs in what ``joined_uris`` made."""
+    """The URIs in a text that ``joined_uris`` made."""
     return text.split(LINE_END)
 
 
 def paths_of(uris: Iterable[str]) -> list[str]:
-    """The paths of those URIs that are of directories and files."""
+    """The paths of those URIs that belong to directories and files."""
     return [parse_address(uri).path for uri in uris if uri.startswith("file://")]
 
 
 def main_uri(text: str) -> str:
-    """The first of them: of outputs, the bucket that has lease, journal and manifest."""
+    """The first URI: for outputs, the bucket that has lease, journal and manifest."""
     return split_uris(text)[0]
 
 
 def shown_uris(text: str) -> str:
-    """The same for people: side by side."""
+    """The URIs side by side, for people to read."""
     return text.replace(LINE_END, ", ")
 
 
@@ -73,7 +73,7 @@ class rows_of_uris(FunctionElement[Any]):  # noqa: N801, a function of SQL
 @compiles(rows_of_uris, "sqlite")
 def _in_sqlite(element: rows_of_uris, compiler: SQLCompiler, **options: Any) -> str:
     text = compiler.process(element.clauses, **options)
-    # json_quote would write a line's end as two characters, which a text may have, too.
+    # json_quote would write a line end as two characters, which may occur in a text, too.
     quoted = f"json_quote(replace({text}, char(10), char({_MARK})))"
     return f"""json_each('[' || replace({quoted}, char({_MARK}), '","') || ']')"""
 
