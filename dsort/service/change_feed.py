@@ -1,6 +1,7 @@
-"""Events as they happen: one thread reads them from the database and hands them to all who watch.
+"""Events as they happen: one thread reads them from the database and passes them to all
+subscribers.
 
-However many streams are open, there is one query a turn.
+There is one query in each turn, whatever the number of open streams.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ __all__ = ["ChangeFeed", "Subscriber"]
 
 TURN_S = 0.25
 TRAIL_S = 5.0
-"""In PostgreSQL an event with a lower number may be committed after one with a higher one, within
-the longest transaction that writes any; so long numbers that were passed over are looked for."""
+"""In PostgreSQL an event with a lower number may be committed after one with a higher number,
+within the longest transaction that writes events. So numbers that were skipped are looked up again
+for this many seconds."""
 WAITING_MAX = 1000
-"""Events that one stream may be behind. It is closed then, and its client asks for the rest."""
+"""The most events that may wait for one stream. If there are more, the stream is closed, and its
+client requests the rest."""
 
 log = logger_of("service")
 
@@ -33,7 +36,7 @@ Subscriber = asyncio.Queue[EventRow | None]
 
 
 class ChangeFeed(ClosesOnExit):
-    """All events from now on. ``listener`` is told each of them, from the feed's thread."""
+    """All events from now on. ``listener`` is called with each of them, in the feed's thread."""
 
     def __init__(
         self,
@@ -45,15 +48,15 @@ class ChangeFeed(ClosesOnExit):
         self._store = store
         self._trail_s = TRAIL_S if trails else 0.0
         self._listener = listener
-        self._low = store.last_event()  # all events up to this one were handed on
-        self._seen: dict[int, float] = {}  # those above it that were, and when
+        self._low = store.last_event()  # all events up to this one were passed on
+        self._seen: dict[int, float] = {}  # numbers above it that were passed on, and when
         self._lock = threading.Lock()
         self._watched: dict[str, set[tuple[asyncio.AbstractEventLoop, Subscriber]]] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dsort-feed", daemon=True)
 
     def start(self) -> None:
-        """Begin to hand events on."""
+        """Start the thread that passes on events."""
         self._thread.start()
 
     def end(self) -> None:
@@ -71,8 +74,8 @@ class ChangeFeed(ClosesOnExit):
 
     @contextmanager
     def watch(self, job_id: str) -> Iterator[Subscriber]:
-        """A queue that every event of the job comes to from now on; None is the end of it. To be
-        called in the event loop that reads the queue."""
+        """A queue that receives every event of the job from now on; None ends it. To be called in
+        the event loop that reads the queue."""
         watcher = (asyncio.get_running_loop(), Subscriber(WAITING_MAX))
         with self._lock:
             self._watched.setdefault(job_id, set()).add(watcher)
@@ -91,13 +94,13 @@ class ChangeFeed(ClosesOnExit):
         while not self._ended.wait(TURN_S):
             try:
                 self.turn()
-            except (SQLAlchemyError, OSError) as error:  # the next turn asks again
+            except (SQLAlchemyError, OSError) as error:  # the next turn tries again
                 log.debug("the database does not answer: %s", error)
             except Exception:
                 log.exception("events are not handed on")
 
     def turn(self) -> None:
-        """Hand on what came since the last turn."""
+        """Pass on the events since the last turn."""
         now_s = time.monotonic()
         for event in self._new_events():
             self._seen[event.number] = now_s
@@ -122,7 +125,7 @@ class ChangeFeed(ClosesOnExit):
 
 def _hand_on(loop: asyncio.AbstractEventLoop, queue: Subscriber, event: EventRow | None) -> None:
     def put() -> None:
-        if queue.full():  # a reader that far behind: it has to ask again
+        if queue.full():  # the subscriber is too far behind: it has to connect again
             while not queue.empty():
                 queue.get_nowait()
             queue.put_nowait(None)

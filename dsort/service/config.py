@@ -1,4 +1,5 @@
-"""What ``dsort serve`` was started with: one frozen value that everything in the service reads."""
+"""The configuration with which ``dsort serve`` was started: one frozen value that the whole service
+reads."""
 
 from __future__ import annotations
 
@@ -34,14 +35,14 @@ REQUESTS_PER_MINUTE_MAX = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceConfig:
-    """Everything that the operator of a service decides.
+    """All settings of a service that its operator decides.
 
     ``run``: how each job is run, as for ``dsort start``; its ``root`` is the data root of the
     service, and ``run.fetch`` and ``run.overwrite`` stay None. ``allow``: what jobs may read and
     write besides that, as patterns of URIs: ``s3://team-*``, ``file:///data/*``; ``*`` is any text.
     ``ekm_allow_hosts``: hosts that external key maps may be fetched from, as patterns.
-    ``webhook_allow_hosts``: the same of webhooks. ``reactions``: fields of ``Config`` for specs
-    that do not have them, as AIStore's cluster configuration has them.
+    ``webhook_allow_hosts``: hosts that webhooks may be on, likewise. ``reactions``: fields of
+    ``Config`` for specs that do not set them, named as in AIStore's cluster configuration.
     """
 
     run: RunOptions
@@ -52,7 +53,7 @@ class ServiceConfig:
     port: int = 8080
     ssl_certfile: Path | None = None
     ssl_keyfile: Path | None = None
-    insecure: bool = False  # whether another address than loopback may be served without TLS
+    insecure: bool = False  # whether addresses other than loopback may be served without TLS
     no_auth: bool = False
     metrics_open: bool = False  # whether /metrics needs no token
     allow: tuple[str, ...] = ()
@@ -66,34 +67,38 @@ class ServiceConfig:
     running_per_owner_max: int | None = None  # over all replicas
     queued_per_owner_max: int | None = QUEUED_PER_OWNER_MAX
     hand_over: bool = False  # whether running jobs go back into the queue when the service ends
-    job_time_max_s: float | None = None  # of a job, from when it was taken from the queue
+    # In seconds, of a job, from when it was taken from the queue.
+    job_time_max_s: float | None = None
     body_bytes_max: int = BODY_BYTES_MAX
-    object_bytes_max: int = OBJECT_BYTES_MAX  # that a request writes; 0: no request writes any
+    # Of an object that a request writes; 0: no request may write any.
+    object_bytes_max: int = OBJECT_BYTES_MAX
     log_level: str = "info"  # of the service and of its jobs
-    requests_per_minute_max: int = REQUESTS_PER_MINUTE_MAX  # of one token, or one address without
+    # Of one token, or of one address without a token.
+    requests_per_minute_max: int = REQUESTS_PER_MINUTE_MAX
 
     @property
     def webhook_policy(self) -> FetchPolicy:
-        """Which servers webhooks may be on."""
+        """The policy for the servers that webhooks may be on."""
         return FetchPolicy(hosts=self.webhook_allow_hosts, allow_private=self.webhook_allow_private)
 
     @property
     def scratch_dir(self) -> Path | None:
-        """Where jobs have their scratch: never beside their outputs, for whose bucket that is, may
-        write there. None: in the temporary directory, on a cluster that is not ours."""
+        """The directory for the scratch of jobs: never beside their outputs, because others may
+        write to an output bucket. None: in the temporary directory, on a cluster that is not
+        ours."""
         if self.run.scratch is not None or self.run.ray_address is not None:
             return self.run.scratch
         return scratch_dir_of(self.state_dir)
 
     @property
     def tls(self) -> bool:
-        """Whether the service speaks HTTPS itself."""
+        """Whether the service itself serves HTTPS."""
         return self.ssl_certfile is not None
 
 
 def state_dir_of(given: Path | None) -> Path:
-    """The state directory: the given one, else ``dsort`` where a user's programs keep their state
-    (XDG Base Directory Specification)."""
+    """The state directory: ``given``, else ``dsort`` in the user's directory for state (XDG Base
+    Directory Specification)."""
     if given is not None:
         return given.absolute()
     base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
@@ -101,17 +106,17 @@ def state_dir_of(given: Path | None) -> Path:
 
 
 def scratch_dir_of(state_dir: Path) -> Path:
-    """Where a service's jobs have their scratch, if nobody has said."""
+    """The directory for the scratch of a service's jobs, if none is configured."""
     return state_dir.absolute() / "scratch"
 
 
 def database_url_of(given: str | None, state_dir: Path) -> str:
-    """The given URL, else that of the embedded database in the state directory."""
+    """``given``, else the URL of the embedded database in the state directory."""
     return given or f"sqlite:///{state_dir / 'service.db'}"
 
 
 def replica_name(state_dir: Path) -> str:
-    """The name of the replica that has this state directory; made when it is first asked for."""
+    """The name of the replica that has this state directory; made on the first call."""
     file = state_dir / "replica"
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)

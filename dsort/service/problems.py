@@ -1,6 +1,7 @@
-"""Problem documents (RFC 9457): errors in JSON, with the words of the command line.
+"""Problem documents (RFC 9457): errors in JSON, with the same texts as on the command line.
 
-This module imports no HTTP library, because job processes write problems too."""
+This module imports no HTTP library, because job processes write problems too.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +25,12 @@ def problem(kind: str, status: int, detail: str, *, title: str = "", **more: Any
 
 
 def problem_of(error: DsortError, **more: Any) -> dict[str, Any]:
-    """What an error says, with the fields that the command line shows: ``detail``, ``hint``,
+    """The document of an error, with the fields that the command line shows: ``detail``, ``hint``,
     ``exit_code``, and for a spec all ``problems``."""
     exit_code = error.exit_code
     if isinstance(error, JobStoppedError):
         exit_code = 128 + error.signal_number
-    detail = one_sentence(error.message)  # where in the code is for the log
+    detail = one_sentence(error.message)  # the place in the code is only for the log
     document = problem(kind_of(error), error.http_status, detail, hint=error.hint)
     document["exit_code"] = exit_code
     if isinstance(error, SpecError):
@@ -45,6 +46,7 @@ def problem_of(error: DsortError, **more: Any) -> dict[str, Any]:
 
 
 def kind_of(error: DsortError) -> str:
-    """``SpecError`` is ``spec``, ``CorruptShardError`` is ``corrupt_shard``."""
+    """The kind of an error: ``SpecError`` is ``spec``, ``CorruptShardError`` is
+    ``corrupt_shard``."""
     name = type(error).__name__.removesuffix("Error")
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()

@@ -1,6 +1,7 @@
-"""Run the service: its socket, uvicorn, the first messages, and the end by a signal.
+"""Runs the service: its socket, uvicorn, the first messages, and the end by a signal.
 
-Connections that send no request are closed, because each of them holds a file descriptor."""
+Connections that send no request are closed, because each of them holds a file descriptor.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ KEEP_ALIVE_S = 65
 
 
 class _Server(uvicorn.Server):
-    """A server that ends its event streams when it is told to stop: they would never end alone."""
+    """A server that ends its event streams when it is stopped: they would never end by
+    themselves."""
 
     def __init__(self, config: uvicorn.Config, service: Service, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -66,7 +68,7 @@ def run_service(
     url_file: Path | None = None,
     access_log: bool = False,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C. ``say`` is told what a user has to know.
+    """Serve until SIGTERM or Ctrl-C. ``say`` is called with messages for the user.
 
     ``SpecError``: the configuration is not safe, or wrong; ``StorageError``: the address, the state
     directory or the database cannot be used.
@@ -89,7 +91,8 @@ def run_service(
                 ssl_keyfile=config.ssl_keyfile,
                 log_config=None,
                 http=HurriedProtocol,
-                ws="none",  # there are none, and what holds for requests would not hold for them
+                # There are no WebSockets, and the limits of requests would not apply to them.
+                ws="none",
                 access_log=access_log,
                 lifespan="off",
                 proxy_headers=False,
@@ -100,7 +103,7 @@ def run_service(
             service,
             ready=lambda: _tell_ready(config, url, url_file, say),
         )
-        with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises the signal again, at its end
+        with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises the signal again when it ends
             server.run(sockets=[listening])
         running = sum(row.replica == config.replica for row in service.store.running())
     if handed := service.dispatcher.handed_over:
@@ -156,8 +159,8 @@ def _refuse_without_tokens(
 
 @contextlib.contextmanager
 def _sigterm_like_ctrl_c() -> Iterator[None]:
-    """Have SIGTERM raise ``KeyboardInterrupt``: uvicorn raises the signal again once it has ended,
-    which by default would be the end of this process before the service has been closed."""
+    """Make SIGTERM raise ``KeyboardInterrupt``: uvicorn raises the signal again once it has ended,
+    which by default would end this process before the service is closed."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -167,7 +170,8 @@ def _sigterm_like_ctrl_c() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _alone(state_dir: Path) -> Iterator[None]:
-    """No other service has this state directory: two of one name would take each other's jobs."""
+    """Ensure that no other service uses this state directory: two of one name would take each
+    other's jobs."""
     with (state_dir / "lock").open("w", encoding="ascii") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -181,8 +185,8 @@ def _alone(state_dir: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _socket(config: ServiceConfig) -> Iterator[socket.socket]:
-    """Bound here, so that port 0 is known before anything is said, and an address in use is
-    reported before anything is started."""
+    """The socket is bound here, so that the number of port 0 is known before the first message, and
+    an address in use is reported before anything is started."""
     try:
         found = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -232,7 +236,7 @@ def _tell_ready(
 
 @contextlib.contextmanager
 def _log_to_stderr(level: str) -> Iterator[None]:
-    """Lines of the service and warnings of uvicorn; requests only where asked for."""
+    """Log lines of the service and warnings of uvicorn; requests only if configured."""
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     logging.getLogger("uvicorn.access").setLevel(logging.INFO)
     with log_to_stderr(level, "warning", LineFormatter()) as handler:
@@ -244,25 +248,25 @@ HEAD_S_MAX: Final = 30.0
 
 
 class HurriedProtocol(H11Protocol):
-    """HTTP/1.1 as uvicorn speaks it with ``h11``, which bounds what comes before a body to 64 KiB.
-    The head of a request has to be here ``HEAD_S_MAX`` after the connection, or after its first
-    byte; uvicorn waits for it without end."""
+    """uvicorn's HTTP/1.1 with ``h11``, which limits what comes before a body to 64 KiB. The head of
+    a request must arrive within ``HEAD_S_MAX`` seconds after the connection, or after its first
+    byte; uvicorn itself waits for it without limit."""
 
     head_s_max = HEAD_S_MAX
     _closing: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client is there."""
+        """Called when a client has connected."""
         super().connection_made(transport)
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """A part of a request has come."""
+        """Called when a part of a request has arrived."""
         super().data_received(data)
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
+        """Called when the connection has ended."""
         super().connection_lost(exc)
         self._forget()
 

@@ -33,8 +33,8 @@ __all__ = ["Service"]
 
 
 class Service(ClosesOnExit):
-    """Everything that one replica has. ``start`` begins to run jobs and to watch the clock;
-    ``close`` ends that, and leaves running jobs to run."""
+    """All parts of one replica. ``start`` begins to run jobs and to watch the clock; ``close`` ends
+    that, and leaves running jobs running."""
 
     def __init__(self, config: ServiceConfig) -> None:
         with contextlib.ExitStack() as stack:
@@ -72,7 +72,7 @@ class Service(ClosesOnExit):
             self._ending = stack.pop_all()
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start this replica's threads."""
         self.shard_processes.remove_left()
         self.feed.start()
         self.dispatcher.start()
@@ -83,16 +83,16 @@ class Service(ClosesOnExit):
         self._ending.callback(self.notifier.close)
 
     def close(self) -> None:
-        """End this replica's threads. Jobs go on, and are found again by the next one."""
+        """End this replica's threads. Jobs run on, and the next service finds them again."""
         self._ending.close()
 
     def _heard(self, event: EventRow) -> None:
         if event.kind == "state" and event.data.get("state") in ENDED:
             self.notifier.wake()
-            self.keeper.wake()  # a schedule's next run may have waited for it
+            self.keeper.wake()  # the next run of a schedule may have waited for this job
         if self.dispatcher.hosts(event.job_id):
             self.metrics.on_event(event.job_id, event.kind, event.data)
 
     def identity_of(self, owner: str) -> Identity | None:
-        """What the owner of a schedule may do now; None if there is no such token any more."""
+        """What the owner of a schedule may do now; None if its token no longer exists."""
         return ANYONE if self.config.no_auth else self.tokens.find(owner)
