@@ -1,4 +1,4 @@
-"""``AsyncClient``: all that a service does, as methods that are awaited."""
+"""``AsyncClient``: all functions of a service, as methods to await."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class AsyncClient:
         idempotency_key: str | None = None,
     ) -> Job:
         """Put a job into the queue; see ``Client.submit``."""
-        named = tuple(labels)  # the method is begun twice
+        named = tuple(labels)  # an iterator would be used up: the method runs more than once
         return await self._transport.replay(
             lambda client: client.submit(
                 spec,
@@ -120,11 +120,11 @@ class AsyncClient:
         )
 
     async def get(self, job_id: str) -> Job:
-        """One job, with its spec and, once it is over, its result."""
+        """One job, with its spec and, once it has ended, its result."""
         return await self._transport.replay(lambda client: client.get(job_id))
 
     async def find(self, job: str) -> Job:
-        """The job whose id is ``job`` or begins so; see ``Client.find``."""
+        """The job whose id is ``job`` or begins with it; see ``Client.find``."""
         return await self._transport.replay(lambda client: client.find(job))
 
     async def list(
@@ -139,7 +139,7 @@ class AsyncClient:
         text: str = "",
         limit: int | None = None,
     ) -> AsyncIterator[Job]:
-        """Jobs, newest first, page by page as they are asked for; see ``Client.list``."""
+        """Jobs, newest first, requested page by page; see ``Client.list``."""
         given = {"owner": owner, "kind": kind, "schedule": schedule}
         query = jobs_query(state, label, since, given, text)
         left, cursor = limit, None
@@ -163,7 +163,7 @@ class AsyncClient:
         timeout_s: float | None = None,
         on_event: Callable[[JobEvent], None] | None = None,
     ) -> Job:
-        """The job once it is over; see ``Client.wait``."""
+        """The job once it has ended; see ``Client.wait``."""
         return (await self.wait_all([job_id], timeout_s=timeout_s, on_event=on_event))[0]
 
     async def wait_all(
@@ -173,7 +173,7 @@ class AsyncClient:
         timeout_s: float | None = None,
         on_event: Callable[[JobEvent], None] | None = None,
     ) -> tuple[Job, ...]:
-        """The jobs, in this order, once all of them are over; see ``Client.wait_all``."""
+        """The jobs, in this order, once all of them have ended; see ``Client.wait_all``."""
         clock = self._transport.words.clock
         deadline_s = None if timeout_s is None else clock() + timeout_s
         ended = []
@@ -185,23 +185,23 @@ class AsyncClient:
         return tuple(ended)
 
     def events(self, job_id: str, *, after: int = 0) -> AsyncIterator[JobEvent]:
-        """What happens to a job, to its end; see ``Client.events``."""
+        """The events of a job, to its end; see ``Client.events``."""
         return await_events(self._transport, job_id, after=after)
 
     async def stop(self, job_id: str, *, reason: str = "") -> Job:
-        """Ask a job to stop; ``wait`` tells when it has."""
+        """Request a job to stop; ``wait`` returns when it has stopped."""
         return await self._transport.replay(lambda client: client.stop(job_id, reason=reason))
 
     async def resume(self, job_id: str) -> Job:
-        """Go on with a job that failed or was stopped, from what is done."""
+        """Resume a job that failed or was stopped, from what is done."""
         return await self._transport.replay(lambda client: client.resume(job_id))
 
     async def retry(self, job_id: str) -> Job:
-        """Submit the same again, as a new job: the same spec, the same seed."""
+        """Submit the job again, as a new job with the same spec and seed."""
         return await self._transport.replay(lambda client: client.retry(job_id))
 
     async def remove(self, job_id: str) -> None:
-        """Forget a job that is over. What it wrote stays."""
+        """Remove a job that has ended. Its outputs stay."""
         await self._transport.replay(lambda client: client.remove(job_id))
 
     async def manifest(self, job_id: str) -> Mapping[str, Any]:
@@ -209,15 +209,15 @@ class AsyncClient:
         return await self._transport.replay(lambda client: client.manifest(job_id))
 
     async def report(self, job_id: str) -> JobReport:
-        """What a job did; of a plan, what it would do."""
+        """The report of a job; of a plan, the report of what the job would do."""
         return await self._transport.replay(lambda client: client.report(job_id))
 
     async def log(self, job_id: str) -> str:
-        """What the job's process has written so far."""
+        """The log of the job's process so far."""
         return await self._transport.replay(lambda client: client.log(job_id))
 
     async def follow_log(self, job_id: str) -> AsyncIterator[str]:
-        """The log in pieces of whole lines, as it grows, until the job is over."""
+        """The log in pieces of whole lines, as it grows, until the job has ended."""
         seen, delay_s = "", LOG_DELAY_S
         while True:
             ended = (await self.get(job_id)).ended
@@ -234,11 +234,11 @@ class AsyncClient:
             delay_s = min(delay_s * 2, LOG_DELAY_MAX_S)
 
     async def page(self, job_id: str) -> Mapping[str, Any]:
-        """All that a job's web page shows."""
+        """All data of a job's web page."""
         return await self._transport.replay(lambda client: client.page(job_id))
 
     async def validate(self, spec: Mapping[str, Any] | JobSpec | str | Path) -> Validation:
-        """Have a spec checked; ``SpecError`` with all its problems."""
+        """Check a spec; ``SpecError`` with all its problems."""
         return await self._transport.replay(lambda client: client.validate(spec))
 
     async def schema(self) -> Mapping[str, Any]:
@@ -246,7 +246,7 @@ class AsyncClient:
         return await self._transport.replay(lambda client: client.schema())
 
     async def whoami(self) -> Identity:
-        """Who the service takes us for, and what that one may do."""
+        """The identity that the service has for this client's token, with its rights."""
         return await self._transport.replay(lambda client: client.whoami())
 
 
@@ -261,11 +261,11 @@ class AsyncSchedules:
         return await self._transport.replay(lambda c: c.schedules.add(name, definition))
 
     async def replace(self, name: str, definition: Mapping[str, Any]) -> Schedule:
-        """Put another definition in place of the schedule's."""
+        """Replace the definition of the schedule."""
         return await self._transport.replay(lambda c: c.schedules.replace(name, definition))
 
     async def list(self) -> builtins.list[Schedule]:
-        """All that the token may see."""
+        """All schedules that the token may see."""
         return await self._transport.replay(lambda c: c.schedules.list())
 
     async def get(self, name: str) -> Schedule:
@@ -277,19 +277,19 @@ class AsyncSchedules:
         await self._transport.replay(lambda c: c.schedules.remove(name))
 
     async def pause(self, name: str) -> Schedule:
-        """Let nothing be due until it is resumed."""
+        """Pause a schedule: it is not due until it is resumed."""
         return await self._transport.replay(lambda c: c.schedules.pause(name))
 
     async def resume(self, name: str) -> Schedule:
-        """Go on with a schedule that is paused."""
+        """Resume a paused schedule."""
         return await self._transport.replay(lambda c: c.schedules.resume(name))
 
     async def run_now(self, name: str) -> ScheduleRun:
-        """Have the schedule make a job now, besides its due times."""
+        """Make a job of the schedule now, besides its due times."""
         return await self._transport.replay(lambda c: c.schedules.run_now(name))
 
     async def runs(self, name: str, *, limit: int = 500) -> tuple[ScheduleRun, ...]:
-        """What came of its due times, the newest first."""
+        """The runs of a schedule, the newest first."""
         return await self._transport.replay(lambda c: c.schedules.runs(name, limit=limit))
 
 
@@ -304,7 +304,7 @@ class AsyncTransforms:
         return await self._transport.replay(lambda c: c.transforms.put(name, transform))
 
     async def get(self, name: str) -> Mapping[str, Any]:
-        """The newest version of ``name``, or the one that ``name@3`` means."""
+        """The newest version of ``name``, or version 3 for ``name@3``."""
         return await self._transport.replay(lambda c: c.transforms.get(name))
 
     async def list(self) -> AsyncIterator[Mapping[str, Any]]:
@@ -313,7 +313,7 @@ class AsyncTransforms:
             yield each
 
     async def remove(self, name: str) -> None:
-        """Remove a transform, or the version that ``name@3`` means."""
+        """Remove a transform, or only version 3 for ``name@3``."""
         await self._transport.replay(lambda c: c.transforms.remove(name))
 
 
@@ -332,7 +332,7 @@ class AsyncTokens:
         output_buckets: Sequence[str] = ("*",),
         expires_in_s: float | None = None,
     ) -> Mapping[str, Any]:
-        """Make a token. The answer alone has its text, as ``token``."""
+        """Make a token. Only this answer has its text, as ``token``."""
         return await self._transport.replay(
             lambda c: c.tokens.add(
                 name,
@@ -348,7 +348,7 @@ class AsyncTokens:
         return await self._transport.replay(lambda c: c.tokens.list())
 
     async def remove(self, name: str) -> None:
-        """Remove a token. Its jobs stay."""
+        """Remove a token. The jobs of its holder stay."""
         await self._transport.replay(lambda c: c.tokens.remove(name))
 
 
@@ -395,13 +395,13 @@ class AsyncData:
                 yield row
 
     async def show(self, bucket: str, shard: str, *numbers: int) -> Sequence[Mapping[str, Any]]:
-        """These records, with what is to be seen of their members."""
+        """These records, with previews of their members."""
         return await self._transport.replay(lambda c: c.data.show(bucket, shard, *numbers))
 
     async def sample(
         self, bucket: str, shard: str, count: int, *, seed: str = ""
     ) -> Sequence[Mapping[str, Any]]:
-        """So many records at random, as ``show`` has them."""
+        """``count`` records at random, in the form of ``show``."""
         return await self._transport.replay(
             lambda c: c.data.sample(bucket, shard, count, seed=seed)
         )

@@ -1,4 +1,4 @@
-"""Requests to a service from within an event loop: the same as ``transport``, awaited."""
+"""Requests to a service from an event loop: the same as ``transport``, awaited."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What a method of the client asks."""
+    """A request that a method of the client makes."""
 
     method: str
     path: str
@@ -32,7 +32,7 @@ class _Request:
 
 
 class _UnansweredError(Exception):
-    """A method has asked something that has no answer yet."""
+    """A method has made a request that has no answer yet."""
 
     def __init__(self, request: _Request) -> None:
         super().__init__(request.path)
@@ -40,17 +40,18 @@ class _UnansweredError(Exception):
 
 
 class _Replayed(Transport):
-    """Gives the answers that are there, in their order. What is asked behind them comes out."""
+    """Returns the answers received so far, in their order. A request beyond them is raised."""
 
     def __init__(self, words: Transport) -> None:
-        # It has no connections of its own: it is asked for words, and for answers that are there.
+        # It has no connections of its own: it only makes error messages, and returns stored
+        # answers.
         self.url, self.patience = words.url, words.patience
         self.sleep, self.clock, self.uniform = words.sleep, words.clock, words.uniform
         self.answers: list[httpx.Response] = []
         self._next = 0
 
     def begin(self) -> None:
-        """From the first answer on."""
+        """Begin again with the first answer."""
         self._next = 0
 
     def request(
@@ -72,8 +73,9 @@ class _Replayed(Transport):
 
 
 class AsyncTransport:
-    """One service, as ``httpx.AsyncClient`` reaches it. ``words``: what a transport that is not
-    awaited makes of answers and failures, so that both say the same."""
+    """The connections to one service, through ``httpx.AsyncClient``. ``words``: a transport that is
+    not awaited, which turns answers and failures into values and errors, so that both give the
+    same."""
 
     def __init__(
         self,
@@ -98,8 +100,8 @@ class AsyncTransport:
         await self._http.aclose()
 
     async def replay(self, method: Callable[[DsortClient], Answer]) -> Answer:
-        """What a method of the client comes to: it is begun anew with each answer, so that what it
-        asks, and what it makes of answers, is written once."""
+        """The result of a method of the client: the method is run again with each new answer, so
+        that its requests, and the handling of answers, are written only once."""
         transport = _Replayed(self.words)
         client = DsortClient.over(transport)
         while True:
@@ -121,7 +123,7 @@ class AsyncTransport:
         headers: Mapping[str, str] | None = None,
         repeatable: bool = False,
     ) -> httpx.Response:
-        """The answer to a request, if it is a good one; see ``Transport.request``."""
+        """The answer to a request, if it reports success; see ``Transport.request``."""
         words, waited_s = self.words, 0.0
         failures = Failures(
             RetryPolicy(
@@ -150,7 +152,7 @@ class AsyncTransport:
 
     @asynccontextmanager
     async def stream(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[httpx.Response]:
-        """An answer that is read while it comes. ``httpx.TransportError`` where it breaks off."""
+        """An answer that is read while it arrives. ``httpx.TransportError`` if it breaks off."""
         timeout = self.words.stream_timeout
         async with self._http.stream("GET", path, headers=headers, timeout=timeout) as answer:
             if not answer.is_success:

@@ -1,4 +1,4 @@
-"""``DsortClient``: all that a service does, as methods; ``Schedules`` has those of schedules."""
+"""``DsortClient``: all functions of a service, as methods; ``Schedules`` has those of schedules."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ WHOLE_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{6}")
 class DsortClient(ClosesOnExit):
     """A dsort service, for Python.
 
-    ``url``: as ``http://127.0.0.1:8080``; default ``DSORT_SERVER``. ``token``: default
-    ``DSORT_TOKEN``, else what the file says that ``token_file`` or ``DSORT_TOKEN_FILE`` names;
-    ``verify``: whether its certificate is checked, or the file (default ``DSORT_CA_FILE``) of the
-    authorities to trust. Everything raises ``DsortError``: the service's problems as the library
-    itself would have raised them, and ``ServiceError`` where the way to it fails. ``on_wait`` is
-    told when a service asks to wait. Requests that do no harm twice are sent again, as
-    ``patience`` says.
+    ``url``: like ``http://127.0.0.1:8080``; default ``DSORT_SERVER``. ``token``: default
+    ``DSORT_TOKEN``, else the content of the file that ``token_file`` or ``DSORT_TOKEN_FILE`` names;
+    ``verify``: whether the service's certificate is checked, or the file (default
+    ``DSORT_CA_FILE``) of the authorities to trust. All errors are ``DsortError``: the service's
+    problems as the library itself would have raised them, and ``ServiceError`` if the connection to
+    it fails. ``on_wait`` is called with a text when the service requests to wait. Requests that do
+    no harm when repeated are sent again, as ``patience`` allows.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class DsortClient(ClosesOnExit):
 
     @classmethod
     def over(cls, transport: Transport) -> DsortClient:
-        """A client that asks by ``transport``."""
+        """A client that uses ``transport``."""
         client = cls.__new__(cls)
         client._transport = transport
         client.schedules = Schedules(transport)
@@ -120,12 +120,12 @@ class DsortClient(ClosesOnExit):
         dry_run: bool = False,
         idempotency_key: str | None = None,
     ) -> Job:
-        """Put a job into the queue; it is returned as it is there.
+        """Put a job into the queue; returns the job as it is there.
 
         ``spec``: its fields, a ``JobSpec``, the path of a JSON or YAML file, or the text itself if
         it begins with ``{``. Higher ``priority`` goes first. ``dry_run``: only plan it. Two submits
-        with one ``idempotency_key`` are one job; without a key each call makes one of its own, so
-        that it may be sent again if the connection breaks.
+        with one ``idempotency_key`` are one job; without a key each call makes a key of its own, so
+        that the request may be sent again if the connection breaks.
         """
         query: list[tuple[str, str | int]] = [("label", each) for each in labels]
         query += [("priority", priority)] * bool(priority)
@@ -140,13 +140,13 @@ class DsortClient(ClosesOnExit):
         )
 
     def get(self, job_id: str) -> Job:
-        """One job, with its spec and, once it is over, its result."""
+        """One job, with its spec and, once it has ended, its result."""
         return Job.of(self._read(_path(job_id)))
 
     def find(self, job: str) -> Job:
-        """The job whose id is ``job`` or begins so; ``srt-`` before it, as AIStore's clients have
-        it, is no part of it. ``NotFoundError`` if there is none, ``SpecError`` that names them if
-        there are several."""
+        """The job whose id is ``job`` or begins with it; a leading ``srt-``, which AIStore's
+        clients add, is ignored. ``NotFoundError`` if there is none, ``SpecError`` that lists them
+        if there are several."""
         job = job.removeprefix("srt-")
         if WHOLE_ID.fullmatch(job):
             return self.get(job)
@@ -171,9 +171,9 @@ class DsortClient(ClosesOnExit):
         text: str = "",
         limit: int | None = None,
     ) -> Iterator[Job]:
-        """Jobs, newest first, page by page as they are asked for. ``state``: any of these;
-        ``label``: all of these; ``since``: submitted then or later; ``text``: their id
-        begins so, or their description has it; ``limit``: at most so many."""
+        """Jobs, newest first, requested page by page. ``state``: any of these; ``label``: all of
+        these; ``since``: submitted then or later; ``text``: the beginning of their id, or a part of
+        their description; ``limit``: the most jobs to return."""
         given = {"owner": owner, "kind": kind, "schedule": schedule}
         return self._pages(jobs_query(state, label, since, given, text), limit)
 
@@ -206,11 +206,11 @@ class DsortClient(ClosesOnExit):
         timeout_s: float | None = None,
         on_event: Callable[[JobEvent], None] | None = None,
     ) -> Job:
-        """The job once it is over.
+        """The job once it has ended.
 
-        Nothing is asked meanwhile: the service says what happens, and ``on_event`` is told. That a
-        job failed is no error here: see ``Job.raise_if_failed``. ``WaitTimeoutError`` after
-        ``timeout_s``; the job goes on.
+        There is no polling: the service sends events, and ``on_event`` is called with each. A
+        failed job raises no error here: see ``Job.raise_if_failed``. ``WaitTimeoutError`` after
+        ``timeout_s``; the job runs on.
         """
         return self.wait_all([job_id], timeout_s=timeout_s, on_event=on_event)[0]
 
@@ -221,8 +221,9 @@ class DsortClient(ClosesOnExit):
         timeout_s: float | None = None,
         on_event: Callable[[JobEvent], None] | None = None,
     ) -> tuple[Job, ...]:
-        """The jobs, in this order, once all of them are over; as ``wait``, with one time limit for
-        all. The events of one job come after those of another, also where it was quicker."""
+        """The jobs, in this order, once all of them have ended; like ``wait``, with one time limit
+        for all. The events of one job come after those of the job before it, even if it was
+        quicker."""
         deadline_s = None if timeout_s is None else self._transport.clock() + timeout_s
         ended = []
         for job_id in job_ids:
@@ -233,24 +234,24 @@ class DsortClient(ClosesOnExit):
         return tuple(ended)
 
     def events(self, job_id: str, *, after: int = 0) -> Iterator[JobEvent]:
-        """What happens to a job, from the event behind number ``after`` (0: from its beginning) to
-        its end; a stream that breaks off goes on where it did."""
+        """The events of a job, after event number ``after`` (0: from the beginning) to its end; a
+        stream that breaks off is resumed where it broke off."""
         return stream_events(self._transport, job_id, after=after)
 
     def stop(self, job_id: str, *, reason: str = "") -> Job:
-        """Ask a job to stop; ``wait`` tells when it has."""
+        """Request a job to stop; ``wait`` returns when it has stopped."""
         return self._ask(job_id, "stop", {"reason": reason}, repeatable=True)
 
     def resume(self, job_id: str) -> Job:
-        """Go on with a job that failed or was stopped, from what is done."""
+        """Resume a job that failed or was stopped, from what is done."""
         return self._ask(job_id, "resume")
 
     def retry(self, job_id: str) -> Job:
-        """Submit the same again, as a new job: the same spec, the same seed."""
+        """Submit the job again, as a new job with the same spec and seed."""
         return self._ask(job_id, "retry")
 
     def remove(self, job_id: str) -> None:
-        """Forget a job that is over. What it wrote stays."""
+        """Remove a job that has ended. Its outputs stay."""
         self._transport.request("DELETE", _path(job_id))
 
     def manifest(self, job_id: str) -> Mapping[str, Any]:
@@ -259,15 +260,15 @@ class DsortClient(ClosesOnExit):
         return found
 
     def report(self, job_id: str) -> JobReport:
-        """What a job did; of a plan, what it would do."""
+        """The report of a job; of a plan, the report of what the job would do."""
         return report_of(self._read(f"{_path(job_id)}/report"))
 
     def log(self, job_id: str) -> str:
-        """What the job's process has written so far."""
+        """The log of the job's process so far."""
         return self._transport.request("GET", f"{_path(job_id)}/log", repeatable=True).text
 
     def follow_log(self, job_id: str) -> Iterator[str]:
-        """The log in pieces of whole lines, as it grows, until the job is over."""
+        """The log in pieces of whole lines, as it grows, until the job has ended."""
         seen, delay_s = "", LOG_DELAY_S
         while True:
             ended = self.get(job_id).ended
@@ -284,14 +285,14 @@ class DsortClient(ClosesOnExit):
             delay_s = min(delay_s * 2, LOG_DELAY_MAX_S)
 
     def page(self, job_id: str) -> Mapping[str, Any]:
-        """All that a job's web page shows."""
+        """All data of a job's web page."""
         found: Mapping[str, Any] = self._read(f"{_path(job_id)}/page")
         return found
 
-    # --- the rest --------------------------------------------------------------------------------
+    # --- other requests --------------------------------------------------------------------------
 
     def validate(self, spec: Mapping[str, Any] | JobSpec | str | Path) -> Validation:
-        """Have a spec checked; ``SpecError`` with all its problems."""
+        """Check a spec; ``SpecError`` with all its problems."""
         content, kind = _body(spec)
         return Validation.of(
             self._transport.document(
@@ -309,7 +310,7 @@ class DsortClient(ClosesOnExit):
         return found
 
     def whoami(self) -> Identity:
-        """Who the service takes us for, and what that one may do."""
+        """The identity that the service has for this client's token, with its rights."""
         return Identity.of(self._read("/v1/whoami"))
 
     def _read(self, path: str, query: Query = ()) -> Any:
@@ -331,7 +332,7 @@ class DsortClient(ClosesOnExit):
 
 
 def named_service(url: str | None) -> str:
-    """The address of a service: ``url``, else that of the environment."""
+    """The address of a service: ``url``, else the one in the environment."""
     url = url or os.environ.get("DSORT_SERVER")
     if not url:
         raise SpecError("no service is named", hint="give its address, or set DSORT_SERVER")
@@ -352,7 +353,7 @@ def jobs_query(
     given: Mapping[str, str | None],
     text: str,
 ) -> Query:
-    """What asks for the jobs that ``DsortClient.list`` gives."""
+    """The query for the jobs that ``DsortClient.list`` returns."""
     query: list[tuple[str, str | int]] = [("state", each) for each in _several(state)]
     query += [("label", each) for each in _several(label)]
     if isinstance(since, datetime):
@@ -363,7 +364,7 @@ def jobs_query(
 
 
 def behind(seen: str, text: str) -> str:
-    """What ``text`` has more than ``seen``: a log that is long has lost its beginning."""
+    """The part of ``text`` after ``seen``; a long log may have lost its beginning."""
     if text.startswith(seen):
         return text[len(seen) :]
     at = text.rfind(seen[-LOG_OVERLAP:])
@@ -379,7 +380,7 @@ def _several(value: str | Sequence[str]) -> Sequence[str]:
 
 
 def token_of(given: str | None, file: str | Path | None) -> str | None:
-    """The token that was given, else that of the environment."""
+    """The token ``given`` or in ``file``, else the one in the environment."""
     if given or (file is None and os.environ.get("DSORT_TOKEN")):
         return given or os.environ["DSORT_TOKEN"]
     path = file or os.environ.get("DSORT_TOKEN_FILE")
@@ -396,7 +397,7 @@ def token_of(given: str | None, file: str | Path | None) -> str | None:
 
 
 def _body(spec: Mapping[str, Any] | JobSpec | str | Path) -> tuple[bytes, str]:
-    """A spec as a request has it: (body, content type)."""
+    """A spec as (body, content type) of a request."""
     if isinstance(spec, str) and spec.lstrip().startswith("{"):
         return spec.encode(), "application/json"
     if isinstance(spec, str | Path):
@@ -422,23 +423,23 @@ RUNS_MAX = 500
 
 
 class Schedules:
-    """``client.schedules``: jobs that a service submits by the clock."""
+    """``client.schedules``: jobs that a service submits at certain times."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
     def add(self, name: str, definition: Mapping[str, Any]) -> Schedule:
-        """Make a schedule: ``definition`` has its spec, when it is due, and what to do then."""
+        """Make a schedule: ``definition`` has the spec, the due times, and further settings."""
         return self._send("POST", PATH, {**definition, "name": name})
 
     def replace(self, name: str, definition: Mapping[str, Any]) -> Schedule:
-        """Put another definition in place of the schedule's."""
+        """Replace the definition of the schedule."""
         return self._send(
             "PUT", _schedule_path(name), {**definition, "name": name}, repeatable=True
         )
 
     def list(self) -> list[Schedule]:
-        """All that the token may see."""
+        """All schedules that the token may see."""
         return [Schedule.of(each) for each in self._entries(PATH, "schedules")]
 
     def get(self, name: str) -> Schedule:
@@ -450,21 +451,21 @@ class Schedules:
         self._transport.request("DELETE", _schedule_path(name))
 
     def pause(self, name: str) -> Schedule:
-        """Let nothing be due until it is resumed."""
+        """Pause a schedule: it is not due until it is resumed."""
         return self._send("POST", f"{_schedule_path(name)}/pause", None, repeatable=True)
 
     def resume(self, name: str) -> Schedule:
-        """Go on with a schedule that is paused."""
+        """Resume a paused schedule."""
         return self._send("POST", f"{_schedule_path(name)}/resume", None, repeatable=True)
 
     def run_now(self, name: str) -> ScheduleRun:
-        """Have the schedule make a job now, besides its due times; the run says which one, or that
-        it waits for an earlier one. ``ConflictError``: an earlier one is not over, and the
+        """Make a job of the schedule now, besides its due times; the run names the job, or is
+        waiting for an earlier one. ``ConflictError``: an earlier job has not ended, and the
         schedule's overlap is ``skip``."""
         return ScheduleRun.of(self._transport.document("POST", f"{_schedule_path(name)}/run-now"))
 
     def runs(self, name: str, *, limit: int = RUNS_MAX) -> tuple[ScheduleRun, ...]:
-        """What came of its due times, the newest first."""
+        """The runs of a schedule, the newest first."""
         found = self._entries(f"{_schedule_path(name)}/runs", "runs", query=[("limit", limit)])
         return tuple(map(ScheduleRun.of, found))
 

@@ -19,16 +19,16 @@ Row = Mapping[str, Any]
 
 
 class Data:
-    """``client.data``: shards, their records, and what is in these, as the service's page shows
-    them. Rows are mappings with the fields of the REST reference. ``bucket``: as in a spec;
-    ``shard``: its name in the bucket; ``number``: of a record in its shard, from 0 on."""
+    """``client.data``: shards, their records, and the members of records, as on the service's page.
+    Rows are mappings with the fields of the REST reference. ``bucket``: as in a spec; ``shard``:
+    its name in the bucket; ``number``: of a record in its shard, from 0 on."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
     def shards(self, bucket: str, *, text: str = "") -> Iterator[Row]:
         """Shards with ``name``, ``size_bytes`` and ``records`` (None: not known), in order of their
-        names, page by page as they are asked for. ``text``: only names with this in."""
+        names, requested page by page. ``text``: only names that contain it."""
         cursor = ""
         while True:
             rows, cursor = self.page_of_shards(bucket, text, cursor)
@@ -37,7 +37,7 @@ class Data:
                 return
 
     def page_of_shards(self, bucket: str, text: str, cursor: str) -> tuple[Sequence[Row], str]:
-        """(shards from ``cursor`` on, where the next ones begin; "": there are no more)."""
+        """(shards from ``cursor`` on, the cursor of the next ones; "": there are no more)."""
         query: list[tuple[str, str | int]] = [("limit", PAGE)]
         query += [(name, value) for name, value in (("text", text), ("cursor", cursor)) if value]
         document = self._asked("shards", bucket, "", query)
@@ -45,7 +45,7 @@ class Data:
 
     def objects(self, bucket: str, *, prefix: str = "") -> Iterator[Row]:
         """All objects, shards or not, with ``name`` and ``size_bytes``, in byte order of their
-        names, page by page as they are asked for. ``prefix``: only names that begin so."""
+        names, requested page by page. ``prefix``: only names that begin with it."""
         page: list[tuple[str, str | int]] = []
         while True:
             document = self._asked("buckets", bucket, "", [("prefix", prefix), *page])
@@ -74,7 +74,7 @@ class Data:
 
     def records(self, bucket: str, shard: str, *, first: int = 0, text: str = "") -> Iterator[Row]:
         """Records with ``number``, ``key``, ``members`` and ``size_bytes``, from number ``first``
-        on, page by page. ``text``: only keys with this in."""
+        on, page by page. ``text``: only keys that contain it."""
         after: int | None = first
         while after is not None:
             rows, after = self.page_of_records(bucket, shard, after, text)
@@ -83,19 +83,20 @@ class Data:
     def page_of_records(
         self, bucket: str, shard: str, first: int, text: str
     ) -> tuple[Sequence[Row], int | None]:
-        """(records from number ``first`` on, the number with which the next ones begin)."""
+        """(records from number ``first`` on, the number of the record that the next ones begin
+        with)."""
         query: list[tuple[str, str | int]] = [("limit", PAGE), ("first", first)]
         document = self._asked("records", bucket, shard, [*query, *[("text", text)] * bool(text)])
         return self._rows(document, "records"), document.get("next_number")
 
     def show(self, bucket: str, shard: str, *numbers: int) -> Sequence[Row]:
-        """These records, 20 at most, with what is to be seen of their members: pictures that are
-        small, the beginning of texts and of everything else."""
+        """These records, 20 at most, with previews of their members: small pictures whole, the
+        beginning of texts and of everything else."""
         query = [("number", number) for number in numbers]
         return self._rows(self._asked("samples", bucket, shard, query), "records")
 
     def sample(self, bucket: str, shard: str, count: int, *, seed: str = "") -> Sequence[Row]:
-        """So many records at random, 20 at most, as ``show`` has them."""
+        """``count`` records at random, 20 at most, in the form of ``show``."""
         query: list[tuple[str, str | int]] = [("random", count), ("seed", seed)]
         return self._rows(self._asked("samples", bucket, shard, query), "records")
 
@@ -106,7 +107,7 @@ class Data:
         return self._asked("changed", bucket, shard, query)
 
     def read(self, bucket: str, shard: str, number: int, member: int = 0) -> bytes:
-        """The bytes of one member of a record, by its number among them; 64 MiB at most."""
+        """The bytes of one member of a record, by its number in the record; 64 MiB at most."""
         query: list[tuple[str, str | int]] = [("number", number), ("member", member)]
         path = _path("members", bucket, shard)
         return self._transport.request("GET", path, query=query, repeatable=True).content

@@ -60,7 +60,7 @@ class LogText:
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
-    """The job is over; no more events follow."""
+    """The job has ended; no more events follow."""
 
     job_id: str
     state: str
@@ -82,8 +82,9 @@ _KINDS: Mapping[str, type[Event] | type[StateChanged] | type[LogText] | type[Job
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """One event. ``number``: what ``events(after=...)`` goes on behind; it grows. ``value``: of the
-    class that ``kind`` means; the data as they came where only a newer service knows the kind."""
+    """One event. ``number``: grows from event to event; pass it as ``events(after=...)`` to get the
+    following events. ``value``: of the class for its ``kind``; the data as received if only a newer
+    service knows the kind."""
 
     number: int
     kind: str  # state | started | phase | progress | warning | log | end
@@ -93,13 +94,13 @@ class JobEvent:
 def stream_events(
     transport: Transport, job_id: str, *, after: int = 0, deadline_s: float | None = None
 ) -> Iterator[JobEvent]:
-    """The events of a job behind number ``after``, until it is over.
+    """The events of a job after number ``after``, until it has ended.
 
-    A stream that breaks off is asked for again, from the last event on, for as long as the
-    transport's patience lasts; then the error of the last try comes out. ``deadline_s``: of the
+    A stream that breaks off is requested again, from the last event on, for as long as the
+    transport's patience lasts; then the error of the last try is raised. ``deadline_s``: of the
     transport's clock; ``WaitTimeoutError`` from then on.
     """
-    failures = _failures(transport)  # and not policy.call: events come out in between
+    failures = _failures(transport)  # not policy.call, because events are yielded in between
     while True:
         failure = _ended(transport)
         try:
@@ -138,7 +139,7 @@ async def await_events(
         except httpx.TransportError as error:
             failure = words.failure(error)
         except TimeoutError:
-            pass  # the deadline is over, which says so
+            pass  # the deadline has passed: the next lines raise the error
         await asyncio.sleep(_delay_s(words, failures, failure, job_id, deadline_s))
 
 
@@ -183,8 +184,8 @@ def _delay_s(
     job_id: str,
     deadline_s: float | None,
 ) -> float:
-    """How long to wait before a stream is asked for again. ``WaitTimeoutError``, or ``failure``
-    once there is no time left."""
+    """How many seconds to wait before a stream is requested again. ``WaitTimeoutError``, or
+    ``failure`` once there is no time left."""
     now_s = transport.clock()
     if deadline_s is not None and now_s >= deadline_s:
         raise WaitTimeoutError(f"job {job_id} has not ended within the time given")
@@ -207,7 +208,7 @@ def _headers(after: int) -> dict[str, str]:
 
 
 def _refuse(transport: Transport, answer: httpx.Response) -> None:
-    """What is wrong with an answer that is no stream of events."""
+    """Raise the error of an answer that is not a stream of events."""
     if not answer.is_success:
         failure = transport.error(answer)
         if isinstance(failure, ServiceError) and answer.status_code in (429, 502, 503, 504):
@@ -227,7 +228,8 @@ def _one_stream(
         try:
             for sent in EventSource(answer).iter_sse():
                 if not sent.data:
-                    continue  # a comment that keeps the stream open is handed on as an event
+                    # The parser yields an event for a comment that only keeps the stream open.
+                    continue
                 event = _event_of(sent, job_id, after)
                 after = event.number
                 yield event
@@ -249,7 +251,7 @@ def _event_of(sent: ServerSentEvent, job_id: str, after: int) -> JobEvent:
 
 @contextlib.contextmanager
 def _cut_off(answer: httpx.Response, left_s: float | None) -> Iterator[None]:
-    """End the reading of ``answer`` after ``left_s``, however long the other side says nothing."""
+    """End the reading of ``answer`` after ``left_s`` seconds, even if the service sends nothing."""
     connection = answer.extensions.get("network_stream")
     here = connection.get_extra_info("socket") if connection is not None else None
     if left_s is None or not isinstance(here, socket.socket):
@@ -266,5 +268,6 @@ def _cut_off(answer: httpx.Response, left_s: float | None) -> Iterator[None]:
 
 def _shut(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):  # it may be closed already
-        # Not the method of an SSL socket, which takes its state from under who reads.
+        # Not the method of an SSL socket, which would remove the state that the reading thread
+        # uses.
         socket.socket.shutdown(connection, socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""From problem documents (RFC 9457) back to the errors that they were made of."""
+"""Turns problem documents (RFC 9457) back into the errors that they were made from."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SIGNALS_FROM = 128
 
 
 class WaitTimeoutError(ServiceError):
-    """The job has not ended within the time that somebody wanted to wait; it goes on."""
+    """The job has not ended within the time that the caller would wait; it runs on."""
 
 
 def _kind(name: str) -> str:
@@ -64,10 +64,10 @@ _BY_STATUS: Mapping[int, type[DsortError]] = {
 
 
 def error_of(document: Mapping[str, Any]) -> DsortError:
-    """The error that a problem document tells of, as the library would have raised it.
+    """The error that a problem document describes, as the library would have raised it.
 
-    A kind that only a newer service knows becomes the class of its exit code or of its status,
-    and ``ServiceError`` where neither says anything.
+    A kind that only a newer service knows becomes the class of its exit code or of its status, and
+    ``ServiceError`` if neither is known.
     """
     status = document.get("status")
     code = document.get("exit_code")
@@ -89,7 +89,7 @@ def _made(
     if issubclass(kind, TooManyRequestsError):
         after_s = _number(document, "retry_after_s", RETRY_AFTER_S)
         return TooManyRequestsError(message, retry_after_s=after_s, hint=hint)
-    # These say more than a problem document does: only the message has come along.
+    # These errors have more fields than a problem document: only the message was sent.
     if issubclass(kind, CorruptShardError | errors.UnsupportedShardError):
         return InputError(message, hint=hint)
     if issubclass(kind, errors.ScratchLostError):

@@ -32,7 +32,7 @@ class Tokens:
         output_buckets: Sequence[str] = ("*",),
         expires_in_s: float | None = None,
     ) -> Mapping[str, Any]:
-        """Make a token. The answer alone has its text, as ``token``."""
+        """Make a token. Only this answer has its text, as ``token``."""
         wanted = {
             "name": name,
             "role": role,
@@ -56,5 +56,5 @@ class Tokens:
             raise ServiceError("the service's answer has no tokens") from error
 
     def remove(self, name: str) -> None:
-        """Remove a token. Its jobs stay."""
+        """Remove a token. The jobs of its holder stay."""
         self._transport.request("DELETE", f"{PATH}/{quote(name, safe='')}")

@@ -17,9 +17,9 @@ PAGE = 100
 
 
 class Transforms:
-    """``client.transforms``: what jobs of a service may use by name. A version is a mapping with
-    ``name``, ``version``, ``digest``, ``created_at``, ``created_by``, ``kinds``, ``runs_code``; one
-    that is asked for by name has ``transform`` and ``versions``, too."""
+    """``client.transforms``: transforms that jobs of a service may use by name. A version is a
+    mapping with ``name``, ``version``, ``digest``, ``created_at``, ``created_by``, ``kinds``,
+    ``runs_code``; the answers of ``get`` also have ``transform`` and ``versions``."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -38,12 +38,12 @@ class Transforms:
         return found, answer.status_code == 201
 
     def get(self, name: str) -> Mapping[str, Any]:
-        """The newest version of ``name``, or the one that ``name@3`` means."""
+        """The newest version of ``name``, or version 3 for ``name@3``."""
         found: Mapping[str, Any] = self._transport.document("GET", _path(name), repeatable=True)
         return found
 
     def list(self) -> Iterator[Mapping[str, Any]]:
-        """All versions, the newest first, page by page as they are asked for."""
+        """All versions, the newest first, requested page by page."""
         cursor: str | None = None
         while True:
             query: list[tuple[str, str | int]] = [("limit", PAGE)]
@@ -58,8 +58,8 @@ class Transforms:
                 return
 
     def remove(self, name: str) -> None:
-        """Remove a transform, or the version that ``name@3`` means. For admins. Jobs that began
-        with it go on."""
+        """Remove a transform, or only version 3 for ``name@3``. For admins. Jobs that began with it
+        continue."""
         self._transport.request("DELETE", _path(name))
 
 

@@ -1,4 +1,4 @@
-"""Requests to a service: tried again where that is safe, and failures in words."""
+"""Requests to a service: repeated where that is safe, with failures as readable errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ Query = Sequence[tuple[str, str | int]]
 AGAIN_STATUSES = frozenset((502, 503, 504))
 CONNECT_TIMEOUT_S = 10.0
 READ_STREAM_TIMEOUT_S = 50.0
-"""A stream that says nothing for so long is dead: the service sends a comment each 15 s."""
+"""A stream that sends nothing for so many seconds is dead: the service sends a comment each 15
+s."""
 SHOWN_CHARS_MAX = 200
 
 log = logger_of("client")
@@ -37,12 +38,12 @@ log = logger_of("client")
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How a client puts up with a service that does not answer at once.
+    """How long a client waits for a service that does not answer at once.
 
-    ``attempts``: of a request that may be sent twice; ``delay_s``: before the second at most, and
-    then twice as long each; ``wait_max_s``: for as long as a service asks to (``Retry-After``),
-    over all attempts; ``reconnect_max_s``: for how long a stream of events that broke off, as when
-    the service is started anew, is asked for again.
+    ``attempts``: of a request that may be sent twice; ``delay_s``: the longest pause before the
+    second attempt, which doubles for each further one; ``wait_max_s``: the longest total wait, over
+    all attempts, that a service may request (``Retry-After``); ``reconnect_max_s``: for how long a
+    stream of events that broke off is requested again, for example while the service restarts.
     """
 
     attempts: int = 4
@@ -52,9 +53,9 @@ class Patience:
 
 
 class UnavailableError(Exception):
-    """The service cannot answer now, and may soon, as between its end and its next start.
-    ``failure``: what comes out if it does not; ``asked_s``: how long it asks to wait, 0 if it does
-    not say."""
+    """The service is unavailable now, perhaps for a short time, as during a restart. ``failure``:
+    the error to raise if it stays unavailable; ``asked_s``: the wait that it requests in seconds, 0
+    if it requests none."""
 
     def __init__(self, failure: DsortError, asked_s: float = 0.0) -> None:
         super().__init__(failure.message)
@@ -63,7 +64,7 @@ class UnavailableError(Exception):
 
 
 def checked_url(text: str) -> str:
-    """The base of a service's routes; ``SpecError`` if ``text`` is none."""
+    """The base address of a service's routes; ``SpecError`` if ``text`` is not a valid address."""
     parts = urlsplit(text.strip())
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise SpecError(f"{text!r} is no address of a service", hint="as in http://127.0.0.1:8080")
@@ -76,8 +77,8 @@ def checked_url(text: str) -> str:
 
 
 class Transport(ClosesOnExit):
-    """One service, as ``httpx`` reaches it. Redirects are not followed: a token goes to whom it
-    was meant for."""
+    """The connections to one service, through ``httpx``. Redirects are not followed, so that the
+    token goes only to that service."""
 
     def __init__(
         self,
@@ -113,13 +114,12 @@ class Transport(ClosesOnExit):
         self._http = httpx.Client(**self._how, transport=http)
 
     def awaited(self, http: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
-        """A client of httpx that reaches the same service in the same manner, from an event
-        loop."""
+        """A client of httpx for the same service with the same options, for an event loop."""
         return httpx.AsyncClient(**self._how, transport=http)
 
     @property
     def stream_timeout(self) -> httpx.Timeout:
-        """Of an answer that is read while it comes."""
+        """The timeout of an answer that is read while it arrives."""
         connect_s = min(self._timeout_s, CONNECT_TIMEOUT_S)
         return httpx.Timeout(READ_STREAM_TIMEOUT_S, connect=connect_s)
 
@@ -137,8 +137,9 @@ class Transport(ClosesOnExit):
         headers: Mapping[str, str] | None = None,
         repeatable: bool = False,
     ) -> httpx.Response:
-        """The answer to a request, if it is a good one. ``repeatable``: sending it twice does no
-        harm. Others are sent again only where the service cannot have seen them, or said so."""
+        """The answer to a request, if it reports success. ``repeatable``: sending the request twice
+        does no harm. Others are sent again only if the service cannot have received them, or has
+        answered so."""
         waited_s = 0.0
 
         def send() -> httpx.Response:
@@ -157,7 +158,7 @@ class Transport(ClosesOnExit):
 
         policy = RetryPolicy(
             tries_max=self.patience.attempts,
-            seconds_max=math.inf,  # `wait_max_s` bounds the waits alone, however long answers take
+            seconds_max=math.inf,  # `wait_max_s` limits only the waits, however long answers take
             delay_s_min=self.patience.delay_s / 2,
             delay_s_max=math.inf,
             clock=self.clock,
@@ -173,8 +174,8 @@ class Transport(ClosesOnExit):
         )
 
     def judged(self, answer: httpx.Response, *, repeatable: bool) -> httpx.Response:
-        """``answer``, if it is a good one. ``UnavailableError`` if another try can help, else what
-        is wrong."""
+        """``answer``, if it reports success. ``UnavailableError`` if another try can help, else the
+        error that it describes."""
         if answer.is_success:
             return answer
         refusal = self.error(answer)
@@ -184,7 +185,8 @@ class Transport(ClosesOnExit):
         raise UnavailableError(refusal, asked_s or 0.0)
 
     def judged_failure(self, error: httpx.TransportError, *, repeatable: bool) -> UnavailableError:
-        """The same where no answer came. What no other try can help is raised."""
+        """Like ``judged`` if no answer arrived. Errors for which no other try can help are
+        raised."""
         failure = self.failure(error)
         unseen = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
         if (repeatable or unseen) and not _about_tls(error):
@@ -192,8 +194,8 @@ class Transport(ClosesOnExit):
         raise failure from error
 
     def tell_wait(self, error: UnavailableError, delay_s: float, waited_s: float) -> None:
-        """Tell of a wait of ``delay_s``, with which it is ``waited_s`` over all tries. The failure
-        comes out if that is too long."""
+        """Report a wait of ``delay_s`` seconds, which makes it ``waited_s`` over all tries. Raises
+        the failure if that is too long."""
         if waited_s > self.patience.wait_max_s:
             raise error.failure
         log.debug("the service is asked again in %.2f s: %s", delay_s, error.failure.message)
@@ -209,7 +211,7 @@ class Transport(ClosesOnExit):
             raise self.not_ours(answer) from error
 
     def tell(self, text: str) -> None:
-        """Tell whoever wants to know that we wait, and for what."""
+        """Report through ``on_wait`` that the client waits, and for what."""
         if self._on_wait is not None:
             self._on_wait(text)
 
@@ -217,7 +219,7 @@ class Transport(ClosesOnExit):
     def stream(
         self, path: str, *, query: Query, headers: Mapping[str, str]
     ) -> Iterator[httpx.Response]:
-        """An answer that is read while it comes. ``httpx.TransportError`` where it breaks off."""
+        """An answer that is read while it arrives. ``httpx.TransportError`` if it breaks off."""
         with self._http.stream(
             "GET", path, params=list(query), headers=headers, timeout=self.stream_timeout
         ) as answer:
@@ -228,7 +230,7 @@ class Transport(ClosesOnExit):
     # --- failures --------------------------------------------------------------------------------
 
     def error(self, answer: httpx.Response) -> DsortError:
-        """What is wrong with ``answer``, in words."""
+        """The error that ``answer`` describes."""
         try:
             document = answer.json()
         except ValueError:
@@ -253,7 +255,7 @@ class Transport(ClosesOnExit):
         return self.not_ours(answer)
 
     def not_ours(self, answer: httpx.Response) -> ServiceError:
-        """What answers at this address, but not as a dsort service."""
+        """The error for an answer that does not come from a dsort service."""
         kind = answer.headers.get("content-type", "").partition(";")[0] or "nothing"
         return ServiceError(
             f"what answers at {self.url} is no dsort service: {answer.status_code} with {kind}",
@@ -261,7 +263,7 @@ class Transport(ClosesOnExit):
         )
 
     def failure(self, error: httpx.TransportError) -> ServiceError:
-        """Why there is no answer, in words."""
+        """The error if no answer arrived."""
         about_tls = _about_tls(error)
         if about_tls is not None:
             return self._tls_failure(about_tls)
@@ -319,7 +321,8 @@ def _about_tls(error: BaseException | None) -> ssl.SSLError | None:
 
 
 def _retry_after_s(answer: httpx.Response, failure: DsortError) -> float | None:
-    """How long the service asks to wait; None if it does not say that waiting helps."""
+    """The wait in seconds that the service requests; None if the answer gives no hint that waiting
+    helps."""
     if answer.status_code not in (429, 503):
         return None
     text = answer.headers.get("retry-after", "").strip()

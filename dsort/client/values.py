@@ -1,7 +1,7 @@
-"""What a service answers: the models that it sends, as frozen values of Python.
+"""The answers of a service: the models that it sends, as frozen values of Python.
 
-Fields that only a newer service knows are no error: ``document`` has the answer as it came. An
-error becomes the exception that the engine raised, a report the one that the engine returns.
+Fields that only a newer service has are no error: ``document`` has the answer as received. An error
+becomes the exception that the engine raised, a report the one that the engine returns.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ ENDED = frozenset(("finished", "failed", "stopped"))
 
 
 def known(kind: type[Value], document: Any, /, **made: Any) -> Value:
-    """The ``kind`` of what ``document`` says: the fields that the class knows, those in ``made``
-    as given. ``ServiceError`` if one is missing that has no default."""
+    """A ``kind`` made of ``document``: the fields that the class has, with those in ``made`` as
+    given. ``ServiceError`` if a field without a default is missing."""
     if not isinstance(document, Mapping):
         raise ServiceError(f"the service answered {type(document).__name__}, not {kind.__name__}")
     values = {
@@ -149,23 +149,23 @@ class Job(WholeJobView, _Value):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will happen to it by itself."""
+        """Whether the job has ended; its state then changes only on request."""
         return self.state in ENDED
 
     @property
     def words(self) -> str:
-        """Its state for people: one that runs and was asked to stop is ``stopping``."""
+        """Its state for people: a running job whose stop was requested is ``stopping``."""
         return "stopping" if self.stopping else self.state
 
     @property
     def took_s(self) -> float | None:
-        """From its begin to its end, in seconds; None while it has not ended."""
+        """The seconds from its begin to its end; None while it has not ended."""
         if self.started_at is None or self.ended_at is None:
             return None
         return (self.ended_at - self.started_at).total_seconds()
 
     def raise_if_failed(self) -> None:
-        """Raise the error that the job ended with, if it did; as the engine raised it there."""
+        """Raise the error that ended the job, if there is one, as the engine raised it there."""
         if self.error is not None:
             raise self.error
         if self.state == "stopped":
@@ -219,9 +219,9 @@ class Validation(ValidationView, _Value):
 
 
 JobProgress = ProgressView
-"""How far a job's phase is."""
+"""The progress of a job's current phase."""
 PhaseTotals = PhaseView
-"""A phase that is over."""
+"""A phase that has ended."""
 
 
 def report_of(document: Json) -> JobReport:
