@@ -1,10 +1,10 @@
-"""What a user sets once, for all jobs: where the data root is, and how stores are reached.
+"""Settings that a user makes once, for all jobs: the data root, and how stores are reached.
 
-From least to most: a store's usual variables (``AWS_ENDPOINT_URL``, ``AIS_ENDPOINT``),
-``~/.config/dsort/dsort.toml``, ``dsort.toml`` in the current directory, ``DSORT_*`` variables; what
-a spec or an option says itself comes before all of them. Of the tables of stores the most specific
-one that has a field wins: ``[stores."s3://bucket/prefix"]`` before ``[stores.s3]`` and before the
-variables, which say the same as the latter. Credentials are in none of these places.
+In ascending precedence: a store's usual variables (``AWS_ENDPOINT_URL``, ``AIS_ENDPOINT``),
+``~/.config/dsort/dsort.toml``, ``dsort.toml`` in the current directory, ``DSORT_*`` variables; a
+spec or an option takes precedence over all of them. Of the tables of stores the most specific one
+that has a field wins: ``[stores."s3://bucket/prefix"]`` before ``[stores.s3]`` and before the
+variables, which are equivalent to the latter. Credentials are in none of these places.
 """
 
 from __future__ import annotations

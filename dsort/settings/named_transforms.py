@@ -1,8 +1,9 @@
 """The transforms that a user has given names, in the directory of the user's settings.
 
-Each version is a file of its own, ``transforms/NAME@3.json``, which is never changed. One that was
-removed stays as a file without steps, so that its number is not given again: what a spec calls
-``NAME@3`` is always the same, or nothing."""
+Each version is a file of its own, ``transforms/NAME@3.json``, which never changes. A removed
+version stays as a file without steps, so that its number is not used again: ``NAME@3`` in a spec is
+always the same transform, or none.
+"""
 
 from __future__ import annotations
 
@@ -22,30 +23,30 @@ from dsort.spec.named import NAME_PATTERN, NamedTransform, parse_use
 __all__ = ["LocalTransforms", "find_transform", "local_transforms"]
 
 _FILE: Final = re.compile(rf"({NAME_PATTERN})@([1-9][0-9]{{0,8}})\.json")
-_BYTES_MAX: Final = 8 << 20  # specs have 1 MiB, as they are written
+_BYTES_MAX: Final = 8 << 20  # specs have 1 MiB at most, in the form that users write
 
 
 def local_transforms() -> LocalTransforms:
-    """Those of this user."""
+    """The transforms of this user."""
     config = os.environ.get("XDG_CONFIG_HOME", "")
     directory = Path(config) if config.startswith("/") else Path.home() / ".config"
     return LocalTransforms(directory / "dsort" / "transforms")
 
 
 def find_transform(name: str, version: int | None = None) -> NamedTransform:
-    """What ``name`` means to this user: see ``LocalTransforms.find``."""
+    """The transform that this user calls ``name``: see ``LocalTransforms.find``."""
     return local_transforms().find(name, version)
 
 
 class LocalTransforms:
-    """The transforms in ``directory``, which need not be there."""
+    """The transforms in ``directory``, which need not exist."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def add(self, name: str, fields: Mapping[str, Any]) -> tuple[NamedTransform, bool]:
-        """(the newest version of ``name``, which is what ``fields`` say; whether it is new).
-        ``SpecError`` if that is no transform."""
+        """(the newest version of ``name``, which has the ``fields``; whether it is new).
+        ``SpecError`` if ``fields`` are no transform."""
         parse_use(name)
         kept, transform = read_transform(fields)
         versions = self._versions(name)
@@ -65,7 +66,7 @@ class LocalTransforms:
         return added, True
 
     def find(self, name: str, version: int | None = None) -> NamedTransform:
-        """That version, None: the newest that is not removed. ``SpecError``."""
+        """Version ``version`` of ``name``; None: the newest that is not removed. ``SpecError``."""
         known = self._versions(name)
         wanted = known[::-1] if version is None else [version] if version in known else []
         for number in wanted:
@@ -83,18 +84,19 @@ class LocalTransforms:
         return [each for each in found if each is not None]
 
     def remove(self, name: str, version: int | None = None) -> list[NamedTransform]:
-        """Those removed: that version, None: all. ``SpecError`` if there is none."""
+        """Remove version ``version``, None: all. Returns the removed ones. ``SpecError`` if there
+        is none."""
         numbers = self._versions(name) if version is None else [version]
         found = (self._read(name, each) for each in numbers)
         gone = [each for each in found if each is not None]
         if not gone:
-            self.find(name, version)  # raises if it is not there
+            self.find(name, version)  # raises if it does not exist
         for each in gone:
             self._write(each.use, {"name": name, "version": each.version, "removed": True})
         return gone
 
     def _files(self) -> list[tuple[str, int]]:
-        """(name, version) of all that there have been."""
+        """(name, version) of all versions, removed ones included."""
         try:
             matches = [_FILE.fullmatch(each.name) for each in self._directory.iterdir()]
         except FileNotFoundError:
@@ -127,7 +129,7 @@ class LocalTransforms:
         return found
 
     def _write(self, use: str, document: Mapping[str, Any], *, is_new: bool = False) -> None:
-        """Whole, or not at all. ``is_new``: never in the place of one that is there."""
+        """Write the file as a whole, or not at all. ``is_new``: never replace an existing file."""
         path = self._directory / f"{use}.json"
         beside = self._directory / f".{use}.{os.getpid()}"
         try:

@@ -1,11 +1,11 @@
-"""Settings as they are written: tables of a TOML file, and variables of the environment.
+"""Settings in their written form: tables of a TOML file, and variables of the environment.
 
-One table of fields says what may be set and how it is read, for both. Values that might be secrets
-are refused by their names, and never repeated.
+One table of fields defines what may be set and how it is read, for both. Values that might be
+secrets are refused by their names, and never repeated in messages.
 
-Our own, not pydantic-settings: that takes 0.19 s of processor time to import, twice as long as all
-that a command like ``dsort ls`` does before it, and its errors name neither the file of a wrong
-value nor the name that was probably meant.
+This is our own code, not pydantic-settings: that takes 0.19 s of processor time to import, twice as
+long as all that a command like ``dsort ls`` does before it, and its errors name neither the file of
+a wrong value nor the name that was probably meant.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = ["load_settings"]
 SETTINGS_FILE: Final = "dsort.toml"
 
 FILE_BYTES_MAX: Final = 1 << 20
-PART_BYTES_MIN: Final = 5 << 20  # of a multipart upload, as S3 has it
+PART_BYTES_MIN: Final = 5 << 20  # of a multipart upload, the limit of S3
 PART_BYTES_MAX: Final = 5 << 30
 PREFIX: Final = "DSORT_"
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a text stands: relative paths are seen from ``directory``, ``~`` is ``home``."""
+    """How to resolve paths in a text: relative paths start at ``directory``, ``~`` is ``home``."""
 
     directory: Path
     home: Path
@@ -126,7 +126,7 @@ _TOP: Final[Mapping[str, tuple[str, _Reader]]] = {
     "exchange_ports": ("exchange_ports", _ports),
     "exchange_network": ("exchange_network", _network),
 }
-"""What may be set for jobs, by its name in a file: the field here, and how it is read."""
+"""The settings for jobs, by their names in a file: the field here, and its reader."""
 
 _OF_ALL_STORES: Final[Mapping[str, tuple[str, _Reader]]] = {
     "requests_in_flight_max": ("requests_in_flight_max", _count),
@@ -141,7 +141,8 @@ _REACH: Final[Mapping[str, tuple[str, _Reader]]] = {
 
 
 def _store_tables() -> dict[str, Mapping[str, tuple[str, _Reader]]]:
-    """What may be set for each store, by the usual scheme of its URIs; those with most first."""
+    """The settings for each store, by the usual scheme of its URIs; the store with the most
+    settings first."""
     return {
         store.schemes[0]: {
             **{name: _REACH[name] for name in store.reach},
@@ -156,15 +157,15 @@ _USUAL: Final = (
     ("AWS_ENDPOINT_URL", "s3"),
     ("AIS_ENDPOINT", "ais"),
 )
-"""Variables that other programs read too, and whose endpoint they name; the first wins."""
+"""Variables that other programs read too, and the store whose endpoint they set; the first wins."""
 
 
 def load_settings(environment: Mapping[str, str], cwd: Path, home: Path) -> Settings:
-    """The settings of a user whose environment, current directory and home these are.
+    """The settings of a user with this environment, current directory and home.
 
     Reads ``dsort.toml`` in ``cwd``, and the one in ``$XDG_CONFIG_HOME/dsort`` or
-    ``~/.config/dsort``. ``SpecError`` with everything that is wrong in all of them, each with the
-    file or the variable it is in.
+    ``~/.config/dsort``. ``SpecError`` lists all mistakes in all of them, each with its file or
+    variable.
     """
     problems: list[SpecProblem] = []
     config = environment.get("XDG_CONFIG_HOME", "")
@@ -189,10 +190,10 @@ def load_settings(environment: Mapping[str, str], cwd: Path, home: Path) -> Sett
 def _read_file(
     path: Path, home: Path, problems: list[SpecProblem], *, is_users: bool = False
 ) -> Settings:
-    """The settings in ``path``, none if there is no such file. ``problems`` gets what is wrong.
+    """The settings in ``path``, none if there is no such file. Mistakes are added to ``problems``.
 
-    ``is_users``: the user's own file. Only that one may define commands: a directory that somebody
-    else has filled must not run programs for whoever starts a job in it.
+    ``is_users``: the user's own file. Only that file may define commands: a directory that another
+    user has filled must not run programs for a user who starts a job in it.
     """
     import tomllib
 
@@ -260,7 +261,7 @@ def _tables(
         return
     for name, table in written_tables.items():
         written = split_scheme(name)
-        store_of(name)  # may be that of an installed package
+        store_of(name)  # may be the store of an installed package
         tables = _store_tables()
         known = tables.get(name)
         key = name
@@ -292,7 +293,7 @@ def _values(
     *,
     also: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """The fields of a table as they are called here, and what they say."""
+    """The values of a table, by the names of the fields in this package."""
     values: dict[str, Any] = {}
     for name, value in table.items():
         if name in known:
@@ -319,7 +320,7 @@ def _read_environment(
     environment: Mapping[str, str], home: Path, problems: list[SpecProblem]
 ) -> Settings:
     """The settings in ``DSORT_*`` variables: ``DSORT_ROOT``, ``DSORT_S3_ENDPOINT_URL`` and so on.
-    Empty ones say nothing; relative paths are left as they are."""
+    Empty variables are ignored; relative paths are left as they are."""
     given = {
         name.removeprefix(PREFIX).lower(): value
         for name, value in environment.items()
@@ -349,7 +350,7 @@ def _values_of_variables(
     place: _Place,
     problems: list[SpecProblem],
 ) -> dict[str, Any]:
-    """As ``_values``, with the names of variables in error messages."""
+    """Like ``_values``, with the names of variables in error messages."""
     variables = {f"{label}{name.upper()}": reader for name, reader in known.items()}
     written = {f"{label}{name.upper()}": value for name, value in table.items()}
     return _values(written, variables, "", place, problems)

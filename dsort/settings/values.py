@@ -1,4 +1,4 @@
-"""Settings as values, and what they say about a bucket."""
+"""Settings as values, and which of them apply to a bucket."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dsort.storage.registry import store_of
 __all__ = ["Settings", "StoreSettings", "resolve_ref", "table_of"]
 
 AIS_S3_PATH = "/s3"
-"""Where AIStore speaks S3, seen from its endpoint."""
+"""The path of AIStore's S3 interface, relative to its endpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """What is set for one store, or one bucket of it; "" and None: nothing."""
+    """The settings for one store, or for one bucket of it; "" and None: not set."""
 
     endpoint_url: str = ""
     region: str = ""
@@ -30,7 +30,7 @@ class StoreSettings:
     bandwidth_max_bytes_per_s: float | None = None
 
     def over(self, other: StoreSettings) -> StoreSettings:
-        """These settings, and those of ``other`` where nothing is set here."""
+        """These settings, completed by those of ``other`` where they are not set."""
         return replace(other, **_given(self))
 
 
@@ -38,13 +38,13 @@ class StoreSettings:
 class Settings:
     """All settings of a user. Made by :func:`load_settings`; ``Settings()`` has none.
 
-    ``exchange``: how spill goes between the nodes of a cluster: ``"direct"`` or ``"ray"``;
+    ``exchange``: how the nodes of a cluster exchange spill: ``"direct"`` or ``"ray"``;
     ``exchange_ports``: first and last port that nodes may listen on for it; ``exchange_network``:
-    with which of their addresses, as ``"10.1.0.0/16"``.
+    which of their addresses they use, as ``"10.1.0.0/16"``.
 
     ``stores`` are pairs of a store (``"s3"``, ``"gs"``, ``"az"``, ``"ais"``, ``"http"``) or of the
-    URI of a bucket, and what is set for it. ``commands`` are pairs of a name that hooks may say,
-    and the program that it stands for, with its arguments.
+    URI of a bucket, and its settings. ``commands`` are pairs of a name that hooks may use, and its
+    program with arguments.
     """
 
     root: Path | None = None
@@ -61,7 +61,7 @@ class Settings:
 
     @classmethod
     def of_json(cls, values: Mapping[str, Any]) -> Self:
-        """The settings whose ``asdict`` somebody made JSON of, paths as texts; none of its
+        """The settings from JSON made of their ``asdict``, with paths as texts and without
         ``commands``."""
         paths = {name: values[name] for name in ("root", "scratch")}
         found: dict[str, Any] = {
@@ -74,11 +74,11 @@ class Settings:
 
     @property
     def ais_is_there(self) -> bool:
-        """Whether an endpoint of AIStore is known."""
+        """Whether an endpoint of AIStore is configured."""
         return bool(self.of_store("ais").endpoint_url)
 
     def over(self, other: Settings) -> Settings:
-        """These settings, and those of ``other`` where nothing is set here."""
+        """These settings, completed by those of ``other`` where they are not set."""
         stores = dict(other.stores)
         for store, table in self.stores:
             stores[store] = table.over(stores.get(store, StoreSettings()))
@@ -87,11 +87,12 @@ class Settings:
         return replace(other, **{**values, "commands": tuple(commands.items())})
 
     def of_store(self, store: str) -> StoreSettings:
-        """What is set for all buckets of ``store``."""
+        """The settings for all buckets of ``store``."""
         return dict(self.stores).get(store, StoreSettings())
 
     def of_bucket(self, ref: BucketRef) -> StoreSettings:
-        """What is set for a bucket: by its own table, by that of a shorter URI, by its store's."""
+        """The settings for a bucket: from its own table, from that of a shorter URI, then from its
+        store's."""
         uri = ref.uri
         found = self.of_store(table_of(ref.scheme))
         tables = [each for each in self.stores if f"{uri}/".startswith(f"{each[0]}/")]
@@ -100,7 +101,7 @@ class Settings:
         return found
 
     def limits(self, ref: BucketRef) -> StoreLimits:
-        """How much one process may ask of the store that ``ref`` is in."""
+        """The limits of one process for the store that ``ref`` is in."""
         found, usual = self.of_bucket(ref), StoreLimits()
         return replace(
             usual,
@@ -122,10 +123,10 @@ def table_of(scheme: str) -> str:
 
 
 def resolve_ref(ref: BucketRef, settings: Settings) -> BucketRef:
-    """``ref`` with the endpoint, region and profile that the settings give and it does not.
+    """``ref`` with the endpoint, region and profile from the settings where it has none itself.
 
-    Directories and web servers stay as they are. ``ais://`` is S3 under ``/s3`` of its endpoint;
-    ``SpecError`` if none is known. Resolving twice changes nothing.
+    Directories and web servers stay unchanged. ``ais://`` is S3 under ``/s3`` of its endpoint;
+    ``SpecError`` if none is configured. Resolving twice changes nothing.
     """
     store = store_of(ref.scheme)
     if store is None or not store.reach:
