@@ -145,7 +145,7 @@ def _fields_there(
     new: Mapping[str, str | None],
 ) -> dict[str, Any]:
     """The fields of the spec that appends to the result of a service's job."""
-    if is_part():  # a manifest is read by the engine
+    if is_part():  # the engine is needed to read a manifest
         raise missing_part("dsort append", takes_a_service=False)
     from dsort.amendments import append_fields
     from dsort.job.manifest import parse_manifest
@@ -157,7 +157,7 @@ def _fields_there(
 
 
 def _source(given: list[str]) -> str | dict[str, str]:
-    """The bucket with new shards, or that of each input by name."""
+    """The bucket with new shards, or a mapping of the buckets of several inputs by name."""
     if len(given) == 1:
         return bucket_uri(given[0])
     pairs = [each.partition("=") for each in given]
@@ -169,7 +169,7 @@ def _source(given: list[str]) -> str | dict[str, str]:
 
 
 def refuse_moved(found: FoundJob) -> None:
-    """``InputError`` for what is no result, or for a manifest that is elsewhere than its result."""
+    """``InputError`` if ``found`` is not a result, or if its manifest is not beside its result."""
     if not found.finished:
         raise InputError(f"job {found.job_id} has no result")
     if not found.in_place:

@@ -41,8 +41,8 @@ class Bars:
         self._phases: dict[str, Progress | PhaseDone] = {}
         self._stream = stream
         self._writes = self._is_broken_off = False
-        self._lock = threading.RLock()  # lines of the log come from other threads, too
-        self._due = b""  # what a signal had to say while something was being written
+        self._lock = threading.RLock()  # lines of the log also come from other threads
+        self._due = b""  # the message of a signal that arrived while something was being written
         self._console = Console(file=stream, highlight=False, markup=False, emoji=False)
         self._live = Live(
             console=self._console,
@@ -53,7 +53,8 @@ class Bars:
         self._live.start()
 
     def update(self, event: Progress | PhaseDone) -> None:
-        """Take in ``event``; draw if it begins or ends a phase or the last drawing is old."""
+        """Take the new figures from ``event``; draw if it begins or ends a phase or the last
+        drawing is old."""
         known = self._phases.get(event.phase)
         self._phases[event.phase] = event
         now = self._clock()
@@ -72,8 +73,8 @@ class Bars:
                 self._console.print(Text(text), soft_wrap=True)
 
     def break_off(self, text: bytes) -> None:
-        """Write a line of a signal handler below the bars, and leave them as they are: another
-        drawing would stand below it, as a second one."""
+        """Write a line of a signal handler below the bars, and leave the bars unchanged: another
+        drawing would appear below it, as a second one."""
         if not self._is_broken_off:
             text = b"\n" + text  # the cursor is behind the last bar
         self._is_broken_off = True
@@ -93,7 +94,7 @@ class Bars:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """What a signal handler has to say waits until this is written."""
+        """A context in which the message of a signal handler waits until the write is done."""
         with self._lock:
             self._writes = True
             try:
@@ -108,7 +109,7 @@ class Bars:
             os.write(2, text)
 
     def _draw(self) -> None:
-        # The bar takes what the figures leave of the line.
+        # The bar takes the room that the figures leave in the line.
         grid = Table.grid(padding=(0, 2, 0, 0), expand=True)
         grid.width = min(self._console.width, LINE_COLUMNS_MAX)
         grid.add_column(width=8)

@@ -115,7 +115,8 @@ def _pieces_there(
 def _named_there(
     client: DsortClient, bucket: str, name: str, key: str
 ) -> tuple[Mapping[str, Any], Iterable[int]]:
-    """(the first record that is called ``key`` or has a member that is, the numbers of members)."""
+    """(the first record whose key is ``key`` or that has a member of that name, the numbers of the
+    members to write)."""
     for record in client.data.records(bucket, name, text=key):
         if record["key"] == key:
             return record, range(record["members_total"])
@@ -140,14 +141,14 @@ def _write(pieces: Iterable[Piece], to: str) -> None:
             last = bytes(piece[-1:]) or last
             stream.write(piece)
         if on_terminal and last != b"\n":
-            stream.write(b"\n")  # or the prompt would stand behind it
+            stream.write(b"\n")  # else the prompt would be on the same line
 
 
 def _is_binary(data: bytes) -> bool:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        if error.start < len(data) - 3:  # else the letter continues in the next piece
+        if error.start < len(data) - 3:  # else the character continues in the next piece
             return True
         text = data[: error.start].decode("utf-8")
     return any(not each.isprintable() and each not in "\t\r\n" for each in text)
@@ -155,7 +156,7 @@ def _is_binary(data: bytes) -> bool:
 
 @contextmanager
 def _opened(to: str) -> Iterator[IO[bytes]]:
-    """Standard output, or a file that appears once it is whole."""
+    """Standard output, or a file that appears once it is complete."""
     path = Path(f"{to}.part")
     try:
         if to == "-":

@@ -1,4 +1,4 @@
-"""How a command ends: exit codes, and errors in words. The error classes are the table."""
+"""How a command ends: exit codes, and errors as texts. The error classes are the table."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def report_error(error: DsortError, *, as_json: bool, debug: bool) -> int:
 
 
 def report_usage(message: str, *, command: str, usage: str, as_json: bool) -> int:
-    """Print what is wrong with the command line, and return the exit code. ``usage``: the form of
-    the command, which the hint shows where an argument is missing."""
+    """Print a mistake in the command line, and return the exit code. ``usage``: the form of the
+    command, which the hint shows if an argument is missing."""
     message = message.replace(": Value error, ", ": ").rstrip(".")
     if message.startswith("Usage: "):  # a group without a verb: its help lists the verbs
         output.inform(message)
@@ -100,7 +100,7 @@ def report_bug(
 
 
 def _short(error: DsortError, debug: bool) -> str:
-    """The message. Of one that carries a traceback: its first and last lines, which say why."""
+    """The message. If it carries a traceback: its first and last lines, which have the reason."""
     lines = error.message.strip().splitlines()
     if debug or not isinstance(error, InvariantError) or len(lines) < 2:
         return error.message

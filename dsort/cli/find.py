@@ -1,4 +1,4 @@
-"""What arguments of commands mean, by the user's settings: jobs, shards and buckets."""
+"""Finds the jobs, shards and buckets that arguments of commands name, by the user's settings."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ NEAR_LOOKED_AT_MAX = 1000
 def find_job(
     job: str, *, bucket: str | None, root: Path | None, finished: bool = False
 ) -> FoundJob:
-    """The job that ``job`` means: see ``JobFinder.find``. ``root``: ``--root``."""
+    """The job that the argument ``job`` names: see ``JobFinder.find``. ``root``: ``--root``."""
     return _finder(root).find(job, bucket, finished=finished)
 
 
 def known_jobs(bucket: str | None, root: Path) -> list[FoundJob]:
-    """The jobs in ``bucket``, or without that in the data root and the directories in it."""
+    """The jobs in ``bucket``; if it is None, those in the data root and the directories in it."""
     return _finder(root).known(bucket)
 
 
@@ -77,7 +77,7 @@ def find_shard(shard: str, root: Path | None) -> tuple[str, str]:
 
 
 def _near(path: Path) -> str | None:
-    """The shard in the directory of ``path`` that is called most like it."""
+    """The shard in the directory of ``path`` whose name is most similar; None if there is none."""
     try:
         names = [each.name for each in islice(path.parent.iterdir(), NEAR_LOOKED_AT_MAX)]
     except OSError:
@@ -96,14 +96,14 @@ def data_root(given: Path | None, settings: Settings) -> Path:
 
 
 def open_argument(text: str, *, root: Path | None) -> Bucket:
-    """Open the bucket that ``text`` means with the user's settings. ``SpecError`` if it means
+    """Open the bucket that ``text`` names, with the user's settings. ``SpecError`` if it names
     none. ``root``: ``--root``."""
     settings = user_settings()
     return open_place(text, data_root(root, settings), settings)
 
 
 def opener(root: Path | None) -> Callable[[BucketRef], Bucket]:
-    """Opens further buckets of a job, as ``open_argument`` does."""
+    """A function that opens other buckets of a job, as ``open_argument`` does."""
 
     def opened(ref: BucketRef) -> Bucket:
         from dsort.options import open_with_settings
@@ -115,13 +115,14 @@ def opener(root: Path | None) -> Callable[[BucketRef], Bucket]:
 
 
 def open_existing(text: str, *, root: Path | None) -> Bucket:
-    """The bucket that ``text`` means; ``ObjectNotFoundError`` if there is none."""
+    """The bucket that ``text`` names; ``ObjectNotFoundError`` if it does not exist."""
     settings = user_settings()
     return results.open_existing(text, data_root(root, settings), settings)
 
 
 def scratch_bases() -> list[Path]:
-    """Where the jobs of this user, and of this user's service, have their scratch."""
+    """The directories in which jobs of this user, and of this user's service, have their
+    scratch."""
     from dsort.service.config import scratch_dir_of, state_dir_of
 
     own = user_settings().scratch

@@ -1,5 +1,5 @@
-"""Which option of a command sets which field of a spec: errors and warnings name what the user
-typed, and not the field that it became."""
+"""Which option of a command sets which field of a spec, so that errors and warnings name the option
+that the user typed, and not the field."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def flag_for(context: typer.Context, path: str) -> str | None:
 
 
 def with_flags(context: typer.Context, text: str) -> str:
-    """``text`` with options of the command in place of the fields that they set; of a command that
-    reads a spec, whose fields the user knows, as it is."""
+    """``text`` with options of the command in place of the fields that they set; unchanged for a
+    command that reads a spec, because its user knows the fields."""
     params = context.command.params
     if any("-f" in param.opts for param in params):
         return text
     for param in params:
         for field in FIELDS.get(param.name or "", ()):
-            if "_" in field:  # others are words of their own
+            if "_" in field:  # other fields are also ordinary words
                 text = re.sub(rf"(?<![\w.\"]){re.escape(field)}(?![\w.:\"])", _shown(param), text)
     return text
 
@@ -89,8 +89,8 @@ _current: ContextVar[typer.Context | None] = ContextVar("_current", default=None
 
 
 def with_flag(text: str) -> str:
-    """A warning of a spec that begins with a field's path: with the option of the running command
-    that set the field."""
+    """A warning that begins with the path of a field, with the option of the running command that
+    set the field instead."""
     context = _current.get()
     path, colon, rest = text.partition(": ")
     flag = None if context is None else flag_for(context, path)
@@ -99,8 +99,8 @@ def with_flag(text: str) -> str:
 
 @contextmanager
 def naming_flags(context: typer.Context) -> Iterator[None]:
-    """Have a ``SpecError`` of the body name options of the command instead of the fields that they
-    set."""
+    """Make a ``SpecError`` raised inside name options of the command instead of the fields that
+    they set."""
     token = _current.set(context)
     try:
         yield

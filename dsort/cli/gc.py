@@ -1,4 +1,4 @@
-"""``dsort gc``: list, and remove, what dead jobs left in a bucket."""
+"""``dsort gc``: list and remove the files that dead jobs left in a bucket."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def _remove(
 
 
 def _table(found: Sequence[tuple[Mapping[str, Any], bool]]) -> str:
-    """``found``: the fields of each thing, and whether it was removed."""
+    """A table of the files. ``found``: the fields of each file, and whether it was removed."""
     rows = [
         (
             each["kind"],

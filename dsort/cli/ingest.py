@@ -28,7 +28,7 @@ _NAMED = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_-]*)=(.+)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LooseFiles:
-    """Which files go in, and what becomes of them."""
+    """The options that select loose files and decide how they become records."""
 
     layout: Annotated[
         Literal["files", "folders", "metadata"],
@@ -92,7 +92,8 @@ class LooseFiles:
     ] = "abort"
 
     def fields(self, *, local: bool) -> dict[str, object]:
-        """``ingest`` of a spec. ``local``: paths are relative to the current directory."""
+        """The field ``ingest`` of a spec. ``local``: paths are relative to the current
+        directory."""
         located = _location if local else str
         extensions = [text.removeprefix(".") for text in self.extensions or ()]
         given = {
@@ -157,7 +158,7 @@ def ingest(
 
 @contextmanager
 def _hinting_at_options() -> Iterator[None]:
-    """Have hints name the options of the command, and not the fields of a spec."""
+    """Make hints name the options of the command, and not the fields of a spec."""
     try:
         yield
     except DsortError as error:
@@ -166,12 +167,12 @@ def _hinting_at_options() -> Iterator[None]:
 
 
 def _location(text: str) -> str:
-    """A path from here, or a URL."""
+    """An absolute path, or a URL."""
     return text if "://" in text else str(Path(text).absolute())
 
 
 def _sources(texts: list[str]) -> dict[str, object]:
-    """The input of a spec, or its inputs, which have the names that are given, or their own."""
+    """The input of a spec, or its inputs by the names in the arguments or their own names."""
     named = [_NAMED.fullmatch(text) for text in texts]
     if len(texts) == 1 and named[0] is None:
         return {"input_bck": bucket_uri(texts[0])}

@@ -1,4 +1,4 @@
-"""``dsort inspect``: what is in one shard, and what is odd about it."""
+"""``dsort inspect``: the content of one shard, and its oddities."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _inspect_there(context: typer.Context, shard: str, *, show_all: bool, as_jso
 def _overview(
     document: Mapping[str, Any], records: int, record_bytes: tuple[int, int, int] | None
 ) -> str:
-    """``record_bytes``: the smallest, the largest, and the sum."""
+    """The figures of a shard. ``record_bytes``: the smallest record, the largest, and the sum."""
     record_sizes = ""
     if record_bytes is not None:
         smallest, largest, total = record_bytes

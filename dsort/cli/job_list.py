@@ -26,7 +26,7 @@ CELL_COLUMNS_MIN = 6
 PLACES = ("FROM", "TO")
 NARROW = ("JOB", "STATE", "AGE", *PLACES, "LABELS", "WHAT")
 TEXT = NARROW.index("FROM")
-"""Columns from here on may be cut, or left out if none of the jobs has anything there."""
+"""The columns from this one on may be cut, or left out if they are empty for all jobs."""
 WIDE = (
     *("JOB", "STATE", "PHASE", "DONE", "AGE", "TOOK", "RECORDS"),
     *("OWNER", "SCHEDULE", *PLACES, "LABELS", "WHAT"),
@@ -75,7 +75,7 @@ def list_jobs(
     wide: bool,
     as_json: bool,
 ) -> None:
-    """Put the service's jobs on stdout, newest first. ``wide``: all columns, and nothing cut."""
+    """Put the service's jobs on stdout, newest first. ``wide``: all columns, with nothing cut."""
     with connected(context) as client:
         found = client.list(
             state=states,
@@ -141,10 +141,10 @@ def _narrow_row(job: Job, now: datetime) -> tuple[str, ...]:
 
 
 def _narrow_table(rows: Sequence[tuple[str, ...]], columns: int) -> str:
-    """A table that fits ``columns``: cells of text are cut, and columns without any left out. Of
-    places the end is kept, which tells them apart."""
+    """A table that fits into ``columns``: cells of text are cut, and empty columns left out. The
+    end of a place is kept, because places differ there."""
     places = [row[at] for row in rows for at in (TEXT, TEXT + 1)]
-    # The data root, as a rule. `commonpath` refuses URIs beside directories.
+    # As a rule this is the data root. `commonpath` refuses URIs beside directories.
     shared = commonprefix(places).rpartition("/")[0]  # noqa: RUF071
     if shared.startswith("/"):
         rows = [
@@ -171,7 +171,7 @@ def _cut(text: str, columns: int, header: str) -> str:
 
 
 def _places(uris: str) -> str:
-    """Where a job reads or writes; the buckets of several inputs are a line each."""
+    """The buckets that a job reads or writes; those of several inputs are on one line each."""
     return output.printable(", ".join(map(output.place, uris.splitlines())))
 
 
@@ -181,7 +181,7 @@ def _share(job: Job) -> str:
 
 
 def _age(job: Job, now: datetime) -> str:
-    """How long ago it was submitted, in one unit."""
+    """The time since the job was submitted, in one unit."""
     if job.created_at is None:
         return ""
     age_s = max((now - job.created_at).total_seconds(), 0)

@@ -1,5 +1,5 @@
-"""``--log-level``: one option of all commands, with one module, so that a list of commands loads no
-more than that."""
+"""``--log-level``: an option of all commands, in a module of its own, so that a list of commands
+loads no other module for it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ LogLevel = Annotated[
 
 
 def with_log_level(verb: Callable[..., None]) -> Callable[..., None]:
-    """``verb`` with the option ``--log-level``, in front of ``--debug``; as it is, if it is a
-    stand-in that takes nothing, or looks after its log itself."""
+    """``verb`` with the option ``--log-level``, in front of ``--debug``; unchanged if it is a
+    stand-in without parameters, or sets up its log itself."""
     parameters = [*signature(verb).parameters.values()]
     names = [each.name for each in parameters]
     if "debug" not in names or NAME in names:

@@ -1,4 +1,4 @@
-"""Runs, plans, prints or submits the spec that a verb makes of its options."""
+"""Runs, plans, prints or submits the spec that a verb makes from its options."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run_made_spec(
     context: typer.Context, fields: Mapping[str, Any], how: MadeJob, *, random_seed: bool = False
 ) -> None:
     """Run the job that ``fields`` describe, here or at a service, and put its report on stdout.
-    ``random_seed``: the user did not choose the seed, and learns it once the spec is right."""
+    ``random_seed``: the user did not choose the seed; it is printed once the spec is checked."""
     if how.overwrite:
         fields = {**fields, "overwrite": True}
     if how.remove_stale:

@@ -26,12 +26,12 @@ from dsort.version import dsort_version
 __all__ = ["main", "whole_app"]
 
 COMPLETE = "_DSORT_COMPLETE"
-"""The variable by which a shell requests completions, and names itself."""
+"""The environment variable with which a shell requests completions; its value names the shell."""
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 
 
 def _help_epilog() -> str:
-    # \b keeps the lines of a paragraph as they are.
+    # \b keeps the line breaks of a paragraph.
     lines = []
     for code, meaning in exits.exit_table():
         first, *rest = textwrap.wrap(meaning, 60)
@@ -58,21 +58,21 @@ def dsort(
 
 
 class _Verb(NamedTuple):
-    """One command. ``function``: its module below ``dsort.cli``, and the name there. Each is loaded
-    when it is asked for: to load all takes as long as a small job."""
+    """One command. ``function``: its module below ``dsort.cli``, and the name in that module. A
+    module is loaded only when its verb is used: loading all takes as long as a small job."""
 
     name: str
     function: str
     in_short: str
 
     def load(self) -> Callable[..., None]:
-        """The function that does it."""
+        """The function of the verb."""
         module, _, function = self.function.partition(":")
         found: Callable[..., None] = getattr(import_module(f"dsort.cli.{module}"), function)
         return found
 
     def stand_in(self) -> Callable[..., None]:
-        """What is enough for a list of verbs."""
+        """A function without parameters, which is enough for a list of verbs."""
         return lambda: None
 
 
@@ -137,7 +137,7 @@ _SPEC_VERBS: Final = (
 
 
 class _Group(NamedTuple):
-    """Commands of two words. ``section``: of the list of commands."""
+    """Commands of two words. ``section``: the section in the list of commands."""
 
     section: str
     in_short: str
@@ -169,7 +169,7 @@ _Loader = Callable[[_Verb], Callable[..., None]]
 
 
 def whole_app(load: _Loader = _Verb.load) -> typer.Typer:
-    """The command line with all its verbs. ``load``: what gives the function of a verb."""
+    """The command line with all its verbs. ``load``: returns the function of a verb."""
     app = typer.Typer(
         name="dsort",
         cls=_Sections,
@@ -208,8 +208,8 @@ def _add(group: typer.Typer, verbs: Sequence[_Verb], load: _Loader) -> None:
 
 
 def _command(args: list[str]) -> tuple[str, list[str], Any]:
-    """(what it is called, its arguments, the command) of a command line: with the function of one
-    verb, and never with those of the others."""
+    """(the name, the arguments, the command) of a command line. Loads the function of one verb, and
+    never those of the others."""
     words = ["dsort"]
     verbs: Sequence[_Verb] = _VERBS
     app = None
@@ -230,9 +230,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` (default: that of the process), and return the exit code."""
     if argv is None:
         argv = sys.argv[1:]
-        # NumPy would start threads for linear algebra, which dsort does not do; they would spin.
+        # NumPy would start threads for linear algebra, which dsort does not use; they would spin.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-        # So would an allocator of Arrow's that is not used. Workers are forks of a single thread.
+        # An allocator of Arrow's that is not used would do so, too. Workers are forks of a single
+        # thread.
         os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
         sys.excepthook = exits.report_bug
         own_process()
@@ -244,9 +245,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _reported(argv: Sequence[str], work: Callable[[], int]) -> int:
-    """Run ``work``, print what it raises, and return the exit code."""
+    """Run ``work``, print the error that it raises, and return the exit code."""
     output.prepare_streams()
-    # An error may come before options are parsed, so these two are looked up in argv.
+    # An error may occur before options are parsed, so these two are looked up in argv.
     as_json, debug = "--json" in argv, "--debug" in argv
     try:
         with explain_limits():
@@ -271,15 +272,15 @@ def _reported(argv: Sequence[str], work: Callable[[], int]) -> int:
 
 
 def _speaks_with_a_service(command: Any) -> bool:
-    """Whether ``dsort-client`` has what a command needs: it is a list of verbs, or a verb for which
-    a service can be named."""
+    """Whether ``dsort-client`` has all that a command needs: the command is a list of verbs, or a
+    verb with the option ``--server``."""
     options = {each.name for each in command.params}
     return hasattr(command, "commands") or "server" in options
 
 
 def _complete() -> int:
-    """Answer a shell that completes a command line: the words are in the environment, where
-    typer's scripts put them. Only verbs that are among them are loaded."""
+    """Print the completions that a shell requests: the words are in the environment, where typer's
+    scripts put them. Only the verbs in these words are loaded."""
     said = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
     words = said.split()
     app = whole_app(lambda each: each.load() if each.name in words else each.stand_in())

@@ -433,7 +433,7 @@ def size_bytes(text: str, option: str, *, least: int = 0) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunArguments:
-    """The options of each verb that runs a job, as they were given on the command line."""
+    """The options of each verb that runs a job, as given on the command line."""
 
     workers: Workers = None
     memory_max: MemoryMax = None
@@ -445,7 +445,7 @@ class RunArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineArguments(RunArguments):
-    """The same, with the options that only few jobs need."""
+    """The same, with options that only few jobs need."""
 
     move: Move = "auto"
     ray_resources: RayResources = None
@@ -454,7 +454,7 @@ class EngineArguments(RunArguments):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """Which service the command is for, and with which token."""
+    """The service that the command is for, and the token."""
 
     server: Server = None
     token_file: TokenFile = None
@@ -462,7 +462,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOrHere(Service):
-    """The same, for verbs that work without a service, too."""
+    """The same, for verbs that also work without a service."""
 
     local: Local = False
 

@@ -1,4 +1,5 @@
-"""Writing for people and programs: stdout for data, stderr for messages, and how figures look."""
+"""Output for people and programs: stdout for data, stderr for messages, and the format of
+figures."""
 
 from __future__ import annotations
 
@@ -51,8 +52,9 @@ _COMMAND = re.compile(r"`[^`]*`")
 
 
 def prepare_streams() -> None:
-    """Let stdout and stderr take names that are not UTF-8 as the bytes that they are, and escape
-    what no encoding takes. Streams that were closed when the process began are sent nowhere."""
+    """Make stdout and stderr write names that are not UTF-8 with their original bytes, and escape
+    characters that cannot be encoded. The output of streams that were closed when the process began
+    is discarded."""
     codecs.register_error(_ANY_TEXT, _bytes_or_escapes)
     _open_closed_descriptors()
     sys.stdin = sys.stdin or os.fdopen(0, "r", encoding="utf-8")
@@ -66,24 +68,25 @@ def prepare_streams() -> None:
 def _bytes_or_escapes(error: UnicodeError) -> tuple[str | bytes, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    code = ord(error.object[error.start])  # one at a time: of two, one may be a byte
+    # One character at a time: of two, one may stand for a byte.
+    code = ord(error.object[error.start])
     is_byte = 0xDC80 <= code <= 0xDCFF
     return bytes([code - 0xDC00]) if is_byte else _escape(chr(code)), error.start + 1
 
 
 def _open_closed_descriptors() -> None:
-    """Open the numbers of closed standard streams. Otherwise the next opened file, an output shard
-    perhaps, would get one of these numbers, and the messages that are written to it."""
+    """Open the descriptors of closed standard streams. Otherwise the next opened file, an output
+    shard perhaps, would get one of these numbers, and the messages that are written to it."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest that is free
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # opens the lowest free number
 
 
 def write(text: str) -> None:
-    """Put ``text`` and a line end on stdout. ``StorageError`` if it cannot be written, as on a full
-    disk; ``BrokenPipeError`` if the reader is gone."""
+    """Put ``text`` and a line end on stdout. ``StorageError`` if it cannot be written, for example
+    on a full disk; ``BrokenPipeError`` if the reader is gone."""
     try:
         sys.stdout.write("\n".join(map(_line, text.split("\n"))) + "\n")
         sys.stdout.flush()
@@ -105,8 +108,8 @@ def write_json(value: object) -> None:
 
 
 def write_json_list(document: Mapping[str, object], name: str, items: Iterable[object]) -> None:
-    """Put the ``document`` on stdout, in which the list ``name``, empty there, has ``items``. They
-    may be any number: they are written as they come."""
+    """Put the ``document`` on stdout; its list ``name``, which is empty in ``document``, gets
+    ``items``. Items are written as they come, so there may be any number of them."""
     before, after = json.dumps(document, indent=2).split(f'"{name}": []', 1)
     texts = (json.dumps(item, indent=2).replace("\n", "\n    ") for item in items)
     held = f'{before}"{name}": ['
@@ -122,8 +125,8 @@ def write_json_list(document: Mapping[str, object], name: str, items: Iterable[o
 
 
 def inform(text: str) -> None:
-    """Put a message on stderr. The command does not fail if nobody reads it, or if it cannot be
-    written."""
+    """Put a message on stderr. The command does not fail if the message cannot be written or has no
+    reader."""
     columns = _columns(sys.stderr)
     with contextlib.suppress(OSError):
         for line in map(_line, text.split("\n")):
@@ -179,7 +182,7 @@ def printable(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    """A line of output that is safe to print, also if a stranger chose its text."""
+    """A line of output that is safe to print, even if an untrusted user chose its text."""
     return "\t".join(map(printable, text.split("\t")))
 
 
@@ -188,7 +191,7 @@ def _escape(character: str) -> str:
 
 
 def _columns(stream: TextIO) -> int | None:
-    """How wide the terminal is, in columns; None if ``stream`` is no terminal."""
+    """The width of the terminal in columns; None if ``stream`` is not a terminal."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or None
     except (OSError, ValueError):
@@ -196,12 +199,12 @@ def _columns(stream: TextIO) -> int | None:
 
 
 def width() -> int:
-    """How many columns a table on stdout may have: those of its terminal, 80 at the least."""
+    """The width of a table on stdout in columns: that of its terminal, at least 80."""
     return max(_columns(sys.stdout) or 0, TABLE_COLUMNS_MIN)
 
 
 def fitted(line: str, columns: int | None, indent: str = "") -> str:
-    """``line``, wrapped between words and never within a `` `command` ``. A terminal would wrap it
+    """``line``, wrapped between words and never within a `` `command` ``; a terminal would wrap it
     anywhere."""
     if columns is None or len(line) <= columns:
         return line
@@ -227,8 +230,8 @@ def fields(pairs: Iterable[tuple[str, str]]) -> str:
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: str = "") -> str:
     """Aligned columns with a header line. ``right`` holds ``r`` for each column set to the right
     and ``l`` for the others; the last column is not padded."""
-    # Our own, not rich's: a pipe gets the same text as a terminal, nothing is wrapped or cut that
-    # a script may want, and importing rich's tables and console costs 37 ms of each command.
+    # Our own code, not rich's: a pipe gets the same text as a terminal, nothing that a script may
+    # need is wrapped or cut, and importing rich's tables and console costs 37 ms of each command.
     lines = [header, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     sides = right.ljust(len(header), "l")

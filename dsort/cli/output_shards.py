@@ -17,7 +17,7 @@ SHARD_SIZE = "1GB"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputShards:
-    """The options of each verb that writes shards of its own names and sizes."""
+    """The options of each verb that writes shards with names and sizes of its own."""
 
     names: Annotated[
         str, typer.Option("--names", metavar="TEMPLATE", help="The names of output shards.")
@@ -48,8 +48,8 @@ class OutputShards:
     ] = None
 
     def fields(self, dst: str, *, count: int | None = None) -> dict[str, Any]:
-        """The fields of a spec. ``count``: the number of shards in place of a size, where no option
-        sets either. A shard on standard output has no name."""
+        """The fields of a spec. ``count``: the number of shards, used if no option sets a size or a
+        number. A shard on standard output has no name."""
         sizes = {
             "output_shard_size": self.shard_size,
             "output_shard_records": self.shard_records,
@@ -71,7 +71,7 @@ class OutputShards:
 
 
 def _splits(text: str) -> list[dict[str, object]]:
-    """The ``outputs`` of a spec that ``train=0.9,val=0.1`` means."""
+    """The ``outputs`` of a spec for a text like ``train=0.9,val=0.1``."""
     found: list[dict[str, object]] = []
     for part in text.split(","):
         name, equals, fraction = (each.strip() for each in part.partition("="))

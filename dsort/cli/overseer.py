@@ -47,7 +47,8 @@ def run_overseen(work: Callable[[], int]) -> int:
     if child == 0:
         os.close(read_end)
         os.setpgid(0, 0)
-        signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # it may write to the terminal all the same
+        # So that it may write to the terminal all the same.
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
@@ -70,7 +71,7 @@ def run_overseen(work: Callable[[], int]) -> int:
             hint="look at Ray's own logs and at the memory there is; `dsort resume` goes on with "
             "the job",
         )
-    if code < 0:  # end by the same signal
+    if code < 0:  # end by the signal that ended the child
         sys.stdout.flush()
         signal.signal(-code, signal.SIG_DFL) if -code not in UNCHANGEABLE else None
         os.kill(parent, -code)

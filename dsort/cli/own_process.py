@@ -1,5 +1,5 @@
-"""Whether this process is the command's own, as that of ``dsort start`` is, or that of somebody who
-calls ``main``. Nothing in an own process minds a fork."""
+"""Whether this process belongs to the command alone, as that of ``dsort start`` does, or to a
+program that calls ``main``. A process of the command alone can fork safely."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ __all__ = ["is_own_process", "own_process", "without_plugins"]
 
 PLUGINS: Final = "PYDANTIC_DISABLE_PLUGINS"
 PLUGIN_LOADER: Final = "pydantic.plugin._loader"
-"""The module that looks for them. It loads ``importlib.metadata``, and with that ``email``. If a
-version of pydantic has none of this name, the variable alone does it."""
+"""The module that looks for pydantic's plugins. It loads ``importlib.metadata``, and with that
+``email``. If a version of pydantic has no module of this name, the variable alone has the
+effect."""
 
 _is_own = False
 
 
 def own_process() -> None:
-    """Note that this process belongs to the command alone."""
+    """Record that this process belongs to the command alone."""
     global _is_own
     _is_own = True
 
@@ -33,9 +34,10 @@ def is_own_process() -> bool:
 
 @contextlib.contextmanager
 def without_plugins() -> Iterator[None]:
-    """Build pydantic's models here without looking for plugins of it in all installed packages: a
-    sixth of what a small job takes. The variable for that is not left to children, and models that
-    are built later, as those of a user's code, get their plugins."""
+    """Build pydantic's models in this context without looking for its plugins in all installed
+    packages, which takes a sixth of the time of a small job. The variable for that is removed
+    afterwards, so that child processes do not get it, and models that are built later, as those of
+    a user's code, get their plugins."""
     if not _is_own or PLUGINS in os.environ:
         yield
         return
@@ -51,8 +53,8 @@ def without_plugins() -> Iterator[None]:
 
 
 class _NoLoader(ModuleType):
-    """Stands in for pydantic's loader of plugins."""
+    """Replaces pydantic's loader of plugins."""
 
     def get_plugins(self) -> tuple[()]:
-        """None."""
+        """No plugins."""
         return ()

@@ -40,22 +40,23 @@ Clock = Callable[[], float]
 PLAIN_INTERVAL_S = 5.0
 JSON_INTERVAL_S = 1.0
 WARNINGS_OF_A_KIND_MAX = 10
-"""A thousand missing shards are ten lines and a count: the report has them all."""
+"""The most warnings of one kind that are printed: a thousand missing shards are ten lines and a
+count. The report has all of them."""
 
 
 class Reporter(ClosesOnExit):
-    """Base of all reporters. It prints warnings, a bounded number of them, and stops once nobody
-    reads stderr."""
+    """Base of all reporters. It prints warnings, a limited number of them, and stops once stderr
+    has no reader."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self.job_id = ""  # of the job that has begun
-        self.takes_lines = False  # of the log
+        self.job_id = ""  # of the running job
+        self.takes_lines = False  # whether it writes lines of the log
         self._warnings: Counter[str] = Counter()
         self._reader_gone = False
 
     def __call__(self, event: Event) -> None:
-        """Show ``event``, or not."""
+        """Show ``event``, if this reporter shows such events."""
         if isinstance(event, JobStarted):
             self.job_id = event.job_id
         if self._reader_gone:
@@ -142,8 +143,8 @@ class PlainReporter(Reporter):
 
 
 class JsonReporter(Reporter):
-    """One JSON object a line: every event with its fields and its class as ``event``. Progress
-    within a phase comes at most once a second."""
+    """One JSON object a line: every event with its fields, and its class as ``event``. Progress
+    within a phase is written at most once a second."""
 
     def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
         super().__init__(stream)
@@ -164,7 +165,7 @@ class JsonReporter(Reporter):
 
 
 class BarReporter(Reporter):
-    """One bar a phase, drawn by rich."""
+    """One bar for each phase, drawn by rich."""
 
     def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
         super().__init__(stream)
@@ -206,8 +207,8 @@ class BarReporter(Reporter):
 
 
 def make_reporter(style: ProgressStyle, stream: TextIO | None = None) -> Reporter:
-    """The reporter for ``style``; ``auto`` draws bars on a terminal that can move its cursor. One
-    on stderr (``stream`` None) writes the lines of the log as well, until it is closed."""
+    """The reporter for ``style``; ``auto`` draws bars on a terminal that can move its cursor. A
+    reporter on stderr (``stream`` None) also writes the lines of the log, until it is closed."""
     reporter = _reporter(style, stream or sys.stderr)
     if stream is None:
         reporter.takes_lines = True
@@ -229,6 +230,6 @@ def _reporter(style: ProgressStyle, stream: TextIO) -> Reporter:
 def _have_lines_written(write: Callable[[str], None] | None) -> None:
     from dsort.log_lines import (
         lines_through,
-    )  # loads logging, which a list of commands does without
+    )  # loads logging, which a list of commands does not need
 
     lines_through(write)

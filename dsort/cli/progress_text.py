@@ -1,4 +1,4 @@
-"""Progress of a phase in words: what lines, bars and ``dsort show`` print of an event."""
+"""Progress of a phase as text: what lines, bars and ``dsort show`` print of an event."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ MOVING_PHASES = frozenset({"create", "extract", "generate", "verify"})
 
 
 def started_text(event: JobStarted) -> str:
-    """The first line of a job, and a line with where it runs, if not on this machine."""
+    """The first line of a job, and a line with the place where it runs, if that is not this
+    machine."""
     return (
         f"job {event.job_id}: {output.count(event.input_shards, 'shard')}, "
         f"{output.size(event.input_bytes)}, {event.move}, {output.count(event.workers, 'worker')}"
@@ -27,7 +28,7 @@ def started_text(event: JobStarted) -> str:
 
 
 def begin_text(event: Progress) -> str:
-    """What a phase has to do, when it begins."""
+    """The work of a phase, when it begins."""
     parts = []
     if event.shards_total:
         parts.append(output.count(event.shards_total, "shard"))
@@ -37,7 +38,7 @@ def begin_text(event: Progress) -> str:
 
 
 def progress_text(event: Progress) -> str:
-    """How far a phase is, in one line: ``34/100 shards, 1,234 records, 512 MiB, ...``."""
+    """The progress of a phase, in one line: ``34/100 shards, 1,234 records, 512 MiB, ...``."""
     parts = []
     if event.shards_total:
         parts.append(f"{event.shards_done:,}/{event.shards_total:,} shards")
@@ -53,7 +54,7 @@ def progress_text(event: Progress) -> str:
 
 
 def done_text(event: PhaseDone) -> str:
-    """What a phase did."""
+    """The work that a phase has done."""
     parts = [output.duration(event.elapsed_s)]
     if event.shards:
         parts.append(output.count(event.shards, "shard"))
@@ -71,8 +72,8 @@ def speed_text(phase: str, bytes_done: int, elapsed_s: float) -> str:
 
 
 def time_left_s(event: Progress) -> float | None:
-    """Seconds until the job is over at the present rate; None while the rate is not known. Shards
-    are created once they are extracted: that has as much to move, and is taken to be as fast."""
+    """Seconds until the job ends at the present rate; None while the rate is not known. Shards are
+    created after they are extracted: creating moves as many bytes, and is assumed to be as fast."""
     done, total = event.bytes_done, event.bytes_total
     if not total:
         done, total = event.shards_done, event.shards_total

@@ -1,4 +1,4 @@
-"""Sends a verb to a service: which service, with which token, and which options it takes."""
+"""Sends a verb to a service: the service, the token, and the options that are allowed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ HERE_ONLY = (
     "database",
     "run_code",
 )
-"""Parameters of verbs that say how a job runs here; a service decides that for its jobs."""
+"""Parameters of verbs that set how a job runs here; a service decides that for its jobs."""
 
 THERE_ONLY = ("wait", "priority", "labels", "token_file", "reason", "state", "owner", "wide")
 """Parameters of verbs that have a meaning only for a service."""
@@ -115,14 +115,15 @@ def command_words(context: typer.Context, verb: str, *args: str) -> str:
 
 
 def found_jobs(client: DsortClient, jobs: Iterable[str]) -> list[Job]:
-    """The jobs with these ids, or with ids that begin so; each once."""
+    """The jobs with these ids, or with ids that begin with them; without duplicates."""
     found = {job.job_id: job for job in map(client.find, jobs)}
     return list(found.values())
 
 
 def shards_there(template: str, argument: str) -> tuple[str, str]:
-    """(bucket, names in it) of shards at a service: of a URI its authority, of a path its first
-    part; of a file's URI the directory. ``argument``: the metavar that a ``SpecError`` names."""
+    """(bucket, names in it) of shards at a service. The bucket of a URI is its authority, of a path
+    the first part, and of a file's URI the directory. ``argument``: the metavar that a
+    ``SpecError`` names."""
     scheme, colon, rest = template.rpartition("://")
     if scheme == "file":
         before = rest.find("{")
@@ -191,7 +192,7 @@ def follow(
     as_json: bool,
     show_all: bool = False,
 ) -> None:
-    """Wait for a job in the queue and end as it does; without waiting, print its id."""
+    """Wait for a queued job and end with its exit code; without waiting, print its id."""
     if not wait:
         if as_json:
             output.write_json(job.document)
@@ -213,8 +214,8 @@ def watch(
     progress: ProgressStyle,
     timeout_s: float | None = None,
 ) -> Job:
-    """Wait for a job, and return it. Its progress goes to stderr meanwhile. Ctrl-C ends the
-    waiting, and not the job."""
+    """Wait for a job, and return it. Its progress goes to stderr meanwhile. Ctrl-C ends the wait,
+    and not the job."""
     try:
         with make_reporter(progress) as reporter:
             try:
@@ -222,7 +223,7 @@ def watch(
                     job_id, timeout_s=timeout_s, on_event=lambda event: _show(reporter, event)
                 )
             except KeyboardInterrupt:
-                reporter.break_off(b"")  # the terminal has written ^C behind the bars
+                reporter.break_off(b"")  # the terminal has written ^C after the bars
                 raise
     except KeyboardInterrupt:
         stop, wait = (command_words(context, verb, job_id) for verb in ("stop", "wait"))
@@ -263,8 +264,8 @@ def write_report(
     show_all: bool = False,
     beside_shard: bool = False,
 ) -> None:
-    """Put on stdout what a job did, here or at a service, or what it would do. ``beside_shard``:
-    on stderr, for stdout has the shard."""
+    """Put on stdout what a job did, here or at a service, or what it would do. ``beside_shard``: on
+    stderr, because the shard is on stdout."""
     if beside_shard and report.plan is None:
         output.inform(json.dumps(report.to_dict()) if as_json else summary.job(report))
     elif as_json:

@@ -27,7 +27,7 @@ Destination = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """Which records go in, and the containers that hold them."""
+    """The options that select records, and the containers that hold them."""
 
     filter: Annotated[
         str | None,
@@ -168,7 +168,7 @@ def _reorder(
 
 
 def _sort_key(text: str, *, reverse: bool) -> dict[str, Any]:
-    """The algorithm of a spec that a ``--by`` means."""
+    """The algorithm of a spec for a ``--by``."""
     order = {"decreasing": True} if reverse else {}
     what, *rest = text.split(":")
     if what == "key" and not rest:

@@ -84,7 +84,7 @@ def resume(
 
 
 def _finish_on_shard(found: FoundJob, as_given: RunOptions) -> None:
-    """Run the program of ``on_shard`` for the shards that are left, or say that some are."""
+    """Run the program of ``on_shard`` for the remaining shards, or report that some remain."""
     from dsort import api
 
     with make_reporter("none") as reporter, stoppable(reporter) as stop:
@@ -103,7 +103,7 @@ def _finish_on_shard(found: FoundJob, as_given: RunOptions) -> None:
 
 
 def _tidy(found: FoundJob, scratch: Path | None, root: Path | None) -> None:
-    """Remove what a job left that died between its manifest and its end."""
+    """Remove the files of a job that died between its manifest and its end."""
     from dsort.job.gc import tidy_finished
 
     bases = [scratch] if scratch else scratch_bases()
@@ -113,7 +113,8 @@ def _tidy(found: FoundJob, scratch: Path | None, root: Path | None) -> None:
 
 
 def _tell_stale(found: FoundJob) -> None:
-    """Say what is left of replaced results that a job was to remove after its manifest."""
+    """Report objects of replaced results that a job had to remove after its manifest and that still
+    exist."""
     from dsort.errors import InputError
     from dsort.job.manifest import parse_manifest
     from dsort.job.stale_outputs import left_of_replaced
@@ -122,7 +123,7 @@ def _tell_stale(found: FoundJob) -> None:
     try:
         manifest = parse_manifest(found.read())
     except InputError:
-        return  # of another version, which cannot be read
+        return  # a manifest of another version, which cannot be read
     left = left_of_replaced(found.bucket, manifest)
     if left:
         are = "objects" if len(left) > 1 else "object"

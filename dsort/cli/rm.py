@@ -1,4 +1,4 @@
-"""``dsort rm``: removes jobs that are over from the history of a service."""
+"""``dsort rm``: removes ended jobs from the history of a service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``start`` and ``plan`` share: reading the spec, and the options of a run."""
+"""Shared by ``start`` and ``plan``: reading the spec, and the options of a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read_spec(
     flags: Mapping[str, bool] | None = None,
 ) -> JobSpec:
     """The spec from ``source`` (a path, ``-`` or text) with its buckets replaced by ``src`` and
-    ``dst``, and those of ``flags`` set that are true. ``warn`` gets its warnings."""
+    ``dst``, and with those ``flags`` set that are true. ``warn`` is called with its warnings."""
     with without_plugins():
         if is_own_process():
             from dsort.transforms.base import leave_out_descriptions
@@ -68,8 +68,8 @@ def read_fields(
     overwrite: bool = False,
     remove_stale: bool = False,
 ) -> dict[str, Any]:
-    """The spec from ``source`` as it is written, for a service to read: its buckets replaced by
-    ``src`` and ``dst``."""
+    """The fields of the spec from ``source`` as written, for a service to check: its buckets
+    replaced by ``src`` and ``dst``."""
     from dsort.spec.dialects import OLDER_NAMES
     from dsort.spec.load import read_fields
 
@@ -89,10 +89,10 @@ def show_spec(spec: JobSpec) -> None:
 
 
 def run_options(given: RunArguments, *, root: Path | None, overwrite: bool) -> RunOptions:
-    """The options as ``RunOptions``. What is not given comes from the user's settings.
+    """The options as ``RunOptions``. Options that are not given come from the user's settings.
 
-    A Ray cluster of the settings is used where ``--ray`` is given. ``SpecError`` names the options
-    that are wrong.
+    A Ray cluster in the settings is used only if ``--ray`` is given. ``SpecError`` names the
+    options that are wrong.
     """
     problems: list[SpecProblem] = []
     sizes: list[int | None] = []
@@ -133,7 +133,7 @@ def run_options(given: RunArguments, *, root: Path | None, overwrite: bool) -> R
 def _mapping(
     option: str, text: str | None, kind: type[Value], ray: bool, problems: list[SpecProblem]
 ) -> dict[str, Value]:
-    """The JSON object of an option that is for Ray clusters only: names, and values of ``kind``."""
+    """The JSON object of an option for Ray clusters: names, and values of ``kind``."""
     if text is None:
         return {}
     if not ray:

@@ -1,4 +1,4 @@
-"""The options of ``dsort schedule add``: what a schedule is, field by field."""
+"""The options of ``dsort schedule add``: the fields of a schedule."""
 
 from __future__ import annotations
 

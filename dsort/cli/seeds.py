@@ -1,4 +1,4 @@
-"""The seed of a verb that shuffles: the one that was given, or a random one that is printed."""
+"""The seed of a verb that shuffles: the given seed, or a random one that is printed."""
 
 from __future__ import annotations
 

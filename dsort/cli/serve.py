@@ -93,7 +93,7 @@ def serve(
 
 
 def _places(state_dir: Path | None, database: str | None) -> dict[str, Any]:
-    """The state directory of the service, and the name that follows from it."""
+    """The state directory of the service, and the settings that follow from it."""
     from dsort.service.config import database_url_of, replica_name, state_dir_of
 
     directory = state_dir_of(state_dir)
@@ -105,7 +105,8 @@ def _places(state_dir: Path | None, database: str | None) -> dict[str, Any]:
 
 
 def _of_each_job(run: options.EngineArguments, root: Path | None) -> RunOptions:
-    """How each job is run: under a root that stays the same wherever a link leads later."""
+    """The options of each job; their root is resolved, so that it stays the same if a link changes
+    later."""
     found = run_options(run, root=root, overwrite=False)
     return replace(found, root=found.root.resolve())
 
@@ -145,5 +146,5 @@ def _object_bytes_max(text: str | None, *, no_auth: bool) -> int:
 
 
 def _uri_pattern(text: str) -> str:
-    """A pattern of paths is one of the URIs of directories."""
+    """A pattern of paths as a pattern of the URIs of directories; other patterns unchanged."""
     return f"file://{quote(text, safe='/*?')}" if text.startswith("/") else text

@@ -138,7 +138,7 @@ def _show_unfinished(found: FoundJob, *, as_json: bool) -> None:
 
 
 def show_finished(found: FoundJob, *, show_all: bool = False, as_json: bool = False) -> None:
-    """Put what a finished job did on stdout."""
+    """Print the result of a finished job on stdout."""
     manifest = found.parsed()
     replaced = [each.words for each in replaced_shards(found, manifest)]
     if as_json:
@@ -150,17 +150,17 @@ def show_finished(found: FoundJob, *, show_all: bool = False, as_json: bool = Fa
 
 
 def replaced_shards(found: FoundJob, manifest: Any) -> list[Replacement]:
-    """What later jobs replaced of the result of a finished job. ``manifest``: its document."""
+    """The shards of a finished job that later jobs replaced. ``manifest``: its document."""
     from dsort.job.earlier_results import later_results, replacements
     from dsort.job.manifest import parse_manifest
 
     created = str(manifest.get("created")) if isinstance(manifest, Mapping) else ""
     if not found.in_place or not later_results(found.bucket, created, found.job_id):
-        return []  # as nearly always: nothing is parsed
+        return []  # the usual case, without parsing
     try:
         return replacements(found.bucket, parse_manifest(found.read()))
     except InputError:
-        return []  # of another version; it is shown as far as it can be
+        return []  # a manifest of another version; as much of it as possible is shown
 
 
 def _show_aborted(found: FoundJob, *, as_json: bool) -> None:
@@ -231,14 +231,15 @@ def _finished(found: FoundJob, manifest: Mapping[str, Any], replaced: str) -> st
 
 
 def _took(total_s: float | None, phases: Mapping[str, float]) -> str:
-    """How long a job took, and each phase of it."""
+    """The duration of a job, and of each of its phases."""
     each = ", ".join(f"{name} {output.duration(seconds)}" for name, seconds in phases.items())
     return ": ".join(filter(None, ["" if total_s is None else output.duration(total_s), each]))
 
 
 def _in_words(algorithm: Mapping[str, Any]) -> str:
     kind = str(algorithm["kind"])
-    by_name = ": sorted by name" * (kind == "alphanumeric")  # who forgot to name one may wonder
+    # For users who forgot to name an algorithm.
+    by_name = ": sorted by name" * (kind == "alphanumeric")
     more = by_name + ", decreasing" * bool(algorithm["decreasing"])
     keys = [str(each["kind"]) for each in algorithm.get("keys") or ()]
     more += f": by {', then '.join(keys)}" * bool(keys)
@@ -257,7 +258,7 @@ def _inputs(spec: Mapping[str, Any]) -> str:
 
 
 def _bucket(value: str | Mapping[str, str]) -> str:
-    """A bucket of a spec: its text, or the object's as a text."""
+    """A bucket of a spec as a text."""
     if isinstance(value, str):
         return value
     place = "/".join(filter(None, (value["name"], value.get("prefix"))))
@@ -298,7 +299,7 @@ def shards_text(outputs: Sequence[Mapping[str, Any]], show_all: bool) -> str:
 
 
 def show_job(context: typer.Context, name: str, *, show_all: bool, as_json: bool) -> None:
-    """Put all that the service knows of one job on stdout."""
+    """Print all that the service has about one job on stdout."""
     with connected(context) as client:
         job = found_jobs(client, [name])[0]
         if as_json:

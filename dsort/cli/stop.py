@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["stop"]
 
 StopResult = tuple[str, str, str]
-"""A job's id, its state, and the state in words."""
+"""A job's id, its state, and a description of the state."""
 
 
 @options.grouped

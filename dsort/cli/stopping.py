@@ -22,8 +22,8 @@ STOPPING_ALREADY = b"stopping, please wait\n"
 def stoppable(reporter: Reporter) -> Iterator[StopFlag]:
     """A flag that Ctrl-C, SIGTERM and SIGHUP set (not SIGHUP under ``nohup``).
 
-    The first signal prints what happens now, and ends the progress display. Later signals change
-    nothing: the job is being put in order for ``dsort resume``, or removed.
+    The first signal prints what happens now, and ends the progress display. Later signals have no
+    effect: the job is being prepared for ``dsort resume``, or removed.
     """
     with StopFlag() as flag:
 
@@ -45,8 +45,8 @@ def stoppable(reporter: Reporter) -> Iterator[StopFlag]:
 
 
 def _leave_terminal() -> None:
-    """Send stdout and stderr nowhere, because the terminal is gone. Writing to it would fail, and
-    end the job before it has cleaned up."""
+    """Discard the output of stdout and stderr, because the terminal is gone. Writing to it would
+    fail, and end the job before it has cleaned up."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (1, 2):
         with suppress(OSError):

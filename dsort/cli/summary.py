@@ -1,4 +1,4 @@
-"""Reports in words: what a person wants to know once a job, a plan or a check is over."""
+"""Reports as texts: what a user needs to know once a job, a plan or a check has ended."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SKIPPED: Final[Mapping[str, str]] = {
     "unusable_files": "that can be no members",
     "unlisted_files": "in no row of metadata",
 }
-"""Why a loose file goes into no shard, by the kind that counts it."""
+"""Why a loose file becomes no member, by the kind that counts it."""
 
 
 def job(report: JobReport, *, show_all: bool = False) -> str:
@@ -99,8 +99,8 @@ def figures(report: JobReport) -> list[tuple[str, str]]:
 
 
 def flow_lines(flow: RecordFlow | None) -> list[tuple[str, str]]:
-    """Records from input to output: those of each input, and all that was dropped and added; empty
-    where what was read came out."""
+    """Records from input to output: the records of each input, and all that were dropped and added;
+    empty if the output has exactly the records that were read."""
     if flow is None or (len(flow.read) < 2 and not flow.dropped and not flow.added):
         return []
     read = [f"{count:,} of {name}" if name else f"{count:,}" for name, count in flow.read.items()]
@@ -113,7 +113,7 @@ def flow_lines(flow: RecordFlow | None) -> list[tuple[str, str]]:
 
 
 def skipped(reactions: Iterable[ReactionCount]) -> str:
-    """How many loose files became no members, and why; "" if there are none."""
+    """The number of loose files that became no members, and why; "" if there are none."""
     found = [(each.count, each.kind) for each in reactions if each.kind in SKIPPED]
     why = ", ".join(f"{count:,} {SKIPPED[kind]}" for count, kind in found)
     return f"{output.count(sum(count for count, _ in found), 'file')}: {why}" if found else ""
@@ -125,7 +125,7 @@ def mixing(spec: Mapping[str, Any], counts: Mapping[str, Any] | None) -> str:
 
 
 def estimate_lines(estimate: PlanEstimate | None) -> list[tuple[str, str]]:
-    """What a job would move."""
+    """The estimated amount of data that a job would move."""
     if estimate is None:
         return []
     moved = [
@@ -149,7 +149,7 @@ def estimate_lines(estimate: PlanEstimate | None) -> list[tuple[str, str]]:
 
 
 def _in_rows(name: str, words: Sequence[str], count: int) -> Iterable[tuple[str, str]]:
-    """``words`` as lists below each other, ``count`` in each; only the first has the name."""
+    """``words`` in several lines, ``count`` in each; only the first line has the name."""
     for at in range(0, len(words), count):
         yield " " if at else name, ", ".join(words[at : at + count])
 
@@ -179,7 +179,7 @@ def verification(report: VerifyReport) -> str:
 
 
 def output_lines(outputs: Iterable[OutputCount]) -> list[tuple[str, str]]:
-    """What each of several outputs got."""
+    """The figures of each of several outputs."""
     return [
         (
             f"→ {each.name}",
@@ -191,7 +191,7 @@ def output_lines(outputs: Iterable[OutputCount]) -> list[tuple[str, str]]:
 
 
 def reader_lines(readers: Iterable[ReaderCounts]) -> list[tuple[str, str]]:
-    """How many workers (world size x workers of each) can read each output evenly."""
+    """The numbers of workers (world size x workers of each) that can read each output evenly."""
     found = []
     for row, each in enumerate(readers):
         shown = [output.number(count) for count in each.workers]
@@ -207,13 +207,13 @@ def reader_lines(readers: Iterable[ReaderCounts]) -> list[tuple[str, str]]:
 
 
 def records_line(records: int, members: int) -> str:
-    """How many records there are, and members in them."""
+    """The number of records, and of the members in them."""
     return f"{records:,}, {output.count(members, 'member')}"
 
 
 def bytes_line(payload_bytes: int, file_bytes: int) -> str:
-    """How much is stored, and how much of that is not headers and padding."""
-    if payload_bytes > file_bytes:  # it is compressed
+    """The stored bytes, and how many of them are payload and not headers and padding."""
+    if payload_bytes > file_bytes:  # the shards are compressed
         return f"{output.size(file_bytes)} for {output.size(payload_bytes)} of payload"
     return f"{output.size(file_bytes)}, {output.size(payload_bytes)} of them payload"
 

@@ -241,7 +241,7 @@ def _patterns(both: list[str] | None, own: list[str] | None, option: str) -> lis
 
 
 def _operator() -> str:
-    """Who gave the command, for the audit trail: an account of the machine, not a token."""
+    """The user who ran the command, for the audit trail: an account of the machine, not a token."""
     try:
         return f"cli:{getpass.getuser()}"
     except (KeyError, OSError):  # an account without a name

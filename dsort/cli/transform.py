@@ -24,7 +24,7 @@ STORE_VERBS = ("add", "ls", "show", "rm")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The change of records: exactly one of the first three is given."""
+    """The options that define the change of records: exactly one of the first three is given."""
 
     use: Annotated[
         str | None,
@@ -64,7 +64,7 @@ class Change:
     ] = None
 
     def steps(self, *, local: bool) -> dict[str, Any]:
-        """What goes into ``transform`` of the spec."""
+        """The field ``transform`` of the spec."""
         given = {"--use": self.use, "--python": self.python, "--steps": self.file}
         named = [name for name, value in given.items() if value is not None]
         if len(named) != 1:
@@ -86,7 +86,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputShards:
-    """Which shards are read."""
+    """The options that select the shards to read."""
 
     template: Annotated[
         str | None,
@@ -151,8 +151,8 @@ def transform(
 
 
 def read_definition(source: str, *, local: bool) -> dict[str, Any]:
-    """The steps in a file, ``-`` for standard input, or the text itself. ``local``: paths in a file
-    are relative to it; a service would not find them anyway."""
+    """The steps in a file, in standard input (``-``), or in the text itself. ``local``: paths in
+    the file are relative to the file; a service could not open them anyway."""
     from dsort.spec.load import anchor_files, read_fields
 
     read, directory = read_fields(source, stdin=sys.stdin)
@@ -165,7 +165,7 @@ def read_definition(source: str, *, local: bool) -> dict[str, Any]:
 
 
 def _refuse_store_verb(src: str) -> None:
-    """A hint for a user who means the list of transforms and not a bucket."""
+    """A hint for a user who expects the list of transforms, and not a bucket."""
     if src in STORE_VERBS:
         text = f'"{src}" would be a bucket here'
         raise SpecError([SpecProblem("SRC", text, f"did you mean `dsort transforms {src}`?")])
@@ -177,7 +177,7 @@ def _one_of(names: Iterable[str]) -> str:
 
 
 def _renamed(text: str) -> tuple[str, str]:
-    """Of ``jpg:npy`` both sides."""
+    """Both sides of a text like ``jpg:npy``."""
     old, _, new = (each.removeprefix(".") for each in text.partition(":"))
     if not (old and new):
         raise SpecError(

@@ -1,7 +1,8 @@
 """``dsort transforms``: transforms that have names, of this user or of a service.
 
-A group of its own beside the verb ``dsort transform``, whose first argument is a bucket: a bucket
-may be called ``add``."""
+This group is separate from the verb ``dsort transform``, whose first argument is a bucket: a bucket
+may be called ``add``.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +169,7 @@ def _write_removed(names: list[str], *, as_json: bool) -> None:
 
 
 def _view(each: NamedTransform) -> dict[str, Any]:
-    """As a service shows it."""
+    """The transform in the form that a service returns."""
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(each.created_at))
     return {
         "name": each.name,

@@ -1,4 +1,4 @@
-"""What is known of a job that has no manifest: it runs, it died, or it was aborted."""
+"""The state of a job that has no manifest: it runs, it died, or it was aborted."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def _why_dead(standing: Standing) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A job without a manifest, with its lease and the state in its journal (None: unknown, and
-    ``problem`` says why)."""
+    """A job without a manifest, with its lease and the state in its journal (None: unknown, for the
+    reason in ``problem``)."""
 
     found: FoundJob
     hold: JobHold
@@ -77,7 +77,7 @@ class Unfinished:
         return about
 
     def text(self) -> str:
-        """The job in words."""
+        """A description of the job."""
         job_id, record = self.found.job_id, self.hold.record
         attempt = where = ""
         if record is not None:
@@ -128,7 +128,7 @@ class Unfinished:
 
 
 def look_at(found: FoundJob) -> Unfinished:
-    """What is known of a job that has no manifest."""
+    """The state of a job that has no manifest."""
     from dsort.job.journal import read_journal
     from dsort.job.layout import journal_prefix
     from dsort.job.lease import read_hold
