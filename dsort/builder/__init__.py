@@ -1,8 +1,8 @@
 """A job spec, built in Python one call after the other: ``dsort.read(...)....write(...)``.
 
-What is built is the spec itself: each call gives one or several of its fields, and nothing else is
-kept. In go Python values; out comes a ``JobSpec``, or a ``SpecError`` with all problems at once, in
-the words of the calls.
+The builder keeps nothing but fields of the spec: each call sets one or several of them from Python
+values. The result is a ``JobSpec``, or a ``SpecError`` with all problems at once, which names the
+calls.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``SpecBuilder``: all calls, and what is done with what they built."""
+"""``SpecBuilder``: all calls, and the methods that use the spec that they build."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Submits(Protocol[Answer]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
-    """A job spec, one call after the other. Frozen: each call gives a new one. ``dsort.read`` makes
-    the first one, ``SpecBuilder.of`` one of a spec that there is.
+    """A job spec, built one call after the other. Frozen: each call returns a new builder.
+    ``dsort.read`` makes the first one, ``SpecBuilder.of`` one from an existing spec.
 
-    Two are equal if they give the same fields. From ``write`` on, each call checks the whole spec:
-    ``SpecError`` has all of its problems, in the words of the calls.
+    Two are equal if they set the same fields. From ``write`` on, each call checks the whole spec:
+    ``SpecError`` lists all of its problems, and names the calls.
     """
 
     __hash__ = None  # type: ignore[assignment]
@@ -47,7 +47,7 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
     def of(cls, spec: JobSpec) -> Self:
         """A builder that begins with ``spec``."""
         fields = spec.canonical()
-        for name in ("on_success", "on_failure"):  # which manifests do not keep
+        for name in ("on_success", "on_failure"):  # which manifests do not contain
             hook = getattr(spec, name)
             if hook is not None:
                 fields[name] = hook.called
@@ -64,7 +64,7 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SpecBuilder) and self.to_dict() == other.to_dict()
 
-    # --- the rest of a spec ----------------------------------------------------------------------
+    # --- other fields of a spec ------------------------------------------------------------------
 
     def deduplicate(
         self,
@@ -73,27 +73,27 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
         extensions: Sequence[str] | None = None,
         keep: Literal["first", "last"] | None = None,
     ) -> Self:
-        """Of records that are the same, one stays. ``extensions``: of the members compared."""
+        """Keep one of several equal records. ``extensions``: of the members compared."""
         listed = None if extensions is None else list(extensions)
         given = {"by": by, "extensions": listed, "keep": keep}
         said = {name: value for name, value in given.items() if value is not None}
         return self._with("deduplicate", {"deduplicate": said or {"by": "key"}}, shown=said)
 
     def index(self, *kinds: SidecarKind) -> Self:
-        """Files beside the shards for their readers: ``index("wids", "sizes")``."""
+        """Write files beside the shards for their readers: ``index("wids", "sizes")``."""
         return self._with("index", {"index": list(kinds)}, shown={"_kinds": kinds})
 
     def lineage(self, file: Literal["parquet", "jsonl"] = "parquet") -> Self:
-        """Keep a file with the place of each record in the inputs and in the result."""
+        """Write a file with the place of each record in the inputs and in the result."""
         return self._with("lineage", {"lineage": file}, shown={"_file": file})
 
     def checksum(self) -> Self:
-        """Compare checksums of all records, on the way in and on the way out."""
+        """Compare checksums of all records, when they are read and when they are written."""
         return self._with("checksum", {"verify": "content"}, shown={})
 
     def equalize(self, how: Literal["drop"]) -> Self:
-        """All shards get the same number of records: what is too much is left out. For a ``count``
-        of shards."""
+        """Give all shards the same number of records, and leave out the excess. For a ``count`` of
+        shards."""
         return self._with("equalize", {"equalize": how}, shown={"_how": how})
 
     def limits(
@@ -104,8 +104,8 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
         creators: int | None = None,
         expansion: int | None = None,
     ) -> Self:
-        """How much of the machine the job may use, and how much larger than its file a compressed
-        shard may be (``expansion``, a factor)."""
+        """Limits of the resources that the job may use, and of how much larger than its file a
+        compressed shard may be (``expansion``, a factor)."""
         values = {
             "max_mem_usage": memory,
             "extract_concurrency_max_limit": extractors,
@@ -116,8 +116,8 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
         return self._with("limits", values, shown={**given, "expansion": expansion})
 
     def reactions(self, **reactions: str) -> Self:
-        """What is done about oddities: ``reactions(duplicate_keys="drop",
-        missing_shards="ignore")``, by the names that a spec has."""
+        """How the job reacts to oddities: ``reactions(duplicate_keys="drop",
+        missing_shards="ignore")``, by the names in a spec."""
         return self._with("reactions", reactions)
 
     def notify(
@@ -131,25 +131,25 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
         return self._with("notify", {"on_success": success, "on_failure": failure})
 
     def on_shard(self, command: Sequence[str], *, timeout: int | str | None = None) -> Self:
-        """A program that is run for each shard, once the result is committed."""
+        """A program that runs for each shard, once the result is committed."""
         given = {"exec": list(command), "timeout": timeout}
         said = {name: value for name, value in given.items() if value is not None}
         shown = {"_command": list(command), "timeout": timeout}
         return self._with("on_shard", {"on_shard": said}, shown=shown)
 
     def describe(self, text: str) -> Self:
-        """A free text, which the manifest keeps."""
+        """A free text, which is stored in the manifest."""
         return self._with("describe", {"description": text}, shown={"_text": text})
 
     def set(self, **fields: Any) -> Self:
         """Fields of the spec by their own names: ``set(compatibility="aistore")``."""
         return self._with("set", fields)
 
-    # --- what comes of it ------------------------------------------------------------------------
+    # --- using the spec --------------------------------------------------------------------------
 
     def spec(self) -> JobSpec:
-        """The spec. ``SpecError`` lists all problems, in the words of the calls; what has no effect
-        gives a ``UserWarning``."""
+        """The spec. ``SpecError`` lists all problems, and names the calls; fields without effect
+        give a ``UserWarning``."""
         loaded = self._load(find_transform)
         for text in loaded.warnings:
             warnings.warn(text, UserWarning, stacklevel=2)
@@ -163,14 +163,14 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
         return text
 
     def plan(self, **how: Any) -> JobReport:
-        """What the job would do, as :func:`dsort.plan`, which takes the same arguments."""
+        """Plan the job with :func:`dsort.plan`, which takes the same arguments."""
         from dsort import api
 
         return api.plan(self.spec(), **how)
 
     def run(self, *, progress: bool = True, **how: Any) -> JobReport:
-        """Run the job, as :func:`dsort.run`, which takes the same arguments. ``progress``: whether
-        a notebook or a terminal shows the progress, if no other listener is given."""
+        """Run the job with :func:`dsort.run`, which takes the same arguments. ``progress``: whether
+        a notebook or a terminal shows the progress, if no other display is set up."""
         from dsort import api
         from dsort.progress_display import show_progress
 
@@ -182,7 +182,8 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
 
     def submit(self, client: Submits[Answer], **how: Any) -> Answer:
         """Put the job into the queue of a service. ``how``: as for its ``submit``. Names of
-        transforms are those of the service. Of an ``AsyncClient``: to be awaited."""
+        transforms are those of the service. With an ``AsyncClient`` the result has to be
+        awaited."""
         self._checked()
         if not self.is_whole:
             self.spec()  # raises if a part is missing
@@ -205,14 +206,14 @@ def read(
     own_by: str | None = None,
     own_nonmatch: Literal["error", "skip", "none"] | None = None,
 ) -> SpecBuilder:
-    """Begin a job spec with what is read::
+    """Begin a job spec with an input::
 
         dsort.read("s3://raw/**/*.tar").shuffle(seed=42).write("s3://out/x-%06d.tar", size="1GB")
 
     ``where``: a bucket (``"images"``, ``"s3://raw/web"``, a ``Path``, an object as in a spec), a
-    shard, a range of names (``"images/a-{00..18}.tar"``) or a pattern (``"images/**/*.tar"``). Or
-    a bucket with ``template``, ``shards`` (names), ``prefix`` or ``glob``. ``container``: a suffix.
-    ``key_field``: where the key of a record is, in containers whose records have no names. Where
+    shard, a range of names (``"images/a-{00..18}.tar"``) or a pattern (``"images/**/*.tar"``). Or a
+    bucket with ``template``, ``shards`` (names), ``prefix`` or ``glob``. ``container``: a suffix.
+    ``key_field``: the place of the key of a record, in containers whose records have no names. If
     other inputs follow: ``name``, ``weight``, ``repeat`` and ``records`` as for ``union``,
     ``own_by`` and ``own_nonmatch`` as for ``join``.
     """

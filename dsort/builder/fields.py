@@ -1,4 +1,4 @@
-"""The fields that calls have given: frozen, checked once there is a place to write to."""
+"""The fields that calls have set: frozen, and checked once there is a place to write to."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ __all__ = ["BuilderFields", "problem"]
 
 _REPR_MAX: Final = 300
 _OF_INPUTS: Final = ("name", "weight", "repeat", "records", "join")
-"""Fields of an input that a spec has for all inputs together."""
+"""Fields of an input that a spec has on its top level, for all inputs together."""
 _CODECS: Final = {"gzip": ".gz", "zstd": ".zst", "lz4": ".lz4"}
 
 
 @dataclass(frozen=True, repr=False)
 class BuilderFields:
     """``given``: fields of the spec, with all inputs in ``inputs`` and the codec in ``codec``.
-    ``calls``: what gave them, as Python; ``is_whole``: whether it is said where to write."""
+    ``calls``: the calls that set them, as Python; ``is_whole``: whether the place to write to is
+    set."""
 
     given: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     calls: tuple[str, ...] = ()
@@ -45,8 +46,9 @@ class BuilderFields:
     def _with(
         self, call: str, values: Mapping[str, Any], *, shown: Mapping[str, Any] | None = None
     ) -> Self:
-        """The same with ``values``, of which None is not given. ``shown``: arguments, if they are
-        others. ``SpecError`` where all is there and something is wrong."""
+        """The builder with ``values`` added, except for those that are None. ``shown``: the
+        arguments of the call, if they differ from ``values``. ``SpecError`` if the spec is complete
+        and has a problem."""
         kept = {name: value for name, value in values.items() if value is not None}
         arguments = kept if shown is None else shown
         made = replace(
@@ -59,7 +61,7 @@ class BuilderFields:
     def _checked(self) -> Self:
         if self.is_whole:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # `spec()` gives them again
+                warnings.simplefilter("ignore")  # `spec()` gives the warnings again
                 self._load(_any_transform)
         return self
 
@@ -83,8 +85,8 @@ class BuilderFields:
             raise SpecError(found) from None
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields of the spec as a spec file has them: JSON-able, as far as what was given is.
-        Defaults are not written out."""
+        """The fields of the spec as in a spec file; JSON-able if the given values are. Defaults are
+        not included."""
         fields = copy.deepcopy(dict(self.given))
         inputs = fields.pop("inputs", [])
         codec = fields.pop("codec", "")
@@ -102,7 +104,7 @@ class BuilderFields:
 
 
 def _compressed(fields: dict[str, Any], codec: str) -> dict[str, Any]:
-    """With a codec around output shards, or within their columns."""
+    """The fields with a codec for output shards, or for the columns in them."""
     template = fields.get("output_format") or ""
     named = archive_extension(template)
     inputs = fields.get("inputs") or [fields]
@@ -118,7 +120,8 @@ def _compressed(fields: dict[str, Any], codec: str) -> dict[str, Any]:
 
 
 def _any_transform(name: str, version: int | None) -> NamedTransform:
-    """What a name stands for is not looked up while a spec is built: a service has its own."""
+    """Accepts any name: names of transforms are not looked up while a spec is built, because a
+    service has transforms of its own."""
     return NamedTransform(name, version or 1, "any", {"steps": [{"slice": "0:"}]}, 0.0)
 
 
@@ -142,5 +145,5 @@ def _call_text(call: str, arguments: Mapping[str, Any]) -> str:
 
 
 def problem(path: str, message: str, hint: str = "") -> SpecError:
-    """What is wrong with an argument that no spec could have."""
+    """The error for an argument that is invalid in any spec."""
     return SpecError([SpecProblem(path, message, hint)])

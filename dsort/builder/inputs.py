@@ -1,4 +1,4 @@
-"""Calls that say what is read: inputs, their union, joins and mixtures, loose files."""
+"""Calls that set the inputs: inputs, their union, joins and mixtures, loose files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def input_fields(
     glob: str | None,
     container: str | None,
 ) -> dict[str, Any]:
-    """One input of a spec, but for its name. ``shards`` are names."""
+    """The fields of one input of a spec, without its name. ``shards`` are names."""
     bucket, wanted = input_place(where)
     given = {"template": template, "objnames": shards, "prefix": prefix, "glob": glob}
     own = {
@@ -40,7 +40,7 @@ def input_fields(
 
 
 class InputCalls(BuilderFields):
-    """What is read."""
+    """Calls that set the inputs."""
 
     def union(
         self,
@@ -56,9 +56,10 @@ class InputCalls(BuilderFields):
         repeat: int | None = None,
         records: int | None = None,
     ) -> Self:
-        """One more input, whose records go in behind those of the others. ``name``: what it is
-        called; default: the end of its path. ``weight``, ``repeat``: how often each of its records
-        comes out; ``records``: how many do. All else as for ``dsort.read``."""
+        """Add an input, whose records follow those of the others. ``name``: the name of the input;
+        default: the end of its path. ``weight``, ``repeat``: how often each of its records is
+        written; ``records``: the number of records that are written. Other arguments as for
+        ``dsort.read``."""
         made = input_fields(
             where, template=template, shards=shards, prefix=prefix, glob=glob, container=container
         )
@@ -81,12 +82,14 @@ class InputCalls(BuilderFields):
         glob: str | None = None,
         container: str | None = None,
     ) -> Self:
-        """One more input, whose records are joined with those of the others that have their key.
+        """Add an input, whose records are joined with those of the others that have their key.
 
-        ``by``: ``key``, ``stem``, ``json.image_id`` or an expression. ``nonmatch``: what becomes of
-        a record that some input does not have: ``error``, ``skip``, ``none``. ``conflict``: of two
-        members with one extension. ``own_by``, ``own_nonmatch``: the same for this input alone (the
-        latter is about records that have none in it). All else as for ``union``."""
+        ``by``: ``key``, ``stem``, ``json.image_id`` or an expression. ``nonmatch``: what happens to
+        a record that is missing in an input: ``error``, ``skip``, ``none``. ``conflict``: what
+        happens to two members with one extension. ``own_by``, ``own_nonmatch``: the same for this
+        input alone (the latter applies to records that this input lacks). Other arguments as for
+        ``union``.
+        """
         made = input_fields(
             where, template=template, shards=shards, prefix=prefix, glob=glob, container=container
         )
@@ -105,13 +108,13 @@ class InputCalls(BuilderFields):
         replacement: bool | None = None,
         seed: int | str | None = None,
     ) -> Self:
-        """How many records come out of each input, exactly, by their weights."""
+        """Set exactly how many records of each input are written, by the weights of the inputs."""
         said = {"records": records, "stop": stop, "replacement": replacement, "seed": seed}
         given = {name: value for name, value in said.items() if value is not None}
         return self._with("mix", {"mix": given}, shown=given)
 
     def ingest(self, **options: Any) -> Self:
-        """What is read is loose files, not shards. ``options``: as ``ingest`` of a spec: layout,
+        """Read loose files, not shards. ``options``: as for ``ingest`` of a spec: layout,
         extensions, key, class_map, table, ..."""
         return self._with("ingest", {"ingest": options}, shown=options)
 

@@ -1,4 +1,4 @@
-"""Calls that say in which order records come out, and where, in which shards they are written."""
+"""Calls that set the order of records, and the places and shards that they are written to."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ class OrderCalls(BuilderFields):
         interleave: str | Mapping[str, Any] | None = None,
         batches: Mapping[str, Any] | None = None,
     ) -> Self:
-        """A random order: the same for the same seed, whatever the workers. ``interleave``: what
-        says the class of a record (``cls``), so that all stretches have the same proportions;
-        ``batches``: ``{"records": 64, "similar": "json.length"}``."""
+        """A random order: the same for the same seed, whatever the workers. ``interleave``: the
+        member that holds the class of a record (``cls``), so that all stretches of the output have
+        the same proportions of classes; ``batches``: ``{"records": 64, "similar":
+        "json.length"}``."""
         by = {"by": interleave} if isinstance(interleave, str) else interleave
         options = {"seed": seed, "interleave": by, "batches": batches}
         shown = {"seed": seed, "interleave": interleave, "batches": batches}
@@ -39,7 +40,7 @@ class OrderCalls(BuilderFields):
         self,
         by: str | Sequence[Mapping[str, Any]] = "key",
         *,
-        type: Literal["int", "float", "string"] | None = None,  # the field's word
+        type: Literal["int", "float", "string"] | None = None,  # the name of the field in a spec
         field: str | None = None,
         missing: Literal["abort", "first", "last"] | None = None,
         decreasing: bool | None = None,
@@ -73,7 +74,7 @@ class OrderCalls(BuilderFields):
         return self._with_order("sort", kind, options, shown)
 
     def keep_order(self) -> Self:
-        """Records stay in the order of the inputs."""
+        """Keep records in the order of the inputs."""
         return self._with_order("keep_order", "none", {}, {})
 
     def order(self, kind: str, **options: Any) -> Self:
@@ -101,8 +102,9 @@ class OutputCalls(BuilderFields):
         **more: float,
     ) -> Self:
         """Several outputs, each with a fraction of the records: ``split(train=.98, val=.02)``, or a
-        mapping. ``by``: what stays together; ``exact``: to the record; ``stratify``: in each class.
-        With one name alone (``split("train")``): what the only output is called."""
+        mapping. ``by``: records that have this in common stay together; ``exact``: fractions are
+        exact to the record; ``stratify``: in each class. With one name alone (``split("train")``):
+        the name of the only output."""
         if isinstance(fractions, str):
             given: dict[str, Any] = {"split": fractions}
         else:
@@ -115,7 +117,7 @@ class OutputCalls(BuilderFields):
     def route(
         self, conditions: Mapping[str, str | bool] | None = None, /, **more: str | bool
     ) -> Self:
-        """Several outputs, each with those records of which its expression is true and none before
+        """Several outputs, each with those records for which its expression is true and none before
         it: ``route(large='size("jpg") > 1_000_000', rest=True)``."""
         named = {**(conditions or {}), **more}
         outputs = [{"name": name, "when": it} for name, it in named.items()]
@@ -135,8 +137,9 @@ class OutputCalls(BuilderFields):
         container: str | None = None,
         level: int | None = None,
     ) -> Self:
-        """What is different for one of several outputs: its bucket (with the range of names, as for
-        ``write``), its ``names`` in the bucket of all, its shards, its container."""
+        """The settings of one of several outputs that differ from the others: its bucket (with the
+        range of names, as for ``write``), its ``names`` in the common bucket, its shards, its
+        container."""
         own: dict[str, Any] = _ends(size, records, count) | {
             "output_shard_size_is": size_is,
             "output_shard_size_counts": size_counts,
@@ -163,13 +166,13 @@ class OutputCalls(BuilderFields):
         overwrite: bool | None = None,
         remove_stale: bool | None = None,
     ) -> Self:
-        """Where to, under which names, and when a shard ends. With it the spec is whole, and all of
-        it is checked; other calls may follow.
+        """The place of the output shards, their names, and their sizes. This call completes the
+        spec, and all of it is checked; other calls may follow.
 
         ``where``: a bucket and the range of names, ``"s3://out/{split}-{n:06d}.tar"``; or a bucket,
-        with a template of ``names`` in it. ``records`` in each shard,
-        ``size`` of its payload (``"1GB"``), ``count`` of shards, or a count that is a
-        ``multiple_of``. ``container``: a suffix, ``".parquet"``.
+        with a template of ``names`` in it. ``records`` in each shard, ``size`` of its payload
+        (``"1GB"``), ``count`` of shards, or a count that is a ``multiple_of``. ``container``: a
+        suffix, ``".parquet"``.
         """
         bucket, template = output_place(where)
         ends = _ends(size, records, {"multiple_of": multiple_of} if multiple_of else count)
@@ -189,7 +192,7 @@ class OutputCalls(BuilderFields):
         return replace(start, is_whole=True)._with("write", values, shown=shown)
 
     def keep_shards(self) -> Self:
-        """Each input shard becomes one output shard, which keeps its name."""
+        """Write each input shard as one output shard of the same name."""
         return self._with("keep_shards", {"keep_shards": True}, shown={})
 
     def key_map(
@@ -222,9 +225,9 @@ class OutputCalls(BuilderFields):
         member_defaults: Mapping[str, str] | None = None,
         strip_final_newline: bool | None = None,
     ) -> Self:
-        """Shards of another container: ``".parquet"``, ``".mds"``, ``".tfrecord"``, ``".jsonl"``.
-        The rest is for containers that have it: rows of a group, ``compression`` of columns,
-        members that samples get in the place of those that they lack."""
+        """Write shards of another container: ``".parquet"``, ``".mds"``, ``".tfrecord"``,
+        ``".jsonl"``. The other arguments are for containers that support them: rows of a group,
+        ``compression`` of columns, members that replace those that samples lack."""
         own = {
             "row_group_rows": row_group_rows,
             "row_group_bytes": row_group_bytes,
@@ -236,7 +239,7 @@ class OutputCalls(BuilderFields):
         return self._with("convert", {"output_extension": container, **own}, shown=shown)
 
     def compress(self, codec: Codec, *, level: int | None = None) -> Self:
-        """A codec around each shard (gzip, zstd, lz4); in tables, that of their columns."""
+        """A codec for each shard (gzip, zstd, lz4); in tables, for their columns."""
         values = {"codec": codec, "output_compression_level": level}
         return self._with("compress", values, shown={"_codec": codec, "level": level})
 
@@ -245,7 +248,7 @@ class OutputCalls(BuilderFields):
         return replace(self, given=MappingProxyType(left))
 
     def _with_own(self, own: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """``outputs`` with what some of them have for themselves."""
+        """``outputs`` with the settings that some of them have for themselves."""
         outputs = [dict(each) for each in self.given.get("outputs", ())]
         for name, fields in own.items():
             given = {key: value for key, value in fields.items() if value is not None}

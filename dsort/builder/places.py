@@ -1,4 +1,4 @@
-"""What a place in a call means: which bucket, and which shards of it."""
+"""Turns a place in a call into a bucket and the shards in it."""
 
 from __future__ import annotations
 
@@ -50,23 +50,24 @@ def output_place(where: Place) -> tuple[Any, str | None]:
 
 
 def _value(where: BucketRef | dict[str, Any]) -> Any:
-    """What a spec file has for a bucket."""
+    """A bucket in the form of a spec file."""
     return bucket_value(where) if isinstance(where, BucketRef) else where
 
 
 def _parted(text: str, at: int) -> tuple[str, str]:
-    """The bucket is all up to the last slash before what stands for several names."""
+    """(bucket, rest) of a text. The bucket ends at the last slash before position ``at``, where the
+    part that stands for several names begins."""
     head, slash, tail = text[:at].rpartition("/")
     return _bucket(head if slash else "."), tail + text[at:]
 
 
 def _bucket(text: str) -> str:
-    """A path from the root is a URI in a spec, where other paths are under the data root."""
+    """An absolute path becomes a URI, because paths in a spec are relative to the data root."""
     return Path(text).as_uri() if text.startswith("/") else text or "/"
 
 
 def name_of(bucket: Any, taken: set[str]) -> str:
-    """The default name of an input of that bucket: the last part of its path."""
+    """The default name of an input from that bucket: the last part of its path."""
     text = str(bucket.get("name", "")) if isinstance(bucket, dict) else str(bucket)
     last = _SCHEME.sub("", text).rstrip("/").rpartition("/")[2]
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", last).strip("-")[:_NAME_MAX] or "input"

@@ -1,4 +1,4 @@
-"""Calls that say what happens to records before they are ordered, one step after the other."""
+"""Calls that change or select records before they are ordered, one step after the other."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ __all__ = ["StepCalls"]
 
 
 class StepCalls(BuilderFields):
-    """The steps."""
+    """Calls that add steps."""
 
     def filter(self, expression: str) -> Self:
-        """Records of which an expression (CEL) is true stay."""
+        """Keep the records for which an expression (CEL) is true."""
         return self._with_step("filter", expression, _expression=expression)
 
     def keep_keys(
         self, keys: Sequence[str] | None = None, *, file: str | Path | None = None
     ) -> Self:
-        """Records whose keys are listed stay. ``file``: one key a line."""
+        """Keep the records whose keys are listed. ``file``: one key a line."""
         return self._with_step("keep_keys", _listed(keys, file), _keys=keys, file=file)
 
     def drop_keys(
         self, keys: Sequence[str] | None = None, *, file: str | Path | None = None
     ) -> Self:
-        """Records whose keys are listed go. ``file``: one key a line."""
+        """Drop the records whose keys are listed. ``file``: one key a line."""
         return self._with_step("drop_keys", _listed(keys, file), _keys=keys, file=file)
 
     def sample(
@@ -38,7 +38,7 @@ class StepCalls(BuilderFields):
         by: Literal["key", "record"] | None = None,
         seed: int | str | None = None,
     ) -> Self:
-        """A fraction of the records, by a hash: the same ones on every run."""
+        """Keep a fraction of the records, chosen by a hash: the same records in every run."""
         options = _given(fraction=fraction, by=by, seed=seed)
         return self._with_step("sample", options, _fraction=fraction, by=by, seed=seed)
 
@@ -58,13 +58,14 @@ class StepCalls(BuilderFields):
         drop: Sequence[str] | None = None,
         rename: Mapping[str, str] | None = None,
     ) -> Self:
-        """Members of records are kept, dropped and renamed, by extension."""
+        """Keep, drop and rename members of records, by extension."""
         keeps, drops = (None if each is None else list(each) for each in (keep, drop))
         options = _given(keep=keeps, drop=drops, rename=None if rename is None else dict(rename))
         return self._with_step("fields", options, **options)
 
     def slice(self, start: int | str = 0, stop: int | None = None, step: int = 1) -> Self:
-        """The records start:stop:step of all, in input order; also as one text: ``"0:1000000"``."""
+        """Keep the records start:stop:step of all, in input order; also as one text:
+        ``"0:1000000"``."""
         text = start if isinstance(start, str) else f"{start}:{'' if stop is None else stop}:{step}"
         return self._with_step("slice", text, _slice=text)
 
@@ -73,14 +74,15 @@ class StepCalls(BuilderFields):
         return self._with_step("rekey", template, _template=template)
 
     def map(self, function: str | Callable[..., Any], **options: Any) -> Self:
-        """A Python function makes another record of each one: ``package.module:name``,
-        ``file.py:name``, or a function at the top of a module. ``options``: args, decode, drop,
-        batch_size, concurrency, resources, timeout, seed, columns."""
+        """A Python function makes one record from each record: ``package.module:name``,
+        ``file.py:name``, or a function at the top level of a module. ``options``: args, decode,
+        drop, batch_size, concurrency, resources, timeout, seed, columns."""
         place = _place_of(function, "map")
         return self._with_step("map", {"python": place, **options}, _function=place, **options)
 
     def flat_map(self, function: str | Callable[..., Any], **options: Any) -> Self:
-        """A Python function makes any number of records of each one. As ``map``, and ``keys``."""
+        """A Python function makes any number of records from each record. ``options`` as for
+        ``map``, and ``keys``."""
         place = _place_of(function, "flat_map")
         return self._with_step("flat_map", {"python": place, **options}, _function=place, **options)
 
@@ -111,8 +113,9 @@ class StepCalls(BuilderFields):
         max_errors: int | str | None = None,
         rejects: bool | Literal["payload"] | None = None,
     ) -> Self:
-        """What becomes of a record at which a step that runs code fails; ``max_errors``: how many
-        may; ``rejects``: whether they are listed, with ``payload`` or without."""
+        """What happens to a record for which a step that runs code fails; ``max_errors``: the
+        number of failures allowed; ``rejects``: whether failed records are listed, with ``payload``
+        or without."""
         options = _given(on_error=reaction, max_errors=max_errors, rejects=rejects)
         transform = {**self.given.get("transform", {}), **options}
         shown = {"_reaction": reaction, "max_errors": max_errors, "rejects": rejects}
@@ -129,7 +132,8 @@ def _listed(keys: Sequence[str] | None, file: str | Path | None) -> dict[str, An
 
 
 def _place_of(function: str | Callable[..., Any], call: str) -> str:
-    """``package.module:name`` of a function: workers load it by that, and nothing is pickled."""
+    """The name of a function as ``package.module:name``: workers load it by that name, and nothing
+    is pickled."""
     if isinstance(function, str):
         return function
     name = getattr(function, "__qualname__", "")

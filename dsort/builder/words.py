@@ -1,4 +1,4 @@
-"""Problems of a spec in the words of the calls that built it."""
+"""Problems of a spec, expressed with the calls that built it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ OWNERS: Final[Mapping[str, str]] = {
     "transform": "steps",
     "verify": "checksum()",
 }
-"""Which call gives a field of the spec; one without brackets gives the parts of it by name."""
+"""The call that sets each field of the spec; a call without brackets takes the parts of the field
+as named arguments."""
 
 _OF_SORT: Final = {
     "content_key_missing": "missing",
@@ -83,8 +84,8 @@ _OUTPUT: Final = re.compile(r"outputs\[(\d+)\](.*)")
 def in_words_of_calls(
     problems: Sequence[SpecProblem], fields: Mapping[str, Any], order: str, inputs: Sequence[str]
 ) -> list[SpecProblem]:
-    """``problems`` of a spec of these ``fields``. ``order``: the call that said how records are
-    ordered; ``inputs``: the calls that gave the inputs."""
+    """``problems`` of a spec with these ``fields``, expressed with calls. ``order``: the call that
+    set the order of records; ``inputs``: the calls that set the inputs."""
     return [
         SpecProblem(_path(each.path, fields, order, inputs), _text(each.message), _text(each.hint))
         for each in problems
