@@ -28,17 +28,17 @@ from dsort.service.schedules.rules import Interval, parse_cron, parse_interval
 __all__ = ["MADE_UP_MAX", "Missed", "date_of", "due_times", "missed", "next_due", "run_id_of"]
 
 MADE_UP_MAX = 100
-"""So many due times that were missed are made up for, at most, under ``catch_up: all``."""
+"""The most missed due times that ``catch_up: all`` makes up for."""
 COUNTED_MAX = 1000
-"""So many of them are counted one by one."""
+"""Up to this number, missed due times are counted one by one."""
 
 Walls = Iterator[datetime]
 
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """The newest due times of a stretch, oldest first, and how many before them are left out.
-    ``at_least``: there are that many or more."""
+    """The newest due times of a period, oldest first, and the number of earlier ones left out.
+    ``at_least``: that number is a lower bound."""
 
     times: tuple[float, ...]
     left_out: int
@@ -47,7 +47,7 @@ class Missed:
 
 def next_due(definition: ScheduleDefinition, *, anchor_s: float, after_s: float) -> float | None:
     """The first due time after ``after_s``; None if there is none. ``anchor_s``: when the schedule
-    was made, which its intervals are counted from unless it has a ``start_at``."""
+    was made; intervals are counted from then, unless the schedule has a ``start_at``."""
     return next(due_times(definition, anchor_s=anchor_s, after_s=after_s), None)
 
 
@@ -88,7 +88,7 @@ def missed(
     if len(oldest) <= counted_max:
         newest = oldest[max(len(oldest) - count_max, 0) :]
         return Missed(tuple(newest), len(oldest) - len(newest), at_least=False)
-    # Too many to go through: look backwards, each time further, until there are enough.
+    # Too many to list: search backwards, over a longer span each time, until there are enough.
     span_s = 3600.0
     while True:
         found = deque(until_now(max(after_s, now_s - span_s)), maxlen=count_max)
@@ -107,7 +107,7 @@ def run_id_of(due_s: float) -> str:
     return datetime.fromtimestamp(due_s, UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
-# --- times on the wall --------------------------------------------------------------------------
+# --- local times --------------------------------------------------------------------------------
 
 
 def _goes_by_the_wall(definition: ScheduleDefinition) -> bool:
@@ -115,8 +115,8 @@ def _goes_by_the_wall(definition: ScheduleDefinition) -> bool:
 
 
 def _wall_times(definition: ScheduleDefinition, anchor: datetime, after: datetime) -> Walls:
-    """The due times on the wall after ``after``, in order. The wall's clock is called UTC here,
-    where no local time is missing or comes twice."""
+    """The due times after ``after`` as local times, in order. Local times are ``datetime`` values
+    in UTC here: in UTC no time is missing or occurs twice."""
     if definition.cron is not None:
         return CronSim(parse_cron(definition.cron).expression, after)
     return _interval_times(parse_interval(definition.every or ""), anchor, after)
@@ -132,21 +132,23 @@ def _interval_times(interval: Interval, anchor: datetime, after: datetime) -> Wa
             return
 
 
-# --- the clock on the wall -----------------------------------------------------------------------
+# --- conversion of local times -------------------------------------------------------------------
 
 
 def _wall(moment_s: float, zone: tzinfo) -> datetime:
-    """What the clock on the wall shows, as a time in UTC."""
+    """The local time at ``moment_s`` in ``zone``, as a time in UTC."""
     return datetime.fromtimestamp(moment_s, zone).replace(tzinfo=UTC, fold=0)
 
 
 def _moment(wall: datetime, zone: tzinfo) -> float:
-    """When the clock on the wall shows ``wall`` for the first time, or else first shows more."""
+    """The moment when the local clock shows ``wall`` for the first time, or, if it never does,
+    first shows a later time."""
     before = wall.replace(tzinfo=zone, fold=0)
     moment_s = int(before.timestamp())
     if _wall(moment_s, zone) == wall:
         return float(moment_s)
-    # In a gap. fold=1 reckons with the offset after it, which is too early by the gap's length.
+    # In a gap. With fold=1 the offset after the gap is used, which is too early by the gap's
+    # length.
     low_s, high_s = int(before.replace(fold=1).timestamp()), moment_s
     while high_s - low_s > 1:
         middle_s = (low_s + high_s) // 2

@@ -51,14 +51,14 @@ _WHOLE: Final = frozenset(
 _BUCKETS: Final = frozenset({"input_bck", "output_bck", "bck"})
 _INPUTS: Final = frozenset({"template", "objnames", "prefix", "glob"})
 _BRACES_MAY_STAY: Final = frozenset({"input_format", "description"})
-"""Where two braces in a row may mean something else."""
+"""The keys of a spec in which two braces in a row may mean something other than a placeholder."""
 
 Steps = tuple[int | str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RunValues:
-    """What the placeholders stand for in one run."""
+    """The values of the placeholders in one run."""
 
     date: str
     run_id: str
@@ -66,8 +66,8 @@ class RunValues:
 
 
 def render(spec: Mapping[str, Any], values: RunValues) -> dict[str, Any]:
-    """``spec`` as the run of ``values`` has it. ``SpecError`` with every placeholder that is not
-    known, or stands where none may."""
+    """``spec`` for the run of ``values``. ``SpecError`` lists every placeholder that is unknown or
+    in a place where none is allowed."""
     problems = list(_problems(spec, ()))
     if problems:
         raise SpecError(problems)
@@ -84,7 +84,7 @@ def render(spec: Mapping[str, Any], values: RunValues) -> dict[str, Any]:
 
 
 def has_placeholder(value: object) -> bool:
-    """Whether a text has one of the placeholders in it."""
+    """Whether ``value`` is a text with a placeholder in it."""
     return isinstance(value, str) and _PLACEHOLDER.search(value) is not None
 
 
@@ -163,14 +163,15 @@ def _text_problems(text: str, steps: Steps) -> Iterator[SpecProblem]:
 
 
 POINTER_NAME: Final = "latest.json"
-_COUNTER = re.compile(r"[{@%]")  # where a template begins to count
+_COUNTER = re.compile(r"[{@%]")  # the beginning of the counter in a template
 
 
 def pointer_name(definition: ScheduleDefinition) -> str | None:
-    """The object that says which result of the schedule is the newest; None if there is none.
+    """The name of the object that records which result of the schedule is the newest; None if there
+    is no such object.
 
-    It is in what all runs share of the output bucket; there under ``latest``, if that is a text, or
-    else under what all names of outputs share, in whole ``/``-separated parts.
+    It is in the part of the output bucket that all runs share: there under ``latest``, if that is a
+    text, or else under the part that all names of outputs share, in whole ``/``-separated parts.
     """
     if definition.latest is False:
         return None
@@ -179,14 +180,15 @@ def pointer_name(definition: ScheduleDefinition) -> str | None:
     fields = translate(definition.spec).fields
     written = fields.get("output_bck") or fields.get("input_bck")
     prefix = ""
-    if _shared_bucket(written, "output_bck") == written:  # else all names are under a placeholder
+    # Else a placeholder comes before all names.
+    if _shared_bucket(written, "output_bck") == written:
         prefix = names_prefix(shared_template(fields))
     return f"{prefix}/{POINTER_NAME}" if prefix else POINTER_NAME
 
 
 def with_shared_buckets(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """``spec``, not rendered, with as much of its buckets as all runs share. ``SpecError`` for
-    buckets whose very name has a placeholder."""
+    """``spec``, not rendered, with its buckets shortened to the part that all runs share.
+    ``SpecError`` for buckets whose very name has a placeholder."""
     shared: dict[str, Any] = dict(spec)
     problems: list[SpecProblem] = []
     for field in ("input_bck", "bck", "output_bck"):
@@ -203,7 +205,7 @@ def with_shared_buckets(spec: Mapping[str, Any]) -> dict[str, Any]:
         except SpecError as error:
             problems.extend(error.problems)
         except (LookupError, TypeError):
-            inputs.append(each)  # reported when it is parsed
+            inputs.append(each)  # parsing the spec reports the error
     if problems:
         raise SpecError(problems)
     if inputs:
@@ -252,8 +254,8 @@ def shared_template(fields: Mapping[str, Any]) -> Any:
 
 
 def names_prefix(template: Any) -> str:
-    """What all names of a template share, in whole ``/``-separated parts."""
+    """The part that all names of a template share, in whole ``/``-separated parts."""
     if not isinstance(template, str):
-        return ""  # an external key map: its templates share nothing that is known here
+        return ""  # an external key map: which names its templates share is not known here
     match = _COUNTER.search(template)
     return template[: match.start()].rpartition("/")[0] if match else ""

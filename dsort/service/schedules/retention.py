@@ -80,7 +80,7 @@ Opener = Callable[[BucketRef], Bucket]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A job of a schedule that has made something, or may have. ``after_commit``: as
+    """A job of a schedule that has made a result, or may have made one. ``after_commit``: as
     ``create`` writes it. ``claims``: (bucket URI, template) of all names that it may write."""
 
     number: int
@@ -94,7 +94,7 @@ class Result:
 
     @property
     def sources(self) -> dict[str, BucketRef]:
-        """Where it reads: buckets by the names of the inputs, "" of one that is alone."""
+        """The buckets that the job reads, by the names of the inputs ("" if there is only one)."""
         inputs = self.spec.get("inputs")
         if not inputs:
             return {"": parse_bucket(self.spec["input_bck"])}
@@ -102,36 +102,38 @@ class Result:
 
     @property
     def output_bck(self) -> BucketRef:
-        """Where it writes."""
+        """The bucket that the job writes to."""
         return parse_bucket(self.spec["output_bck"])
 
     @property
     def order(self) -> tuple[float, int]:
-        """Results sort by this: newer ones are due later, or else were submitted later."""
+        """The sort key of results: newer results are due later, or else were submitted later."""
         return self.due_s, self.number
 
     def manifest_info(self, bucket: Bucket) -> ObjectInfo | None:
-        """Its manifest in its output bucket, if it is there: if it is, the job has finished."""
+        """The manifest of the job in its output bucket; None if there is none. A manifest means
+        that the job has finished."""
         return bucket.stat_many([manifest_name(self.job_id)]).get(manifest_name(self.job_id))
 
 
 class ScheduleResults:
-    """What the database knows of the results of schedules."""
+    """The results of schedules, as far as the database has them."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def one(self, job_id: str) -> Result | None:
-        """A job of a schedule; None if it is not one."""
+        """The result of job ``job_id``; None if it is not a job of a schedule."""
         found = self._read(jobs.c.job_id == job_id)
         return found[0] if found else None
 
     def unfinished(self, schedule_id: str) -> Sequence[Result]:
-        """Its jobs that are not over, newest first."""
+        """The jobs of a schedule that have not ended, newest first."""
         return self._read(_of(schedule_id), jobs.c.state.in_(("queued", "running")))
 
     def finished(self, schedule_id: str) -> Sequence[Result]:
-        """Its jobs that have finished and whose outputs have not been removed, newest first."""
+        """The jobs of a schedule that have finished and whose outputs have not been removed, newest
+        first."""
         removed = select(schedule_runs.c.job_id).where(
             schedule_runs.c.schedule_id == schedule_id,
             schedule_runs.c.removed_at.is_not(None),
@@ -143,23 +145,23 @@ class ScheduleResults:
 
     @contextlib.contextmanager
     def hold(self, result: Result, others: Iterable[Result]) -> Iterator[None]:
-        """Within it no job begins that would write what ``others`` have made: somebody may resume
-        one of them. ``JobConflictError`` if one runs, or the job of ``result`` is somebody else's
-        by now."""
+        """Within the context no job begins that would write names that ``others`` have made: a user
+        may resume one of them. ``JobConflictError`` if one of them runs, or if another process has
+        taken over the job of ``result``."""
         if result.state != "running":
             yield
             return
         own = list(result.claims or ())
         self._claim(result, [*own, *(claim for each in others for claim in each.claims or ())])
         yield
-        self._claim(result, own)  # what it may write itself is what it may lose one day
+        self._claim(result, own)  # what the job may write itself, retention may remove one day
 
     def _claim(self, result: Result, claims: Sequence[Sequence[str]]) -> None:
         if not claim_outputs(self._database, result.job_id, result.attempt, claims):
             raise JobConflictError(f"another attempt of job {result.job_id} has begun")
 
     def mark_removed(self, result: Result, *, now_s: float) -> None:
-        """Note that its outputs are gone."""
+        """Store that the outputs of ``result`` are removed."""
         with self._database.writing() as connection:
             connection.execute(
                 update(schedule_runs)
@@ -195,13 +197,13 @@ def _of(schedule_id: str) -> ColumnElement[bool]:
 MANIFEST_BYTES_MAX = 4 << 30
 REMOVED_AT_ONCE_MAX = 16
 STORE_CLOCK_NS = 2_000_000_000
-"""Stores tell times in whole seconds, some of them when an upload began."""
+"""Stores report times in whole seconds, some of them the time when an upload began."""
 _NAMES_SHOWN = 3
 
 
 @dataclass(slots=True)
 class _Stored:
-    """A result with its manifest, and the places (see ``places_of``) of what it read and wrote."""
+    """A result with its manifest, and the places (see ``places_of``) that it read and wrote."""
 
     result: Result
     bucket: Bucket
@@ -213,9 +215,9 @@ class _Stored:
 
 @dataclass(slots=True)
 class _Fate:
-    """What becomes of the outputs of one result: ``remove``, or left because they ``changed``, or
-    are ``inputs`` of something that is kept, or ``strange``: no names that the job makes, or in
-    directories that lead out of its bucket."""
+    """What happens to the outputs of one result: they are in ``remove``, or left because they are
+    ``changed``, or are ``inputs`` of a result that is kept, or ``strange``: names that the job does
+    not make, or names in directories that lead out of its bucket."""
 
     remove: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
@@ -226,12 +228,14 @@ class _Fate:
 def apply_retention(
     result: Result, results: ScheduleResults, open_bucket: Opener, *, now_s: float
 ) -> list[str]:
-    """Remove what the schedule of ``result``, which has just been committed, does not keep any
-    more. What could not be removed, and why, in words; nothing is raised for that."""
+    """Remove the results that the schedule of ``result``, which has just been committed, no longer
+    keeps. Returns what could not be removed, and why, as texts; no error is raised for that."""
     keep = result.after_commit["retain"]
     schedule_id = result.after_commit["schedule_id"]
     if any(each.job_id != result.job_id for each in results.unfinished(schedule_id)):
-        return []  # it may be writing what we would look at; it is its turn once it has finished
+        # The job may be writing the objects that retention would check; it applies retention itself
+        # once it has finished.
+        return []
     known = {each.job_id: each for each in (*results.finished(schedule_id), result)}
     if len(known) <= keep:
         return []
@@ -256,7 +260,7 @@ def _remove_old(
     warnings: list[str] = []
     for at in reversed(range(len(old))):  # the oldest first
         if old[at].result.job_id == result.job_id:
-            continue  # gone on with on purpose, long after it was due: it stays until the next one
+            continue  # resumed on purpose, long after it was due: it stays until the next result
         newer = [*kept, *old[:at]]
         try:
             warnings += _remove(old[at], kept, newer, results, now_s)
@@ -267,9 +271,9 @@ def _remove_old(
 
 
 def places_of(bucket: Bucket, names: Iterable[str]) -> frozenset[str]:
-    """Where objects are, in words that are the same whatever bucket they are seen through: one
-    bucket may be a directory in another, or a link to it. A link is in both places, its own and
-    where it leads to."""
+    """Identifiers of the places where objects are, which do not depend on the bucket through which
+    they are seen: one bucket may be a directory in another, or a link to it. A link is in two
+    places, its own and its target's."""
     places = set()
     parents: dict[str, str] = {}
     for name in names:
@@ -295,8 +299,8 @@ def _split(
     results: ScheduleResults,
     now_s: float,
 ) -> tuple[list[_Stored], list[_Stored]]:
-    """(those that are kept, those that are not), newest first. One whose manifest is gone is no
-    result any more."""
+    """(the results that are kept, those that are not), newest first. A result whose manifest is
+    gone does not count."""
     kept: list[_Stored] = []
     old: list[_Stored] = []
     for each in newest_first:
@@ -356,7 +360,7 @@ def _remove(
     _each(bucket, fate.remove, bucket.delete)
     _remove_empty_directories(bucket, fate.remove)
     if fate.inputs:
-        # They will be inputs no more one day, and then the manifest says what is left to do.
+        # One day they will no longer be inputs, and then the manifest lists what is left to remove.
         return [
             f"{_shown(fate.inputs)} of the result of job {job_id} stay: they are inputs of a "
             "result that is kept"
@@ -391,11 +395,11 @@ def _fate(old: _Stored, inputs: frozenset[str], outputs: frozenset[str]) -> _Fat
         elif not places.isdisjoint(inputs):
             fate.inputs.append(name)
         elif not places.isdisjoint(outputs):
-            continue  # a newer result's by now
+            continue  # the object belongs to a newer result now
         elif (
             info.mtime_ns > late_ns
             or info.size_bytes != sizes.get(name, info.size_bytes)
-            or name.startswith(INTERNAL_PREFIX)  # no job has such outputs: it was edited
+            or name.startswith(INTERNAL_PREFIX)  # no job has such outputs: the manifest was edited
         ):
             fate.changed.append(name)
         else:
@@ -404,7 +408,7 @@ def _fate(old: _Stored, inputs: frozenset[str], outputs: frozenset[str]) -> _Fat
 
 
 def _is_behind_a_link(bucket: Bucket, name: str) -> bool:
-    """Whether a directory on the way to ``name`` is a link: nothing is removed behind one."""
+    """Whether a directory on the way to ``name`` is a link: nothing is removed behind a link."""
     path = bucket.local_path(name)
     if path is None:
         return False
@@ -424,7 +428,7 @@ def _each(bucket: Bucket, names: Sequence[str], do: Callable[[str], None]) -> No
 
 
 def _remove_empty_directories(bucket: Bucket, names: Iterable[str]) -> None:
-    """The directories of a directory bucket that the objects were in, and which are empty now."""
+    """Remove those directories of a directory bucket that held the objects and are empty now."""
     parents = {name.rpartition("/")[0] for name in names}
     for parent in sorted(parents, key=len, reverse=True):
         while parent:
@@ -449,15 +453,15 @@ _OURS = ("schedule", "job_id", "run_id", "manifest")
 def move_pointer(
     result: Result, results: ScheduleResults, open_bucket: Opener, *, tries_max: int = 10
 ) -> str:
-    """Have the pointer of the schedule name ``result``, which has been committed, or a newer one
-    that has. What keeps it from that, in words, or ""."""
+    """Make the schedule's pointer name ``result``, which has been committed, or a newer committed
+    result. Returns the reason if that fails, else ""."""
     place = result.after_commit["pointer"]
     bucket = open_bucket(parse_bucket(place["bucket"]))
     name: str = place["name"]
     written: str | None = None
     for _ in range(tries_max):
-        # Looked for anew after each write: a newer one may have been written before ours, by
-        # another process, after we had looked.
+        # Looked up again after each write: another process may have written a newer pointer before
+        # ours, after this one had looked.
         newest, info, output_uri = _newest(result, results, open_bucket)
         if info is None or newest.job_id == written:
             return ""
@@ -498,7 +502,8 @@ def pointer_content(result: Result, manifest: ObjectInfo, output_uri: str) -> by
 def _newest(
     result: Result, results: ScheduleResults, open_bucket: Opener
 ) -> tuple[Result, ObjectInfo | None, str]:
-    """The newest committed result from ``result`` on, its manifest, and where that is."""
+    """The newest committed result from ``result`` on, its manifest, and the URI of the bucket where
+    that is."""
     schedule_id = result.after_commit["schedule_id"]
     known = [*results.unfinished(schedule_id), *results.finished(schedule_id)]
     newer = [each for each in known if each.order > result.order]
@@ -514,7 +519,8 @@ def _newest(
 
 
 def _read(bucket: Bucket, name: str) -> tuple[Mapping[str, Any] | None, str]:
-    """(what it says, None if there is none; its etag, from before it was read)."""
+    """(the content of the pointer, None if there is no pointer; its etag, from before it was
+    read)."""
     stored = bucket.stat_many([name]).get(name)
     if stored is None:
         return None, ""
@@ -534,9 +540,10 @@ def run_after_commit(
     *,
     clock: Callable[[], float] = time.time,
 ) -> list[JobWarning]:
-    """Do for the finished job ``job_id`` what its schedule wants; nothing for a job of none.
+    """Do for the finished job ``job_id`` what its schedule requires; nothing if the job has no
+    schedule.
 
-    ``open_bucket``: as the job itself opens buckets. Database errors are raised.
+    ``open_bucket``: opens buckets as the job itself does. Database errors are raised.
     """
     results = ScheduleResults(database)
     result = results.one(job_id)
@@ -547,7 +554,7 @@ def run_after_commit(
         try:
             problem = move_pointer(result, results, open_bucket)
         except DsortError as error:
-            # What the pointer names now may be what retention would remove: that waits.
+            # The pointer may name a result that retention would remove: retention has to wait.
             text = f"the pointer to the latest result stays as it was: {error}"
             return [JobWarning(job_id, "latest", text)]
         if problem:
