@@ -170,7 +170,8 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
 
     def run(self, *, progress: bool = True, **how: Any) -> JobReport:
         """Run the job with :func:`dsort.run`, which takes the same arguments. ``progress``: whether
-        a notebook or a terminal shows the progress, if no other display is set up."""
+        a notebook or a terminal shows the progress, if neither ``on_event`` nor ``on_progress`` is
+        given."""
         from dsort import api
         from dsort.progress_display import show_progress
 

@@ -163,7 +163,7 @@ def count(value: int, noun: str) -> str:
 
 
 def rate(size_bytes: float, elapsed_s: float) -> str:
-    """Bytes a second for people; "" if no rate is known."""
+    """Bytes a second for people; "" if the rate is not known."""
     if elapsed_s <= 0 or size_bytes <= 0:
         return ""
     return f"{size(size_bytes / elapsed_s)}/s"

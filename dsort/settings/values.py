@@ -123,7 +123,7 @@ def table_of(scheme: str) -> str:
 
 
 def resolve_ref(ref: BucketRef, settings: Settings) -> BucketRef:
-    """``ref`` with the endpoint, region and profile from the settings where it has none itself.
+    """``ref`` with the endpoint, region and profile from the settings, as far as ``ref`` has none.
 
     Directories and web servers stay unchanged. ``ais://`` is S3 under ``/s3`` of its endpoint;
     ``SpecError`` if none is configured. Resolving twice changes nothing.
