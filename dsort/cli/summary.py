@@ -100,7 +100,7 @@ def figures(report: JobReport) -> list[tuple[str, str]]:
 
 def flow_lines(flow: RecordFlow | None) -> list[tuple[str, str]]:
     """Records from input to output: the records of each input, and all that were dropped and added;
-    empty if the output has exactly the records that were read."""
+    empty if there is one input and nothing was dropped or added."""
     if flow is None or (len(flow.read) < 2 and not flow.dropped and not flow.added):
         return []
     read = [f"{count:,} of {name}" if name else f"{count:,}" for name, count in flow.read.items()]

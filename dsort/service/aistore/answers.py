@@ -165,7 +165,7 @@ _ABSENT: Final = '"{name}" does not exist'
 _TWICE: Final = 'record "{name}" is duplicated'
 _LEFT_OUT: Final = re.compile("the output shards take .* but their payload is ")
 """AIStore does not compare sizes, and its clients count warnings, so this one is left out."""
-# The beginning of the warning for all items: the beginning of the warning for each.
+# By kind: the beginning of the warning for all items, and the warning for one item.
 _WARNED_ONE_BY_ONE: Final = {
     "missing_shards": (re.compile(r"[\d,]+ input shards? (is|are) missing"), _ABSENT),
     "duplicated_records": (re.compile(r"[\d,]+ members? occurs? again"), _TWICE),

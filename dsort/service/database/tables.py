@@ -114,10 +114,9 @@ jobs = Table(
     Column("started_at", Double),
     Column("ended_at", Double),
     # -- the process that runs it --
-    # attempts of the service, not of the engine
-    Column("attempt", Integer, nullable=False, default=0),
+    Column("attempt", Integer, nullable=False, default=0),  # of the service, not of the engine
     Column("deaths", Integer, nullable=False, default=0),  # attempts whose process died
-    Column("host", AnyText(255)),  # machine and boot, as hosting/machine.py names it
+    Column("host", AnyText(255)),  # machine and boot, as hosting/process.py names it
     Column("replica", AnyText(64)),
     Column("pid", Integer),
     Column("pid_started", Double),

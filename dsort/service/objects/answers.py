@@ -86,7 +86,7 @@ class BytesAnswer(StreamingResponse):
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the response, then close ``ends``."""
 
         async def hurried(message: object) -> None:
             async with asyncio.timeout(TAKE_S_MAX):

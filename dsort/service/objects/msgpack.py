@@ -55,8 +55,9 @@ def _integer(value: int) -> bytes:
 
 
 def _head(count: int, fixed: int, fixed_end: int, first: int, *, has_short: bool = True) -> bytes:
-    """The bytes that announce ``count`` bytes or items. ``first``: the code of the form with a
-    length of one byte (if ``has_short``), which those of two and of four follow."""
+    """The bytes that announce ``count`` bytes or items. ``first``: the code of the shortest form
+    with a separate length, which has one byte if ``has_short``, else two; the codes of the longer
+    forms follow it."""
     if count < fixed_end:
         return bytes([fixed | count])
     if has_short:

@@ -29,8 +29,8 @@ _RANGE_SIGNS: Final = "{}@%"
 @dataclass(frozen=True, slots=True)
 class RemovalAsked:
     """The objects to remove: ``names``, or those that ``template`` stands for. Without a range the
-    template is a prefix; an empty one means all objects. ``flat``: False leaves out objects below a
-    ``/`` behind the prefix."""
+    template is a prefix; an empty one means all objects that are not hidden. ``flat``: False leaves
+    out objects below a ``/`` behind the prefix."""
 
     names: Sequence[str] = ()
     template: str = ""

@@ -114,8 +114,8 @@ def _filled(text: str, texts: Mapping[str, str]) -> str:
 
 
 def _own(steps: Steps) -> Steps:
-    """``steps`` without those to one of several inputs or outputs, whose fields are those of the
-    top level."""
+    """The path ``steps`` without its first two steps if these lead to one of several inputs or
+    outputs, whose fields have the same names as those of the top level."""
     return steps[2:] if steps[0] in ("inputs", "outputs") and len(steps) > 2 else steps
 
 

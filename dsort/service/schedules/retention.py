@@ -75,7 +75,7 @@ __all__ = [
 ]
 
 Opener = Callable[[BucketRef], Bucket]
-"""How a process opens buckets: reached and limited as its settings say."""
+"""Opens a bucket with the addresses and limits from the settings of the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +258,7 @@ def _remove_old(
     keep = result.after_commit["retain"]
     kept, old = _split(newest_first, keep, open_bucket, results, now_s)
     warnings: list[str] = []
-    for at in reversed(range(len(old))):  # the oldest first
+    for at in reversed(range(len(old))):  # from the oldest on
         if old[at].result.job_id == result.job_id:
             continue  # resumed on purpose, long after it was due: it stays until the next result
         newer = [*kept, *old[:at]]

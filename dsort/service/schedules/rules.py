@@ -127,7 +127,7 @@ def _numbers(
             if last_text:
                 last = _number(last_text, field, least, most, names)
                 if most == 7 and last == 0:
-                    last = 7  # "sat-sun"
+                    last = 7  # for "sat-sun"
         if step < 1 or first > last:
             why = "its step is 0" if step < 1 else "it ends before it begins"
             raise ValueError(f'"{part}" is no {field}: {why}')

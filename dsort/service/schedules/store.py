@@ -130,7 +130,7 @@ class ScheduleStore:
         self.on_change()
 
     def get(self, name: str) -> ScheduleRow | None:
-        """The schedule of that name."""
+        """The schedule of that name; None if there is none."""
         with self.database.reading() as connection:
             found = connection.execute(select(schedules).where(schedules.c.name == name)).first()
         return None if found is None else schedule_row(found)
