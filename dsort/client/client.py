@@ -55,7 +55,7 @@ class DsortClient(ClosesOnExit):
     ``verify``: whether the service's certificate is checked, or the file (default
     ``DSORT_CA_FILE``) of the authorities to trust. All errors are ``DsortError``: the service's
     problems as the library itself would have raised them, and ``ServiceError`` if the connection to
-    it fails. ``on_wait`` is called with a text when the service requests to wait. Requests that do
+    it fails. ``on_wait`` is called with a text when the client has to wait. Requests that do
     no harm when repeated are sent again, as ``patience`` allows.
     """
 

@@ -240,7 +240,7 @@ class _Looks:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The headers of a request for a member. ``is_played``: it has a ticket."""
+    """The options of a request for the bytes of a member. ``is_played``: it has a ticket."""
 
     range_: str | None
     if_range: str | None

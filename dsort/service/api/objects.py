@@ -173,7 +173,7 @@ def _add_head(routes: APIRouter, service: Service) -> None:
 
 
 class _Asked:
-    """The headers and options of a request."""
+    """The headers of a request that decide which bytes are sent."""
 
     def __init__(self, range_: str | None, if_range: str | None, known: str | None) -> None:
         self.range_ = range_

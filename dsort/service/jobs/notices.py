@@ -34,7 +34,7 @@ _HOOK_OF: Final = {"finished": "on_success", "failed": "on_failure", "stopped": 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One notice that is due now. ``hook``: one of the two calls that ``Hook.called`` lists."""
+    """One notice that is due now. ``hook``: one of the two entries of ``Hook.called``."""
 
     number: int
     job_id: str | None
