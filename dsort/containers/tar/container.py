@@ -1,4 +1,4 @@
-"""The tar container: what the rest of dsort sees of this folder, and all that may be odd in a tar.
+"""The tar container: the interface of this folder to the rest of dsort.
 
 The end of a tar is two zero blocks, which list nothing: members have no entries.
 """
@@ -39,8 +39,8 @@ _PADDING = bytes(tarfile.BLOCKSIZE)
 
 @dataclass(frozen=True, slots=True)
 class Tar(Container):
-    """Tars. ``written_as`` and ``modified_at_s`` (since 1970) are for new members: members of
-    input shards are copied with their own headers, of whatever kind."""
+    """Tars. ``written_as`` and ``modified_at_s`` (since 1970) are for new members; members of input
+    shards are copied with their own headers, of any kind."""
 
     written_as: TarFormat = "pax"
     modified_at_s: float = 0
@@ -60,7 +60,8 @@ class Tar(Container):
         return scan(shard, data, self._payload_max)
 
     def within(self, decoded_max: float) -> Tar:
-        """Hard links are: each has a copy of a payload."""
+        """The same container with a limit on payloads after hard links are resolved, because each
+        hard link gets a copy of a payload."""
         return replace(self, _payload_max=decoded_max)
 
     def hop(self, header: bytes, at: int) -> Hop | None:

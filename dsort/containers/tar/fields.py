@@ -1,8 +1,9 @@
 """The fields of many plain tar headers at once: sizes, checksums, other numbers, names.
 
 Headers are rows of 64 little-endian words. Nearly all words are the same in all headers of a run:
-zeros, one owner, one time. Those are looked at once. The others are columns, each in one piece: a
-column read from rows of 512 bytes finds its words in an eighth of the processor's cache.
+zeros, one owner, one time. Each of these is read once for the run. The other words are columns,
+each in one piece: a column read from rows of 512 bytes finds its words in an eighth of the
+processor's cache.
 
 A number is read eight characters at a time: an octal digit is the low three bits of its byte, and
 shift-and-add steps join neighbours.
@@ -22,7 +23,7 @@ __all__ = ["HeaderFields", "names"]
 
 _PREFIX_AT, _PREFIX_BYTES = 345, 155
 _WORDS = BLOCK_BYTES // 8
-_COMPARED_AT_ONCE = 32  # headers: their answers make rows that NumPy joins at its best
+_COMPARED_AT_ONCE = 32  # headers: their answers make rows of the length that NumPy joins fastest
 
 
 def _words(*texts: bytes) -> UInt64s:
@@ -68,8 +69,8 @@ def _octal(digits: UInt64s) -> UInt64s:
 
 
 def _alike(words: UInt64s) -> Bools:
-    """Which words are the same in all headers ``words``, shape ``(64,)``: each header is compared
-    with the one before it, which lies beside it."""
+    """Which words are the same in all headers ``words``, shape ``(64,)``. Each header is compared
+    with the header before it, which is next to it in memory."""
     flat = words.reshape(-1)
     same = (flat[_WORDS:] == flat[:-_WORDS]).view(np.uint64)  # eight answers in each
     each = _WORDS // 8
@@ -107,14 +108,14 @@ class HeaderFields:
         return own
 
     def typeflags(self) -> UInt8s:
-        """The byte that says what each member is; shape ``(n,)`` or ``(1,)``."""
+        """The byte with the kind of each member; shape ``(n,)`` or ``(1,)``."""
         return (self._word(_TYPE_WORD) >> _32).astype(np.uint8)
 
     def sizes(self) -> tuple[Int64s, Bools]:
         """The size fields, in bytes, and which headers are plain: size and checksum are in plain
         form, and the checksum holds. Shapes ``(n,)``.
 
-        What is not plain has some size from 0 to below 8 GiB.
+        Headers that are not plain get some size from 0 to below 8 GiB.
         """
         fields = np.empty((2, len(self._words)), np.uint64)
         fields[0], fields[1] = self._word(_SIZE_WORDS[1]), self._checksum
@@ -122,7 +123,7 @@ class HeaderFields:
         size_bytes, checksum = _octal(fields & _DIGITS) >> _SPARE_BITS
         plain = formed[0] & formed[1] & (self._byte_sums() + _BLANK_FIELD == checksum)
         high = self._word(_SIZE_WORDS[0]) >> _32
-        if (high != _HIGH).any():  # some member of 2 MiB or more
+        if (high != _HIGH).any():  # at least one member has 2 MiB or more
             plain &= (high & _HIGH_MASK) == _HIGH
             size_bytes += (_octal(high & _HIGH_DIGITS) >> _12) << _21
         return size_bytes.view(np.int64), plain
@@ -130,7 +131,7 @@ class HeaderFields:
     def _byte_sums(self) -> UInt64s:
         """The sum of the bytes of each header, without its checksum."""
         if len(self._others) > _WORDS_APART_MAX:
-            # Half a header sums up to 65280 at most, so that 16 bits do (and are the fastest).
+            # Half a header sums up to 65280 at most, so 16 bits suffice (and are the fastest).
             halves = self.raw.reshape(-1, BLOCK_BYTES // 2).sum(axis=1, dtype=np.uint16)
             own = self._checksum.view(np.uint8).reshape(-1, 8).sum(axis=1, dtype=np.uint64)
             both: UInt64s = np.add(halves[0::2], halves[1::2], dtype=np.uint64) - own
@@ -144,8 +145,8 @@ class HeaderFields:
         return total
 
     def plain_numbers(self) -> Bools:
-        """Which headers have a plain mode, owner, group, time and device: octal digits and then NUL
-        or blanks, in each field. Shape ``(n,)`` or ``(1,)``."""
+        """Which headers have a plain mode, owner, group, time and device: octal digits, followed by
+        NUL or blanks, in each field. Shape ``(n,)`` or ``(1,)``."""
         times, ends = (self._word(at) for at in _TIME_WORDS)
         if not self._any_apart(_NUMBER_WORDS) and _are_digits(times, ends):
             return np.array([_are_plain(self._first[_NUMBER_WORDS].tobytes())])
@@ -160,7 +161,7 @@ class HeaderFields:
 
     def suspect_prefixes(self) -> Bools | None:
         """Which headers may have a prefix that is unsafe and is not read (``unsafe_prefix``): an
-        absolute one, or one with two dots. Shape ``(n,)``; None if no header has any prefix."""
+        absolute prefix, or one with two dots. Shape ``(n,)``; None if no header has a prefix."""
         if not self._have_prefixes():
             return None
         raw = self.raw
@@ -184,7 +185,7 @@ class HeaderFields:
         return BytesColumn(ends, self.raw[:count, :length].flatten())
 
     def _name_length(self) -> int:
-        """How long the name in each header is, if all are as long; else 0."""
+        """The length of the name in each header if all have the same length; else 0."""
         first = self._first[:_NAME_WORDS].tobytes()[:NAME_BYTES]
         length = len(until_nul(first))
         last, rest = divmod(length, 8)
@@ -203,22 +204,22 @@ class HeaderFields:
 
 
 def _are_digits(times: UInt64s, ends: UInt64s) -> bool:
-    """Whether all times, the words from byte 136 on and the four bytes behind them, have eleven
-    digits."""
+    """Whether all times have eleven digits. ``times``: the words from byte 136 on. ``ends``: the
+    words with the four bytes after these."""
     odd = ((times & _NO_DIGIT) != _ZEROS).any() or ((ends & _TIME_END_MASK) != _TIME_END).any()
     return not odd
 
 
 @lru_cache(64)
 def _are_plain(numbers: bytes) -> bool:
-    """Whether the words of a header that hold numbers, but for its time, are plain: one stands for
-    all of a run, and most often for those of all shards."""
+    """Whether the words of a header that hold numbers, apart from its time, are plain. One header
+    stands for all of a run, and most often for those of all shards."""
     words: UInt64s = np.frombuffer(numbers, np.uint64).reshape(-1, 1)
     return bool(_plain_numbers(words, _ZEROS.reshape(1), _TIME_END.reshape(1))[0])
 
 
 def _plain_numbers(words: UInt64s, times: UInt64s, ends: UInt64s) -> Bools:
-    """``words``: those of ``_NUMBER_WORDS``, shape ``(7, n)``."""
+    """Which headers have plain numbers. ``words``: those of ``_NUMBER_WORDS``, shape ``(7, n)``."""
     fields = np.empty((7, words.shape[1]), np.uint64)
     np.right_shift(words[:3], _32, out=fields[:3])  # mode, owner, group: bytes 100, 108, 116
     fields[:3] |= words[1:4] << _32
@@ -226,14 +227,14 @@ def _plain_numbers(words: UInt64s, times: UInt64s, ends: UInt64s) -> Bools:
     fields[3:5] |= words[5:] << _56
     fields[5], fields[6] = times, ends  # bytes 136 to 147
     odd = _odd_bytes(fields)
-    # A digit that goes on where the first half of the time has ended.
+    # A digit in the second half of the time although the first half has ended.
     odd[6] |= (_no_digits(fields[5]) >> _56) & ~_no_digits(fields[6])
     plain: Bools = np.bitwise_or.reduce(odd) == 0
     return plain
 
 
 def _no_digits(fields: UInt64s) -> UInt64s:
-    """The top bit of each byte that is no octal digit."""
+    """The top bit of each byte that is not an octal digit."""
     found: UInt64s = fields ^ _ZEROS
     found &= _NO_DIGIT
     found >>= _1
@@ -243,7 +244,7 @@ def _no_digits(fields: UInt64s) -> UInt64s:
 
 
 def _odd_bytes(fields: UInt64s) -> UInt64s:
-    """The top bit of each byte that is no digit, NUL or blank, and some bit of each digit that
+    """The top bit of each byte that is not a digit, NUL or blank, and some bit of each digit that
     comes after a NUL or blank."""
     no_digit, no_blank = _no_digits(fields), fields & _NO_BLANK
     odd: UInt64s = no_blank & _LOW_BITS
@@ -260,7 +261,7 @@ def names(raw: UInt8s) -> BytesColumn:
     lengths = _until_nul(field)
     prefixed = raw[:, _PREFIX_AT] != 0
     if prefixed.any():
-        prefixed &= _posix(raw)  # other tars keep other things there
+        prefixed &= _posix(raw)  # other tars have other values there
         if prefixed.any():
             return _prefixed_names(raw, field, lengths, prefixed)
     offsets = np.zeros(len(raw) + 1, np.int64)
@@ -273,7 +274,7 @@ def names(raw: UInt8s) -> BytesColumn:
 
 
 def _posix(raw: UInt8s) -> Bools:
-    """Which headers are of the POSIX kind, with a prefix field."""
+    """Which headers are POSIX headers, which have a prefix field."""
     posix: Bools = np.ones(len(raw), np.bool_)
     for at, byte in enumerate(POSIX_MAGIC):
         posix &= raw[:, 257 + at] == byte
@@ -283,13 +284,13 @@ def _posix(raw: UInt8s) -> Bools:
 def _until_nul(field: UInt8s) -> Int64s:
     """The length of each row's text, which ends at its first NUL or at the field's width."""
     lengths: Int64s = (field == 0).argmax(axis=1)
-    if not lengths.all():  # empty, or no NUL at all
+    if not lengths.all():  # empty, or without a NUL
         lengths[(lengths == 0) & (field[:, 0] != 0)] = field.shape[1]
     return lengths
 
 
 def _prefixed_names(raw: UInt8s, field: UInt8s, lengths: Int64s, prefixed: Bools) -> BytesColumn:
-    """Names of which those that are ``prefixed`` begin with a prefix and a slash."""
+    """Names; those that are ``prefixed`` begin with a prefix and a slash."""
     prefix = raw[:, _PREFIX_AT : _PREFIX_AT + _PREFIX_BYTES]
     prefix_lengths = np.where(prefixed, _until_nul(prefix), 0)
     slash = np.full((len(raw), 1), ord("/"), np.uint8)

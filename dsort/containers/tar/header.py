@@ -1,16 +1,16 @@
 """Tar headers one at a time: fields to values and values to fields. Strict, and slow but sure.
 
-The layout is POSIX.1-1988 (ustar) with the GNU and POSIX.1-2001 (pax) extensions. What real tars
-do beyond those texts is read as GNU tar and Python's ``tarfile`` read it; where the two disagree
-on where a member ends, the header is refused rather than guessed at.
+The layout is POSIX.1-1988 (ustar) with the GNU and POSIX.1-2001 (pax) extensions. Forms that real
+tars use beyond those texts are read as GNU tar and Python's ``tarfile`` read them. If the two
+disagree on where a member ends, the header is refused.
 
 Numbers besides the size (mode, owner, group, time, device): a scan does not need them, but
-``tarfile`` and Go's ``archive/tar`` stop at a header with one that they cannot read, and would lose
-all members after it. ``odd_numbers`` finds such a header, ``mended`` writes its numbers anew.
+``tarfile`` and Go's ``archive/tar`` stop at a header with a number that they cannot read, and would
+lose all members after it. ``odd_numbers`` finds such a header, ``mended`` rewrites its numbers.
 
-To change one thing about a member, its group of headers is taken apart into pax records, GNU long
-names and the main header, changed, and put together again: pax header first, then long link target
-and long name, then the main one.
+To change one property of a member, its group of headers is split into pax records, GNU long names
+and the main header, changed, and put together again: first the pax header, then long link target
+and long name, then the main header.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ _PREFIXLESS = b"LKS"  # for tarfile, too: names of names, and sparse maps
 _OCTAL_DIGITS = b"01234567"
 _SHOWN_MAX = 300
 _RECORDS_MAX = 1 << 18
-"""Most records of one pax header: a record of 5 bytes takes 150 bytes of memory. The most that
-writers have is two for each hole of a sparse file."""
+"""The maximum number of records in one pax header: a record of 5 bytes takes 150 bytes of memory.
+The most that writers have is two for each hole of a sparse file."""
 _COMPRESSIONS = (
     (b"\x1f\x8b", "gzip"),
     (b"\x28\xb5\x2f\xfd", "zstd"),
@@ -97,20 +97,20 @@ def until_nul(field: bytes) -> bytes:
 
 
 def shown(name: bytes) -> str:
-    """A member's name as an error message has it: quoted, and not endless."""
+    """A member's name as an error message has it: quoted, and cut if it is long."""
     text = name.decode("utf-8", "replace")
     return f"member {text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + '…'!r}"
 
 
 def compression_of(start: bytes) -> str | None:
-    """What a file that begins with ``start`` is compressed with, or None."""
+    """The format in which a file that begins with ``start`` is compressed, or None."""
     return next((what for magic, what in _COMPRESSIONS if start.startswith(magic)), None)
 
 
 def parse_header(shard: str, at: int, block: bytes) -> Header:
     """The header ``block`` (512 bytes at byte ``at`` of ``shard``).
 
-    Raises ``CorruptShardError``: no header at all, a wrong checksum, an unreadable size.
+    Raises ``CorruptShardError`` if it is no header, or has a wrong checksum or an unreadable size.
     """
     if not _checksum_holds(block):
         raise CorruptShardError(shard, at, _what_else(at, block))
@@ -126,7 +126,7 @@ def parse_header(shard: str, at: int, block: bytes) -> Header:
 
 
 def stray_prefix(block: bytes) -> bytes:
-    """The text in the prefix field of a header that is not of the POSIX kind, or b"".
+    """The text in the prefix field of a header that is not a POSIX header, or b"".
 
     GNU tar, Go and dsort do not read it: old GNU headers have times there. ``tarfile`` and
     libarchive put it before the name.
@@ -137,8 +137,8 @@ def stray_prefix(block: bytes) -> bytes:
 
 
 def unsafe_prefix(block: bytes) -> bool:
-    """Whether the header has a stray prefix with which a safe name leads out of where it is
-    unpacked."""
+    """Whether the header has a stray prefix that turns a safe name into a path outside the
+    directory into which it is unpacked."""
     prefix = stray_prefix(block)
     return prefix[:1] == b"/" or b".." in prefix.split(b"/")
 
@@ -164,7 +164,7 @@ def _sum(block: bytes) -> int:
 
 
 def _what_else(at: int, block: bytes) -> str:
-    """Why ``block`` is no header, in words."""
+    """Why ``block`` is not a header, in words."""
     if at == 0 and (what := compression_of(block)):
         return f"this is {what} data, not a plain tar; unpack it first"
     if block[257:262] == b"ustar":
@@ -173,7 +173,8 @@ def _what_else(at: int, block: bytes) -> str:
 
 
 def _number(field: bytes) -> int:
-    """A size field: octal text, or GNU's base-256. ``ValueError`` says what is wrong with it."""
+    """The number in a size field: octal text, or GNU's base-256. ``ValueError`` with the reason if
+    it is invalid."""
     if field[0] & 0x80:
         if field[0] & 0x40:
             raise ValueError("negative")
@@ -194,14 +195,15 @@ def size_field(size_bytes: int) -> bytes:
 
 
 def checksummed(block: bytes) -> bytes:
-    """The header ``block`` with its checksum field made right."""
+    """The header ``block`` with a correct checksum field."""
     return b"%b%06o\0 %b" % (block[:148], _sum(block), block[156:])
 
 
 def parse_pax(payload: bytes) -> PaxRecords:
     """The records ``"<length> <keyword>=<value>\\n"`` of a pax header's payload.
 
-    ``ValueError`` says what is wrong: unlike tarfile, nothing after a broken record is forgiven.
+    ``ValueError`` with the reason if they are invalid. Unlike tarfile, dsort also refuses a payload
+    with anything after a broken record.
     """
     records: PaxRecords = []
     at = 0
@@ -227,7 +229,7 @@ def pax_payload(records: PaxRecords) -> bytes:
     for keyword, value in records:
         bare = len(keyword) + len(value) + 3  # blank, equals sign, newline
         length = bare + len(str(bare))
-        length = bare + len(str(length))  # the length counts its own digits, which may be one more
+        length = bare + len(str(length))  # the length counts its own digits, which may add a digit
         lines.append(b"%d %b=%b\n" % (length, keyword, value))
     return b"".join(lines)
 
@@ -235,7 +237,7 @@ def pax_payload(records: PaxRecords) -> bytes:
 def extension_blocks(typeflag: bytes, payload: bytes, like: bytes | None = None) -> bytes:
     """A pax (``x``) or GNU long-name (``L``, ``K``) header with ``payload`` and padding.
 
-    ``like`` is the header block that it replaces, if any, whose other fields are kept.
+    ``like``: the header block that it replaces, if any; its other fields are kept.
     """
     if like is None:
         posix = typeflag in (b"x", b"g")
@@ -266,8 +268,8 @@ def odd_numbers(block: bytes) -> bool:
 
 
 def odd_number(field: bytes) -> bool:
-    """Whether some reader cannot read the number in ``field``: it is no octal number, nor one of
-    64 bits in GNU's base-256."""
+    """Whether some reader cannot read the number in ``field``: it is neither an octal number nor
+    one of 64 bits in GNU's base-256."""
     if field[0] in (0x80, 0xFF):
         value = _base_256(field)
         return not -(1 << 63) <= value < 1 << 63
@@ -275,8 +277,8 @@ def odd_number(field: bytes) -> bool:
 
 
 def with_plain_numbers(block: bytes) -> bytes:
-    """The header ``block`` with what it means in place of each odd number: what some reader makes
-    of it, else 0, or the mode of an ordinary file or directory."""
+    """The header ``block`` with each odd number replaced by the value that some reader gives it,
+    else by 0, or by the mode of an ordinary file or directory."""
     for low, high in _FIELDS:
         field = block[low:high]
         if odd_number(field):
@@ -311,7 +313,7 @@ _NAMES = (b"path", b"GNU.sparse.name")
 
 
 class _Headers:
-    """The header blocks of one member, taken apart."""
+    """The header blocks of one member, split into their parts."""
 
     def __init__(self, blocks: bytes) -> None:
         self.pax_block: bytes | None = None
@@ -339,7 +341,7 @@ class _Headers:
 
     @property
     def posix(self) -> bool:
-        """Whether the main header is of the POSIX kind (ustar or pax), with a prefix field."""
+        """Whether the main header is a POSIX header (ustar or pax), which has a prefix field."""
         return self.main[257:263] == POSIX_MAGIC
 
     def mend_numbers(self) -> None:
@@ -351,7 +353,7 @@ class _Headers:
             self._long_blocks[typeflag] = with_plain_numbers(block)
 
     def set_main(self, at: int, value: bytes, width: int) -> None:
-        """Write a field of the main header, filled up with NUL."""
+        """Write a field of the main header, padded with NUL."""
         self.main = self.main[:at] + value.ljust(width, b"\0") + self.main[at + width :]
 
     def blocks(self) -> bytes:
@@ -368,12 +370,11 @@ class _Headers:
 def renamed(headers: bytes, new_name: bytes) -> bytes:
     """The header blocks ``headers`` of one member, for the name ``new_name``.
 
-    ``headers`` is all that stands before the payload: of a row,
-    ``literal + shard[range_start:payload_start]``. The name goes where the member's readers will
-    look for it: into the pax records if those give the name; else into the main header if it fits
-    there (100 bytes, or with the ustar prefix 255); else into a new pax record for POSIX headers,
-    into a GNU long name for all others.
-    ``ValueError`` if ``new_name`` is empty or holds a NUL byte.
+    ``headers`` are all bytes before the payload: of a row, ``literal +
+    shard[range_start:payload_start]``. The name is written where the member's readers look for it:
+    into the pax records if those have the name; else into the main header if it fits there (100
+    bytes, or with the ustar prefix 255); else into a new pax record for POSIX headers, into a GNU
+    long name for all others. ``ValueError`` if ``new_name`` is empty or holds a NUL byte.
     """
     if not new_name or 0 in new_name:
         raise ValueError(f"not a member name: {new_name!r}")
@@ -389,7 +390,7 @@ def renamed(headers: bytes, new_name: bytes) -> bytes:
         parts.long_name = new_name
     prefix, name = short or (b"", new_name[:NAME_BYTES])
     parts.set_main(0, name, NAME_BYTES)
-    if parts.posix:  # other tars keep other things there
+    if parts.posix:  # other tars have other values there
         parts.set_main(345, prefix, _PREFIX_BYTES)
     elif unsafe_prefix(parts.main):
         parts.set_main(345, b"", _PREFIX_BYTES)
@@ -398,7 +399,7 @@ def renamed(headers: bytes, new_name: bytes) -> bytes:
 
 def other_name(headers: bytes) -> bytes:
     """The name that some readers see in the header blocks ``headers``, with a prefix that dsort
-    does not read (``stray_prefix``); b"" if all see the same."""
+    does not read (``stray_prefix``); b"" if all readers see the same."""
     parts = _Headers(headers)
     prefix = stray_prefix(parts.main)
     if not prefix or parts.long_name or any(keyword in _NAMES for keyword, _ in parts.records):
@@ -407,14 +408,14 @@ def other_name(headers: bytes) -> bytes:
 
 
 def link_target(headers: bytes) -> bytes:
-    """Where the link with the header blocks ``headers`` leads."""
+    """The target of the link with the header blocks ``headers``."""
     parts = _Headers(headers)
     said = dict(parts.records).get(b"linkpath")
     return said or parts.long_target or until_nul(parts.main[157:257])
 
 
 def retargeted(headers: bytes, target: bytes) -> bytes:
-    """The header blocks ``headers`` of a link, leading to ``target``."""
+    """The header blocks ``headers`` of a link, with the target ``target``."""
     parts = _Headers(headers)
     in_pax = any(keyword == b"linkpath" for keyword, _ in parts.records)
     short = len(target) <= NAME_BYTES
@@ -427,8 +428,8 @@ def retargeted(headers: bytes, target: bytes) -> bytes:
 
 
 def mended(headers: bytes) -> bytes:
-    """The header blocks ``headers`` of one member as all readers read them: with plain numbers, and
-    of several long names (or targets) with the last one alone."""
+    """The header blocks ``headers`` of one member, in a form that all readers read: with plain
+    numbers, and only the last of several long names (or targets)."""
     parts = _Headers(headers)
     parts.mend_numbers()
     return parts.blocks()
@@ -437,7 +438,7 @@ def mended(headers: bytes) -> bytes:
 def regular_file_headers(link_headers: bytes, size_bytes: int) -> bytes:
     """The header blocks of a hard link, turned into those of a file of ``size_bytes`` bytes.
 
-    Name, mode, owner and times stay the link's own.
+    Name, mode, owner and times are those of the link.
     """
     parts = _Headers(link_headers)
     parts.long_target = None

@@ -1,4 +1,4 @@
-"""From one tar header to the next, past payload: a guess for whoever reads ahead."""
+"""Hops from one tar header to the next, past payload: a guess for reading ahead."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ _REGULAR_FILE = ord("0")
 
 
 def hop(block: bytes, at: int) -> Hop | None:
-    """What the header ``block``, at byte ``at``, says; 1 µs, for nothing is checked. Sizes of 8 GiB
-    and more, headers of V7 and sparse maps are not understood: whoever scans finds the way."""
+    """What the header ``block``, at byte ``at``, shows; takes 1 µs, because nothing is checked.
+    Sizes of 8 GiB and more, V7 headers and sparse maps are not understood; the scan handles
+    those."""
     if block[_MAGIC] != b"ustar" or len(block) < BLOCK_BYTES:
         return None
     try:
@@ -28,8 +29,8 @@ def hop(block: bytes, at: int) -> Hop | None:
 
 
 def plain_payload(block: bytes) -> int | None:
-    """How many bytes the payload has that follows the header ``block``, where that is a regular
-    file's, and its size is said as all programs say it; None for all others."""
+    """The length in bytes of the payload after the header ``block``, if that is the header of a
+    regular file whose size all programs read alike; None for all others."""
     if len(block) < BLOCK_BYTES or block[_MAGIC] != b"ustar" or block[_KIND] != _REGULAR_FILE:
         return None
     digits, end = block[_SIZE][:-1], block[_SIZE][-1:]

@@ -1,8 +1,8 @@
-"""One member of a tar, read strictly: its pax, long-name and main headers as one group.
+"""Reads one member of a tar strictly: its pax, long-name and main headers as one group.
 
-A ``Window`` is the stretch of the shard that is in memory. Pax global headers govern every later
-member of their shard; members leave that shard one by one, so a member that is governed by anything
-that matters gets a pax header of its own (``GlobalRecords``). Hard links are resolved to the data
+A ``Window`` is the part of the shard that is in memory. Pax global headers apply to every later
+member of their shard; members leave that shard one by one, so a member to which a relevant global
+record applies gets a pax header of its own (``GlobalRecords``). Hard links are resolved to the data
 that they mean (``resolve_links``).
 """
 
@@ -59,8 +59,8 @@ class WindowEndError(Exception):
 class Window:
     """Bytes ``start`` to ``end`` of ``shard``, which is ``size_bytes`` long. Nothing is copied.
 
-    ``release`` lets go of the memory, so that an error's traceback does not keep a mapped file
-    open: frames hold the window, and the window then holds nothing.
+    ``release`` releases the memory, so that an error's traceback does not keep a mapped file open:
+    the frames in a traceback hold the window, which then holds nothing.
     """
 
     __slots__ = ("_view", "bytes", "end", "shard", "size_bytes", "start")
@@ -76,12 +76,12 @@ class Window:
         self._view = self.bytes.data
 
     def release(self) -> None:
-        """Let go of the memory."""
+        """Release the memory."""
         self._view.release()
         self.bytes = np.zeros(0, np.uint8)
 
     def header_block(self, at: int) -> bytes:
-        """The header block at byte ``at``, where one has to be."""
+        """The header block at byte ``at``. It must be in the window."""
         if at + BLOCK_BYTES > self.size_bytes:
             raise CorruptShardError(self.shard, at, self._cut_off(at))
         return self.take(at, BLOCK_BYTES)
@@ -92,7 +92,8 @@ class Window:
             raise WindowEndError(bytes_end)
 
     def take(self, at: int, length: int) -> bytes:
-        """``length`` bytes from ``at``, both inside the shard; ``WindowEndError`` if not here."""
+        """``length`` bytes from ``at``, both inside the shard; ``WindowEndError`` if the window
+        does not have them."""
         self.need(at + length)
         low = at - self.start
         return self._view[low : low + length].tobytes()
@@ -110,9 +111,9 @@ FOLDED_BYTES_MAX = 256 << 20
 """Most memory that one shard's folded headers may take: some bytes of a global header come back
 with every member, so that a hostile shard could ask for far more than its own size."""
 
-_KEYWORDS_MAX = 256  # for the same reason: every member looks at all of them
-_GLOBAL_BYTES_MAX = 1 << 20  # and at their values
-_GLOBAL_SPARSE_BYTES_MAX = 1 << 10  # and reads the numbers of sparse maps; no writer puts any there
+_KEYWORDS_MAX = 256  # for the same reason: for every member all of them are read
+_GLOBAL_BYTES_MAX = 1 << 20  # and their values
+_GLOBAL_SPARSE_BYTES_MAX = 1 << 10  # and the numbers of sparse maps; no writer puts any there
 
 _SPARSE = b"GNU.sparse."
 
@@ -136,10 +137,11 @@ class GlobalRecords:
         return bool(self._records)
 
     def update(self, at: int, records: PaxRecords) -> None:
-        """Take in the global header at byte ``at``; later values win.
+        """Apply the global header at byte ``at``; later values override earlier ones.
 
-        An empty value deletes what the member's own header says, too, and so it is folded as any
-        other. But no reader knows an empty number: that only ends what an earlier header said."""
+        An empty value also removes the value in the member's own header, and so it is folded as any
+        other value. But readers do not accept an empty number: it only removes the value of an
+        earlier header."""
         if any(keyword == b"GNU.volume.filename" for keyword, _ in records):
             raise CorruptShardError(self._shard, at, "multi-volume archives are not supported")
         matter = [item for item in records if item[0] not in _MATTERS_NOT]
@@ -165,7 +167,8 @@ class GlobalRecords:
             raise CorruptShardError(self._shard, at, reason)
 
     def forget(self) -> None:
-        """Another archive begins, which they do not govern."""
+        """Drop all records: they do not apply to the next archive of the shard, which begins
+        here."""
         self._records.clear()
         self._alone = None
 
@@ -177,7 +180,7 @@ class GlobalRecords:
     def header_for(self, at: int, own: PaxRecords, folded: PaxRecords) -> bytes:
         """The pax header blocks for ``folded``; shared by all members without records of their own.
 
-        Raises ``CorruptShardError`` past ``FOLDED_BYTES_MAX`` a shard.
+        Raises ``CorruptShardError`` if a shard needs more than ``FOLDED_BYTES_MAX`` of them.
         """
         shared = not own and len(folded) == len(self._records)
         if shared and self._alone is not None:
@@ -189,7 +192,7 @@ class GlobalRecords:
         return blocks
 
     def charge(self, at: int, size_bytes: int) -> None:
-        """Count ``size_bytes`` that a member costs because its headers have to be written anew."""
+        """Count ``size_bytes`` that a member costs because its headers have to be rewritten."""
         self._folded_bytes += size_bytes
         if self._folded_bytes > FOLDED_BYTES_MAX:
             raise CorruptShardError(
@@ -207,12 +210,14 @@ HardLinks = Mapping[int, tuple[bytes, int]]
 def resolve_links(
     shard: str, names: Sequence[bytes], links: HardLinks, unfit: Mapping[int, str]
 ) -> dict[int, int]:
-    """Each hard link's row → the row of the file that it means, through chains of links.
+    """A map from each hard link's row to the row of the file that it means, through chains of
+    links.
 
-    A target is the last member of that name before the link, else the first after it: an archive
-    is unpacked in order. Names are compared without leading slashes, ``./`` and doubled slashes,
-    which writers drop from members and from targets at will. ``unfit`` says of rows why a link to
-    them cannot be resolved. Raises ``CorruptShardError``: no such member, a cycle, an unfit one.
+    A target is the last member of that name before the link, else the first after it: an archive is
+    unpacked in order. Names are compared without leading slashes, ``./`` and doubled slashes,
+    because writers drop these from members and targets inconsistently. ``unfit`` has the reasons
+    why links to some rows cannot be resolved. Raises ``CorruptShardError`` for a missing member, a
+    cycle, or an unfit one.
     """
     rows_of: dict[bytes, list[int]] = {}
     for row, name in enumerate(names):
@@ -224,7 +229,7 @@ def resolve_links(
         while row in links and row not in resolved:
             target = links[row][0]
             chain.append(row)
-            resolved[row] = row  # a step that comes back here has closed a cycle
+            resolved[row] = row  # a step that returns here has closed a cycle
             row = _target(rows_of.get(_plain(target), []), row)
             if row < 0:
                 _fail(shard, names, chain[-1], links, "is not in this shard")
@@ -239,14 +244,14 @@ def resolve_links(
 
 
 def _plain(name: bytes) -> bytes:
-    """``name`` without what does not change where it points."""
+    """``name`` without parts that do not change the path that it means."""
     if b"//" not in name and b"./" not in name and name[:1] != b"/" and name[-1:] not in b"/.":
         return name
     return b"/".join(part for part in name.split(b"/") if part not in (b"", b"."))
 
 
 def _target(rows: list[int], link: int) -> int:
-    """Of ``rows``, the last before ``link``, else the first after it, else -1."""
+    """The last of ``rows`` before ``link``, else the first after it, else -1."""
     at = bisect_left(rows, link)
     if at > 0:
         return rows[at - 1]
@@ -261,8 +266,8 @@ def _fail(shard: str, names: Sequence[bytes], link: int, links: HardLinks, why: 
 
 
 EXTENSION_BYTES_MAX = 64 << 20
-"""Most bytes of a member's pax and long-name headers and of its sparse maps, all together; names
-and attributes are never near it."""
+"""The maximum size of a member's pax and long-name headers and of its sparse maps, all together;
+names and attributes are never near it."""
 
 _DIGITS_MAX = 20  # of a size; more are hostile
 
@@ -300,26 +305,26 @@ class TarMember:
     sparse: bool = False
     mended: bool = False  # some number in its headers was odd
     long_name_repeated: bool = False
-    unsafe_prefix: bool = False  # some readers put a prefix before the name that leads out
+    unsafe_prefix: bool = False  # some readers put a prefix that leads out before the name
     link_target: bytes = b""
     link_headers: bytes = b""  # all header blocks of a hard link, with ``literal`` in front
 
 
 @dataclass(slots=True)
 class _Extensions:
-    """What stands before a member's main header."""
+    """The headers before a member's main header."""
 
     records: PaxRecords
     pax_span: tuple[int, int] | None = None
     long_name: bytes | None = None
     long_target: bytes | None = None
     long_name_repeated: bool = False
-    odd_numbers: bool = False  # in some header so far
+    odd_numbers: bool = False  # in any header so far
 
 
 def read_member(window: Window, at: int, block: bytes, governing: GlobalRecords) -> TarMember:
-    """The member whose headers begin at byte ``at`` with ``block``, which is no zero block, global
-    header or volume label.
+    """The member whose headers begin at byte ``at`` with ``block``, which is not a zero block,
+    global header or volume label.
 
     Raises ``CorruptShardError``, and ``WindowEndError`` if the headers reach beyond the window.
     """
@@ -368,17 +373,17 @@ def extension_payload(window: Window, at: int, header: Header, first: int) -> by
     if end > window.size_bytes:
         raise CorruptShardError(shard, at, "the shard ends inside a pax or long-name header")
     _check_headers(shard, first, end - BLOCK_BYTES)
-    window.need(min(end + BLOCK_BYTES, window.size_bytes))  # with the header that comes next
+    window.need(min(end + BLOCK_BYTES, window.size_bytes))  # with the next header
     payload = window.take(at + BLOCK_BYTES, size_bytes)
     next_byte = window.take(at + BLOCK_BYTES + size_bytes, min(-size_bytes % BLOCK_BYTES, 1))
     if next_byte not in b"\0" and payload[-1:] != b"\0":
-        # GNU tar reads as much as the header says, tarfile to the first NUL.
+        # GNU tar reads as much as the header's size, tarfile up to the first NUL.
         raise CorruptShardError(shard, at, "a pax or long-name header goes on after its end")
     return payload
 
 
 def _check_headers(shard: str, first: int, end: int) -> None:
-    """Refuse a member whose headers begin at byte ``first`` and go on after byte ``end``, if they
+    """Refuse a member whose headers begin at byte ``first`` and reach beyond byte ``end``, if they
     are too long."""
     if end - first > EXTENSION_BYTES_MAX:
         limit = EXTENSION_BYTES_MAX >> 20
@@ -397,11 +402,11 @@ def read_records(window: Window, at: int, header: Header, first: int) -> PaxReco
 
 def _read_extension(window: Window, first: int, at: int, header: Header, into: _Extensions) -> int:
     """Read the header at byte ``at``, which belongs to the next member, whose headers begin at byte
-    ``first``; the byte after it is returned.
+    ``first``; the offset after it is returned.
 
-    A pax header may stand there once: readers disagree on which of two would count. Of long names
-    the last one counts, as for GNU tar and Go: Toybox's tar leaves those of files that it then
-    could not open.
+    One pax header is allowed: readers disagree on which of two would be used. Of several long names
+    the last one is used, as in GNU tar and Go: Toybox's tar leaves the long names of files that it
+    then could not open.
     """
     end = at + BLOCK_BYTES + padded_bytes(header.size_bytes)
     if header.typeflag in _PAX:
@@ -429,7 +434,7 @@ def _assemble(
     extensions: _Extensions,
     said: dict[bytes, bytes],
 ) -> TarMember:
-    """The member of the main header at byte ``at``, of which its pax records say ``said``. Its
+    """The member with the main header at byte ``at``. ``said``: the values of its pax records. Its
     headers begin at byte ``first``."""
     name = _one_text(window, at, extensions.long_name, said.get(b"path"), header.name)
     sparse = any(keyword.startswith(_SPARSE) for keyword in said)
@@ -461,7 +466,7 @@ def _assemble(
 def _file(
     window: Window, at: int, header: Header, name: bytes, size_bytes: int, first: int
 ) -> TarMember:
-    """The member ``name`` with a payload, whose main header is at byte ``at``, and whose headers
+    """The member ``name``, which has a payload. Its main header is at byte ``at``, and its headers
     begin at byte ``first``."""
     typeflag, payload_start, kind = header.typeflag, at + BLOCK_BYTES, MemberKind.FILE
     if typeflag == b"S":
@@ -470,9 +475,9 @@ def _file(
     if end > window.size_bytes:
         reason = _past_the_end(window, name, payload_start, size_bytes)
         raise CorruptShardError(window.shard, at, reason)
-    if typeflag == b"D":  # GNU: a directory with the list of what is in it
+    if typeflag == b"D":  # GNU: a directory with the list of its contents
         kind = MemberKind.DIRECTORY
-    elif name[-1:] == b"/" and typeflag in _PLAIN_FILES:  # how V7 tars wrote directories
+    elif name[-1:] == b"/" and typeflag in _PLAIN_FILES:  # directories as V7 tars wrote them
         if size_bytes:
             reason = "a directory (its name ends in '/') with a payload"
             raise CorruptShardError(window.shard, at, reason)
@@ -514,7 +519,7 @@ def _skip_sparse_maps(window: Window, at: int, first: int) -> int:
 
 
 def _check_sparse_map(window: Window, at: int, fields: bytes) -> None:
-    """Refuse what ``tarfile`` stops at."""
+    """Refuse a sparse map at which ``tarfile`` would stop."""
     if any(odd_number(fields[low : low + 12]) for low in range(0, len(fields), 12)):
         reason = "the map of a sparse member has an unreadable number"
         raise CorruptShardError(window.shard, at, reason)
@@ -523,8 +528,8 @@ def _check_sparse_map(window: Window, at: int, fields: bytes) -> None:
 def _check_sparse_records(
     window: Window, at: int, name: bytes, said: dict[bytes, bytes], *, bodiless: bool
 ) -> None:
-    """Refuse sparse records that readers stop at, or that would tell them to read the data of a
-    resolved hard link otherwise than its target's."""
+    """Refuse sparse records at which readers stop, or with which readers would interpret the data
+    of a resolved hard link differently from its target's."""
     if bodiless:
         reason = f"{shown(name)} has a sparse map, but no data of its own"
         raise CorruptShardError(window.shard, at, reason)
@@ -547,7 +552,7 @@ def _past_the_end(window: Window, name: bytes, payload_start: int, size_bytes: i
 def _mend(
     window: Window, member: TarMember, extensions: _Extensions, governing: GlobalRecords
 ) -> None:
-    """Give ``member`` header blocks of its own that all readers read alike."""
+    """Give ``member`` its own header blocks, which all readers read alike."""
     raw = window.take(member.range_start, member.payload_start - member.range_start)
     member.literal = mended(member.literal + raw)
     member.range_start = member.payload_start
@@ -565,8 +570,9 @@ def _fold(
     extensions: _Extensions,
     records: PaxRecords,
 ) -> None:
-    """Give ``member`` a pax header that holds ``records`` in place of its own; long-name headers
-    stay. What a global header made larger than the shard is charged to it."""
+    """Give ``member`` a pax header with ``records`` that replaces its own; long-name headers are
+    kept. The member is charged with the bytes by which a global header made its headers larger than
+    in the shard."""
     low, high = extensions.pax_span or (at, at)
     kept = window.take(at, low - at) + window.take(high, main_at - high)
     blocks = governing.header_for(at, extensions.records, records)

@@ -1,7 +1,7 @@
-"""All that may be odd about a tar without making it unreadable, with the sentences about it.
+"""All oddities that a readable tar may have, with the sentences about them.
 
-One table for jobs (``kind``, ``warning``), ``dsort inspect`` (``inspected``, ``text``) and for
-what may not be whole (``shortfall``, which jobs and ``dsort verify`` go by). Jobs count, and
+One table for jobs (``kind``, ``warning``), for ``dsort inspect`` (``inspected``, ``text``) and for
+shards that may be incomplete (``shortfall``, which jobs and ``dsort verify`` use). Jobs count, and
 ``dsort inspect`` lists, in the order of the table.
 """
 
@@ -11,7 +11,8 @@ from dsort.containers.base import OddityKind
 
 __all__ = ["ODDITIES"]
 
-# A shard may have several ends that fall short. The first of them here says why.
+# A shard may have several ends with missing members. The first of them in this table gives the
+# reason.
 ODDITIES = (
     OddityKind(
         "blank",

@@ -1,18 +1,18 @@
-"""The tar format: a shard's bytes to its members, without a copy of any payload.
+"""The tar format: finds the members in a shard's bytes, without a copy of any payload.
 
-Reads ustar, GNU and pax archives and what V7 left behind. ``TarScanner`` takes a shard in windows,
-``scan`` in one piece; both give the same ``MemberTable``, or ``CorruptShardError`` with the shard,
-the byte offset and the reason. Every header's checksum is verified and every header ends where the
-next begins; nothing is skipped over and nothing guessed. Plain headers are read many at a time
-(``vector``), the others one by one (``member``).
+Reads ustar, GNU and pax archives and old V7 archives. ``TarScanner`` takes a shard in windows,
+``scan`` in one piece; both return the same ``MemberTable``, or raise ``CorruptShardError`` with the
+shard, the byte offset and the reason. Every header's checksum is verified and every member ends
+where the next header begins; nothing is skipped and nothing is guessed. Plain headers are read many
+at a time (``vector``), the others one by one (``member``).
 
 Where a tar ends: a torn write or a preallocated download leaves zeros in place of members, and two
-zero blocks are an end marker. What tells them apart is the padding: GNU tar, Python and others fill
-up a *record* of 10,240 bytes, so that the archive is a whole number of records and less than one of
-them is padding; Go, Rust and dsort pad with nothing. Other zeros are noted: as unusual, where
-``tar -b`` (records of a power of two, up to 1 MiB) or ``tar -A`` (which copies a padded tar and
-pads the whole once more) may have left them, else as unexplained. Zeros within the last record of
-a padded tar are what a shorter tar would have there as well: nothing in the bytes shows it.
+zero blocks are an end marker. The padding distinguishes them: GNU tar, Python and others fill up a
+*record* of 10,240 bytes, so that the archive is a whole number of records and less than one of them
+is padding; Go, Rust and dsort do not pad. Other zeros are noted: as unusual, if ``tar -b`` (records
+of a power of two, up to 1 MiB) or ``tar -A`` (which copies a padded tar and pads the whole again)
+may have left them, else as unexplained. Zeros within the last record of a padded tar may also
+replace members, because a shorter tar would have the same zeros: nothing in the bytes shows it.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ _OTHER_RECORD_BYTES_MIN, _OTHER_RECORD_BYTES_MAX = 32 << 10, 1 << 20
 
 
 class EndWatch:
-    """What is known of the ends of the archives in one shard of ``size_bytes``."""
+    """The ends found so far of the archives in one shard of ``size_bytes``."""
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes
-        self._start = 0  # of the archive that is being read
+        self._start = 0  # of the current archive
         self._marker_at = 0  # of that archive
         self._holds_anything = False
         self.missing_end = True
@@ -80,28 +80,29 @@ class EndWatch:
 
     @property
     def blank(self) -> bool:
-        """Whether there is nothing in the shard but zeros, and more than an end marker; or not even
-        that. An end marker alone is a whole tar of no members, and too short to have had one."""
+        """Whether the shard has only zeros, but is longer or shorter than an end marker. An end
+        marker alone is a whole tar without members, and too short to have had one."""
         return not self._holds_anything and self._size_bytes != END_BYTES
 
     def note_content(self) -> None:
-        """There is something other than zeros."""
+        """Note that the shard has bytes other than zeros."""
         self._holds_anything = True
 
     def note_marker(self, at: int, length: int) -> None:
-        """``length`` zero bytes at ``at`` end the archive; an end marker, if they are as many."""
+        """Note that ``length`` zero bytes at ``at`` end the archive; they are an end marker if
+        there are enough of them."""
         self._marker_at = at
         self.missing_end = length < END_BYTES
 
     def note_archive(self, at: int) -> None:
-        """Another archive begins at ``at``, behind the zeros of the one before it."""
+        """Note that another archive begins at ``at``, after the zeros of the archive before it."""
         padding = at - self._marker_at - END_BYTES
         length = at - self._start
-        if not self._holds_anything:  # a tar of no members, as GNU tar and Python write it
+        if not self._holds_anything:  # a tar without members, as GNU tar and Python write it
             explained = length in (END_BYTES, _USUAL_RECORD_BYTES)
         else:
-            # Of unusual records both have to be: a hole in a file ends at such a place as well,
-            # but the file hardly does.
+            # Both lengths must be whole numbers of unusual records: a hole in a file may end at
+            # such a place as well, but the file hardly does.
             both = length | (self._size_bytes - at)
             explained = padding < max(_USUAL_RECORD_BYTES, _other_record_bytes(both))
         if not explained:
@@ -111,16 +112,16 @@ class EndWatch:
         self.concatenated += 1
 
     def note_trailing(self, at: int) -> None:
-        """From ``at`` on there is something that is no tar."""
+        """Note that the bytes from ``at`` on are not a tar."""
         self._holds_anything = True
         self.trailing_bytes = self._size_bytes - at
 
     def finish(self) -> None:
-        """The shard has been read to its end."""
+        """Note that the shard has been read to its end."""
         if self.missing_end or self.trailing_bytes or self.blank:
             return
         padding = self._size_bytes - self._marker_at - END_BYTES
-        # ``tar -A`` puts a tar behind another that is not a whole number of records.
+        # ``tar -A`` appends a tar to another one that is not a whole number of records.
         lengths = (self._size_bytes, self._size_bytes - self._start)
         usual = any(length % _USUAL_RECORD_BYTES == 0 for length in lengths)
         if padding == 0 or (usual and padding < _USUAL_RECORD_BYTES):
@@ -133,7 +134,8 @@ class EndWatch:
 
 
 def _other_record_bytes(length: int) -> int:
-    """The largest power of two that may be the size of the records of so long an archive; or 0."""
+    """The largest power of two that may be the size of the records of an archive of ``length``
+    bytes; or 0."""
     size_bytes = min(length & -length, _OTHER_RECORD_BYTES_MAX)
     return size_bytes if size_bytes >= _OTHER_RECORD_BYTES_MIN else 0
 
@@ -147,7 +149,8 @@ _NUMBERS = 4  # range start, range end, payload start, payload bytes
 
 
 class RowGatherer:
-    """Members in shard order; ``links_resolved`` and then ``table`` turn them into a table."""
+    """Gathers members in shard order; ``links_resolved`` and then ``table`` turn them into a
+    table."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -163,7 +166,7 @@ class RowGatherer:
         self.unsafe_prefixes: list[int] = []
 
     def add(self, member: TarMember) -> None:
-        """One more member."""
+        """Add one member."""
         self._pending.append(member)
         self._keep_apart(self.count, member)
         self.count += 1
@@ -171,9 +174,11 @@ class RowGatherer:
     def add_run(
         self, run: HeaderRun, base: int, one_by_one: dict[int, TarMember], count: int
     ) -> None:
-        """The first ``count`` members of ``run``, whose block 0 is at byte ``base`` of the shard.
+        """Add the first ``count`` members of ``run``, whose block 0 is at byte ``base`` of the
+        shard.
 
-        ``one_by_one`` has those of these rows that were read one by one, the same in extent.
+        ``one_by_one``: the members of these rows that were read one by one; their extent is the
+        same.
         """
         self._flush()
         names, kind = run.names, run.kind[:count]
@@ -197,10 +202,10 @@ class RowGatherer:
         self.count += count
 
     def links_resolved(self, shard: str, payload_max: float) -> int:
-        """Turn hard links into the files that they mean; how many there were.
+        """Turn hard links into the files that they mean; return how many there were.
 
-        Raises ``CorruptShardError`` for one whose data is not in the shard, or with which payloads
-        have more than ``payload_max`` bytes.
+        Raises ``CorruptShardError`` for a link whose data is not in the shard, or with which
+        payloads have more than ``payload_max`` bytes.
         """
         self._join()
         if not self._links:
@@ -251,7 +256,7 @@ class RowGatherer:
         )
 
     def run(self, first: int) -> MemberTable:
-        """The rows from ``first`` on, with names, kinds and payloads alone."""
+        """The rows from ``first`` on, with names, kinds and payloads only."""
         self._join()
         range_start, range_end, payload_start, payload_bytes = self._numbers[0][:, first:]
         return MemberTable(
@@ -294,7 +299,7 @@ class RowGatherer:
         )
 
     def _join(self) -> None:
-        """Make one batch of all."""
+        """Join all batches to one."""
         self._flush()
         if len(self._kinds) != 1:
             self._append(BytesColumn.of([]), np.zeros(0, np.uint8), np.zeros((4, 0), np.int64))
@@ -304,13 +309,13 @@ class RowGatherer:
 
 
 END_OF_ARCHIVE = bytes(END_BYTES)
-"""What ends an output shard: two zero blocks, and nothing after them."""
+"""The end of an output shard: two zero blocks, and nothing after them."""
 
 _RUN_HEADERS_MAX = 3072  # 1.5 MiB, so that they stay in a second-level cache
 _RUN_HEADERS_MIN = 256
 _SMALL_BLOCKS_MAX = 40  # up to here, looking at every block costs less than a hop
 _HOPS_AFTER_MAGIC = 8  # runs without trust in the magic, after payload that looked like headers
-_WORTH_A_RUN = 32  # fewer members than that are read faster one by one
+_WORTH_A_RUN = 32  # fewer members than that are faster to read one by one
 _PENALTY_MAX = 1024  # most members read one by one because runs ended too soon
 _TAIL_BYTES = 1 << 20
 
@@ -318,12 +323,12 @@ _TAIL_BYTES = 1 << 20
 class TarScanner:
     """Reads the members of one shard from windows on its bytes: see ``containers.base.drive``.
 
-    A window may end anywhere. Headers that it does not hold wholly are left for the next one, which
-    then has to begin where they begin; payload is passed over, so that ``next_offset`` may lie
-    beyond the window. Nothing of a window is kept.
+    A window may end anywhere. Headers that are only partly in it are read from the next window,
+    which then has to begin where they begin; payload is passed over, so that ``next_offset`` may
+    lie beyond the window. Nothing of a window is kept.
 
-    ``shard`` names it in errors; ``size_bytes`` is its whole length. Where hard links copy
-    payloads, all payloads have ``payload_max`` bytes at most.
+    ``shard``: its name in errors. ``size_bytes``: its whole length. If hard links copy payloads,
+    all payloads together have ``payload_max`` bytes at most.
     """
 
     def __init__(self, shard: str, size_bytes: int, payload_max: float = math.inf) -> None:
@@ -336,9 +341,9 @@ class TarScanner:
         self._governing = GlobalRecords(shard)
         self._ended = False
         self._window_bytes_min = min(2 * BLOCK_BYTES, size_bytes)
-        self._short_at = -1  # the offset at which the last window that was too short had to begin
+        self._short_at = -1  # the offset at which the last window that was too short began
         self._run_headers = _RUN_HEADERS_MIN
-        self._blocks_each = float(_SMALL_BLOCKS_MAX + 1)  # a guess until members have been seen
+        self._blocks_each = float(_SMALL_BLOCKS_MAX + 1)  # a guess until the first members are read
         self._hops_due = 0
         self._one_by_one_due = 0
         self._penalty = 1
@@ -353,12 +358,13 @@ class TarScanner:
 
     @property
     def window_bytes_min(self) -> int:
-        """How many bytes from ``next_offset`` on the next window must hold for the scan to go on.
+        """The minimum number of bytes from ``next_offset`` on that the next window must hold for
+        the scan to continue.
 
         1 KiB, or less at the end of the shard, unless a member's headers have turned out to be
-        longer: then it is what is known so far (a header tells of the next), and from the third
-        window on twice what the last one held of them. It is at most a little over 64 MiB, the
-        most that the headers of a member may take.
+        longer. Then it is the length known so far (a header shows the length of the next), and from
+        the third window on twice the length that the last window held of them. It is at most a
+        little over 64 MiB, the maximum for the headers of a member.
         """
         return min(self._window_bytes_min, self._size_bytes - self._at)
 
@@ -368,10 +374,10 @@ class TarScanner:
         return self._at >= self._size_bytes
 
     def feed(self, window: memoryview | bytes | UInt8s, offset: int) -> None:
-        """Read on in ``window``, the shard's bytes from ``offset`` on; it must hold
+        """Read the members in ``window``, the shard's bytes from ``offset`` on; it must hold
         ``next_offset``.
 
-        Raises ``CorruptShardError``; the window is let go of even then.
+        Raises ``CorruptShardError``; the window is released even then.
         """
         if not offset <= self._at < offset + len(window):
             raise ValueError(f"a window at {offset} does not hold byte {self._at}")
@@ -390,19 +396,19 @@ class TarScanner:
             held.release()
 
     def plain_payload(self, header: bytes) -> int | None:
-        """How long the payload behind ``header`` is, the block at which an entry begins; None where
-        that depends on more than this block."""
+        """The length of the payload after ``header``, the block at which an entry begins; None if
+        it depends on more than this block."""
         return None if self._governing or self._ended else plain_payload(header)
 
     def found(self, first: int) -> MemberTable:
-        """The members from number ``first`` on of those that were read so far. Hard links are as
-        they stand; only ``finish`` knows whether the shard is whole."""
+        """The members read so far, from number ``first`` on. Hard links are not resolved yet; only
+        ``finish`` checks whether the shard is whole."""
         return self._rows.run(first)
 
     def finish(self) -> MemberTable:
         """The members of the whole shard, hard links resolved.
 
-        Raises ``CorruptShardError``: bytes are missing, a hard link's target is not there.
+        Raises ``CorruptShardError`` if bytes or a hard link's target are missing.
         """
         if not self.done:
             reason = f"the shard's bytes end here; it should have {self._size_bytes}"
@@ -429,7 +435,7 @@ class TarScanner:
         return self._rows.table(replace(notes, shortfall=shortfall) if shortfall else notes)
 
     def _read(self, window: Window) -> None:
-        base = self._at  # of the shard's blocks, the first that the window holds from here on
+        base = self._at  # the first of the shard's blocks that the window holds from here on
         blocks = Blocks(window.bytes[base - window.start :], self._scratch)
         try:
             while self._at < window.end:
@@ -441,10 +447,10 @@ class TarScanner:
                 elif not self._read_run(window, blocks, base):
                     self._read_entry(window)
         finally:
-            del blocks  # an error's traceback would keep them, and with them a mapped file
+            del blocks  # else an error's traceback would keep them, and with them a mapped file
 
     def _read_run(self, window: Window, blocks: Blocks, base: int) -> bool:
-        """Read many members at once; False if the next one has to be read by itself."""
+        """Read many members at once; False if the next member has to be read by itself."""
         first = (self._at - base) // BLOCK_BYTES
         if first >= blocks.count:
             return False
@@ -475,7 +481,7 @@ class TarScanner:
         return find_by_hopping(blocks, first, self._run_headers), False
 
     def _learn(self, found: int, read: int, blocks_read: int, by_magic: bool) -> None:
-        """Choose how to go on from how much of what was found was read."""
+        """Choose the next method from how many of the found headers were read."""
         if read:
             self._blocks_each = blocks_read / read
         if 2 * read >= found:
@@ -492,9 +498,9 @@ class TarScanner:
     def _members_one_by_one(
         self, window: Window, run: HeaderRun, base: int
     ) -> tuple[dict[int, TarMember], int]:
-        """The special members of ``run``, and how many of its members hold good.
+        """The special members of ``run``, and how many of its members are valid.
 
-        Where reading one by one and the run differ on a member's extent, the run ends before it.
+        If reading one by one and the run differ on a member's extent, the run ends before it.
         """
         one_by_one: dict[int, TarMember] = {}
         for row in np.flatnonzero(run.special).tolist():
@@ -506,14 +512,14 @@ class TarScanner:
                 block = window.header_block(start)
                 member = read_member(window, start, block, self._governing)
             except (CorruptShardError, WindowEndError):
-                return one_by_one, row  # it will be met again, and said then
+                return one_by_one, row  # the member is read again, and the error is raised then
             if (member.payload_start, member.end) != (payload_start, end):
                 return one_by_one, row
             one_by_one[row] = member
         return one_by_one, len(run.kind)
 
     def _read_entry(self, window: Window) -> None:
-        """Read the member, global header, volume label or zero block that comes next."""
+        """Read the next member, global header, volume label or zero block."""
         at = self._at
         block = window.header_block(at)
         if not any(block):
@@ -536,8 +542,8 @@ class TarScanner:
         self._at = end
 
     def _read_zero_block(self, window: Window) -> None:
-        """Two zero blocks end the archive, or one that the end of the shard cuts short. A lone one
-        before further members does not: stopping there, as GNU tar does, would lose them."""
+        """Two zero blocks end the archive, or one that the end of the shard cuts short. A single
+        one before further members does not: to stop there, as GNU tar does, would lose them."""
         at, length = self._at, min(END_BYTES, self._size_bytes - self._at)
         if any(window.take(at, length)):
             self._lone_zero_blocks += 1
@@ -548,7 +554,8 @@ class TarScanner:
         self._at = at + length
 
     def _read_tail(self, window: Window) -> None:
-        """Pass over zeros after the end of an archive, to the next one or to what is no tar."""
+        """Pass over zeros after the end of an archive, up to the next archive or up to bytes that
+        are not a tar."""
         piece = window.bytes[self._at - window.start :][:_TAIL_BYTES]
         zeros = int((piece != 0).argmax()) if piece.any() else len(piece)
         at = self._at + zeros
@@ -557,7 +564,7 @@ class TarScanner:
             return
         self._at = at - at % BLOCK_BYTES  # a header that begins with a NUL begins there
         if zeros == len(piece):
-            if at == window.end:  # and not merely that of the piece
+            if at == window.end:  # and not only that of the piece
                 window.need(min(self._at + BLOCK_BYTES, self._size_bytes))
         elif self._begins_archive(window):
             self._ends.note_archive(self._at)
@@ -568,7 +575,7 @@ class TarScanner:
             self._at = self._size_bytes
 
     def _begins_archive(self, window: Window) -> bool:
-        """Whether there is a header: data that merely looks like one has no right checksum."""
+        """Whether a header begins here. Data that only looks like a header has a wrong checksum."""
         if self._at + BLOCK_BYTES > self._size_bytes:
             return False
         try:

@@ -1,15 +1,15 @@
-"""Many plain tar headers at once, as columns.
+"""Reads many plain tar headers at once, as columns.
 
-Two ways to find headers, one way to read them. Small members: every 512-byte block is looked at
-for the magic (about 8 ns a block). Large ones: a plain loop hops from header to header (0.35 µs a
-header) without judging them. Either way what was found are *candidates*: a data block may look
-like a header (a tar inside a tar), and a hop may land anywhere. ``read_headers`` then takes the
-longest run from the first candidate on in which each is a header whose checksum holds, in plain
-form, and ends where the next begins. Whoever calls it deals with the rest, one member at a time.
+There are two ways to find headers, and one way to read them. Small members: every 512-byte block is
+tested for the magic (about 8 ns a block). Large members: a plain loop hops from header to header
+(0.35 µs a header) without checking them. Either way the results are *candidates*: a data block may
+look like a header (a tar inside a tar), and a hop may land anywhere. ``read_headers`` then takes
+the longest run from the first candidate on in which each is a header whose checksum holds, in plain
+form, and ends where the next begins. The caller reads the rest, one member at a time.
 
 ``fields`` reads the fields. Names that do not fit in a header, or are not ASCII, make a pax or GNU
 long-name header for every member; those are read as columns as well. Only the plain forms that
-writers use today are read here. What is not plain is flagged, not judged, and ``member`` reads it.
+writers use today are read here. Other forms are flagged, and ``member`` reads them.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _ZERO, _BLANK, _EQUALS, _NEWLINE = (np.uint8(ord(byte)) for byte in "0 =\n")
 
 @dataclass(slots=True)
 class LongNames:
-    """What extension headers say of names; columns of shape ``(n,)``.
+    """The names in extension headers; columns of shape ``(n,)``.
 
-    ``start`` counts bytes from block 0. ``length`` is 0 where the header names nothing; where it
-    is not ``plain``, the other two mean nothing.
+    ``start`` counts bytes from block 0. ``length`` is 0 if the header has no name; in rows that are
+    not ``plain``, the other two are undefined.
     """
 
     plain: Bools
@@ -75,7 +75,7 @@ def gnu_names(flat: UInt8s, payload_block: Int64s, size_bytes: Int64s) -> LongNa
 def pax_names(flat: UInt8s, payload_block: Int64s, size_bytes: Int64s) -> LongNames:
     """The names in the pax payloads that begin at blocks ``payload_block`` of ``flat``.
 
-    Plain are payloads of one block that are well-formed and say nothing that matters but ``path``.
+    Plain are payloads of one block that are well-formed and have no relevant keyword but ``path``.
     """
     count = len(payload_block)
     width = _PAX_BYTES_SMALL if (size_bytes <= _PAX_BYTES_SMALL).all() else BLOCK_BYTES
@@ -113,12 +113,12 @@ def pax_names(flat: UInt8s, payload_block: Int64s, size_bytes: Int64s) -> LongNa
     plain: Bools = (at == end) & (size_bytes > 0)
     in_block = np.minimum(size_bytes, BLOCK_BYTES)
     padding = flat[payload_block * BLOCK_BYTES + in_block]
-    plain &= (padding == 0) | (in_block == BLOCK_BYTES)  # else tarfile would read on there
+    plain &= (padding == 0) | (in_block == BLOCK_BYTES)  # else tarfile would read further there
     return LongNames(plain, name_at - base + payload_block * BLOCK_BYTES, name_length)
 
 
 def _matters_not(payload: UInt8s, keyword_at: Int64s, after: Int64s) -> Bools:
-    """Which pax records surely have a keyword, and none that a scan cares for: those begin with
+    """Which pax records surely have a keyword, and not one that a scan needs: those begin with
     ``path``, ``linkpath``, ``size`` or ``GNU.``."""
     texts = np.ndarray(
         (len(payload) - _KEYWORD_BYTES_MAX + 1,), f"V{_KEYWORD_BYTES_MAX}", payload, strides=(1,)
@@ -135,7 +135,7 @@ def with_long_names(
 ) -> BytesColumn | None:
     """``names`` with those of ``rows`` read from ``flat`` (``length`` bytes from ``start`` on).
 
-    At least ``LONG_NAME_BYTES_MAX`` bytes follow each ``start``. None if one holds a NUL byte.
+    At least ``LONG_NAME_BYTES_MAX`` bytes follow each ``start``. None if a name holds a NUL byte.
     """
     longest = int(length.max())
     texts: UInt8s = np.ndarray((len(flat) - longest + 1,), f"V{longest}", flat, strides=(1,))
@@ -174,10 +174,10 @@ _CODES[np.frombuffer(b"K", np.uint8)] = _LONG_TARGET
 
 
 class Blocks:
-    """Whole 512-byte blocks of a shard, one after the other; ``count`` of them, nothing copied.
+    """``count`` whole 512-byte blocks of a shard, one after the other, without a copy.
 
-    ``scratch`` has room for the headers of one run, shape ``(n, 64)``: a megabyte that is fresh
-    for every run would cost more in page faults than in copying.
+    ``scratch`` has room for the headers of one run, shape ``(n, 64)``: a new megabyte for every run
+    would cost more in page faults than in copying.
     """
 
     __slots__ = ("_rows", "_scratch", "count", "flat", "view", "words")
@@ -194,7 +194,7 @@ class Blocks:
     def copies(self, at: Int64s) -> UInt64s:
         """The blocks ``at`` as words of shape ``(n, 64)``, copied to the scratch."""
         copied = self._scratch[: len(at)]
-        # "clip" writes straight to ``out``; the blocks are all there.
+        # "clip" writes directly to ``out``; all blocks are in range.
         self._rows.take(at, out=copied.view(f"V{BLOCK_BYTES}")[:, 0], mode="clip")
         return copied
 
@@ -203,7 +203,8 @@ class Blocks:
 class HeaderRun:
     """Members whose headers were read together; columns of shape ``(n,)``, in blocks or bytes.
 
-    Of rows that are ``special`` only the extent is right: the rest has to be read from its headers.
+    Of rows that are ``special`` only the extent is valid: the rest has to be read from their
+    headers.
     """
 
     names: BytesColumn
@@ -223,7 +224,8 @@ def find_by_magic(blocks: Blocks, first: int, stop: int) -> Int64s:
 
 
 def find_by_hopping(blocks: Blocks, first: int, count_max: int) -> Int64s:
-    """The blocks of up to ``count_max`` headers, each where the one before it says it ends."""
+    """The blocks of up to ``count_max`` headers, each at the end of the member before it, according
+    to that member's header."""
     view, at, last = blocks.view, first * BLOCK_BYTES, (blocks.count - 1) * BLOCK_BYTES
     found: list[int] = []
     try:
@@ -234,14 +236,14 @@ def find_by_hopping(blocks: Blocks, first: int, count_max: int) -> Int64s:
             (digits,) = _SIZE_UNPACK(view, at + 124)
             at += (int(digits, 8) + 2 * BLOCK_BYTES - 1) & -BLOCK_BYTES
     except (ValueError, struct.error):
-        pass  # no plain size: the last one found is none, which ``read_headers`` sees
+        pass  # no plain size: the last one found is not a header, which ``read_headers`` detects
     return np.array(found, np.int64) // BLOCK_BYTES
 
 
 def read_headers(blocks: Blocks, found: Int64s, blocks_max: int) -> HeaderRun | None:
-    """The members whose headers are the first of ``found``, as far as they are plain.
+    """The members whose headers are the first of ``found``, as long as they are plain.
 
-    ``blocks_max`` is where the shard ends, counted as ``found`` is. None if there is no member.
+    ``blocks_max``: the end of the shard, counted as in ``found``. None if there is no member.
     """
     fields = HeaderFields(blocks.copies(found))
     code: UInt8s = _of_each(_CODES.take(fields.typeflags()), len(found))
@@ -278,14 +280,15 @@ def read_headers(blocks: Blocks, found: Int64s, blocks_max: int) -> HeaderRun | 
 
 
 def _of_each(values: NDArray[_Value], count: int) -> NDArray[_Value]:
-    """``values`` of each of ``count`` headers, where there may be one for all."""
+    """``values`` of each of ``count`` headers; one value may stand for all."""
     return values if len(values) == count else np.repeat(values, count)
 
 
 def _grouped(
     blocks: Blocks, raw: UInt8s, code: UInt8s, found: Int64s, size_bytes: Int64s, after: Int64s
 ) -> HeaderRun | None:
-    """The same where not every header is a file's: extensions go to the member after them."""
+    """The members if not every header is that of a file: extensions belong to the member after
+    them."""
     mains = np.flatnonzero(code < _PAX)
     if len(mains) == 0:
         return None
@@ -328,11 +331,11 @@ def _extend(blocks: Blocks, run: HeaderRun, rows: Int64s, code: UInt8s, size_byt
 
 
 def _directories_apart(run: HeaderRun) -> HeaderRun:
-    """``run`` with files whose names end in a slash marked special: V7 directories."""
+    """``run``, with files whose names end in a slash marked special: V7 directories."""
     ends, blob = run.names.offsets[1:], run.names.blob
-    if not (blob == ord("/")).any():  # which is quicker than what follows
+    if not (blob == ord("/")).any():  # quicker than the steps below
         return run
-    # An empty name has the last byte of another's, which makes it special at worst.
+    # For an empty name this is the last byte of another name, which can only make it special.
     if (slashed := blob[ends - 1] == ord("/")).any():
         run.special |= slashed & (run.kind == MemberKind.FILE)
     return run
