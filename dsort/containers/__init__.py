@@ -1,7 +1,7 @@
-"""Container formats: the bytes of a shard to its members, and members back to a shard.
+"""Container formats: they read the members of a shard from its bytes, and write members as a shard.
 
-In: the bytes of one shard, in windows or in one piece. Out: a ``MemberTable``, whose rows are byte
-ranges of that shard; for a writer, header bytes and what ends a shard. ``base`` has the contract,
-each format is a module or a folder (``tar``), ``inspect`` describes one shard. This room knows no
-buckets and no jobs.
+A container reads the bytes of one shard, in windows or in one piece, and returns a ``MemberTable``,
+whose rows are byte ranges of that shard. To write a shard, it makes header bytes and the end of the
+shard. ``base`` has the contract, each format is a module or a folder (``tar``), ``inspect``
+describes one shard. This package does not depend on buckets or jobs.
 """

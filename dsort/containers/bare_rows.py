@@ -1,4 +1,4 @@
-"""Bare tables of records whose container tells them apart: features, columns and fields become
+"""Bare tables of records that the container itself separates: features, columns and fields become
 members."""
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dsort.naming.names import readable
 __all__ = ["BareRows", "Value"]
 
 Value = bytes | tuple[int, int]
-"""The payload of a member: a literal, or (where it begins in the shard, how long it is)."""
+"""The payload of a member: a literal, or (its first byte in the shard, its length)."""
 
 
 class BareRows:
-    """The rows of a bare table, as they come."""
+    """The rows of a bare table, gathered in their order."""
 
     def __init__(self) -> None:
         self._names: list[bytes] = []
@@ -30,11 +30,11 @@ class BareRows:
         self._literals: dict[int, bytes] = {}
 
     def add(self, record: int, key: bytes, fields: Iterable[tuple[bytes, Value]]) -> None:
-        """One record: (name, value) of what it holds. A name becomes the extension of a member: a
-        slash in it is a dot then, for what is behind a slash would be another key; and what has the
-        name "" becomes a member without an extension.
+        """Add one record with its ``fields``: (name, value). A name becomes the extension of a
+        member. A slash in it becomes a dot, because text after a slash would be part of another
+        key. The name "" becomes a member without an extension.
 
-        ``ConversionError`` if they can be no members."""
+        ``ConversionError`` if the fields cannot be members."""
         seen: set[bytes] = set()
         for field, value in fields:
             extension = field.replace(b"/", b".")

@@ -1,4 +1,4 @@
-"""What is in one shard: its records, and whatever is odd about it."""
+"""A summary of one shard: its records, and everything that is odd about it."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class RecordSummary:
 
 @dataclass(frozen=True, slots=True)
 class Oddity:
-    """Something about a shard that a plain one does not have. ``count`` is members, pieces or
-    bytes, as ``text`` says."""
+    """Something about a shard that a plain shard does not have. ``count`` is in members, pieces or
+    bytes, as named in ``text``."""
 
     kind: str
     count: int
@@ -65,8 +65,8 @@ class Oddity:
 
 
 class RecordSummaries(Sequence[RecordSummary], ABC):
-    """The records of a shard in order, each summarised when it is asked for: of millions, objects
-    would take gigabytes."""
+    """The records of a shard in order. Each is summarised only when it is requested: for millions
+    of records, objects would take gigabytes."""
 
     @abstractmethod
     def some(self, first: int, stop: int) -> Iterator[RecordSummary]:
@@ -100,7 +100,7 @@ class RecordSummaries(Sequence[RecordSummary], ABC):
 
 @dataclass(frozen=True, slots=True)
 class ShardSummary:
-    """One shard. Names that are not UTF-8 carry surrogate escapes. ``record_bytes``: the payload of
+    """One shard. Names that are not UTF-8 have surrogate escapes. ``record_bytes``: the payload of
     the smallest record, of the largest, and of all."""
 
     shard: str
@@ -109,7 +109,7 @@ class ShardSummary:
     payload_bytes: int
     records: Sequence[RecordSummary]
     record_bytes: tuple[int, int, int]
-    extensions: dict[str, int]  # how many members have each; "" are those without one
+    extensions: dict[str, int]  # how many members have each extension; "" for those without one
     oddities: tuple[Oddity, ...]
 
     def to_dict(self, *, with_records: bool = True) -> dict[str, object]:
@@ -132,8 +132,8 @@ def summarise(
     members: MemberTable,
     targets: Mapping[int, bytes],
 ) -> ShardSummary:
-    """Summarise a shard whose members are known, and the ``targets`` of its symbolic links by row.
-    Directories and devices are no records."""
+    """Summarise a shard, given its members and the ``targets`` of its symbolic links by row.
+    Directories and devices are not records."""
     formed = form_records(members, "keep")
     is_stray = np.zeros(len(members), np.bool_)
     is_stray[list(formed.strays)] = True
@@ -157,7 +157,7 @@ def summarise(
 
 
 class _MemberRecords(RecordSummaries):
-    """Those that were formed of members called ``names``."""
+    """The records formed of members called ``names``."""
 
     def __init__(self, formed: FormedRecords, names: BytesColumn, is_stray: Bools) -> None:
         self._formed = formed
@@ -202,7 +202,8 @@ def _extension_counts(names: BytesColumn, is_stray: Bools) -> dict[str, int]:
 
 
 def _container_oddities(container: Container, members: MemberTable) -> Iterable[Oddity]:
-    """What the container has noted, as one oddity for each thing that has a name of its own."""
+    """The oddities that the container has noted, one :class:`Oddity` for each note with a name in
+    `dsort inspect`."""
     found: dict[str, Oddity] = {}
     notes = members.notes
     for oddity, count in oddities_in(container.oddities, notes):
@@ -232,7 +233,7 @@ def _kind_oddities(members: MemberTable) -> Iterable[Oddity]:
 
 
 def _unsafe_oddities(members: MemberTable, targets: Mapping[int, bytes]) -> Iterable[Oddity]:
-    numbered = isinstance(members.names, NumberedColumn)  # then one name tells all
+    numbered = isinstance(members.names, NumberedColumn)  # then one name shows the extension of all
     unsafe = unsafe_rows(members.names.run(0, 1) if numbered else members.names)
     if numbered and unsafe:
         unsafe = [*range(len(members))]

@@ -1,4 +1,4 @@
-"""Shards whose names do not say that they are encoded."""
+"""Refuses encoded shards whose names do not have the suffix of their codec."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ ZIP_COMMENT_BYTES_MAX = 0xFFFF
 def refuse_misnamed(
     shard: str, container: Container, read: Callable[[int, int], bytes], size_bytes: int
 ) -> None:
-    """``CorruptShardError`` for a shard that is encoded, though its name does not say so: its
-    first bytes are those of a codec, and can be decoded. ``read``: from where, how many bytes.
+    """``CorruptShardError`` for a shard that is encoded although its name does not show it: its
+    first bytes are those of a codec, and can be decoded. ``read``: returns bytes, by offset and
+    count.
 
-    A first line may be such bytes, too: then the file ends as lines do, and something follows what
-    can be decoded."""
+    The first line of a text may consist of such bytes, too. In that case the file ends as lines do,
+    and other bytes follow the bytes that can be decoded."""
     found, suffix = format_of(read(0, min(HEAD_BYTES, size_bytes)))
     if found == "zip" and container.begins_bare and _ends_as_zip(read, size_bytes):
         raise CorruptShardError(shard, 0, "the file is a zip", hint="its name should end in .zip")
@@ -48,7 +49,7 @@ def refuse_misnamed(
 
 
 def _ends_as_zip(read: Callable[[int, int], bytes], size_bytes: int) -> bool:
-    """Whether the last record of a zip ends where the file does."""
+    """Whether the last record of a zip ends at the end of the file."""
     start = max(size_bytes - ZIP_END_BYTES - ZIP_COMMENT_BYTES_MAX, 0)
     tail = read(start, size_bytes - start)
     at = tail.rfind(b"PK\5\6")
@@ -65,8 +66,8 @@ def _begins(shard: str, codec: Codec, head: bytes) -> bool:
 
 
 def _goes_on(shard: str, codec: Codec, pieces: Iterable[bytes], size_bytes: int) -> bool:
-    """Whether something else follows the encoded members that the file begins with. A file that is
-    cut off is encoded, and so is one that decodes to too much."""
+    """Whether other bytes follow the encoded members at the beginning of the file. A file that is
+    cut off counts as encoded, and so does one that decodes to too many bytes."""
     try:
         for _ in Decoding(shard, codec, pieces, size_bytes):
             pass

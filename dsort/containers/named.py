@@ -1,4 +1,4 @@
-"""What containers have in common in which nothing but the names of members tells records apart."""
+"""Checks for containers in which only the names of members separate records."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["check_keys_in_names"]
 
 
 def check_keys_in_names(members: MemberTable, records: FormedRecords, suffix: str) -> None:
-    """``ConversionError`` if the names of ``members`` would not tell these ``records`` apart in a
-    ``suffix`` shard, or would be read as others."""
+    """``ConversionError`` if the names of ``members`` would not separate these ``records`` in a
+    ``suffix`` shard, or would be read as other names."""
     rows = records.member_rows
     _check_names(members.names.take(rows), suffix)
     if members.record_of is None:
@@ -32,7 +32,7 @@ def check_keys_in_names(members: MemberTable, records: FormedRecords, suffix: st
 
 
 def _check_names(names: BytesColumn, suffix: str) -> None:
-    """``ConversionError`` for a name that is cut off at a NUL, or is that of a directory."""
+    """``ConversionError`` for a name that would be cut off at a NUL, or is that of a directory."""
     if not len(names):
         return
     ends = names.offsets[1:]

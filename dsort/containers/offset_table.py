@@ -1,5 +1,5 @@
 """Shards that begin with a table of offsets: ``u32 n | u32 offset[n + 1]``, little-endian, counted
-from the first byte of the shard. MDS and LitData have it in common."""
+from the first byte of the shard. MDS and LitData shards have such a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COUNT = struct.Struct("<I")
 
 
 def table_bytes(records: int) -> int:
-    """How long the table is, with its count."""
+    """The length of the table, with its count."""
     return COUNT_BYTES + 4 * (records + 1)
 
 
@@ -31,9 +31,9 @@ def offset_table(head_bytes: int, stored_bytes: Int64s) -> bytes:
 
 
 def offsets_of(shard: str, size_bytes: int, data: bytes, first: int = 0) -> Int64s:
-    """The offsets in a table ``data``, without its count, shape ``(n + 1,)``; ``first``: where the
-    first record begins, 0 where a shard says so itself. ``CorruptShardError`` unless the records
-    lie one after the other to the end of the shard."""
+    """The offsets in a table ``data``, without its count, shape ``(n + 1,)``. ``first``: where the
+    first record begins, 0 if the table is the only source of that. ``CorruptShardError`` unless the
+    records lie one after the other to the end of the shard."""
     offsets = np.frombuffer(data, "<u4").astype(np.int64)
     least = first or COUNT_BYTES + len(data)
     if offsets[0] < least or (first and offsets[0] != first):

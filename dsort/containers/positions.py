@@ -1,4 +1,4 @@
-"""Names for records that have none: the position in their shard (``naming.names.position_key``)."""
+"""Names for records without names: the position in their shard (``naming.names.position_key``)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ __all__ = ["joined_names", "position_names"]
 
 
 def position_names(shard: str, count: int, extension: bytes) -> tuple[BytesColumn, Int64s]:
-    """(names, how much of each is the key) of the ``count`` records of a shard, in order. They are
-    no bytes until somebody asks for these. ``extension``: what follows the key, with its dot."""
+    """(names, length of the key in each) of the ``count`` records of a shard, in order. The bytes
+    of the names are made only when they are read. ``extension``: what follows the key, with its
+    dot."""
     if count > 10**DIGITS:
         keys = [position_key(shard, number) for number in range(count)]
         return joined_names(keys, extension)
@@ -23,6 +24,6 @@ def position_names(shard: str, count: int, extension: bytes) -> tuple[BytesColum
 
 
 def joined_names(keys: list[bytes], extension: bytes) -> tuple[BytesColumn, Int64s]:
-    """(names, how much of each is the key) of records with ``keys``."""
+    """(names, length of the key in each) of records with ``keys``."""
     key_bytes = np.fromiter(map(len, keys), np.int64, len(keys))
     return BytesColumn.of([key + extension for key in keys]), key_bytes

@@ -1,8 +1,8 @@
-"""Which container a shard is, and which codec is around it, by the end of its name.
+"""Finds the container of a shard, and the codec around it, from the suffixes of its name.
 
 Two tables: to add a container or a codec, add a line.
 
-Loads no container before one is asked for, so that a spec is read without numpy.
+A container is loaded only when it is requested, so that a spec is read without numpy.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _litdata() -> Container:
 
 
 DEFAULT_EXTENSION: Final = ".tar"
-"""What shards are whose names do not say."""
+"""The extension of shards whose names have no known suffix."""
 
 _BUILT_IN: Final[dict[str, Callable[[], Container]]] = {
     DEFAULT_EXTENSION: _tar,
@@ -183,8 +183,8 @@ _registered: dict[str, Container] = {}
 
 
 def register(container: Container) -> None:
-    """Have shards whose names end in one of the container's suffixes be read and written by it, in
-    this process and in the workers that it starts."""
+    """Register ``container``: shards whose names end in one of its suffixes are read and written by
+    it, in this process and in the workers that it starts."""
     for suffix in container.suffixes:
         _registered[suffix] = container
         add_archive_extension(suffix)
@@ -204,14 +204,14 @@ def check_supported(extension: str) -> None:
 
 
 def check_writable(extension: str) -> None:
-    """``ValueError`` for an extension whose codec dsort reads, and does not write."""
+    """``ValueError`` for an extension whose codec dsort reads but does not write."""
     codec = codec_of(extension)
     if codec is not None and not codec.writes:
         raise ValueError(f"{extension} shards are read, and not written: {codec.name} is too slow")
 
 
 def is_supported(name: str) -> bool:
-    """Whether ``name`` is that of a shard that dsort can read."""
+    """Whether ``name`` is the name of a shard that dsort can read."""
     extension = archive_extension(name)
     return extension is not None and (
         raw_extension(extension) in _BUILT_IN or raw_extension(extension) in _registered
@@ -219,8 +219,8 @@ def is_supported(name: str) -> bool:
 
 
 def is_called(name: str, extension: str) -> bool:
-    """Whether ``name`` is that of a shard of ``extension``: of its container and its codec. An
-    extension without a codec covers all of them: ``.jsonl`` covers ``.jsonl.gz``."""
+    """Whether ``name`` is the name of a shard of ``extension``, with its container and its codec.
+    An extension without a codec covers all codecs: ``.jsonl`` covers ``.jsonl.gz``."""
     if name.endswith(extension):
         return True
     own = archive_extension(name)
@@ -235,18 +235,18 @@ def _is_same_container(raw: str, other: str) -> bool:
 
 
 def is_columnar(extension: str) -> bool:
-    """Whether shards of ``extension`` hold rows of tables, as its container says. Asked of every
-    spec, so it loads none of dsort's own."""
+    """Whether shards of ``extension`` hold rows of tables, according to its container. Called for
+    every spec, so it loads none of dsort's own containers."""
     raw = raw_extension(extension)
     if raw in _registered:
         return _registered[raw].is_columnar
     return raw in _COLUMNAR
 
 
-@lru_cache(maxsize=64)  # asked for each output shard, of the extensions of one spec
+@lru_cache(maxsize=64)  # called for each output shard, with the extensions of one spec
 def container_of(name: str) -> Container:
-    """The container of the shard ``name``, or of an extension, whatever codec is around it: that of
-    the longest suffix that it ends in; tar if there is none."""
+    """The container of the shard ``name``, or of an extension, whatever codec is around it: the
+    container of the longest suffix of ``name``; tar if there is none."""
     raw = raw_extension(name)
     known = (*_registered, *_BUILT_IN)
     suffix = max((each for each in known if raw.endswith(each)), key=len, default="")

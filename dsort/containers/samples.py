@@ -1,7 +1,7 @@
-"""Samples of MDS and LitData, made around the payloads of the members of all records of a shard.
+"""Makes MDS and LitData samples around the payloads of the members of all records of a shard.
 
-A sample is a u32 size of each of its values, and the values, in the order of their names: the
-extensions of the members, and ``__key__`` for the key. All records must have the same.
+A sample is a u32 size for each of its values, and then the values, in the order of their names: the
+extensions of the members, and ``__key__`` for the key. All records must have the same names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dsort.naming.names import readable
 __all__ = ["KEY_COLUMN", "packed_samples"]
 
 KEY_COLUMN: Final = "__key__"
-"""The column that a converted record's key is in; webdataset calls it so, too."""
+"""The column with the key of a converted record; webdataset uses the same name."""
 
 
 def packed_samples(
@@ -32,8 +32,8 @@ def packed_samples(
     schema_of: Callable[[tuple[str, ...]], str],
     data_set: str,
 ) -> MemberTable:
-    """See ``Container.packed``. ``schema_of``: the schema of samples with values of these names.
-    ``data_set``: what it is for, for messages."""
+    """See ``Container.packed``. ``schema_of``: returns the schema of samples with values of these
+    names. ``data_set``: the kind of data set, for messages."""
     rows, first = records.member_rows, records.member_offsets[:-1]
     if not len(rows):
         return replace(members, literals={}, tails={}, entries=None, schema="")
@@ -70,8 +70,8 @@ def packed_samples(
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """``names``: the columns of all records but their keys, sorted. ``order``: of the members, such
-    that those of each record lie in the order of its columns."""
+    """``names``: the columns of all records but their keys, sorted. ``order``: an order of the
+    members in which those of each record lie in the order of its columns."""
 
     names: tuple[str, ...]
     order: Int64s
@@ -91,7 +91,7 @@ def _values_of(members: MemberTable, records: FormedRecords, data_set: str) -> _
         name, size = names[int(rows[place])], int(key_bytes[place])
         columns.append(_column(name[:size], name[size:]))
     _check_keys(members, records)
-    own = suffix_of[: int(counts[0])]  # a record has each but once
+    own = suffix_of[: int(counts[0])]  # a record has each column once
     unlike = counts != counts[0]
     unlike[record_of[~np.isin(suffix_of, own)]] = True
     if unlike.any():
@@ -115,7 +115,7 @@ def _values_of(members: MemberTable, records: FormedRecords, data_set: str) -> _
 
 
 def _check_keys(members: MemberTable, records: FormedRecords) -> None:
-    """``ConversionError`` for a key that is no text."""
+    """``ConversionError`` for a key that is not text."""
     if not (records.keys.blob >= 0x80).any():
         return
     for record, key in enumerate(records.keys.tolist()):
