@@ -1,7 +1,8 @@
-"""Codecs: what compresses a whole shard, around whatever container it is.
+"""Codecs: they compress a whole shard, around any container.
 
-In goes the stream of an encoded file, out come the bytes of the container, checked, and the other
-way round. A shard's name says its codec by its last suffix (``containers.registry.codec_of``).
+A codec decodes the stream of an encoded file to the bytes of the container, and checks them; and it
+encodes these bytes. The last suffix of a shard's name shows its codec
+(``containers.registry.codec_of``).
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""The contract of a codec: an encoded file to the bytes of a container, and back.
+"""The contract of a codec: it decodes an encoded file to the bytes of a container, and encodes
+these.
 
 To add a codec, write a module with a child of :class:`Codec` and add it to ``containers.registry``.
 
-A file is *members*, one after the other (gzip's word; zstd and lz4 say frames), and each ends with
-a checksum. All of them are read: a reader that stops after the first loses what follows it.
+A file is *members*, one after the other (gzip's word; zstd and lz4 call them frames), and each ends
+with a checksum. All of them are read: a reader that stops after the first loses the rest.
 
-Output is made of pieces of a fixed number of decoded bytes, so that it is the same whoever makes
-it, and on how many threads.
+Output consists of pieces of a fixed number of decoded bytes, so that its bytes depend neither on
+the process that makes it nor on the number of threads.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ class MemberDecoder(Protocol):
 
     @property
     def eof(self) -> bool:
-        """Whether the member has ended, and what it says of its content has been checked."""
+        """Whether the member has ended and its checks of its content have passed."""
 
     @property
     def needs_input(self) -> bool:
-        """Whether nothing more comes before the next bytes of the file do."""
+        """Whether the decoder has no more output until it gets the next bytes of the file."""
 
     @property
     def unused_data(self) -> bytes:
-        """What was given beyond the member's end."""
+        """The bytes passed in beyond the member's end."""
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Decode ``data``; about ``max_length`` bytes at most come out at once."""
+        """Decode ``data``; returns about ``max_length`` bytes at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedPiece:
-    """One piece. ``check``: what the end of the file needs of it."""
+    """One piece. ``check``: the value that the end of the file needs from it."""
 
     data: bytes
     check: int = 0
@@ -49,35 +50,35 @@ class PieceEncoder(ABC):
     """Encodes one file."""
 
     piece_bytes: int
-    """How many decoded bytes each piece has, but for the last one."""
+    """How many decoded bytes each piece has, except the last one."""
 
     def begin(self) -> bytes:
-        """What comes before the first piece."""
+        """The bytes before the first piece."""
         return b""
 
     @abstractmethod
     def encode(self, piece: bytearray) -> EncodedPiece:
-        """One piece; several threads may each encode one."""
+        """Encode one piece; several threads may each encode one at the same time."""
 
     @abstractmethod
     def add(self, piece: bytearray, encoded: EncodedPiece) -> None:
-        """The next piece in order, and what it was encoded to."""
+        """Add the next piece in order, and its encoded form."""
 
     @abstractmethod
     def end(self) -> bytes:
-        """What follows the last piece that was added."""
+        """The bytes after the last added piece."""
 
 
 class Codec(ABC):
-    """One codec. Instances are immutable and can be pickled: workers get one."""
+    """One codec. Instances are immutable and can be pickled: workers receive one."""
 
     name: str
     suffixes: tuple[str, ...]
     magics: tuple[bytes, ...]
-    """What the members of a file begin with, one or another of them."""
+    """The bytes with which members of a file begin, one or another of them."""
 
     levels: range = range(0)
-    """The levels of compression to choose from; empty: it is read, and not written."""
+    """The levels of compression to choose from; empty: dsort only reads this codec."""
 
     default_level: int = 0
     member_word: str = "member"
@@ -86,17 +87,17 @@ class Codec(ABC):
 
     @abstractmethod
     def decoder(self, window_bytes_max: int) -> MemberDecoder:
-        """What decodes the next member. ``window_bytes_max``: what it may hold of the content to
-        refer back to."""
+        """A decoder for the next member. ``window_bytes_max``: how much of the content it may keep
+        for references back."""
 
     @property
     @abstractmethod
     def errors(self) -> tuple[type[Exception], ...]:
-        """What decoders raise for bytes that are no member."""
+        """The exceptions that decoders raise for bytes that are not a member."""
 
     def skipped_bytes(self, head: bytes) -> int:
-        """How long what begins with ``head`` (8 bytes, or what there is) is, if readers pass over
-        it; 0 if it is to be decoded."""
+        """The length of the section that begins with ``head`` (8 bytes, or as many as there are),
+        if readers pass over it; 0 if it is to be decoded."""
         return 0
 
     def padding_max(self) -> int:
@@ -104,18 +105,18 @@ class Codec(ABC):
         return 0
 
     def padding_unit(self) -> int:
-        """They are so many, or a multiple of it."""
+        """Their number is a multiple of this."""
         return 1
 
     # -- writing ---------------------------------------------------------------------------------
 
     @property
     def writes(self) -> bool:
-        """Whether shards can be encoded with it."""
+        """Whether dsort can encode shards with it."""
         return len(self.levels) > 0
 
     def level_or_default(self, level: int | None) -> int:
-        """``level`` if it is one, the default for None; ``ValueError`` for another."""
+        """``level`` if it is a valid level, the default for None; ``ValueError`` for others."""
         if level is None:
             return self.default_level
         if level not in self.levels:
@@ -124,7 +125,7 @@ class Codec(ABC):
         return level
 
     def encoder(self, level: int) -> PieceEncoder:
-        """What encodes one file."""
+        """An encoder for one file."""
         raise NotImplementedError(f"{self.name} is read, and not written")
 
     def library(self, level: int) -> tuple[str, str]:

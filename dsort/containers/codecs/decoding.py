@@ -1,4 +1,4 @@
-"""Decodes a file, member after member, within bounds; whatever is wrong is said with its offset."""
+"""Decodes a file, member after member, within bounds; errors have the offset in the file."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ __all__ = [
 STEP_BYTES = 1 << 20
 INPUT_BYTES = 256 << 10
 FIRST_INPUT_BYTES = 1 << 10
-"""Of each member. What is behind a short one is copied, and comes again."""
+"""The first input for each member. Bytes after the end of a short member are copied, and passed in
+again."""
 PADDING_BYTES = 4 << 10
 PARTS_MIN = 1 << 14
 PART_BYTES_MIN = 32
-"""Beyond ``PARTS_MIN`` parts of a file, they have so many bytes on average, those of the file and
-those that they decode to."""
+"""The parts of a file beyond the first ``PARTS_MIN`` must have so many bytes each on average,
+counting both the bytes of the file and the bytes that they decode to."""
 EXPANSION_MAX_DEFAULT = 200
 EXPANSION_FLOOR_BYTES = 16 << 20
-"""A file may decode to so much, however small it is."""
+"""A file may decode to so many bytes, however small it is."""
 WINDOW_BYTES_MIN = 9 << 20
-"""What a decoder may always take: zstd writes windows of 8 MiB up to its level 19, xz of 8 MiB at
-its default level."""
+"""The window that a decoder may always use: zstd writes windows of 8 MiB up to its level 19, xz of
+8 MiB at its default level."""
 WINDOW_BYTES_MAX = 128 << 20
 _HEAD_BYTES = 8
 _FORMATS = (
@@ -55,9 +56,10 @@ _TAR_MAGIC = slice(257, 262)
 
 @dataclass(frozen=True, slots=True)
 class DecodingRules:
-    """What a job says of how inputs are decoded. ``max_expansion``: a shard may decode to so many
-    times its length. ``codec``: of shards whose names do not say. ``window_bytes``: what a decoder
-    may hold of the content to refer back to, if the buffer is no larger than that."""
+    """The settings of a job for decoding inputs. ``max_expansion``: how many times its length a
+    shard may decode to. ``codec``: of shards whose names have no codec suffix. ``window_bytes``:
+    how much of the content a decoder may keep for references back, if the buffer is no larger than
+    that."""
 
     max_expansion: float = EXPANSION_MAX_DEFAULT
     codec: Codec | None = None
@@ -65,8 +67,8 @@ class DecodingRules:
 
 
 def format_of(head: bytes) -> tuple[str, str]:
-    """(what a file is that begins with ``head``, its suffix); two empty texts if nobody knows.
-    ``head``: 262 bytes, to know a tar."""
+    """(the format of a file that begins with ``head``, its suffix); two empty texts if it is
+    unknown. ``head``: 262 bytes, which a tar needs."""
     for magic, name, suffix in _FORMATS:
         if head.startswith(magic):
             return name, suffix
@@ -75,8 +77,8 @@ def format_of(head: bytes) -> tuple[str, str]:
 
 @dataclass(slots=True)
 class _Input:
-    """The file, as far as it has come. ``at``: the offset in the file of the next byte, which is
-    ``data[first]``."""
+    """The bytes of the file received so far. ``at``: the offset in the file of the next byte, which
+    is ``data[first]``."""
 
     pieces: Iterator[bytes]
     data: bytes = b""
@@ -84,7 +86,7 @@ class _Input:
     at: int = 0
 
     def fill(self, size: int) -> bool:
-        """Have at least ``size`` bytes; False if the file ends before."""
+        """Read until there are ``size`` bytes; False if the file ends before."""
         while len(self.data) - self.first < size:
             piece = next(self.pieces, b"")
             if not piece:
@@ -93,12 +95,12 @@ class _Input:
         return True
 
     def head(self, size: int) -> bytes:
-        """The next ``size`` bytes, or as many as there are; they stay."""
+        """The next ``size`` bytes, or as many as there are; they are not consumed."""
         self.fill(size)
         return self.data[self.first : self.first + size]
 
     def take(self, size: int) -> bytes:
-        """Some of the next bytes, up to ``size``; b"" at the end of the file."""
+        """Consume some of the next bytes, up to ``size``; b"" at the end of the file."""
         if not self.fill(1):
             return b""
         data = self.data[self.first : self.first + size]
@@ -107,13 +109,14 @@ class _Input:
         return data
 
     def put_back(self, size: int) -> None:
-        """The last ``size`` bytes of those that ``take`` gave last."""
+        """Put back the last ``size`` bytes of the last result of ``take``."""
         self.first -= size
         self.at -= size
 
 
 def _bounded(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """Decoders keep what they have no use for yet: large pieces would be copied each time."""
+    """``pieces``, split into small ones. Decoders keep input that they do not need yet, and would
+    copy large pieces each time."""
     for piece in pieces:
         for at in range(0, len(piece), INPUT_BYTES):
             yield bytes(piece[at : at + INPUT_BYTES])
@@ -122,9 +125,9 @@ def _bounded(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
 class Decoding:
     """The decoded bytes of the file ``shard``, in pieces of about ``STEP_BYTES``, as an iterator.
 
-    ``pieces``: the file, in order. ``file_bytes``: its length. ``CorruptShardError`` if it is not
-    members from its first byte to its last, or decodes to more than ``max_expansion`` times its
-    length and ``EXPANSION_FLOOR_BYTES``.
+    ``pieces``: the file, in order. ``file_bytes``: its length. ``CorruptShardError`` if it does not
+    consist of members from its first byte to its last, or decodes to more than ``max_expansion``
+    times its length and ``EXPANSION_FLOOR_BYTES``.
     """
 
     def __init__(
@@ -171,11 +174,11 @@ class Decoding:
     def _begins_member(self) -> bool:
         longest = max(map(len, self._codec.magics))
         head = self._input.head(longest)
-        # A head that is cut off is a member that is: its decoder says so.
+        # A head that is cut off belongs to a member that is cut off, which its decoder reports.
         return any(magic.startswith(head) or head.startswith(magic) for magic in self._codec.magics)
 
     def _skip(self) -> bool:
-        """Pass over what is no content; whether there was any."""
+        """Pass over bytes that are not content; return whether there were any."""
         source = self._input
         length, begin = self._codec.skipped_bytes(source.head(_HEAD_BYTES)), source.at
         left = length
@@ -189,7 +192,7 @@ class Decoding:
 
     def _check_parts(self, parts: int) -> None:
         """Refuse a file of very many parts (members, skippable frames, padding) of a few bytes
-        each, which would take a hundred times as long as others of its length."""
+        each, which would take a hundred times as long as other files of its length."""
         size_bytes = self._input.at + self.decoded_bytes
         if parts > PARTS_MIN and size_bytes < PART_BYTES_MIN * (parts - PARTS_MIN):
             raise self._corrupt(

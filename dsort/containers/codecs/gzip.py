@@ -1,8 +1,8 @@
 """gzip (RFC 1952): all members are read, and one is written.
 
-webdataset and ``tarfile``'s streaming modes stop after the first member without a word, so an
-output is one. It is made of pieces that know nothing of each other all the same: each ends at a
-byte, with a full flush, and the CRC-32 of the whole is combined from theirs.
+webdataset and ``tarfile``'s streaming modes stop after the first member without an error, so an
+output is one member. It still consists of independent pieces: each ends at a byte, with a full
+flush, and the CRC-32 of the whole is combined from the pieces' checksums.
 
 ISA-L does levels 1 to 3, at several times the speed of zlib; zlib does the rest.
 """
@@ -20,17 +20,18 @@ __all__ = ["Gzip"]
 
 PIECE_BYTES = 1 << 20
 HEADER = bytes.fromhex("1f8b 08 00 00000000 00 ff")
-"""Deflate; no flags, so no name; no time; no hint about speed; of no known system. The same header
-whoever writes it, and when."""
+"""Deflate; no flags, so no name; no time; no hint about speed; unknown system. The header does not
+depend on the process or the time of writing."""
 FINAL_BLOCK = b"\x03\x00"
 ISAL_LEVEL_MAX = 3
 FIRST_BYTES = 8
 """Levels 1 and 2 of ISA-L (2.32) hash the third byte of a stream with a register that holds the
-address of the stream, so one piece in about 3,000 had other bytes in another process. Its loop for
-the last bytes of its input has no such fault, and takes so few bytes that are flushed at once."""
+address of the stream, so one piece in about 3,000 had other bytes in another process. ISA-L's loop
+for the last bytes of its input does not have this fault, and it handles the first bytes if only so
+many are passed in and flushed."""
 PADDING_MAX = 1 << 16
-"""Tapes and block devices leave zeros behind a file, and gzip passes over them; more than this is
-the hole of a file that was not written to its end."""
+"""Tapes and block devices leave zeros after a file, and gzip passes over them; more zeros than this
+are the hole of a file that was not written to its end."""
 
 
 class Gzip(Codec):

@@ -1,7 +1,7 @@
 """lz4 (the frame format): all frames are read, and one is written, of blocks of 256 KiB.
 
-That is how AIStore writes: readers of some languages stop after the first frame. Blocks know
-nothing of each other, so that each can be made by itself; a checksum of the content ends the frame.
+AIStore writes one frame, too: readers in some languages stop after the first frame. Blocks are
+independent, so that each can be made by itself; a checksum of the content ends the frame.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""bzip2 and xz: read, and not written. Both take a second of processor time for some ten megabytes,
-which is no way to keep shards that are read again and again."""
+"""bzip2 and xz: dsort reads them and does not write them. Both take a second of processor time for
+some ten megabytes, which is too slow for shards that are read repeatedly."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Bzip2(Codec):
 
 
 class Xz(Codec):
-    """xz files. Fours of zeros may stand between streams and behind the last one."""
+    """xz files. Groups of four zeros may follow each stream."""
 
     name = "xz"
     suffixes = (".xz",)
@@ -38,7 +38,7 @@ class Xz(Codec):
     member_word = "stream"
 
     def decoder(self, window_bytes_max: int) -> MemberDecoder:
-        # What a dictionary takes is no more than the limit, whatever the header claims.
+        # A dictionary takes no more memory than the limit, whatever the header claims.
         return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=window_bytes_max + (1 << 20))
 
     @property

@@ -1,10 +1,10 @@
-"""zstd (RFC 8878): frames of 2 MiB with a checksum each, and a seek table behind them.
+"""zstd (RFC 8878): frames of 2 MiB with a checksum each, followed by a seek table.
 
-Any reader passes over the table, for it is a skippable frame. Those that know it (zstd's own
-``contrib/seekable_format``) find the frame of a byte in it.
+Any reader passes over the table, because it is a skippable frame. Readers that support it (zstd's
+own ``contrib/seekable_format``) find the frame of a byte with it.
 
-The library's streams say nothing of a frame that ends too early, and do not bound what comes of
-some input. So the blocks of each frame are counted here; the library gets them a few at a time.
+The library's streams do not report a frame that ends too early, and do not bound the output of some
+input. So the blocks of each frame are counted here, and passed to the library a few at a time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from typing import Final
 
 if sys.version_info >= (3, 14):
-    from compression import zstd  # backports.zstd is that, for older Pythons
+    from compression import zstd  # backports.zstd is the same module for older Pythons
 else:
     from backports import zstd
 
@@ -66,7 +66,7 @@ class Zstd(Codec):
 
 
 def skippable_bytes(head: bytes) -> int:
-    """How long the skippable frame is that begins with ``head``, 8 bytes; 0 if it is none."""
+    """The length of the skippable frame that begins with ``head``, 8 bytes; 0 if it is not one."""
     if len(head) < 8:
         return 0
     magic, size = struct.unpack("<II", head)
@@ -74,7 +74,7 @@ def skippable_bytes(head: bytes) -> int:
 
 
 class _FrameError(ValueError):
-    """A frame that is none."""
+    """The bytes are not a valid frame."""
 
 
 class _FrameDecoder:
@@ -82,7 +82,8 @@ class _FrameDecoder:
 
     def __init__(self, window_bytes_max: int) -> None:
         self._window_bytes_max = window_bytes_max
-        # The next power of two; what is between is refused by the frame's header.
+        # The next power of two. Windows between the limit and that power are refused when the
+        # frame's header is read.
         least, most = _WINDOW_LOG_BOUNDS
         log = min(max((window_bytes_max - 1).bit_length(), least), most)
         self._stream = zstd.ZstdDecompressor(
@@ -96,11 +97,11 @@ class _FrameDecoder:
 
     @property
     def unused_data(self) -> bytes:
-        """What was given beyond the end of the frame."""
+        """The bytes passed in beyond the end of the frame."""
         return self._data if self.eof else b""
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Decode as many whole blocks as there are, but no more than ``BLOCKS_AT_ONCE``."""
+        """Decode as many whole blocks as there are, up to ``BLOCKS_AT_ONCE``."""
         self._data += data
         size = self._units_bytes()
         if not size:
@@ -116,8 +117,8 @@ class _FrameDecoder:
         return decoded
 
     def _units_bytes(self) -> int:
-        """How long the whole blocks are that come next, with the header before the first and the
-        checksum behind the last."""
+        """The length of the whole blocks that come next, with the header before the first and the
+        checksum after the last."""
         at = 0
         if not self._is_begun:
             at = self._header_bytes()
@@ -144,7 +145,7 @@ class _FrameDecoder:
         return at
 
     def _header_bytes(self) -> int:
-        """How long the frame's header is; 0 if it is not all there."""
+        """The length of the frame's header; 0 if it is incomplete."""
         if len(self._data) < 5:
             return 0
         flags = self._data[4]

@@ -1,4 +1,4 @@
-"""Files of lines (JSON lines and text): a record is a line, moved as it is.
+"""Files of lines (JSON lines and text): a record is a line, moved unchanged.
 
-``container`` is what the rest of dsort sees, ``scan`` finds lines and their keys.
+``container`` is the interface to the rest of dsort, ``scan`` finds lines and their keys.
 """

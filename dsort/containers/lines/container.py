@@ -1,7 +1,7 @@
 """Files of lines as containers: JSON lines and text.
 
-A line moves as it is. Nothing stands around it, in a shard of lines: no head, no end, and between
-two lines nothing but the line feed that ends the first. So a shard of no lines is an empty file.
+A line is moved unchanged. A shard of lines has no head and no end, and between two lines only the
+line feed that ends the first. So a shard without lines is an empty file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dsort.naming.names import readable, shortened
 __all__ = ["JSON_LINES", "TEXT_LINES", "JsonLines", "Lines", "LonePayload", "TextLines"]
 
 JSON_BYTES_MAX: Final = 64 << 20
-"""A JSON payload that is no longer is decoded to see that it is JSON."""
+"""A JSON payload up to this size is decoded to check that it is JSON."""
 
 ODDITIES: Final = (
     OddityKind(
@@ -58,7 +58,7 @@ ODDITIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Lines(Container):
-    """What both kinds have in common. ``key_field``: where keys stand; "": lines are numbered."""
+    """The base of both kinds. ``key_field``: where keys are; "": lines are numbered."""
 
     key_field: str = ""
     strips_final_newline: bool = False
@@ -68,7 +68,7 @@ class Lines(Container):
     has_short_records = True
     begins_bare = True
     member_extension = b""
-    """What the member of a line is called in a tar, behind its key."""
+    """The extension of a line's member in a tar, after its key."""
     is_json = False
 
     can_rename = False
@@ -102,7 +102,7 @@ class Lines(Container):
     def packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads
     ) -> MemberTable:
-        """Each record as a line. Payloads are looked through, in Python: some µs a record."""
+        """Each record as a line. Payloads are checked in Python: some µs a record."""
         self._refuse_others(members, records)
         pointer = JsonPointer.parse(self.key_field) if self.key_field else None
         tails = {}
@@ -153,18 +153,18 @@ class Lines(Container):
 
 @dataclass(slots=True)
 class LonePayload:
-    """Looks through a payload that is to be a line of its own."""
+    """Checks a payload that is to be a line of its own."""
 
     record: str
     suffix: str
     is_json: bool
     size_bytes: int = 0
-    feed_at: int = -1  # the first line feed
+    feed_at: int = -1  # the offset of the first line feed
     has_text: bool = False
-    pieces: list[bytes] = field(default_factory=list)  # of JSON, as long as that is short
+    pieces: list[bytes] = field(default_factory=list)  # of JSON, if that is short
 
     def add(self, piece: memoryview | bytes) -> None:
-        """Look at the next piece."""
+        """Check the next piece."""
         data = bytes(piece)
         if self.size_bytes == 0 and data.startswith(BOM):
             raise self._refused("begins with a byte order mark, which only a file may begin with")
@@ -176,10 +176,11 @@ class LonePayload:
             self.pieces.append(data)
 
     def check(self) -> None:
-        """``ConversionError`` unless the payload is one line, without its end."""
+        """``ConversionError`` unless the payload is one line, without its line feed."""
         if not self.has_text:
             raise self._refused("is empty: readers pass over empty lines")
-        # A line feed, even at the end, would not come back: a payload ends before that of its line.
+        # A line feed, even at the end, would be lost: a payload is read back without the line feed
+        # of its line.
         if self.feed_at >= 0:
             if self.feed_at == self.size_bytes - 1:
                 hint = "strip_final_newline: true leaves it out; it does not come back"
@@ -197,7 +198,7 @@ class LonePayload:
 
 
 def _check_key(pointer: JsonPointer, document: bytes, key: bytes, suffix: str) -> None:
-    """``ConversionError`` if the line would have another key than the record."""
+    """``ConversionError`` if the key in the line would differ from that of the record."""
     try:
         value = pointer.value(document)
     except KeyError:
@@ -213,7 +214,7 @@ def _check_key(pointer: JsonPointer, document: bytes, key: bytes, suffix: str) -
 
 @dataclass(frozen=True, slots=True)
 class JsonLines(Lines):
-    """A JSON document a line."""
+    """One JSON document in each line."""
 
     suffixes = (".jsonl", ".ndjson")
     member_extension = b".json"
@@ -226,7 +227,7 @@ class JsonLines(Lines):
 
 @dataclass(frozen=True, slots=True)
 class TextLines(Lines):
-    """A text a line. Lines have no fields, and always numbers."""
+    """One text in each line. Lines have no fields, and are always numbered."""
 
     suffixes = (".txt",)
     member_extension = b".txt"

@@ -1,9 +1,8 @@
-"""Lines in windows on a file: where each begins and ends, and the key of each.
+"""Scans lines in windows on a file: where each begins and ends, and its key.
 
-A line is what ends in a line feed; a carriage return before it is part of the line. Line feeds are
-found by vectorised steps (0.1 to 0.2 ns a byte), and a file whose records are numbered is looked
-through once, by windows of any size. Where keys stand in the lines, a window holds a line as a
-whole.
+A line ends in a line feed; a carriage return before it is part of the line. Line feeds are found by
+vectorised steps (0.1 to 0.2 ns a byte), and a file whose records are numbered is read once, in
+windows of any size. If the keys are in the lines, a window holds a line as a whole.
 """
 
 from __future__ import annotations
@@ -24,11 +23,12 @@ __all__ = ["BOM", "KEYED_LINE_BYTES_MAX", "LineNotes", "LineScanner", "line_feed
 
 BOM: Final = b"\xef\xbb\xbf"
 KEYED_LINE_BYTES_MAX: Final = 256 << 20
-"""A line whose key is asked for is read whole: a file without line feeds must not fill memory."""
+"""The maximum length of a line whose key is read. Such a line is read whole, and a file without
+line feeds must not fill memory."""
 
 _BLOCK_BYTES: Final = 1 << 20
-"""What is compared stays in the processor's cache. Of less, calls cost as much as bytes: of 256 KiB
-0.18 ns a byte in place of 0.11, lines of 3 KB."""
+"""Bytes compared at once, which stay in the processor's cache. For smaller blocks, calls cost as
+much as bytes: 0.18 ns a byte with 256 KiB instead of 0.11, for lines of 3 KB."""
 _KEYS_BYTES: Final = 4 << 20
 _HEAD_BYTES: Final = 8
 _WORD_BYTES: Final = 8
@@ -52,7 +52,7 @@ _LINE_FEED, _RETURN, _SPACE, _TAB = b"\n\r \t"
 
 @dataclass(frozen=True, slots=True)
 class LineNotes(ScanNotes):
-    """What may be odd about a file of lines."""
+    """The oddities that a file of lines may have."""
 
     empty_lines: int = 0
     byte_order_mark: int = 0
@@ -60,8 +60,9 @@ class LineNotes(ScanNotes):
 
 
 class LineScanner:
-    """Finds the lines of one file. ``extension``: what members are called behind their keys.
-    ``pointer``: where keys stand; None: lines are numbered. ``is_json``: white space is no line."""
+    """Finds the lines of one file. ``extension``: the extension of members, after their keys.
+    ``pointer``: where keys are; None: lines are numbered. ``is_json``: lines of white space are not
+    records."""
 
     window_bytes_min: int
 
@@ -79,12 +80,12 @@ class LineScanner:
         self._extension = extension
         self._pointer = pointer
         self._is_json = is_json
-        self._looked_at = 0  # all before this byte is known
-        self._line_start = 0  # where the line begins that goes on there
-        self._line_is_blank = True  # as far as it is known
-        self._line_head = b""  # its first bytes, as far as they are known
+        self._looked_at = 0  # all bytes before this one have been scanned
+        self._line_start = 0  # where the line begins that continues there
+        self._line_is_blank = True  # in the bytes scanned so far
+        self._line_head = b""  # its first bytes, of those scanned so far
         self._bom = False
-        self._lines = 0  # with the empty ones
+        self._lines = 0  # including empty ones
         self._starts: list[Int64s] = []
         self._ends: list[Int64s] = []
         self._keys: list[bytes] = []
@@ -115,18 +116,19 @@ class LineScanner:
             self._want_whole_line()
 
     def finish(self) -> MemberTable:
-        """All lines that are not empty, a row each."""
-        # A line may be two bytes: what is no longer needed is let go before more is made.
+        """All lines that are not empty, one in each row."""
+        # A line may be two bytes long: arrays that are no longer needed are freed before more are
+        # made.
         starts = np.concatenate([np.zeros(0, np.int64), *self._starts])
         self._starts.clear()
         lengths = np.concatenate([np.zeros(0, np.int64), *self._ends])
         self._ends.clear()
         unended = self._unended and len(starts) and int(lengths[-1]) == self._size_bytes
         lengths -= starts
-        payload = lengths - 1  # all before its line feed
+        payload = lengths - 1  # without the line feed
         if unended:
             payload[-1] += 1
-        numbers = row_numbers(len(starts) + 1)  # which readers want, too
+        numbers = row_numbers(len(starts) + 1)  # which readers need, too
         if self._pointer is None:
             names, key_bytes = position_names(self._shard, len(starts), self._extension)
         else:
@@ -150,7 +152,8 @@ class LineScanner:
         )
 
     def _look_at_head(self, head: bytes) -> bool:
-        """Look for what no file of lines begins with; whether there is more behind that."""
+        """Check for bytes with which no file of lines begins; return whether more bytes follow
+        them."""
         for magic, what in _OTHERS.items():
             if head.startswith(magic):
                 raise CorruptShardError(self._shard, 0, f"it is {what}")
@@ -160,8 +163,8 @@ class LineScanner:
         return not self.done
 
     def _feed_block(self, array: UInt8s, offset: int, start: int, end: int) -> None:
-        """Take up what bytes ``start`` to ``end`` of the file end; ``array`` begins at byte
-        ``offset``."""
+        """Add the lines that end in bytes ``start`` to ``end`` of the file; ``array`` begins at
+        byte ``offset``."""
         block = array[start - offset : end - offset]
         ends = line_feeds(block) + (start + 1)
         if len(ends):
@@ -181,8 +184,8 @@ class LineScanner:
     def _take(
         self, array: UInt8s, offset: int, starts: Int64s, ends: Int64s, blank: Bools | None
     ) -> None:
-        """Take up lines, but for those that are ``blank``. None: none of them is, and none begins
-        with a byte order mark."""
+        """Add lines, except those that are ``blank``. None: no line is blank, and none begins with
+        a byte order mark."""
         first = self._lines
         if blank is not None:
             self._refuse_marks(array, offset, starts)
@@ -198,8 +201,8 @@ class LineScanner:
             self._take_keys(array, offset, starts, ends, first + 1 + rows)
 
     def _refuse_marks(self, array: UInt8s, offset: int, starts: Int64s) -> None:
-        """``CorruptShardError`` for a line that begins with a byte order mark: it would be lost
-        where that line comes first."""
+        """``CorruptShardError`` for a line that begins with a byte order mark: the mark would be
+        lost if that line came first."""
         head = (self._line_head + array[: len(BOM)].tobytes())[: len(BOM)]
         marked = starts[:1] if starts[0] < offset and head == BOM else starts[:0]
         inner = starts[starts >= offset] - offset
@@ -218,8 +221,9 @@ class LineScanner:
     def _blank_lines(
         self, array: UInt8s, offset: int, starts: Int64s, ends: Int64s
     ) -> Bools | None:
-        """Which lines are empty. The first may have begun before the window: then what it had
-        there counts. None: all begin with what neither white space nor a mark begins with."""
+        """Which lines are empty. If the first line began before the window, its bytes there count,
+        too. None: all lines begin with a byte that begins neither white space nor a byte order
+        mark."""
         if starts[0] >= offset:
             begins = array[starts - offset] - np.uint8(_SPACE + 1)  # below that, it wraps round
             if bool((begins < BOM[0] - _SPACE - 1).all()):
@@ -246,7 +250,7 @@ class LineScanner:
     def _take_keys(
         self, array: UInt8s, offset: int, starts: Int64s, ends: Int64s, numbers: Int64s
     ) -> None:
-        """Find the keys of lines, whose numbers in the file are ``numbers``, from 1 on."""
+        """Find the keys of lines. ``numbers``: their line numbers in the file, from 1 on."""
         assert self._pointer is not None
         base = int(starts[0])
         block = array[base - offset : int(ends[-1]) - offset].tobytes()
@@ -299,7 +303,7 @@ class LineScanner:
         return self._line_start < self._size_bytes
 
     def _finish_last_line(self, array: UInt8s, offset: int) -> None:
-        """Take up a line that the file ends in without a line feed."""
+        """Add the last line of the file if it has no line feed."""
         if not self._unended:
             return
         start = max(self._line_start, offset) - offset
@@ -313,7 +317,8 @@ class LineScanner:
         self._take(array, offset, starts, ends, np.array([blank]))
 
     def _look_for_cut(self, rest: UInt8s) -> None:
-        """See whether the last line is whole, which nobody ended. Longer ones are believed."""
+        """Check whether the last line, which has no line feed, is whole. Longer lines are not
+        checked."""
         if len(rest) > _LAST_LINE_BYTES_MAX:
             return
         if not is_json(rest.tobytes()):
@@ -321,7 +326,7 @@ class LineScanner:
             self._shortfall = f"its last line, {number:,}, is cut off: it has no end and is no JSON"
 
     def _want_whole_line(self) -> None:
-        """Ask for more where the line is longer than the window."""
+        """Request more bytes if the line is longer than the window."""
         have = self._looked_at - self._line_start
         if have > KEYED_LINE_BYTES_MAX:
             raise CorruptShardError(
@@ -336,8 +341,8 @@ class LineScanner:
 
 
 def line_feeds(block: UInt8s) -> Int64s:
-    """Where ``block`` has line feeds. Lines are long beside words of eight bytes: to look at those
-    that hold one takes half of what it takes to look at each byte."""
+    """Where ``block`` has line feeds. Lines are long compared with words of eight bytes: to search
+    only the words with a line feed takes half the time of testing each byte."""
     there = block == _LINE_FEED
     words = len(block) // _WORD_BYTES
     eights: UInt64s = there[: words * _WORD_BYTES].view(np.uint64)
@@ -345,7 +350,8 @@ def line_feeds(block: UInt8s) -> Int64s:
     found = eights[at]
     if bool((found & (found - np.uint64(1))).any()):  # several in one word
         return np.flatnonzero(there)
-    # A power of two: multiplied by it, a byte that says which one it is comes to the top.
+    # A power of two: multiplied by it, the byte with the number of the set byte becomes the
+    # highest.
     found *= _BYTE_NUMBERS
     found >>= np.uint64(56)
     ends: Int64s = at * _WORD_BYTES + found.view(np.int64)
@@ -354,7 +360,7 @@ def line_feeds(block: UInt8s) -> Int64s:
 
 
 def _few_true(flags: Bools) -> Int64s:
-    """Where ``flags`` are true; quicker if hardly any are."""
+    """Where ``flags`` are true; faster if few are."""
     if len(flags) % _WORD_BYTES:
         return np.flatnonzero(flags)
     groups = flags.view(np.uint64) != 0

@@ -1,5 +1,5 @@
 """LitData, the chunks of Lightning: a table of offsets, and items.
 
-In: the bytes of a chunk, and the ``index.json`` that says what its items are. Out: a member table
-whose rows are whole items, heads of chunks, and an ``index.json``.
+Reads the bytes of a chunk, and the ``index.json`` that describes its items, into a member table
+whose rows are whole items. Writes heads of chunks, and an ``index.json``.
 """

@@ -1,16 +1,16 @@
-"""The LitData container: what the rest of dsort sees of this folder.
+"""The LitData container: the interface of this folder to the rest of dsort.
 
-A chunk is ``u32 n | u32 offset[n + 1] | items``; an item is a u32 size of each of its leaves, and
-then the leaves. What the leaves are stands in no chunk: the ``index.json`` beside the chunks says
-it, and is needed. Items move as they are, so the index of every directory must say the same. They
+A chunk is ``u32 n | u32 offset[n + 1] | items``; an item is a u32 size for each of its leaves, and
+then the leaves. Chunks do not describe their leaves: the ``index.json`` beside the chunks does, and
+is needed. Items are moved unchanged, so the index of every directory must describe them alike. They
 have no names: records are numbered. In a conversion the leaf ``__key__`` is the key, if it is text.
 
-Converted, an item is a record whose members are its leaves, called as the index calls them
-(``image``, ``boxes.0``): numbers (``int``, ``float``, ``bool``) become text, all others are members
-as they are. Records become items that are dictionaries of ``__key__`` and the extensions of their
-members; all must have the same. Values stay as they are, byte for byte, and the format says what a
-reader makes of them: ``txt``, ``json`` and ``cls`` are ``str``, ``jpg`` and ``jpeg`` are ``jpeg``,
-all others are ``bytes``.
+Converted, an item is a record whose members are its leaves, named as in the index (``image``,
+``boxes.0``): numbers (``int``, ``float``, ``bool``) become text, all other leaves become members
+unchanged. Records become items that are dictionaries of ``__key__`` and the extensions of their
+members; all must have the same. Values are kept byte for byte, and the format defines how a reader
+decodes them: ``txt``, ``json`` and ``cls`` are ``str``, ``jpg`` and ``jpeg`` are ``jpeg``, all
+others are ``bytes``.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ __all__ = ["LITDATA", "LitData"]
 INDEX: Final = "index.json"
 LEAVES_MAX: Final = 4096
 _KEPT: Final = ("data_format", "data_spec", "item_loader")
-"""What all items have in common. The rest of a config is about the writer."""
+"""The settings that all items have in common. The rest of a config is about the writer."""
 
 
 @dataclass(frozen=True, slots=True)
 class LitData(Container):
-    """LitData chunks. ``schema``: what the index says of all items, as JSON; "": nobody has read
-    it, and leaves are not looked at."""
+    """LitData chunks. ``schema``: the description of all items in the index, as JSON; "": the index
+    was not read, and leaves are not read."""
 
     schema: str = ""
     member_defaults: tuple[tuple[str, bytes], ...] = ()
@@ -143,8 +143,8 @@ class LitData(Container):
             }
             for output in outputs
         ]
-        # Caches know an index by when it was made. The same chunks are to have the same index, and
-        # others another: so it is made of what they hold.
+        # Caches identify an index by its creation time. The same chunks need the same index, and
+        # different chunks a different one, so the time is derived from their content.
         sums = np.array([int(output.xxh3, 16) for output in outputs], np.uint64)
         index = {
             "chunks": chunks,

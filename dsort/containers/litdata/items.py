@@ -22,7 +22,7 @@ _FORMATS: Final[Mapping[str, str]] = {
     "jpg": "jpeg",
     "jpeg": "jpeg",
 }
-"""By the last part of an extension. Others are ``bytes``."""
+"""By the last part of an extension. All others are ``bytes``."""
 _NUMBERS: Final = {
     "int": struct.Struct("<q"),
     "float": struct.Struct("<d"),
@@ -55,9 +55,9 @@ def _format(name: str) -> str:
 
 
 def leaf_names(spec: object, count: int) -> list[str]:
-    """What the ``count`` leaves of items are called, by the ``data_spec`` of their index: keys of
-    dictionaries, and places in all that is none, with dots between them where they are nested. A
-    spec that says nothing of so many leaves leaves them numbered."""
+    """The names of the ``count`` leaves of items, from the ``data_spec`` of their index: keys of
+    dictionaries, and positions in everything that is not a dictionary, with dots between them if
+    they are nested. If the spec does not describe exactly so many leaves, they are numbered."""
     try:
         _, tree = json.loads(spec) if isinstance(spec, str) else (1, None)
         names = [".".join(path) for path in _paths(tree, _DEPTH_MAX)]
@@ -117,7 +117,7 @@ def bare_items(members: MemberTable, read: Callable[[int, int], bytes]) -> Membe
 
 
 def _number(key: bytes, name: str, kind: str, value: bytes) -> bytes:
-    """A number as text: a float as the shortest that is read as the same."""
+    """A number as text: a float becomes the shortest text that is read as the same float."""
     layout = _NUMBERS[kind]
     if len(value) != layout.size:
         raise ConversionError(

@@ -15,14 +15,15 @@ from dsort.errors import CorruptShardError
 __all__ = ["EXTENSION", "LitDataScanner"]
 
 EXTENSION = b".bin"
-"""What the one member of a record is called, behind its key."""
+"""The extension of the one member of a record, after its key."""
 ROWS_AT_ONCE_MAX = 1 << 16
 SIZES_AT_ONCE_MAX = 1 << 18
-"""Each takes some 40 bytes while it is looked at, and there may be thousands of leaves."""
+"""The maximum number of sizes read at once. Each takes some 40 bytes while it is read, and there
+may be thousands of leaves."""
 
 
 class LitDataScanner:
-    """See ``containers.base.Scanner``. ``leaves``: how many an item has; 0: nobody knows."""
+    """See ``containers.base.Scanner``. ``leaves``: the number of leaves of an item; 0: unknown."""
 
     def __init__(self, shard: str, size_bytes: int, leaves: int, schema: str) -> None:
         self._shard = shard
@@ -96,7 +97,7 @@ class LitDataScanner:
             self.next_offset, self.window_bytes_min = int(offsets[self._row]), 4 * self._leaves
 
     def _read_sizes(self, view: memoryview, base: int, offsets: Int64s) -> None:
-        """The sizes of as many items as ``view`` has, within bounds."""
+        """Read the sizes of as many items as ``view`` has, within bounds."""
         starts = offsets[self._row : -1]
         last = int(np.searchsorted(starts, base + len(view) - 4 * self._leaves, side="right"))
         some = max(SIZES_AT_ONCE_MAX // max(self._leaves, 1), 1)

@@ -1,5 +1,6 @@
 """MDS, the shards of MosaicML Streaming: a table of offsets, the columns, and samples.
 
-In: the bytes of a shard. Out: a member table whose rows are whole samples, or the columns of each;
-samples of other containers' members; heads of shards, and ``index.json``, which readers need.
+Reads the bytes of a shard into a member table whose rows are whole samples, or the columns of each.
+Makes samples from other containers' members, heads of shards, and ``index.json``, which readers
+need.
 """

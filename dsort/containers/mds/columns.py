@@ -1,4 +1,4 @@
-"""The columns of an MDS shard: what its config says, bounded and checked."""
+"""The columns of an MDS shard, from its config, bounded and checked."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ NUMBER_TYPES: Final = {
     **{f"uint{bits}": f"<u{bits // 8}" for bits in (8, 16, 32, 64)},
     **{f"float{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
 }
-"""The encodings that are one number of a fixed size, as numpy calls them."""
+"""The encodings that are one number of a fixed size, with their names in NumPy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
     """Names, encodings and sizes of the columns, in the order of a sample's values. A size is None
-    where each sample says it."""
+    if each sample has its own."""
 
     names: tuple[str, ...] = ()
     encodings: tuple[str, ...] = ()
@@ -37,12 +37,12 @@ class Columns:
 
     @property
     def fixed_bytes(self) -> int:
-        """How much the others take in a sample."""
+        """The number of bytes that the other columns take in a sample."""
         return sum(size or 0 for size in self.sizes)
 
     @classmethod
     def of_config(cls, data: bytes) -> Columns:
-        """The columns in the config of a shard; ``ValueError`` for no such config."""
+        """The columns in the config of a shard; ``ValueError`` if it is not such a config."""
         try:
             config = json.loads(data)
         except (RecursionError, UnicodeDecodeError, ValueError):
@@ -85,7 +85,7 @@ class Columns:
         return json.dumps(self.as_config(), sort_keys=True)
 
     def as_config(self) -> dict[str, Any]:
-        """What a config, and a shard's line in an index, say of the columns."""
+        """The description of the columns in a config, and in a shard's line of an index."""
         return {
             "column_encodings": list(self.encodings),
             "column_names": list(self.names),
@@ -93,7 +93,7 @@ class Columns:
         }
 
     def difference(self, other: Columns) -> str:
-        """How ``other`` differs, in words that follow what it is of."""
+        """How ``other`` differs, in words that follow the name of its shard."""
         for name in self.names:
             if name not in other.names:
                 return f"has no column {name}"

@@ -1,16 +1,16 @@
-"""The MDS container (version 2): what the rest of dsort sees of this folder.
+"""The MDS container (version 2): the interface of this folder to the rest of dsort.
 
-A record is a sample, and moves as it is: so all inputs must have the same columns. It has no name:
-its key is a column (``key_field``), or else its position. In a conversion it is the column
-``__key__``, if there is one and ``key_field`` names no other.
+A record is a sample, and is moved unchanged, so all inputs must have the same columns. It has no
+name: its key is a column (``key_field``), or else its position. In a conversion the key is the
+column ``__key__``, if there is one and ``key_field`` names no other.
 
 Converted, a sample is a record whose members are its columns: a number of a fixed size becomes
-decimal text, all other values are members as they are. Records become samples whose columns are
-``__key__`` and the extensions of their members; all must have the same. Values stay as they are,
-byte for byte, and the encoding says what a reader makes of them: ``txt`` is ``str``, ``json`` is
-``json``, ``cls`` is ``str_int`` (an integer as text), ``jpg`` and ``jpeg`` are ``jpeg``, ``png`` is
-``png``, all others are ``bytes``. The columns of a sample are sorted by name, so members come back
-in that order.
+decimal text, all other values become members unchanged. Records become samples whose columns are
+``__key__`` and the extensions of their members; all must have the same. Values are kept byte for
+byte, and the encoding defines how a reader decodes them: ``txt`` is ``str``, ``json`` is ``json``,
+``cls`` is ``str_int`` (an integer as text), ``jpg`` and ``jpeg`` are ``jpeg``, ``png`` is ``png``,
+all others are ``bytes``. The columns of a sample are sorted by name, so members are read back in
+that order.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ENCODINGS: Final[Mapping[str, str]] = {
     "jpeg": "jpeg",
     "png": "png",
 }
-"""By the last part of an extension, as webdataset's decoders choose. Others are ``bytes``."""
+"""By the last part of an extension, as webdataset's decoders choose. All others are ``bytes``."""
 _NUMBER_SUFFIX: Final = b".cls"
 _NUMBER_BYTES_MAX: Final = 1000
 _HASH: Final = "xxh3_64"
@@ -54,8 +54,8 @@ _HASH: Final = "xxh3_64"
 
 @dataclass(frozen=True, slots=True)
 class Mds(Container):
-    """MDS shards. ``key_field``: the column that is the key; "": records are numbered.
-    ``columns``: of the shards that are written; ``compression``: what is around them."""
+    """MDS shards. ``key_field``: the column that is the key; "": records are numbered. ``columns``:
+    of the shards that are written. ``compression``: the codec around them."""
 
     key_field: str = ""
     columns: Columns = NO_COLUMNS
@@ -124,7 +124,8 @@ class Mds(Container):
         return rows.table(members)
 
     def _key_column(self, columns: Columns) -> str:
-        """The column that is a record's key where it is converted, and no member; "" if none is."""
+        """The column that is the key of a converted record, and therefore not a member; "" if there
+        is none."""
         if self.key_field not in ("", KEY_COLUMN) or KEY_COLUMN not in columns.names:
             return ""
         encoding = columns.encodings[columns.names.index(KEY_COLUMN)]
@@ -176,7 +177,7 @@ class Mds(Container):
         return json.dumps(self._settings(), sort_keys=True).encode()
 
     def _settings(self) -> dict[str, Any]:
-        """What a shard's config and its line in the index have in common. The hash is the one that
+        """The settings in both a shard's config and its line in the index. The hash is the one that
         every output shard has anyway."""
         return {
             **self.columns.as_config(),
@@ -189,22 +190,22 @@ class Mds(Container):
 
 
 def _files(output: OutputFile) -> dict[str, Any]:
-    """What an index says of the file of a shard. Of a compressed one it would need a hash of what
-    is in the file, too, which nobody has taken: then it has none."""
+    """The description of a shard's file in an index. A compressed shard would also need a hash of
+    the decoded bytes, which is not computed, so it has no hashes."""
     codec = codec_extension(without_numbers(output.name))
     file = {"basename": output.name, "bytes": output.file_bytes}
     if not codec:
         return {"raw_data": file | {"hashes": {_HASH: output.xxh3}}, "zip_data": None}
     basename = output.name.removesuffix(codec)
-    if basename == output.name:  # it has numbers behind it
+    if basename == output.name:  # numbers follow the suffix
         basename = f"{output.name}.mds"
     raw = {"basename": basename, "bytes": output.container_bytes}
     return {"raw_data": raw | {"hashes": {}}, "zip_data": file | {"hashes": {}}}
 
 
 def _check_numbers(members: MemberTable, records: FormedRecords, payloads: Payloads) -> None:
-    """``ConversionError`` for a member whose encoding is ``str_int`` and that is no integer.
-    Readers decode all columns, so none could read its sample."""
+    """``ConversionError`` for a member whose encoding is ``str_int`` and that is not an integer.
+    Readers decode all columns, so they could not read its sample."""
     rows = records.member_rows
     numbers = rows[members.names.lengths[rows] >= len(_NUMBER_SUFFIX)]
     wanted = np.frombuffer(_NUMBER_SUFFIX, np.uint8)
@@ -232,7 +233,7 @@ def _is_number(text: bytes) -> bool:
 
 
 def _schema(columns: tuple[str, ...]) -> str:
-    """The schema of converted records, whose columns are called so."""
+    """The schema of converted records with columns of these names."""
     encodings = tuple("str" if name == KEY_COLUMN else _encoding(name) for name in columns)
     return Columns(columns, encodings, (None,) * len(columns)).schema
 

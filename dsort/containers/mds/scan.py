@@ -1,8 +1,8 @@
 """Reads an MDS shard from windows on its bytes: the table, the columns, the sizes in each sample,
-and, where they are asked for, the keys.
+and the keys if they are requested.
 
-MDS has no checksums. What can be checked is that offsets, sizes and columns agree; so the sizes in
-each sample are read, 50 ns each.
+MDS has no checksums. The only possible check is that offsets, sizes and columns agree; so the sizes
+in each sample are read, 50 ns each.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from dsort.errors import ContentKeyError, CorruptShardError
 __all__ = ["EXTENSION", "KEY_ENCODINGS", "MdsScanner", "number_text"]
 
 EXTENSION = b".mds"
-"""What the one member of a record is called, behind its key."""
+"""The extension of the one member of a record, after its key."""
 KEY_ENCODINGS = ("str", "bytes", "str_int", *(n for n in NUMBER_TYPES if not n.startswith("float")))
 KEY_BYTES_MAX = 1 << 16
 ROWS_AT_ONCE_MAX = 1 << 16
 SIZES_AT_ONCE_MAX = 1 << 18
-"""Each takes some 40 bytes while it is looked at, and there may be thousands of columns."""
+"""The maximum number of sizes read at once. Each takes some 40 bytes while it is read, and there
+may be thousands of columns."""
 
 
 class MdsScanner:
-    """See ``containers.base.Scanner``. ``key_column``: "" where records are numbered."""
+    """See ``containers.base.Scanner``. ``key_column``: "" if records are numbered."""
 
     def __init__(self, shard: str, size_bytes: int, key_column: str = "") -> None:
         self._shard = shard
@@ -141,7 +142,7 @@ class MdsScanner:
             )
 
     def _want_sizes(self) -> None:
-        """Go on with the sizes of the next sample, if there is one."""
+        """Continue with the sizes of the next sample, if there is one."""
         count = len(self._offsets) - 1
         if self._row < count:
             self._want(int(self._offsets[self._row]), 4 * self._columns.variable)
@@ -153,7 +154,7 @@ class MdsScanner:
             self._end()
 
     def _read_sizes(self, view: memoryview, base: int) -> bool:
-        """The sizes of as many samples as ``view`` has, within bounds."""
+        """Read the sizes of as many samples as ``view`` has, within bounds."""
         variable, row = self._columns.variable, self._row
         starts = self._offsets[row:-1]
         last = int(np.searchsorted(starts, base + len(view) - 4 * variable, side="right"))
@@ -177,7 +178,7 @@ class MdsScanner:
         return True
 
     def _key_range(self, starts: Int64s, sizes: NDArray[np.int64]) -> Int64s:
-        """(where the key of each sample begins, how long it is), shape (2, n)."""
+        """(where the key of each sample begins, its length), shape (2, n)."""
         at = starts + 4 * self._columns.variable
         variable = 0
         for name, size in zip(self._columns.names, self._columns.sizes, strict=True):
@@ -235,6 +236,7 @@ class MdsScanner:
 
 
 def number_text(encoding: str, value: bytes) -> bytes:
-    """The one number that ``value`` is, as decimal text: the shortest that is read as the same."""
+    """The number in ``value`` as decimal text: the shortest text that is read as the same
+    number."""
     number = np.frombuffer(value, NUMBER_TYPES[encoding])[0]
     return str(number).encode()

@@ -1,7 +1,7 @@
 """Sequences of MessagePack or CBOR objects as containers.
 
-A record is an object, moved as it is. In a conversion it is a map of extensions to members, as
-webdataset's ``cbors`` have it: bytes and texts are payloads, integers are written in decimal.
+A record is an object, moved unchanged. In a conversion it is a map of extensions to members, as in
+webdataset's ``cbors``: bytes and texts are payloads, integers are written in decimal.
 """
 
 from __future__ import annotations
@@ -39,23 +39,24 @@ __all__ = ["CBOR", "MSGPACK", "Cbor", "MsgPack", "Objects"]
 _COUNTS_MAX: Final = 2**32 - 1
 _TINY_BYTES: Final = 16
 _TINY_MAX: Final = 100_000
-"""So many objects that are shorter on average become members. Each takes 10 µs and 400 bytes of
-memory; a shard of a few MB may have millions, and no object with a key is as short."""
+"""The maximum number of objects of less than ``_TINY_BYTES`` on average that become members. Each
+object takes 10 µs and 400 bytes of memory; a shard of a few MB may have millions, and an object
+with a key is not that short."""
 _READ_BYTES: Final = 1 << 20
 _READ_ROWS: Final = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
 class Objects(Container):
-    """What both formats have in common. ``key_field``: the field with the keys; "": that is
-    ``__key__``, and records without it are numbered."""
+    """The base of both formats. ``key_field``: the field with the keys; "": the field ``__key__``,
+    and records without it are numbered."""
 
     key_field: str = ""
 
     packs_others = True
     keeps_keys = True
     member_extension = b""
-    """What a record is called behind its key, as long as it is one object."""
+    """The extension of a record, after its key, while it is one object."""
 
     can_rename = False
 
@@ -65,12 +66,12 @@ class Objects(Container):
 
     @property
     def read_header(self) -> ReadHeader:
-        """What reads the header of an item."""
+        """The function that reads the header of an item."""
         raise NotImplementedError
 
     @property
     def item_sizes(self) -> ItemSizes:
-        """What first bytes of items tell."""
+        """The sizes that the first bytes of items show."""
         raise NotImplementedError
 
     def scanner(self, shard: str, size_bytes: int) -> ObjectScanner:
@@ -88,7 +89,7 @@ class Objects(Container):
         )
 
     def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
-        """A row for each field of each object, but for the one that holds its key."""
+        """A row for each field of each object, except the field with its key."""
         assert members.key_bytes is not None
         _refuse_tiny(members)
         rows: list[tuple[int, int, int]] = []  # the record, where its payload is, its size
@@ -126,7 +127,7 @@ class Objects(Container):
             if len(set(names)) < len(names):
                 repeated, _ = Counter(names).most_common(1)[0]
                 raise _refused(key, f"has two fields {readable(repeated)}, and a reader sees one")
-        # Where another field holds the key, this one is as good as any.
+        # If another field has the key, ``__key__`` is a field like any other.
         if not self.key_field:
             fields = [each for each in fields if each.name != KEY_FIELD]
         if not fields:
@@ -134,7 +135,7 @@ class Objects(Container):
         return fields
 
     def _plain_fields(self, document: memoryview) -> list[Field] | None:
-        """The fields of a map of texts to bytes, texts and integers, at a third of the time of a
+        """The fields of a map of texts to bytes, texts and integers, in a third of the time of a
         walk; None for any other object."""
         read_header, size_bytes = self.read_header, len(document)
         try:
@@ -209,11 +210,12 @@ class Objects(Container):
         raise NotImplementedError
 
     def text(self, content: bytes) -> bytes:
-        """A text, or bytes if it is no UTF-8."""
+        """A text, or bytes if it is not UTF-8."""
         raise NotImplementedError
 
     def bytes_head(self, size_bytes: int, key: bytes) -> bytes:
-        """The header of bytes. ``ConversionError`` if they are too many; ``key``: of the record."""
+        """The header of bytes. ``ConversionError`` if they are too many. ``key``: the key of the
+        record."""
         raise NotImplementedError
 
     def renamed(self, headers: bytes, new_name: bytes) -> bytes:
@@ -248,7 +250,7 @@ def _documents(
     members: MemberTable, read: Callable[[int, int], bytes]
 ) -> Iterator[tuple[bytes, int, memoryview]]:
     """(key, its first byte in the shard, its bytes) of each object. Neighbours are read at once;
-    of the columns no more than some rows become lists, which take 200 bytes a row."""
+    only some rows of the columns become lists at a time, because these take 200 bytes a row."""
     assert members.key_bytes is not None
     first = 0
     while first < len(members):

@@ -1,7 +1,7 @@
-"""The header of one item of MessagePack or CBOR: what it is, and how much follows.
+"""Reads the header of one item of MessagePack or CBOR: its kind, and how much follows.
 
-Payload is never decoded. Both formats nest items in lists and maps, whose headers say how many
-items follow, or (CBOR) that a break ends them.
+Payload is never decoded. Both formats nest items in lists and maps, whose headers have the number
+of items that follow, or (CBOR) end at a break.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ __all__ = [
 HEADER_BYTES_MAX: Final = 9
 OPEN_LIST: Final = 1 << 62
 OPEN_MAP: Final = 1 << 60
-"""The number of items of a list or map that a break ends: more than any file has."""
+"""The number of items of a list or map that ends at a break: more than any file has."""
 
 
 class Kind:
-    """What an item is: plain numbers, for millions of headers are looked at."""
+    """The kind of an item. Plain numbers, because millions of headers are read."""
 
     SCALAR: Final = 0  # the argument: how many bytes follow the header
     INTEGER: Final = 1  # the argument is the number itself
-    BYTES: Final = 2  # the argument: how many bytes follow the header; so for texts
+    BYTES: Final = 2  # the argument: how many bytes follow the header; the same for texts
     TEXT: Final = 3
     LIST: Final = 4  # the argument: how many items follow; -1: up to a break
     MAP: Final = 5  # the argument: how many pairs follow; -1: up to a break
-    TAG: Final = 6  # says something of the item that follows
+    TAG: Final = 6  # describes the item that follows
     BREAK: Final = 7
     PIECES: Final = 8  # bytes in pieces, up to a break; the argument: the kind of the pieces
 
 
 Header = tuple[int, int, int]
-"""(What it is, how long the header is in bytes, the argument)."""
+"""(The kind of the item, the length of the header in bytes, the argument)."""
 
 ReadHeader = Callable[[memoryview, int], Header]
-"""Reads the header at an index of a view. ``ValueError`` for what is none; ``IndexError`` if the
+"""Reads the header at an index of a view. ``ValueError`` if it is invalid; ``IndexError`` if the
 view ends in it."""
 
 
@@ -98,9 +98,10 @@ def msgpack_header(view: memoryview, at: int) -> Header:
 
 
 ItemSizes = tuple[tuple[int, ...], tuple[int, ...]]
-"""What the first byte of an item tells, by its value. First, how many bytes a scalar, a string or
-an empty list or map has, 0 if more has to be read. Second, how many items are in a list or map
-whose header is that byte alone (``OPEN_LIST``, ``OPEN_MAP`` up to a break); 0 for all others."""
+"""What the first byte of an item shows, by the value of that byte. First, how many bytes a scalar,
+a string or an empty list or map has, 0 if more has to be read. Second, how many items are in a list
+or map whose header is that byte alone (``OPEN_LIST``, ``OPEN_MAP`` up to a break); 0 for all
+others."""
 
 
 def _msgpack_sizes() -> ItemSizes:
@@ -168,7 +169,7 @@ def _cbor_sizes() -> ItemSizes:
         elif major in (0, 1, 7) and short < 28:
             sizes[first] = 1 if short < 24 else 1 + (1 << (short - 24))
     items[0x9F], items[0xBF] = OPEN_LIST, OPEN_MAP
-    sizes[0xF8] = 0  # not every simple value of two bytes is one
+    sizes[0xF8] = 0  # not every simple value of two bytes is valid
     return tuple(sizes), tuple(items)
 
 

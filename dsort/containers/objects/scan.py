@@ -1,4 +1,4 @@
-"""Objects in windows on a file: where each begins and ends, and the key of each."""
+"""Scans objects in windows on a file: where each begins and ends, and its key."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ KEY_FIELD: Final = b"__key__"
 
 
 class ObjectScanner:
-    """Finds the objects of one file. ``key_field``: the field with the keys; b"": that is
-    ``KEY_FIELD``, and records without it are numbered."""
+    """Finds the objects of one file. ``key_field``: the field with the keys; b"": ``KEY_FIELD``,
+    and records without it are numbered."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class ObjectScanner:
         self._extension = extension
         self._is_required = bool(key_field)
         self._walk = ObjectWalk(read_header, sizes, size_bytes, wanted=key_field or KEY_FIELD)
-        self._keys: dict[int, bytes] = {}  # of the objects that hold one, by number
+        self._keys: dict[int, bytes] = {}  # of the objects with a key, by number
         self._ends = array("q")
 
     @property
@@ -55,7 +55,7 @@ class ObjectScanner:
         return self._walk.needs_bytes
 
     def feed(self, window: memoryview | bytes | UInt8s, offset: int) -> None:
-        """Find the objects that end in ``window``, or whose payload leads out of it."""
+        """Find the objects that end in ``window``, or whose payload extends beyond it."""
         view = memoryview(window).cast("B")  # type: ignore[arg-type]
         walk = self._walk
         try:
@@ -76,7 +76,7 @@ class ObjectScanner:
             raise CorruptShardError(self._shard, error.offset, error.reason) from None
 
     def finish(self) -> MemberTable:
-        """All objects, a row each."""
+        """All objects, one in each row."""
         ends = np.array(self._ends, np.int64)
         starts = np.zeros(len(ends), np.int64)
         starts[1:] = ends[:-1]
@@ -93,7 +93,7 @@ class ObjectScanner:
         )
 
     def _names(self) -> tuple[BytesColumn, Int64s]:
-        """(names, how much of each is the key) of all objects."""
+        """(names, length of the key in each) of all objects."""
         count = len(self._ends)
         if not self._keys:
             return position_names(self._shard, count, self._extension)
@@ -102,7 +102,7 @@ class ObjectScanner:
         return joined_names(keys, self._extension)
 
     def _key(self) -> bytes | None:
-        """The key that the object holds; None if it has its position for one."""
+        """The key in the object; None if its key is its position."""
         if not self._walk.fields:
             if self._is_required:
                 raise self._no_key("has no field")
@@ -122,7 +122,7 @@ class ObjectScanner:
 
 
 def key_in(field: Field) -> bytes | None:
-    """The key that a field holds; None if it holds none."""
+    """The key in a field; None if it has none."""
     if field.kind == Kind.INTEGER:
         return b"%d" % field.number
     if field.kind in (Kind.TEXT, Kind.BYTES) and 0 < field.size_bytes <= FIELD_BYTES_MAX:

@@ -1,8 +1,8 @@
-"""A walk over the items of objects, from header to header, without recursion. Items whose first
-bytes tell how long they are, which are most, are passed over many at a time.
+"""A walk over the items of objects, from header to header, without recursion. Most items have a
+length that their first bytes show; many of them are passed over at a time.
 
-A walk goes on where the last window ended, and passes over payload without looking at it. What it
-keeps of an object is bounded: how deep it is, and the fields of the map that it is, if it is one.
+A walk resumes where the last window ended, and passes over payload without reading it. The state
+kept for an object is bounded: how deep it is nested, and its fields if it is a map.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ __all__ = ["FIELDS_MAX", "FIELD_BYTES_MAX", "Field", "ObjectWalk", "WalkError"]
 
 DEPTH_MAX: Final = 512
 FIELD_BYTES_MAX: Final = 4096
-"""Names of fields, and keys of records, are no longer."""
+"""The maximum length of names of fields, and of keys of records."""
 FIELDS_MAX: Final = 1 << 16
-"""Fields of an object that become members."""
+"""The maximum number of fields of an object that become members."""
 
 BREAK: Final = 0xFF
-"""The break of CBOR. MessagePack has a number there."""
+"""The break of CBOR. In MessagePack this byte is a number."""
 _ROOM_BYTES: Final = 2 * HEADER_BYTES_MAX + FIELD_BYTES_MAX
 _ATTEMPT_BYTES: Final = 16 << 10
-"""An object whose headers are in so many bytes is passed over at once."""
+"""An object whose headers are within so many bytes is passed over at once."""
 _PLAIN_BYTES_MAX: Final = 64
-"""No item whose first byte tells how long it is is longer."""
+"""The maximum length of an item whose first byte shows its length."""
 _PLAIN_ITEMS_MAX: Final = 16
 _LIST_MIN: Final = OPEN_LIST >> 1
 _MAP_MIN: Final = OPEN_MAP >> 1
@@ -50,9 +50,9 @@ class WalkError(ValueError):
 
 
 class Field(NamedTuple):
-    """One field of the map that an object is. ``start`` and ``size_bytes``: of the payload of a
-    value that is bytes or text, in the file; else of the value as a whole. ``number``: of an
-    integer. ``content``: of a value that is short, or was asked for."""
+    """One field of an object that is a map. ``start`` and ``size_bytes``: of the payload of a value
+    that is bytes or text, in the file; else of the value as a whole. ``number``: of an integer.
+    ``content``: of a value that is short, or was requested."""
 
     name: bytes
     kind: int
@@ -64,7 +64,7 @@ class Field(NamedTuple):
 
 @dataclass(slots=True)
 class _Open:
-    """A list or a map that is being read. ``left``: how many items follow; -1: up to a break."""
+    """A list or a map that is being read. ``left``: how many items follow; -1: until a break."""
 
     left: int
     is_map: bool
@@ -73,7 +73,7 @@ class _Open:
 
     @classmethod
     def of(cls, left: int) -> _Open:
-        """What ``_skim`` says of one."""
+        """The list or map for which ``_skim`` returned ``left``."""
         if left > _LIST_MIN:
             return cls(-1, False)
         return cls(-1, True, OPEN_MAP - left) if left > _MAP_MIN else cls(left, False)
@@ -81,31 +81,31 @@ class _Open:
 
 @dataclass(slots=True)
 class ObjectWalk:
-    """Where the objects of a file of ``size_bytes`` end. ``keeps_all``: all fields are kept, else
-    only those called ``wanted``."""
+    """Finds where the objects of a file of ``size_bytes`` end. ``keeps_all``: all fields are kept,
+    else only those called ``wanted``."""
 
     read_header: ReadHeader
     sizes: ItemSizes
     size_bytes: int
     wanted: bytes = b""
     keeps_all: bool = False
-    at: int = 0  # the next header, as an offset of the file
-    start: int = 0  # of the object that is being read
+    at: int = 0  # the offset of the next header in the file
+    start: int = 0  # of the current object
     fields: list[Field] = field(default_factory=list)
     is_map: bool = False
     _open: list[_Open] = field(default_factory=list)
-    _name: bytes | None = None  # of the field whose value is next
+    _name: bytes | None = None  # of the field whose value comes next
     _value_start: int = 0
     _tagged: bool = False
 
     @property
     def needs_bytes(self) -> int:
-        """How many bytes the next window must hold, at most."""
+        """The maximum number of bytes that the next window must hold."""
         return min(HEADER_BYTES_MAX + FIELD_BYTES_MAX, self.size_bytes - self.at)
 
     def next_end(self, view: memoryview, base: int) -> int | None:
-        """Where the object ends that is being read, if a header in ``view`` says so; None if more
-        of the file is needed. ``view`` begins at byte ``base``. ``WalkError``."""
+        """The end of the current object, if a header in ``view`` shows it; None if more of the file
+        is needed. ``view`` begins at byte ``base``. ``WalkError``."""
         while True:
             if self.at >= self.size_bytes:
                 raise WalkError(self.start, "an object is cut off")
@@ -135,8 +135,8 @@ class ObjectWalk:
 
     def pass_plain(self, view: memoryview, base: int, ends: array[int]) -> None:
         """Pass over whole objects that are numbers, short texts, or short lists and maps of these
-        without the wanted field, and add to ``ends`` where each ends: a third of the time of other
-        objects. ``view`` begins at byte ``base``."""
+        without the wanted field, and add the end of each to ``ends``. Takes a third of the time of
+        other objects. ``view`` begins at byte ``base``."""
         if self._open or self._tagged:
             return
         at, stop = self.at - base, len(view) - _PLAIN_BYTES_MAX
@@ -148,7 +148,7 @@ class ObjectWalk:
             self.begin()
 
     def _plain_end(self, view: memoryview, at: int, stop: int) -> int:
-        """The index behind the object at index ``at``; 0 if :meth:`pass_plain` does not pass it."""
+        """The index after the object at index ``at``; 0 if :meth:`pass_plain` does not pass it."""
         sizes, items = self.sizes
         if size := sizes[view[at]]:
             return at + size
@@ -164,8 +164,8 @@ class ObjectWalk:
         return 0 if self.wanted in bytes(view[at:end]) else end
 
     def _pass_object(self, view: memoryview, index: int) -> bool:
-        """Pass over an object, if all of it is plain and its header says how many fields it has;
-        whether it was."""
+        """Pass over an object, if all of it is plain and its header has the number of its fields;
+        return whether it was passed."""
         view = view[: index + _ATTEMPT_BYTES]
         if index >= len(view) - _ROOM_BYTES:
             return False
@@ -198,8 +198,8 @@ class ObjectWalk:
         return True
 
     def _field(self, view: memoryview, at: int) -> tuple[int, int]:
-        """The index of the value of the field at index ``at``, and that behind it; (0, 0) if both
-        are not plain."""
+        """The index of the value of the field at index ``at``, and the index after it; (0, 0)
+        unless both name and value are plain."""
         stop = len(view) - _ROOM_BYTES
         if at >= stop:
             return 0, 0
@@ -227,7 +227,7 @@ class ObjectWalk:
 
     def _wanted_field(self, view: memoryview, index: int, value: int) -> Field | None:
         """The wanted field of the object at ``index``, whose value is at index ``value``; None if
-        that is not plain."""
+        the value is not plain."""
         kind, header_bytes, argument = self.read_header(view, value)
         if kind > Kind.TEXT:
             return None
@@ -238,14 +238,14 @@ class ObjectWalk:
         return Field(self.wanted, kind, self.at + body - index, size_bytes, argument, content)
 
     def _pass(self, view: memoryview, index: int) -> int:
-        """Pass over items in the innermost list or map, but for the last one, or over fields that
-        are not wanted, or pieces of a string: how many bytes. A tenth of the time that other items
-        take."""
+        """Pass over items in the innermost list or map, except the last one, or over fields that
+        are not wanted, or pieces of a string; return how many bytes. Takes a tenth of the time of
+        other items."""
         top, here = self._open[-1], self.at
         if top.pieces >= 0:
             self.at += _pieces_end(view, index, top.pieces, self.sizes[0]) - index
         elif len(self._open) == DEPTH_MAX:
-            return 0  # what has items inside is refused there
+            return 0  # an item with items inside is refused there
         elif len(self._open) > 1 or not top.is_map:
             before = top.left - 1 if top.left > 0 else len(view)
             end, left, around = self._skim(view, index, before, depth=len(self._open))
@@ -265,10 +265,11 @@ class ObjectWalk:
     def _skim(
         self, view: memoryview, at: int, left: int, *, depth: int
     ) -> tuple[int, int, list[int]]:
-        """Pass over ``left`` items from index ``at`` on, inside ``depth`` lists and maps, as far as
-        that is plain: where the next header is, how many items are left of the innermost list or
-        map in which it is, and of all around, behind the one that is being read. What an open one
-        has counts down from ``OPEN_LIST`` or ``OPEN_MAP``."""
+        """Pass over ``left`` items from index ``at`` on, inside ``depth`` lists and maps, as long
+        as they are plain. Returns where the next header is, how many items are left of the
+        innermost list or map in which it is, and of all lists and maps around it, after the one
+        that is being read. Counts of lists and maps that end at a break go down from ``OPEN_LIST``
+        or ``OPEN_MAP``."""
         sizes, items = self.sizes
         around: list[int] = []
         room, stop = DEPTH_MAX - 1 - depth, len(view) - HEADER_BYTES_MAX
@@ -301,7 +302,7 @@ class ObjectWalk:
         return at, left, around
 
     def _look(self, view: memoryview, at: int) -> tuple[int, int]:
-        """(How many bytes to pass over, how many items are inside behind them) of the item at index
+        """(How many bytes to pass over, how many items are inside after them) for the item at index
         ``at``; (0, 0) if it is not plain."""
         try:
             kind, size, argument = self.read_header(view, at)
@@ -323,7 +324,7 @@ class ObjectWalk:
         return 0, 0
 
     def _pass_fields(self, view: memoryview, index: int) -> int:
-        """How many bytes the fields have that come next and are not wanted, but for the last."""
+        """How many bytes the next fields that are not wanted have, without the last field."""
         top, at, passed = self._open[0], index, 0
         most = top.left // 2 - 1 if top.left > 0 else len(view)
         while passed < most:
@@ -338,7 +339,7 @@ class ObjectWalk:
     def _take(
         self, view: memoryview, index: int, kind: int, header_bytes: int, argument: int
     ) -> bool:
-        """Pass over one header, and payload behind it; whether the object ends there."""
+        """Pass over one header, and the payload after it; return whether the object ends there."""
         here, body = self.at, self.at + header_bytes
         top = self._open[-1] if self._open else None
         if top is not None and top.pieces >= 0 and kind not in (top.pieces, Kind.BREAK):
@@ -389,7 +390,8 @@ class ObjectWalk:
         return self._close()
 
     def _close(self) -> bool:
-        """End the innermost list, map or string in pieces; whether the object ends with it."""
+        """End the innermost list, map or string in pieces; return whether the object ends with
+        it."""
         self._open.pop()
         if len(self._open) == 1 and self._open[0].is_map:
             start = self._value_start
@@ -397,8 +399,8 @@ class ObjectWalk:
         return self._item_ends()
 
     def _item_ends(self) -> bool:
-        """Count an item, which may end all lists and maps around it; whether the object ends with
-        it."""
+        """Count an item, which may end all lists and maps around it; return whether the object ends
+        with it."""
         self._tagged = False
         while self._open:
             top = self._open[-1]
@@ -415,25 +417,25 @@ class ObjectWalk:
         return True
 
     def _note(self, kind: int, start: int, size_bytes: int, number: int, content: bytes) -> None:
-        """Note a name or a value of the map that the object is."""
+        """Note a name or a value of the object, which is a map."""
         if self._open[0].items % 2 == 0:
             is_name = kind in (Kind.TEXT, Kind.BYTES) and size_bytes <= FIELD_BYTES_MAX
             self._name = content if is_name and not self._tagged else None
             if self._name is None and self.keeps_all:
-                self.is_map = False  # with names that are no texts
+                self.is_map = False  # has names that are not texts
         elif self._name is not None and (self.keeps_all or self._name == self.wanted):
             if self._tagged and kind != Kind.LIST:
                 kind, start, size_bytes = Kind.SCALAR, start, size_bytes
             if not self.keeps_all:
-                self.fields.clear()  # the last one counts
+                self.fields.clear()  # the last one is used
             elif len(self.fields) > FIELDS_MAX:
                 return
             self.fields.append(Field(self._name, kind, start, size_bytes, number, content))
 
 
 def _pieces_end(view: memoryview, at: int, kind: int, sizes: tuple[int, ...]) -> int:
-    """The index behind the pieces of ``kind`` that begin at index ``at``, those whose first byte
-    tells how long they are."""
+    """The index after the pieces of ``kind`` that begin at index ``at``, as long as their first
+    byte shows their length."""
     major, stop = (2 if kind == Kind.BYTES else 3), len(view) - HEADER_BYTES_MAX
     while at < stop and view[at] >> 5 == major and sizes[view[at]]:
         at += sizes[view[at]]
