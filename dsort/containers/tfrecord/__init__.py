@@ -1,6 +1,6 @@
 """TFRecord: frames of a length, its checksum, a record, and its checksum.
 
-In: the bytes of a shard. Out: a member table whose rows are whole frames, or the features of the
-``tf.train.Example`` in each; and frames of other containers' members. Only this folder knows how
-TensorFlow masks checksums and how an Example is encoded.
+Reads the bytes of a shard into a member table whose rows are whole frames, or the features of the
+``tf.train.Example`` in each; and makes frames from other containers' members. Only this folder
+depends on TensorFlow's masked checksums and the encoding of an Example.
 """

@@ -1,11 +1,11 @@
-"""The TFRecord container: what the rest of dsort sees of this folder.
+"""The TFRecord container: the interface of this folder to the rest of dsort.
 
-A record is a frame, and moves with both of its checksums. It has no name: its key is a feature of
-the ``tf.train.Example`` that it holds (``key_field``), or else its position. In a conversion it is
-the feature ``__key__``, if there is one and ``key_field`` names no other.
+A record is a frame, and is moved with both of its checksums. It has no name: its key is a feature
+of its ``tf.train.Example`` (``key_field``), or else its position. In a conversion the key is the
+feature ``__key__``, if there is one and ``key_field`` names no other.
 
 Converted, an Example is a record whose members are its features, and a record becomes an Example
-whose features are its members, in their order, behind the feature ``__key__``:
+whose features are its members, in their order, after the feature ``__key__``:
 
 | feature | member |
 |---|---|
@@ -14,9 +14,10 @@ whose features are its members, in their order, behind the feature ``__key__``:
 | several bytes values | ``key.feature.0``, ``key.feature.1``, … |
 | several numbers, or no value | ``key.feature.json``, a JSON array |
 
-A slash in a feature's name is a dot in the member's, for what is behind a slash would be another
-key. A member ``cls`` that is an integer as Python writes it becomes an int64 feature; all others
-become bytes features. So members come back from TFRecord as they were, byte for byte.
+A slash in a feature's name becomes a dot in the member's name, because text after a slash would be
+part of another key. A member ``cls`` that is an integer as Python writes it becomes an int64
+feature; all others become bytes features. So members that are read back from TFRecord are the same,
+byte for byte.
 """
 
 from __future__ import annotations
@@ -163,7 +164,8 @@ def _key(record: memoryview, wanted: bytes) -> bytes:
 
 
 def _by_name(features: Iterable[Feature]) -> dict[bytes, Feature]:
-    """``NoExampleError`` for two features of one name: protocol buffers would keep the last."""
+    """The features by name. ``NoExampleError`` for two features of one name: protocol buffers would
+    keep the last."""
     found: dict[bytes, Feature] = {}
     for feature in features:
         if feature.name in found:

@@ -1,4 +1,4 @@
-"""Features of a ``tf.train.Example`` as they are stored, those of many records at once."""
+"""Encodes features of a ``tf.train.Example``, those of many records at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BYTES = 2
 
 
 def varints(values: Int64s) -> BytesColumn:
-    """Each of ``values``, from 0 on, as a varint: 7 bits a byte, the lowest first."""
+    """Each of ``values``, which are not negative, as a varint: 7 bits a byte, the lowest first."""
     count = len(values)
     shortest, longest = (
         max((int(each.bit_length()) + 6) // 7, 1)
@@ -43,8 +43,9 @@ def varints(values: Int64s) -> BytesColumn:
 
 
 def bytes_features(name: bytes, sizes: Int64s) -> BytesColumn:
-    """What stands before the values of features ``name``, of ``sizes`` bytes each: their entries in
-    the map of an Example, up to the value, which they end in."""
+    """The bytes before the values of features ``name``, which have ``sizes`` bytes each: the
+    entries of the features in the map of an Example, up to the value, with which each entry
+    ends."""
     value = varints(sizes)
     in_feature = 1 + value.lengths + sizes
     of_list = varints(in_feature)
@@ -58,7 +59,8 @@ def bytes_features(name: bytes, sizes: Int64s) -> BytesColumn:
 
 @lru_cache(1 << 14)
 def int_feature(name: bytes, number: int) -> bytes:
-    """The entry of a feature of the one int64 ``number``. Kept: labels are few."""
+    """The entry of a feature with the single int64 ``number``. Entries are cached, because there
+    are few labels."""
     packed = _field(1, _varint(number & 0xFFFFFFFFFFFFFFFF))
     return _field(1, _field(1, name) + _field(2, _field(3, packed)))
 

@@ -2,11 +2,11 @@
 
 An Example is ``{1: Features}``, Features a map ``{1: {1: name, 2: Feature}}``, a Feature one of
 ``{1: BytesList}``, ``{2: FloatList}``, ``{3: Int64List}``, and each list ``{1: values}``, numbers
-packed or not. A SequenceExample has a field 2 besides. Nothing is passed over: what has no place in
-that is an error, or it would be lost in a conversion.
+packed or not. A SequenceExample has a field 2 besides. Nothing is passed over: a field that has no
+place in this structure is an error, because it would be lost in a conversion.
 
-The walker reads through a small window, so that large values cost nothing, and it makes no more
-than ``VALUES_MAX`` values of a record.
+The walker reads through a small window, so that large values are not read, and it makes at most
+``VALUES_MAX`` values of a record.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ import numpy as np
 __all__ = ["VALUES_MAX", "ExampleBytes", "Feature", "NoExampleError"]
 
 VALUES_MAX: Final = 1 << 20
-"""Values of one record: more would be objects of many times the record's size."""
+"""The maximum number of values of one record: more would be objects of many times the record's
+size."""
 WINDOW_BYTES: Final = 4096
-"""Read at once. Heads of features are small, and lie between values that are passed over."""
+"""The number of bytes read at once. Heads of features are small, and lie between values that are
+passed over."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FLOAT = struct.Struct("<f")
@@ -34,13 +36,13 @@ _KINDS: Final[tuple[Kind, ...]] = ("", "bytes", "float", "int64")
 
 
 class NoExampleError(ValueError):
-    """The record is no ``tf.train.Example``."""
+    """The record is not a ``tf.train.Example``."""
 
 
 @dataclass(slots=True)
 class Feature:
-    """One feature. ``ranges``: where the values of a bytes feature are: (start, bytes).
-    ``numbers``: the values of the others."""
+    """One feature. ``ranges``: of a bytes feature, its values as (start, bytes). ``numbers``: of
+    other features, their values."""
 
     name: bytes
     kind: Kind = ""
@@ -48,8 +50,8 @@ class Feature:
     numbers: list[float] = field(default_factory=list)
 
     def number_text(self) -> bytes:
-        """Its one number as decimal text: a float as the shortest that is read as the same 32-bit
-        float."""
+        """Its one number as decimal text: a float becomes the shortest text that is read as the
+        same 32-bit float."""
         return _text(self.numbers[0]).encode()
 
     def json_text(self) -> bytes:
@@ -66,10 +68,10 @@ def _text(number: float) -> str:
 
 
 class ExampleBytes:
-    """Records of one shard, read through a window that goes with them."""
+    """Records of one shard, read through a window that moves with them."""
 
     def __init__(self, read: Callable[[int, int], bytes | memoryview]) -> None:
-        """``read``: bytes of the shard, from where and how many."""
+        """``read``: returns bytes of the shard, by offset and count."""
         self._read = read
         self._window: bytes | memoryview = b""
         self._base = 0
@@ -143,7 +145,7 @@ class ExampleBytes:
             raise NoExampleError(f"it has more than {VALUES_MAX:,} values")
 
     def _fields(self, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
-        """(number, wire type, where its value begins, how long that is) of each field."""
+        """(number, wire type, start of its value, length of its value) of each field."""
         at = start
         while at < stop:
             tag, at = self._varint(at, stop)
@@ -162,7 +164,7 @@ class ExampleBytes:
             at += size
 
     def _varint(self, at: int, stop: int) -> tuple[int, int]:
-        """(value, where the next byte is)."""
+        """(value, offset of the next byte)."""
         value = 0
         for shift in range(0, 70, 7):
             if at >= stop:

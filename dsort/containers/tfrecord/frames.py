@@ -1,7 +1,7 @@
-"""Frames of Examples around the payloads of members, those of all records of a shard at once.
+"""Makes frames of Examples around the payloads of members, for all records of a shard at once.
 
-What stands before a payload is made of columns (``data.row_bytes``); one by one are only the
-checksums, two for each member, and the labels.
+The bytes before payloads are made from columns (``data.row_bytes``); only the checksums, two for
+each member, and the labels are made one by one.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from dsort.naming.names import readable
 __all__ = ["HEAD_BYTES", "KEY_FEATURE", "TAIL_BYTES", "packed_frames", "stored_checksums"]
 
 KEY_FEATURE: Final = b"__key__"
-"""The feature that a converted record's key is in; webdataset calls it so, too."""
+"""The feature with the key of a converted record; webdataset uses the same name."""
 EXAMPLE_BYTES_MAX: Final = (1 << 31) - 1
-"""No protocol buffer may be larger."""
+"""The maximum size of a protocol buffer."""
 HEAD_BYTES: Final = 12
 TAIL_BYTES: Final = 4
 
@@ -72,7 +72,8 @@ def packed_frames(members: MemberTable, records: FormedRecords, payloads: Payloa
     range_length = members.range_length.copy()
     range_length[rows[is_number]] = 0
     if payloads.are_sealed_later:
-        # A slice less: the seal goes over what stands behind the last payload in its shard.
+        # This saves a slice: the seal overwrites the bytes that follow the last payload in its
+        # shard.
         ends = members.payload_start[rows[last]] + range_length[rows[last]]
         fits = in_shard[last] & (ends + TAIL_BYTES <= payloads.shard_bytes)
         range_length[rows[last[fits]]] += TAIL_BYTES
@@ -90,7 +91,7 @@ def packed_frames(members: MemberTable, records: FormedRecords, payloads: Payloa
 
 
 def _column(rows: NDArray[np.uint8]) -> BytesColumn:
-    """The column whose rows are those of a table."""
+    """A column of the rows of a table."""
     count, width = rows.shape
     return BytesColumn(np.arange(count + 1, dtype=np.int64) * width, rows.reshape(-1))
 
@@ -98,8 +99,8 @@ def _column(rows: NDArray[np.uint8]) -> BytesColumn:
 def _features(
     members: MemberTable, records: FormedRecords, payloads: Payloads
 ) -> tuple[BytesColumn, Bools]:
-    """(what stands before the value of each member in its record, whether the value is in that: a
-    label that becomes an int64), of the members in the order of the records."""
+    """(the bytes before the value of each member in its record, whether these include the value: a
+    label that becomes an int64), for the members in the order of the records."""
     rows, names = records.member_rows, members.names
     key_bytes, sizes = records.key_bytes[rows], members.payload_bytes[rows]
     suffixes = names.offsets[:-1][rows] + key_bytes, names.lengths[rows] - key_bytes
@@ -122,8 +123,8 @@ def _features(
 
 
 def _labels(rows: Int64s, sizes: Int64s, payloads: Payloads) -> tuple[BytesColumn, Bools]:
-    """The same of the members ``cls``, whose table rows are ``rows``: those that are an integer as
-    Python writes it become numbers."""
+    """The result of :func:`_features` for the members ``cls``, whose table rows are ``rows``: those
+    that are an integer as Python writes it become numbers."""
     heads = bytes_features(_CLS, sizes).tolist()
     is_number = np.zeros(len(rows), np.bool_)
     short = np.flatnonzero((sizes > 0) & (sizes <= _INTEGER_BYTES_MAX))
@@ -138,15 +139,15 @@ def _labels(rows: Int64s, sizes: Int64s, payloads: Payloads) -> tuple[BytesColum
 def _checksums(
     literals: BytesColumn, first: Int64s, payloads: Payloads, rows: Int64s, in_shard: Bools
 ) -> UInt32s:
-    """For each member, the checksum of its record up to its end; ``in_shard``: whether its payload
-    is no literal. Without the heads of frames, which ``literals`` begin with at ``first``.
+    """For each member, the checksum of its record up to its end, without the heads of frames, with
+    which the ``literals`` at ``first`` begin. ``in_shard``: whether its payload is not a literal.
 
-    First of the first members of all records, then of the second ones, and so on."""
+    They are computed for the first members of all records, then for the second ones, and so on."""
     begins = literals.offsets[:-1].copy()
     begins[first] += HEAD_BYTES
     stops, blob = literals.offsets[1:], literals.blob.tobytes()
     counts = np.diff(first, append=len(rows))
-    found = np.zeros(len(rows) + 1, np.uint32)  # and 0, which is before the first
+    found = np.zeros(len(rows) + 1, np.uint32)  # and 0, the checksum before the first
     own, before = first, np.full(len(first), len(rows))
     while len(own):
         width = literals.width
@@ -165,12 +166,12 @@ def _checksums(
 
 
 def stored_checksums(checksums: UInt32s) -> UInt8s:
-    """Each as it is stored, shape ``(n, TAIL_BYTES)``."""
+    """Each checksum as it is stored, shape ``(n, TAIL_BYTES)``."""
     return masked_all(checksums).astype("<u4").view(np.uint8).reshape(-1, TAIL_BYTES)
 
 
 def _check_lengths(lengths: Int64s, records: FormedRecords) -> None:
-    """``ConversionError`` for a record of a ``lengths`` that no Example can have."""
+    """``ConversionError`` for a record whose length no Example can have."""
     long = np.flatnonzero(lengths > EXAMPLE_BYTES_MAX)
     if len(long):
         record = int(long[0])
@@ -182,8 +183,8 @@ def _check_lengths(lengths: Int64s, records: FormedRecords) -> None:
 
 
 def _feature_name(key: bytes, suffix: bytes) -> bytes:
-    """The feature that a member becomes. ``suffix``: the end of its name, behind the key; that of a
-    member without an extension is empty, and so is the name of its feature."""
+    """The feature that a member becomes. ``suffix``: the end of its name, after the key. For a
+    member without an extension the suffix is empty, and so is the name of its feature."""
     feature = suffix[1:]
     why = ""
     if suffix == b".":

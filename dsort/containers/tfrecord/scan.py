@@ -2,7 +2,7 @@
 
 A frame is ``u64 length | u32 masked CRC-32C of the length | record | u32 masked CRC-32C of the
 record``, little-endian. Nothing follows the last frame: a shard that was cut between two frames
-cannot be told from a whole one.
+looks like a whole one.
 
 Hopping from length to length costs 0.2 µs a record; the checksums of all lengths in a window are
 computed at once, those of records one by one.
@@ -27,22 +27,23 @@ from dsort.errors import CorruptShardError, InputError
 __all__ = ["EXTENSION", "FRAME_BYTES", "HEAD_BYTES", "TFRecordScanner"]
 
 EXTENSION = b".tfrecord"
-"""What the one member of a record is called, behind its key."""
+"""The extension of the one member of a record, after its key."""
 HEAD_BYTES = 12
 TAIL_BYTES = 4
 FRAME_BYTES = HEAD_BYTES + TAIL_BYTES
 KEYED_BYTES_MAX = 256 << 20
-"""A record is read at once to find its key; a larger one would not fit in a worker's memory."""
+"""The maximum size of a record with a key: it is read at once to find the key, and a larger one
+would not fit in a worker's memory."""
 
 _LENGTH, _SUM = struct.Struct("<Q"), struct.Struct("<I")
 
 KeyOf = Callable[[memoryview, int], bytes]
-"""The key of a record, from its bytes and its number."""
+"""Returns the key of a record, given its bytes and its number."""
 
 
 @dataclass(slots=True)
 class _LargeFrame:
-    """A frame that no window holds whole."""
+    """A frame that is larger than a window."""
 
     start: int
     length: int
@@ -51,7 +52,7 @@ class _LargeFrame:
 
 
 class TFRecordScanner:
-    """See ``containers.base.Scanner``. ``key_of``: None where records are numbered."""
+    """See ``containers.base.Scanner``. ``key_of``: None if records are numbered."""
 
     def __init__(self, shard: str, size_bytes: int, key_of: KeyOf | None = None) -> None:
         self._shard = shard
@@ -108,7 +109,7 @@ class TFRecordScanner:
         )
 
     def _whole_frames(self, view: memoryview, at: int) -> int:
-        """Take all frames that end in ``view``; where the next one begins."""
+        """Read all frames that end in ``view``; return where the next one begins."""
         unpack, end = _LENGTH.unpack_from, len(view) - FRAME_BYTES
         starts: list[int] = []
         add = starts.append
@@ -122,9 +123,9 @@ class TFRecordScanner:
         return at
 
     def _check(self, view: memoryview, bounds: list[int]) -> None:
-        """Both checksums of each frame. A wrong length leads to frames that are none: the first
-        frame that is wrong is the one to tell of. ``bounds``: where frames begin, and the last one
-        ends."""
+        """Check both checksums of each frame. A wrong length leads to bytes that are not frames, so
+        the error is about the first frame that is wrong. ``bounds``: where frames begin, and where
+        the last one ends."""
         data = np.frombuffer(view, np.uint8)
         base = self.next_offset
         sums = [
@@ -150,8 +151,8 @@ class TFRecordScanner:
         self._count += len(starts)
 
     def _begin_large(self, view: memoryview, at: int) -> bool:
-        """Look at the frame that begins at ``at`` and does not end in ``view``: whether it is to be
-        read piece by piece, and its head is read. False: more has to be fed."""
+        """Read the head of the frame that begins at ``at`` and does not end in ``view``, if it is
+        to be read piece by piece; return whether it is. False: more bytes are needed."""
         start = self.next_offset + at
         left = self._size - start
         if left == 0:
@@ -180,7 +181,7 @@ class TFRecordScanner:
         return False
 
     def _go_on(self, frame: _LargeFrame, view: memoryview, at: int) -> int:
-        """Read on in a large frame; ``_large`` is None once it is read."""
+        """Continue reading a large frame; ``_large`` is None once it is read."""
         size = min(frame.length - frame.seen, len(view) - at)
         frame.checksum = crc32c(view[at : at + size], frame.checksum)
         frame.seen += size

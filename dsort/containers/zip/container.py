@@ -1,7 +1,8 @@
-"""The zip container: what the rest of dsort sees of this folder.
+"""The zip container: the interface of this folder to the rest of dsort.
 
-Entries move as they are stored, compressed or not; nothing is compressed again. New members are
-stored, without a time of their own (1980-01-01), so that the same records give the same bytes.
+Entries are moved as they are stored, compressed or not; nothing is compressed again. New members
+are stored uncompressed, with a fixed time (1980-01-01), so that the same records give the same
+bytes.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ __all__ = ["ZIP", "Zip"]
 
 @dataclass(frozen=True, slots=True)
 class Zip(Container):
-    """Zips, with zip64 where it is needed."""
+    """Zips, with zip64 if it is needed."""
 
     suffixes = (".zip",)
     oddities = ODDITIES

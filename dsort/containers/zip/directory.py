@@ -1,5 +1,5 @@
-"""The central directory: what it says of each entry, as columns; all entries that dsort cannot move
-are refused here, by name."""
+"""Reads the entries in the central directory, as columns; all entries that dsort cannot move are
+refused here, by name."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from dsort.naming.names import readable
 __all__ = ["OTHER_METHODS", "Directory", "DirectoryReader"]
 
 OTHER_METHODS: Final = {9: "deflate64", 12: "bzip2", 14: "LZMA", 93: "zstd", 95: "xz"}
-"""Methods whose entries move as they are: how long they are says the directory. Nothing reads
-them."""
+"""Methods whose entries are moved as they are stored: the directory has their length. dsort does
+not decompress them."""
 
 _PIECE_BYTES_MAX = 8 << 20
-"""So much of a directory is read at a time."""
+"""How much of a directory is read at a time."""
 _LINK_BYTES_MAX = 0xFFFF
 _AES = 99
 _LONGEST = 1 << 62
@@ -50,7 +50,7 @@ class Directory:
 
     shard: str
     heads: Records  # ENTRY_DTYPE
-    blob: UInt8s  # all entries, as they are
+    blob: UInt8s  # all entries, as stored
     bounds: Int64s  # entry i is ``blob[bounds[i]:bounds[i + 1]]``; shape (n + 1,)
     start: Int64s  # of the local header, in the shard
     stored: Int64s  # bytes of the data
@@ -74,7 +74,7 @@ class Directory:
             self.fail(int(np.argmax(wrong)), text)
 
     def entry(self, row: int) -> bytes:
-        """An entry as it is."""
+        """An entry as it is stored."""
         return self.blob[self.bounds[row] : self.bounds[row + 1]].tobytes()
 
     def extra(self, row: int) -> bytes:
@@ -83,7 +83,7 @@ class Directory:
         return self.entry(row)[start : start + int(self.heads["extra_bytes"][row])]
 
     def texts(self) -> tuple[BytesColumn, tuple[int, ...]]:
-        """(the names as UTF-8, the rows whose names say neither that they are nor are ASCII)."""
+        """(the names as UTF-8, the rows whose names are neither flagged as UTF-8 nor ASCII)."""
         wide = np.flatnonzero(self.names.blob >= 0x80)
         if len(wide) == 0:
             return self.names, ()
@@ -97,7 +97,7 @@ class Directory:
         return BytesColumn.of(texts), tuple(rows.tolist())
 
     def kinds(self) -> UInt8s:
-        """What each entry is, by its name and what Unix says of it."""
+        """The kind of each entry, from its name and its Unix mode."""
         kind = np.full(len(self), MemberKind.FILE, np.uint8)
         lengths = self.names.lengths
         last = self.names.blob[self.names.offsets[1:] - 1] if len(self) else self.names.blob
@@ -131,11 +131,11 @@ class DirectoryReader:
 
     @property
     def done(self) -> bool:
-        """Whether all of it is read."""
+        """Whether the whole directory has been read."""
         return self.next_offset == self._end.directory_end
 
     def feed(self, window: UInt8s, offset: int) -> None:
-        """Read on in ``window``, the bytes of the shard from ``offset`` on."""
+        """Read the entries in ``window``, the bytes of the shard from ``offset`` on."""
         while not self.done:
             first = self.next_offset - offset
             length = max(_PIECE_BYTES_MAX, self.window_bytes_min)
@@ -145,7 +145,7 @@ class DirectoryReader:
             self._read(window[first:stop])
 
     def _read(self, piece: UInt8s) -> None:
-        """Take the whole entries that ``piece`` begins with."""
+        """Read the whole entries at the start of ``piece``."""
         starts, needed = _entry_starts(piece)
         if len(starts) == 0:
             if needed < 0 or self.next_offset + needed > self._end.directory_end:
@@ -168,7 +168,7 @@ class DirectoryReader:
         raise CorruptShardError(self._shard, offset, text)
 
     def finish(self) -> Directory:
-        """The entries, all of them such as dsort can move. ``CorruptShardError``."""
+        """The entries, all of which dsort can move. ``CorruptShardError`` if there are others."""
         none = np.zeros(0, ENTRY_DTYPE)
         heads = np.concatenate([none, *(heads for heads, _ in self._pieces)])
         blob = np.concatenate([np.zeros(0, np.uint8), *(blob for _, blob in self._pieces)])
@@ -212,8 +212,8 @@ _VARIABLE = ("name_bytes", "extra_bytes", "comment_bytes")
 
 
 def _entry_starts(piece: UInt8s) -> tuple[Int64s, int]:
-    """(where the whole entries begin that follow each other from the first byte on, how many bytes
-    the first one needs if there are none: -1 if it is no entry)."""
+    """(where the consecutive whole entries from the first byte on begin, how many bytes the first
+    entry needs if there are none: -1 if it is not an entry)."""
     nothing = np.zeros(0, np.int64)
     if len(piece) < ENTRY.size:
         return nothing, ENTRY.size
@@ -227,7 +227,7 @@ def _entry_starts(piece: UInt8s) -> tuple[Int64s, int]:
     run = len(found) if chained.all() else int(np.argmin(chained)) + 1
     if run == len(found) or ends[run - 1] > len(piece):
         starts = found[:run]
-    else:  # a name, an extra or a comment has the bytes that entries begin with
+    else:  # a name, an extra or a comment has the bytes with which entries begin
         hops, places, after = [*range(run)], found.tolist(), follows.tolist()
         stops, last = ends.tolist(), run - 1
         while after[last] < len(places) and places[after[last]] == stops[last]:
@@ -240,8 +240,8 @@ def _entry_starts(piece: UInt8s) -> tuple[Int64s, int]:
 
 
 def _large_fields(heads: Records, blob: UInt8s, bounds: Int64s) -> Int64s:
-    """Where in each entry its zip64 field is, or -1. Looks at the first field of all extras at
-    once, then at the second, and so on; what is no whole field ends an extra."""
+    """Where in each entry its zip64 field is, or -1. Reads the first field of all extras at once,
+    then the second, and so on; an extra ends at an incomplete field."""
     found = np.full(len(heads), -1, np.int64)
     live = np.flatnonzero(heads["extra_bytes"] >= 4)
     at = bounds[live] + ENTRY.size + heads["name_bytes"][live]
@@ -259,7 +259,7 @@ def _large_fields(heads: Records, blob: UInt8s, bounds: Int64s) -> Int64s:
 
 
 def _read_large(directory: Directory) -> None:
-    """Put the numbers of zip64 fields in the place of those that do not fit in 32 bits."""
+    """Replace the numbers that do not fit in 32 bits with those of zip64 fields."""
     blob, heads = directory.blob, directory.heads
     columns = {"size": directory.size, "stored": directory.stored, "offset": directory.start}
     saturated = {name: column == LARGE for name, column in columns.items()}

@@ -19,7 +19,7 @@ from dsort.errors import CorruptShardError
 __all__ = ["TAIL_BYTES_MAX", "ZipEnd", "end_record", "end_record_bytes", "find_end"]
 
 TAIL_BYTES_MAX = 0xFFFF + END.size + LOCATOR.size + END64.size
-"""All of an end is in so many bytes at the end of a shard."""
+"""The maximum length of an end: all of it is in so many bytes at the end of a shard."""
 
 _VERSION_64 = 45
 
@@ -32,13 +32,13 @@ class ZipEnd:
     directory_end: int
     entries: int
     entries_modulo: int  # the number of entries is known modulo this
-    shift: int  # what to add to offsets that the zip says: bytes before it that it does not count
+    shift: int  # added to offsets in the zip: bytes before it that they do not count
     comment_bytes: int = 0
     trailing_bytes: int = 0
 
 
 def find_end(shard: str, tail: bytes, base: int) -> ZipEnd:
-    """The end of the shard whose last bytes are ``tail``, from byte ``base`` on."""
+    """The end of the shard whose last bytes are ``tail``, which begins at byte ``base``."""
     at, comment_bytes, trailing = _find_record(shard, tail, base)
     fields = END.unpack_from(tail, at)
     _, disk, directory_disk, on_disk, count, size, offset, _ = fields
@@ -65,7 +65,7 @@ _MARKERS = (MANY, MANY, MANY, MANY, LARGE, LARGE)
 
 
 def _find_record(shard: str, tail: bytes, base: int) -> tuple[int, int, int]:
-    """(where in ``tail`` the end record is, bytes of its comment, bytes behind that)."""
+    """(where in ``tail`` the end record is, bytes of its comment, bytes after that)."""
     behind: tuple[int, int, int] | None = None
     exact: list[tuple[int, int, int]] = []
     cut = False
@@ -93,7 +93,8 @@ def _find_record(shard: str, tail: bytes, base: int) -> tuple[int, int, int]:
 def _read_large(
     shard: str, tail: bytes, at: int, base: int
 ) -> tuple[int, int, int, int, int, int] | None:
-    """What the zip64 end record says that belongs to the end record at ``at``; None: no such."""
+    """The numbers in the zip64 end record that belongs to the end record at ``at``; None if there
+    is none."""
     place = at - LOCATOR.size
     if place < 0 or tail[place : place + 4] != LOCATOR_MAGIC:
         return None
@@ -112,13 +113,13 @@ def _read_large(
 
 
 def end_record_bytes(members: int, directory_bytes: int, stored_bytes: int) -> int:
-    """How long the records are that end a zip."""
+    """The length of the records at the end of a zip."""
     is_large = _is_large(members, directory_bytes, stored_bytes)
     return END.size + (END64.size + LOCATOR.size) * is_large
 
 
 def end_record(members: int, directory_bytes: int, stored_bytes: int) -> bytes:
-    """The records that end a zip whose directory of ``members`` entries begins at byte
+    """The records at the end of a zip whose directory of ``members`` entries begins at byte
     ``stored_bytes``."""
     end = END.pack(
         END_MAGIC,

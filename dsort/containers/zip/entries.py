@@ -1,9 +1,9 @@
 """Local headers and entries of the central directory, as dsort writes them.
 
-The entries that travel with members have 0 for their place. One of a member of 4 GiB and more has
-its sizes in a zip64 field, which is its first; all others have none. In a shard of 4 GiB and more
-every entry takes 12 bytes more: a zip64 field with the place, or the place and the disk behind the
-sizes. So it is known beforehand how long a directory will be.
+The entries that travel with members have 0 as their place. The entry of a member of 4 GiB and more
+has its sizes in a zip64 field, which is its first field; other entries have none. In a shard of 4
+GiB and more every entry takes 12 bytes more: a zip64 field with the place, or the place and the
+disk after the sizes. So the length of a directory is known before it is written.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ __all__ = [
 ]
 
 LARGE_PLACE_BYTES: Final = 12
-"""An entry takes so much more in a shard of 4 GiB and more."""
+"""How many bytes more an entry takes in a shard of 4 GiB and more."""
 
 _VERSION, _VERSION_64 = 20, 45
 _UNIX = 3 << 8
 _FILE_MODE = 0o100644 << 16
-_DATE = 33  # 1980-01-01, the first day that there is
+_DATE = 33  # 1980-01-01, the first valid day
 _INFLATE_ERROR = cast(type[Exception], igzip_lib.IsalError)
 _INFLATE_BYTES = 1 << 20
 _OFFSET_AT = ENTRY.size - 4
@@ -70,9 +70,9 @@ _PLACE = struct.Struct("<2HQ")
 
 
 def new_member(name: bytes, size_bytes: int, checksum: int) -> tuple[bytes, bytes]:
-    """(local header, entry) of a new stored member, whose payload has that CRC-32.
+    """(local header, entry) of a new stored member, whose payload has the CRC-32 ``checksum``.
 
-    ``ValueError`` for a name that no zip can have."""
+    ``ValueError`` for a name that a zip cannot have."""
     headers, entries = new_members(
         BytesColumn.of([name]), np.array([size_bytes], np.int64), np.array([checksum], np.uint32)
     )
@@ -82,9 +82,10 @@ def new_member(name: bytes, size_bytes: int, checksum: int) -> tuple[bytes, byte
 def new_members(
     names: BytesColumn, sizes: Int64s, checksums: NDArray[np.uint32]
 ) -> tuple[BytesColumn, BytesColumn]:
-    """(local headers, entries) of new stored members, whose payloads have those CRC-32s.
+    """(local headers, entries) of new stored members, whose payloads have the CRC-32s
+    ``checksums``.
 
-    :class:`UnfitNameError` for a name that no zip can have."""
+    :class:`UnfitNameError` for a name that a zip cannot have."""
     count, lengths = len(names), names.lengths
     wide = np.zeros(count, np.bool_)
     wide[np.searchsorted(names.offsets, np.flatnonzero(names.blob >= 0x80), side="right") - 1] = (
@@ -118,7 +119,7 @@ def new_members(
 
 
 class UnfitNameError(ValueError):
-    """A name that no zip can have: that of ``row``."""
+    """The name of ``row`` is a name that a zip cannot have."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(reason)
@@ -148,7 +149,7 @@ def _column(heads: Records) -> BytesColumn:
 
 
 def carried_entries(directory: Directory, mended_rows: tuple[int, ...]) -> BytesColumn:
-    """The entries of a directory, as they travel with its members."""
+    """The entries of a directory, in the form in which they travel with its members."""
     blob, bounds = directory.blob.copy(), directory.bounds
     for at in (34, 35, *range(_OFFSET_AT, ENTRY.size)):  # the disk, the place
         blob[bounds[:-1] + at] = 0
@@ -180,7 +181,7 @@ def _with_sizes(entry: bytes, size: int, stored: int, *, described: bool = True)
 
 
 def _parts(entry: bytes) -> tuple[list[int], bytes, bytes, bytes]:
-    """(the fields behind the magic, numbered from 1; name; extra; comment)."""
+    """(the fields after the magic, numbered from 1; name; extra; comment)."""
     fields = list(ENTRY.unpack_from(entry))
     name_stop = ENTRY.size + fields[10]
     extra_stop = name_stop + fields[11]
@@ -235,7 +236,8 @@ def local_header(directory: Directory, row: int) -> bytes:
 
 
 def renamed(headers: bytes, new_name: bytes) -> bytes:
-    """The headers of a member, for the name ``new_name``. ``ValueError`` for no name."""
+    """The headers of a member, for the name ``new_name``. ``ValueError`` if that cannot be a
+    name."""
     if not 0 < len(new_name) <= NAME_BYTES_MAX:
         raise ValueError("a zip has names of 1 to 65,535 bytes")
     fields = list(LOCAL.unpack_from(headers))
@@ -249,14 +251,14 @@ def renamed(headers: bytes, new_name: bytes) -> bytes:
 
 
 def entry_for(headers: bytes, entry: bytes) -> bytes:
-    """The entry of a member that gets new ``headers``; ``entry``: the one that it had."""
+    """The entry of a member that gets new ``headers``. ``entry``: the previous entry."""
     local = LOCAL.unpack_from(headers)
     name = headers[LOCAL.size : LOCAL.size + local[9]]
     fields, old_name, extra, comment = _parts(entry)
     if name != old_name:
         extra = without_extras(extra, UNICODE_NAME_ID)
         if (fields[3] ^ local[2]) & UTF8 and not comment.isascii():
-            comment = b""  # it would be read by another code page now
+            comment = b""  # it would now be read with another code page
     fields[3:5] = local[2], local[3]
     if not local[2] & DESCRIBED and LARGE not in local[7:9]:
         fields[7:10] = local[6:9]
@@ -264,7 +266,7 @@ def entry_for(headers: bytes, entry: bytes) -> bytes:
 
 
 def link_target(headers: bytes) -> bytes:
-    """Where a symbolic link leads, whose headers are all that there is of its member."""
+    """The target of a symbolic link. Its member consists only of its headers."""
     fields = LOCAL.unpack_from(headers)
     data = headers[LOCAL.size + fields[9] + fields[10] :]
     if fields[3] == DEFLATE:
@@ -273,7 +275,7 @@ def link_target(headers: bytes) -> bytes:
 
 
 def retargeted(headers: bytes, target: bytes) -> bytes:
-    """The headers of a symbolic link, leading to ``target``."""
+    """The headers of a symbolic link, with the target ``target``."""
     fields = list(LOCAL.unpack_from(headers))
     name_stop = LOCAL.size + fields[9]
     extra = without_extras(headers[name_stop : name_stop + fields[10]], LARGE_ID)
@@ -294,9 +296,11 @@ def _inflate_all(data: bytes) -> bytes:
 def inflated(
     pieces: Iterable[memoryview | bytes], size_bytes: int, checksum: int
 ) -> Iterator[bytes]:
-    """The payload of a deflated entry of ``size_bytes``, which has that CRC-32, as it is inflated.
+    """The payload of a deflated entry of ``size_bytes``, which has the CRC-32 ``checksum``, in
+    pieces as it is inflated.
 
-    ``ValueError`` says what is wrong with it, before more than ``size_bytes`` have come."""
+    ``ValueError`` with the reason if it is invalid, before more than ``size_bytes`` have been
+    returned."""
     decoder = isal_zlib.decompressobj(-isal_zlib.MAX_WBITS)
     found = at = 0
     for piece in pieces:

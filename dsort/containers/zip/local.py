@@ -1,8 +1,8 @@
-"""Local headers and data descriptors, compared with what the central directory says of them.
+"""Local headers and data descriptors, compared with the central directory.
 
-Readers that stream a zip believe these, all others the central directory. Where they say different
-things, two readers see two shards: that is refused. Where a local header only says less, it is
-written anew.
+Readers that stream a zip use the local headers and descriptors, all others use the central
+directory. If the two contradict each other, two readers see different shards: that is refused. A
+local header that only has less information is rewritten.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _MARK_BYTES = 4
 
 @dataclass(slots=True, eq=False)
 class Places:
-    """Where entries are in the shard; columns of ``(n,)`` rows, in the order of their places."""
+    """The places of entries in the shard; columns of ``(n,)`` rows, in the order of their
+    places."""
 
     data: Int64s  # where the data begins
     stop: Int64s  # the byte after the entry, its descriptor included
@@ -48,7 +49,7 @@ class Places:
 
 @dataclass(slots=True)
 class LocalReader:
-    """Reads local headers from one window after the other, in the order they lie in the shard.
+    """Reads local headers from one window after the other, in their order in the shard.
 
     ``next_offset`` and ``window_bytes_min`` as in ``containers.base.Scanner``.
     """
@@ -59,7 +60,7 @@ class LocalReader:
     next_offset: int = -1
     window_bytes_min: int = 0
     _awaits_descriptor: bool = False
-    _row: int = 0  # the first in ``order`` that is not read
+    _row: int = 0  # the first in ``order`` that has not been read
     _start: Int64s = field(init=False)  # by place
     _limit: Int64s = field(init=False)  # where the next entry begins
 
@@ -79,11 +80,11 @@ class LocalReader:
 
     @property
     def done(self) -> bool:
-        """Whether all local headers are read."""
+        """Whether all local headers have been read."""
         return self._row == len(self.directory)
 
     def feed(self, window: UInt8s, offset: int) -> None:
-        """Read on in ``window``, the bytes of the shard from ``offset`` on."""
+        """Read the headers in ``window``, the bytes of the shard from ``offset`` on."""
         end = offset + len(window)
         while not self.done and self.next_offset + self.window_bytes_min <= end:
             if self._awaits_descriptor:
@@ -102,7 +103,7 @@ class LocalReader:
         stop = data + self.directory.stored[self.order[some]]
         self._fail_where(some, stop > self._limit[some], "overlaps with what follows it")
         header_bytes = LOCAL.size
-        if data[-1] > end:  # its name or its extra is not all there
+        if data[-1] > end:  # its name or its extra is incomplete
             header_bytes = int(data[-1]) - int(start[-1])
             some = slice(some.start, some.stop - 1)
             heads, data, stop = heads[:-1], data[:-1], stop[:-1]
@@ -118,7 +119,7 @@ class LocalReader:
         if there.all():
             self._go_on(some.stop, header_bytes)
             return
-        self._row = some.stop - 1  # of the last one only, the descriptor may be missing
+        self._row = some.stop - 1  # only the last one's descriptor may be missing
         self._awaits_descriptor = True
         self.next_offset = int(stop[-1]) - _MARK_BYTES
         self.window_bytes_min = int(behind[-1]) + _MARK_BYTES
@@ -134,7 +135,7 @@ class LocalReader:
             self.directory.fail(int(self.order[some][int(np.argmax(wrong))]), text)
 
     def _compare(self, some: slice, heads: Records, window: UInt8s, offset: int) -> None:
-        """Refuse local headers that contradict the directory; note those that say less."""
+        """Refuse local headers that contradict the directory; note those with less information."""
         directory, rows = self.directory, self.order[some]
         entries = records_of(directory.heads, rows)
         text = "has another {} in its local header than in the central directory"
@@ -149,7 +150,7 @@ class LocalReader:
         flags = heads["flags"] ^ entries["flags"]
         self._fail_where(some, flags & _REFUSED != 0, text.format("encryption"))
         recoded = np.flatnonzero(flags & UTF8)
-        for index in recoded.tolist():  # which is all the same where the name is ASCII
+        for index in recoded.tolist():  # the names are the same if they are ASCII
             if not directory.names[int(rows[index])].isascii():
                 directory.fail(int(rows[index]), text.format("encoding of its name"))
         described = (heads["flags"] & DESCRIBED) != 0
@@ -166,7 +167,7 @@ class LocalReader:
         )
         same = np.logical_and.reduce([here == there for here, there in pairs])
         left_out = np.logical_and.reduce([here == 0 for here, _ in pairs])
-        later = described & np.logical_and.reduce(  # a descriptor says them
+        later = described & np.logical_and.reduce(  # a descriptor has them
             [(here == there) | (here == 0) | (here == LARGE) for here, there in pairs]
         )
         self._fail_where(some, ~(same | left_out | later), text.format("size or checksum"))
@@ -190,14 +191,15 @@ class LocalReader:
         fits = {
             16: marked & (words[:, 1:4] == narrow).all(axis=1),
             24: marked & (words[:, 1:6] == wide).all(axis=1),
-            # Without its mark. A wrong length of an extra makes one with its mark look like that.
+            # Without its mark. If the length of an extra is wrong, a descriptor with its mark looks
+            # like this.
             12: (words[:, 0:3] == narrow).all(axis=1) & (before != _DESCRIPTOR_MAGIC),
             20: (words[:, 0:5] == wide).all(axis=1) & (before != _DESCRIPTOR_MAGIC),
         }
         length = np.zeros(len(places), np.int64)
         for size_bytes, fit in fits.items():
             length[(length == 0) & fit & (behind >= size_bytes)] = size_bytes
-        for size_bytes, fit in fits.items():  # that none of it is left over is the best sign
+        for size_bytes, fit in fits.items():  # best if no bytes are left over
             length[fit & (behind == size_bytes)] = size_bytes
         if not length.all():
             row = int(rows[int(np.argmin(length))])
@@ -206,7 +208,8 @@ class LocalReader:
 
 
 def _large_sizes(extra: bytes, size: int, stored: int) -> tuple[int, int]:
-    """(size, stored) of a local header, those that are too large for it from its zip64 field."""
+    """(size, stored) of a local header; values that do not fit in it are read from its zip64
+    field."""
     for _, kind, data in extra_fields(extra):
         if kind == LARGE_ID:
             numbers = [int.from_bytes(data[at : at + 8], "little") for at in range(0, len(data), 8)]

@@ -1,7 +1,7 @@
 """New names in many local headers and entries at once, as columns.
 
-What has no extra field of another name, and no comment that would be read by another code page,
-is put together again from columns. All others are left to ``entries``.
+Rows without an extra field with another name, and without a comment that would then be read with
+another code page, are assembled from columns. All others are left to ``entries``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _NAME_EXTRA: Final = UNICODE_NAME_ID.to_bytes(2, "little")
 
 
 def renamed_headers(headers: BytesColumn, names: BytesColumn) -> BytesColumn:
-    """Each of ``headers`` for the name beside it. ``ValueError`` for no name."""
+    """Each of ``headers``, for the name in the same row. ``ValueError`` if that cannot be a
+    name."""
     lengths = names.lengths
     heads = records_at(headers.blob, headers.offsets[:-1], LOCAL_DTYPE)
     slow = _may_say_a_name(headers, heads) | (lengths == 0) | (lengths > NAME_BYTES_MAX)
@@ -51,7 +52,7 @@ def _renamed(headers: BytesColumn, names: BytesColumn) -> BytesColumn:
 
 
 def entries_for(headers: BytesColumn, entries: BytesColumn) -> BytesColumn:
-    """The entry of each member that gets new ``headers``; ``entries``: those that they had."""
+    """The entry of each member that gets new ``headers``. ``entries``: the previous entries."""
     heads = records_at(entries.blob, entries.offsets[:-1], ENTRY_DTYPE)
     slow = _may_say_a_name(entries, heads) | (heads["comment_bytes"] > 0)
     return row_by_row(
@@ -76,7 +77,8 @@ def _entries_for(headers: BytesColumn, entries: BytesColumn) -> BytesColumn:
 
 
 def _may_say_a_name(rows: BytesColumn, heads: Records) -> Bools:
-    """Which rows may have an extra field with another name: those with the bytes of its id."""
+    """Which rows may have an extra field with another name: those with the bytes of the id of such
+    a field."""
     found = np.zeros(len(rows), np.bool_)
     for row in np.flatnonzero(heads["extra_bytes"]).tolist():
         found[row] = _NAME_EXTRA in rows[row]

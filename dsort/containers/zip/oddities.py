@@ -1,4 +1,4 @@
-"""All that may be odd about a zip without making it unreadable, with the sentences about it."""
+"""All oddities that a readable zip may have, with the sentences about them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["ODDITIES", "ZipNotes"]
 
 @dataclass(frozen=True, slots=True)
 class ZipNotes(ScanNotes):
-    """What may be odd about a zip, besides ``mended`` and ``trailing_bytes``."""
+    """The oddities of a zip, besides ``mended`` and ``trailing_bytes``."""
 
-    leading_zip_bytes: int = 0  # before the first entry, and they begin as an entry does
+    leading_zip_bytes: int = 0  # before the first entry, if they begin like an entry
     leading_bytes: int = 0  # before the first entry
-    unlisted_bytes: int = 0  # between entries, or behind the last one
+    unlisted_bytes: int = 0  # between entries, or after the last one
     comment_bytes: int = 0
-    cp437_names: tuple[int, ...] = ()  # rows whose names are not flagged as UTF-8, and not ASCII
+    cp437_names: tuple[int, ...] = ()  # rows whose names are neither flagged as UTF-8 nor ASCII
     other_methods: tuple[int, ...] = ()  # rows that are neither stored nor deflated
 
 

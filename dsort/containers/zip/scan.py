@@ -1,8 +1,8 @@
-"""The zip format: a shard's bytes to its members, without a copy of any payload.
+"""The zip format: finds the members in a shard's bytes, without a copy of any payload.
 
-The end comes first, then the central directory, then the local headers in the order they lie there.
-Only what the central directory lists is a member; its order is that of the members. An entry moves
-as it is stored: its local header, its data, and its data descriptor if it has one.
+The end is read first, then the central directory, then the local headers in their order in the
+shard. Only entries in the central directory are members, in its order. An entry is moved as it is
+stored: its local header, its data, and its data descriptor if it has one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ZipScanner:
         self._end: ZipEnd | None = None
         self._reader: DirectoryReader | LocalReader | None = None
         self._locals: LocalReader | None = None
-        self._first_bytes: bytes | None = None  # of the shard, if they are no entry
+        self._first_bytes: bytes | None = None  # of the shard, if no entry begins there
         if size_bytes == 0:
             raise CorruptShardError(shard, 0, "it has no bytes")
 
@@ -49,7 +49,7 @@ class ZipScanner:
 
     @property
     def window_bytes_min(self) -> int:
-        """How long it is at least."""
+        """Its minimum length."""
         if self._reader is not None:
             return self._reader.window_bytes_min
         return len(LOCAL_MAGIC) if self._end else self._size_bytes - self.next_offset
@@ -60,7 +60,7 @@ class ZipScanner:
         return self._locals is not None and self._locals.done and self._first_bytes is not None
 
     def feed(self, window: memoryview | bytes | UInt8s, offset: int) -> None:
-        """Read on in ``window``. ``CorruptShardError``."""
+        """Read the bytes in ``window``. ``CorruptShardError``."""
         data: UInt8s = np.frombuffer(window, np.uint8)
         if self._end is None:
             self._end = find_end(self._shard, data.tobytes(), offset)
@@ -90,7 +90,7 @@ def _table(reader: LocalReader, end: ZipEnd, leading_zip: bool) -> MemberTable:
     data[order], stop[order], mended[order] = places.data, places.stop, places.mended
     names, cp437 = directory.texts()
     kind = directory.kinds()
-    links = kind == MemberKind.SYMLINK  # where they lead is all they have: no payload, but headers
+    links = kind == MemberKind.SYMLINK  # their targets are in headers: no payload
     leading = int(directory.start.min()) if len(directory) else directory.at
     notes = ZipNotes(
         trailing_bytes=end.trailing_bytes,
