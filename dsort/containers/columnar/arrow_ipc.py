@@ -1,6 +1,7 @@
 """Reads record batches of Arrow IPC: files and streams.
 
-Batches are checked before anybody looks into them, for their offsets are used as they are stored.
+Batches are validated before their values are read, because their offsets are used as they are
+stored.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ __all__ = ["STREAM_MARK", "ArrowFile", "ArrowStream"]
 ARROW_HEAD_BYTES = 8  # the magic, padded
 ARROW_END_BYTES = 10  # the length of the footer, the magic
 ARROW_PADDING_BYTES = 64
-"""Whoever aligns a footer puts less than this before it."""
+"""A footer that is aligned has less padding than this before it."""
 STREAM_MARK = b"\xff\xff\xff\xff"
-"""What a stream begins with since Arrow 0.15; older ones are not read."""
+"""The first bytes of a stream since Arrow 0.15; older streams are not read."""
 END_MARK = STREAM_MARK + bytes(4)
 VIEW_NUMBERS = 4
 """A view has 16 bytes, of which the first four are its length."""
@@ -48,7 +49,7 @@ class _Arrow:
         self._size_bytes = source.size_bytes
         self._source = source
         self._inflated_max = inflated_max
-        self._first_rows: list[int] | None = None  # of each batch, and how many rows there are
+        self._first_rows: list[int] | None = None  # of each batch, followed by the number of rows
 
     def memory_bytes(self) -> int:
         return self._size_bytes
@@ -64,12 +65,13 @@ class _Arrow:
         raise NotImplementedError
 
     def _check(self, metadata: memoryview, body: memoryview) -> None:
-        """``CorruptShardError`` if the buffers of a message take too much, inflated."""
+        """``CorruptShardError`` if the inflated buffers of a message would take too much memory."""
         size_bytes = inflated_bytes(metadata, body)
         refuse_larger(self._shard, "the buffers of a batch", size_bytes, self._inflated_max)
 
     def _check_all(self) -> None:
-        """Check all messages of a shard that is in memory; of others, each when it is read."""
+        """Check all messages of a shard that is in memory. In other shards, each message is checked
+        when it is read."""
         whole = self._source.whole()
         if whole is not None and not math.isinf(self._inflated_max):
             for each in self._messages(whole):
@@ -124,7 +126,7 @@ def _slices(shard: str, batch: Any, bytes_max: int) -> Iterator[Any]:
 
 
 def _decoded_bytes(batch: Any) -> int:
-    """What a batch takes at most once its dictionaries and views are decoded."""
+    """The maximum size of a batch once its dictionaries and views are decoded."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -138,7 +140,7 @@ def _decoded_bytes(batch: Any) -> int:
             if words.type in (pa.binary(), pa.string(), pa.large_binary(), pa.large_string()):
                 width = pc.max(pc.binary_length(words)).as_py() or 0
             size_bytes += width * len(column)
-        elif is_view(column.type) and len(column):  # many may show the same bytes
+        elif is_view(column.type) and len(column):  # many views may refer to the same bytes
             start, views = column.offset, np.frombuffer(column.buffers()[1], "<i4")[::VIEW_NUMBERS]
             size_bytes += int(views[start : start + len(column)].sum(dtype=np.int64))
     return size_bytes
@@ -162,8 +164,8 @@ class ArrowFile(_Arrow):
         self._refuse_second(source)
 
     def _refuse_second(self, source: Source) -> None:
-        """``ValueError`` for two files one behind the other: readers see the rows of one. The
-        footer follows the end mark of the batches; whoever writes no mark is believed."""
+        """``ValueError`` for two files one after the other: readers see the rows of one. The footer
+        follows the end mark of the batches; a file without an end mark is not refused."""
         import pyarrow as pa
 
         last = max((stop for _, stop in self._places), default=0)
@@ -191,7 +193,7 @@ class ArrowFile(_Arrow):
 
 
 class ArrowStream(_Arrow):
-    """A stream; the end-of-stream mark is there, or the shard may have been cut off."""
+    """A stream. Without the end-of-stream mark, the shard may have been cut off."""
 
     def __init__(self, shard: str, source: Source, inflated_max: float) -> None:
         import pyarrow as pa

@@ -1,8 +1,10 @@
-"""Blocks of rows, as they pass through scratch, and row groups that are gathered from them.
+"""Blocks of rows, in the form in which they pass through scratch, and row groups gathered from
+them.
 
-A block is a header (which leaves are away, which of them stay in their shard, of which each value
-stands behind its length, how long the message is), the light batch as a message of Arrow IPC
-without its schema, and leaf by leaf the bytes of its values, or their places in the input shard.
+A block is a header (which leaves are away from the batch, which of them stay in their shard, which
+have each value after its length, how long the message is), the light batch as a message of Arrow
+IPC without its schema, and, leaf by leaf, the bytes of its values or their places in the input
+shard.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ ALIGNMENT = 8
 
 @dataclass(frozen=True, slots=True)
 class DealtBlock:
-    """The rows of one partition: ``pieces``, ``size_bytes`` in all."""
+    """The rows of one partition: ``pieces``, with ``size_bytes`` in all."""
 
     partition: int
     rows: int
@@ -53,8 +55,9 @@ def deal_out(
     batches: Sequence[LightRows], partition: Int32s, schema: Any, *, by_place: bool = False
 ) -> Iterator[DealtBlock]:
     """The rows of all ``batches``, of the plain schema ``schema``, as a block for each partition,
-    in input order. ``partition``: of each row; -1: it is left out. ``by_place``: values that lie in
-    an input shard stay there. The pieces are views of the batches."""
+    in input order. ``partition``: of each row; -1: the row is left out. ``by_place``: values that
+    lie in an input shard stay there, and the block has their places. The pieces are views of the
+    batches."""
 
     order = np.argsort(partition, kind="stable")
     order = order[np.searchsorted(partition[order], 0) :]
@@ -92,9 +95,10 @@ def deal_out(
 
 
 class _Sources:
-    """The values of some leaves, in several batches or blocks: rows are counted over all of them.
+    """The values of some leaves, in several batches or blocks, whose rows are numbered
+    consecutively.
 
-    ``values``: for each leaf those of each batch."""
+    ``values``: for each leaf, those of each batch."""
 
     def __init__(self, values: Sequence[Sequence[Values]]) -> None:
         self._in_shard = [all(each.in_shard for each in found) for found in values]
@@ -105,24 +109,24 @@ class _Sources:
         self._part = [_parts(found) for found in values]
 
     def is_in_shard(self, leaf: int) -> bool:
-        """Whether all values are where they were read."""
+        """Whether all values are in their input shards."""
         return self._in_shard[leaf]
 
     def is_prefixed(self, leaf: int) -> bool:
-        """Whether each value stands behind its length."""
+        """Whether each value has its length before it."""
         return self._prefixed[leaf]
 
     def lengths(self, leaf: int, rows: Int64s) -> Int64s:
-        """How long the values of some rows are."""
+        """The lengths of the values of some rows."""
         return self._lengths[leaf][rows]
 
     def starts(self, leaf: int, rows: Int64s) -> Int64s:
-        """Where the values of some rows begin."""
+        """The offsets of the values of some rows."""
         return self._starts[leaf][rows]
 
     def slices(self, leaf: int, rows: Int64s, *, before: int = 0) -> list[memoryview]:
-        """The bytes of some rows, in order, from so many bytes ``before`` them on; of nulls none,
-        as their places are 0."""
+        """The bytes of some rows, in order, with ``before`` bytes before each value; nulls have
+        none, because their offsets are 0."""
         starts, part = self._starts[leaf][rows], self._part[leaf]
         stops = starts + self._lengths[leaf][rows]
         part = None if part is None else part[rows]
@@ -130,7 +134,7 @@ class _Sources:
 
 
 def _parts(values: Sequence[Values]) -> Int64s | None:
-    """In which of the data of all ``values`` each row is; None if they have but one."""
+    """In which of the data of all ``values`` each row is; None if there is only one."""
     counts = [len(each.data) for each in values]
     if sum(counts) <= 1:
         return None
@@ -148,7 +152,7 @@ def _concatenated(parts: Sequence[Int64s]) -> Int64s:
 
 
 class RowBlocks:
-    """The rows of several blocks, counted over all of them."""
+    """The rows of several blocks, numbered consecutively."""
 
     def __init__(
         self,
@@ -157,9 +161,9 @@ class RowBlocks:
         shard: Callable[[int], memoryview],
         away: Sequence[Leaf] = (),
     ) -> None:
-        """``blocks``: as :func:`deal_out` made them; ``schema``: the plain one; ``shard``: the
-        input shard of a block, where values stay there; ``away``: leaves that are to be, long or
-        not. ``ValueError`` and pyarrow's errors for what is no such block."""
+        """``blocks``: made by :func:`deal_out`. ``schema``: the plain schema. ``shard``: returns
+        the input shard of a block, if values stay there. ``away``: leaves that are to be away, long
+        or not. ``ValueError`` and pyarrow's errors for bytes that are not such a block."""
         every = leaves_of(schema)
         opened = [_opened(block, every, schema, shard, at) for at, block in enumerate(blocks)]
         self.mask = sum(1 << every.index(leaf) for leaf in away)
@@ -184,16 +188,16 @@ class RowBlocks:
         return found
 
     def slices(self, leaf: int, rows: Int64s) -> list[memoryview]:
-        """The bytes of leaf number ``leaf`` of some rows, in order."""
+        """The bytes of leaf number ``leaf`` in some rows, in order."""
         return self._sources.slices(leaf, rows)
 
     def lengths(self, leaf: int, rows: Int64s) -> Int64s:
-        """How long the values of leaf number ``leaf`` are, of some rows; anything for nulls."""
+        """The lengths of the values of leaf number ``leaf`` in some rows; undefined for nulls."""
         return self._sources.lengths(leaf, rows)
 
     def prefixed(self, leaf: int, rows: Int64s) -> tuple[list[memoryview], bool]:
-        """(the bytes of some rows that have a value, each behind its length, whether they stay
-        where they are as long as their shard is open)."""
+        """(the bytes of the rows with a value, each after its length; whether these bytes stay
+        valid as long as their shard is open)."""
         if not self._sources.is_prefixed(leaf):
             found = self._sources.slices(leaf, rows)
             return _with_lengths(found), True
@@ -239,7 +243,7 @@ def _opened(
 
 @dataclass(frozen=True, slots=True)
 class GroupRows:
-    """The rows of a row group. ``light`` is without the values of ``columns``: those are in
+    """The rows of a row group. ``light`` does not have the values of ``columns``: those are in
     ``pages``."""
 
     light: Any
@@ -248,7 +252,7 @@ class GroupRows:
 
     @property
     def num_rows(self) -> int:
-        """How many there are."""
+        """The number of rows."""
         return int(self.light.num_rows)
 
     @classmethod
@@ -265,11 +269,11 @@ class GroupRows:
 
 
 class RowGroup:
-    """Gathers rows of blocks into the rows of one row group. Its memory is used again for the next
-    one."""
+    """Gathers rows of blocks into the rows of one row group. Its memory is reused for the next
+    group."""
 
     def __init__(self, schema: Any, columns: Sequence[PlainColumn] = ()) -> None:
-        """``columns``: they become pages as they come; all blocks come without them."""
+        """``columns``: these become pages as they are added; all blocks come without them."""
         self.schema = schema
         self._leaves = leaves_of(schema)
         self.columns = tuple(columns)
@@ -294,7 +298,7 @@ class RowGroup:
                 self._append(self._leaves.index(leaf), blocks.slices(at, rows))
 
     def _keep(self, away: int, light: Any, blocks: RowBlocks, at: int, rows: Int64s) -> None:
-        """Add what stays away to its pages."""
+        """Add the values of a leaf that is away to its pages."""
         column = self.columns[away]
         slices, stay = blocks.prefixed(at, rows[~column.leaf.nulls_in(light)])
         self._pages[away].add(blocks.lengths(at, rows), column.levels(light), slices, stay=stay)
@@ -314,17 +318,17 @@ class RowGroup:
         self._ends[leaf] = end
 
     def taken(self) -> GroupRows:
-        """All rows, valid until the next one is added; none are left."""
+        """All rows, valid until the next one is added. The group is empty afterwards."""
         found = GroupRows(self._batch(), self.columns, self._pages)
         self._parts = []
         self._pages = tuple(ChunkPages(column) for column in self.columns)
         return found
 
     def _batch(self) -> Any:
-        """All rows but for the leaves that stay away."""
+        """All rows, without the leaves that are away."""
         wanted = light_schema(self.schema, self.away)
         masks = {mask for mask, _ in self._parts}
-        if len(masks) > 1:  # long values came after short ones: rows that came first are whole
+        if len(masks) > 1:  # long values came after short ones: the first rows have all values
             first = self._parts[0][1]
             self._parts = self._parts[1:]
             return joined([first, self._batch()], wanted)

@@ -1,7 +1,7 @@
-"""Cells whose values a user's function gets and returns: types by name, and content as values.
+"""Cells whose values a user's function receives and returns: types by name, and content as values.
 
-Between a worker and the process of the function, a value is content of a member: a number or text
-as it is written, a list or struct in JSON. The type of its column says what it is.
+Between a worker and the process of the function, a value is the content of a member: a number or
+text as it is written, a list or struct in JSON. The type of its column defines which.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ __all__ = ["cell_decoders", "changed_schema", "is_struct_of_bytes", "typed_array
 
 
 def changed_schema(schema: Any, dropped: Sequence[str], columns: Sequence[tuple[str, str]]) -> Any:
-    """``schema`` without some columns, and with others, (name, type), which take the place of those
-    of their name. What its metadata says of columns is left out."""
+    """``schema`` without some columns, and with other columns, (name, type), which replace those of
+    the same name. Metadata about columns is left out."""
     import pyarrow as pa
 
     fields = {field.name: field for field in schema if field.name not in dropped}
@@ -36,8 +36,8 @@ def _type_named(text: str) -> Any:
 
 
 def cell_decoders(schema: Any) -> dict[str, str]:
-    """What the content of each column is decoded with (``user_code.encoding``). ``InputError`` for
-    a column whose values would not come back as they are."""
+    """The decoder for the content of each column (``user_code.encoding``). ``InputError`` for a
+    column whose values would not be the same after a round trip."""
     for field in schema:
         if not is_struct_of_bytes(field.type) and _has_bytes_within(field.type):
             raise InputError(
@@ -75,7 +75,7 @@ def _decoder(kind: Any) -> str:
 
 
 def is_struct_of_bytes(kind: Any) -> bool:
-    """Whether a column has files: ``struct<bytes, path>``, as Hugging Face's libraries do."""
+    """Whether a column has files: ``struct<bytes, path>``, as in Hugging Face's libraries."""
     import pyarrow as pa
 
     return pa.types.is_struct(kind) and [each.name for each in kind] == ["bytes", "path"]
@@ -83,7 +83,7 @@ def is_struct_of_bytes(kind: Any) -> bool:
 
 def typed_value(shard: str, name: bytes, content: bytes, kind: Any) -> Any:
     """The ``content`` of the cell ``name`` as a value for a column of type ``kind``.
-    ``ConversionError`` if it is none."""
+    ``ConversionError`` if it is not such a value."""
     import pyarrow as pa
 
     decoder = _decoder(kind)
@@ -110,7 +110,7 @@ def typed_value(shard: str, name: bytes, content: bytes, kind: Any) -> Any:
 
 
 def typed_array(shard: str, name: str, values: Sequence[Any], kind: Any) -> Any:
-    """What ``typed_value`` gave of all rows, and None. ``ConversionError``."""
+    """An array of the results of ``typed_value`` for all rows, and None. ``ConversionError``."""
     import pyarrow as pa
 
     try:

@@ -1,8 +1,8 @@
 """Rows as records: their keys, and their cells as members.
 
-A cell is a member ``<key>.<column>`` without a copy of its meaning lost: texts and binaries are
-their bytes, the ``bytes`` of a media column are its content, whole numbers and others are text, and
-nested values are JSON. A null is no member; a row of nulls alone is one empty member, ``<key>``.
+A cell is a member ``<key>.<column>`` that keeps its meaning: texts and binaries are their bytes,
+the ``bytes`` of a media column are its content, whole numbers and other single values are text, and
+nested values are JSON. A null is not a member; a row of only nulls is one empty member, ``<key>``.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ __all__ = [
 
 BATCH_BYTES = 8 << 20
 ROW_BYTES_MIN = 16
-"""What a row counts at least: of nulls there may be any number in a few bytes."""
+"""The size that a row counts at least: a few bytes may hold any number of nulls."""
 MEMBER_BYTES_MIN = 256
-"""The least size that a row or cell counts as a member, whose header in a tar has 512 bytes."""
+"""The size that a row or cell counts at least as a member, whose header in a tar has 512 bytes."""
 POSITION_DIGITS = 9
 KEY_COLUMN = "__key__"
-"""Where conversions keep the keys of records."""
+"""The column in which conversions keep the keys of records."""
 
 
 class MemorySource:
@@ -70,9 +70,9 @@ class MemorySource:
 
 
 def row_keys(shard: str, batch: Any, key_field: str, first: int) -> BytesColumn:
-    """The record keys of a batch whose first row is row ``first`` of its shard: of the column
-    ``key_field``, or if that is "" of ``KEY_COLUMN``, or the rows' positions. ``InputError`` for a
-    row that has none."""
+    """The record keys of a batch whose first row is row ``first`` of its shard: from the column
+    ``key_field``, or if that is "" from ``KEY_COLUMN``, or else the rows' positions. ``InputError``
+    for a row without a key."""
     import pyarrow as pa
 
     if not key_field and KEY_COLUMN in batch.schema.names:
@@ -117,8 +117,8 @@ def row_keys(shard: str, batch: Any, key_field: str, first: int) -> BytesColumn:
 
 
 def cell_contents(name: str, column: Any) -> Iterator[bytes | None]:
-    """What each row of the column ``name`` says, as a member's content; None for a null.
-    ``ConversionError`` for what has no such form."""
+    """The value of each row of the column ``name`` as a member's content; None for a null.
+    ``ConversionError`` for a value without such a form."""
     try:
         yield from _contents(column)
     except (ValueError, ArithmeticError, TypeError) as error:
@@ -144,7 +144,7 @@ def _contents(column: Any) -> Iterator[bytes | None]:
                 raise ValueError(f"{path.as_py()[:200]} is a path, and its bytes are elsewhere")
             yield _content(value.as_py()) if is_there.as_py() else None
         return
-    if "[ns" in str(kind):  # Python's times have no nanoseconds: some would be lost
+    if "[ns" in str(kind):  # Python's times have no nanoseconds, which would be lost
         if not (pa.types.is_time64(kind) or pa.types.is_timestamp(kind)):
             raise TypeError(f"{shortened(str(kind))} has nanoseconds")
         column = column.cast(pa.string())
@@ -170,13 +170,13 @@ def _content(value: object) -> bytes | None:
 
 
 def _json_value(value: object) -> object:
-    """What JSON has no form for."""
+    """A JSON value for a value that JSON has no form for."""
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
 def _refuse_larger_rows(shard: str, table: TableShard, decoded_max: float) -> None:
-    """``CorruptShardError`` if the rows take more than ``decoded_max`` bytes as members. Before
-    cells are made of them, which takes a hundred times as long as to decode them."""
+    """``CorruptShardError`` if the rows take more than ``decoded_max`` bytes as members. Checked
+    before cells are made of them, which takes a hundred times as long as decoding them."""
     if math.isinf(decoded_max):
         return
     decoded_bytes = 0
@@ -214,7 +214,7 @@ def cells_of_shard(
 def cells_of_rows(
     batches: Iterator[tuple[Any, list[bytes]]], columns: Sequence[str]
 ) -> MemberTable:
-    """The cells of the rows of some batches, each with their keys, as a bare table."""
+    """The cells of the rows of some batches, each batch with its keys, as a bare table."""
     names: list[bytes] = []
     contents: list[bytes] = []
     key_bytes: list[int] = []

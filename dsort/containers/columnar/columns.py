@@ -1,8 +1,9 @@
-"""Members as columns, by the layout of Hugging Face: what kind of column an extension gets, and
+"""Members as columns, in the layout of Hugging Face: the kind of column for an extension, and
 records as rows.
 
-The first input decides: its extensions are the columns, and what its members say decides between
-numbers, texts and binaries. So that nothing is lost, a later member that does not fit is an error.
+The first input decides: its extensions are the columns, and the content of its members decides
+between numbers, texts and binaries. So that nothing is lost, a later member that does not fit is an
+error.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _INT64_MAX = (1 << 63) - 1
 
 
 def text_is_whole_number(content: bytes) -> bool:
-    """Whether a content is just what a number of 64 bits is written as: it comes back so."""
+    """Whether a content is exactly how a number of 64 bits is written, so that it is the same after
+    a round trip."""
     try:
         number = int(content) if len(content) <= 20 else _INT64_MAX + 1
     except ValueError:
@@ -44,19 +46,19 @@ def text_is_whole_number(content: bytes) -> bool:
 
 
 class ColumnKinds:
-    """Learns the kind of each column from the members of one shard."""
+    """Finds the kind of each column from the members of one shard."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, str] = {}
 
     def needs_content(self, extension: str) -> bool:
-        """Whether the kind of the column may still change by what members say."""
+        """Whether the kind of the column may still change with the content of members."""
         last = extension.rpartition(".")[2].lower()
         known = self._kinds.get(extension)
         return known != "binary" and (last in _NUMBERS or last in _TEXTS)
 
     def add(self, extension: str, content: bytes | None) -> None:
-        """A member with this extension, without its dot. ``content``: None if not needed."""
+        """Add a member with this extension, without its dot. ``content``: None if not needed."""
         last = extension.rpartition(".")[2].lower()
         if content is None:
             kind = "image" if last in _IMAGES else "sound" if last in _SOUNDS else "binary"
@@ -71,7 +73,7 @@ class ColumnKinds:
 
     @property
     def kinds(self) -> Mapping[str, str]:
-        """The kind of each column, in the order in which their members came."""
+        """The kind of each column, in the order of their first members."""
         return self._kinds
 
 
@@ -84,7 +86,8 @@ def _is_text(content: bytes) -> bool:
 
 
 def schema_of_kinds(kinds: Mapping[str, str]) -> Any:
-    """The schema of rows with these columns, and what Hugging Face's libraries want to know."""
+    """The schema of rows with these columns, and the metadata that Hugging Face's libraries
+    read."""
     import pyarrow as pa
 
     media = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -106,7 +109,7 @@ def batch_of_records(
     members: Sequence[Iterable[tuple[bytes, bytes]]],
 ) -> Any:
     """Records as a record batch. ``members``: of each record, (extension with its dot, content).
-    ``ConversionError`` names a member that the schema has no place for."""
+    ``ConversionError`` names a member without a place in the schema."""
     import pyarrow as pa
 
     columns: dict[str, list[Any]] = {name: [None] * len(keys) for name in schema.names}
@@ -130,9 +133,10 @@ def batch_of_records(
 def row_contents(
     key: bytes, cells: Iterable[tuple[bytes, bytes]], key_column: str | None
 ) -> Iterator[tuple[bytes, bytes]]:
-    """The members of a record as cells, (extension with its dot, content). ``key_column``: of a
-    record that was a row, the column that gets its key; "": ``__key__`` does, where there is one.
-    Then an empty member without an extension is a row of nulls. None: it was none."""
+    """The members of a record as cells, (extension with its dot, content). ``key_column``: for a
+    record that was a row, the column that gets its key; "": ``__key__``, if there is such a column.
+    For such a record an empty member without an extension is a row of nulls. None: the record was
+    not a row."""
     if key_column is None:
         yield from cells
         return
@@ -159,7 +163,7 @@ def _value(shard: str, key: bytes, extension: bytes, content: bytes, kind: Any) 
 
 
 def _array(shard: str, name: str, values: list[Any], kind: Any) -> Any:
-    """What ``_value`` gave of all rows, and None."""
+    """An array of the results of ``_value`` for all rows, and None."""
     import pyarrow as pa
 
     is_known = np.array([value is not None for value in values], np.bool_)

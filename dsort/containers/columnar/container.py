@@ -1,8 +1,8 @@
-"""The containers of rows: what specs, inspection and conversions see of them.
+"""The containers of rows: their interface to specs, inspection and conversions.
 
-Jobs that write such shards move rows and not bytes: ``is_columnar`` says so, and workers read and
-write by ``reader`` and ``writer``. Whoever wants members of a shard gets them by the layout of
-Hugging Face: a column ``jpg`` of the row ``a`` is the member ``a.jpg``.
+Jobs that write such shards move rows and not bytes, as ``is_columnar`` shows, and workers use
+``reader`` and ``writer``. For all other uses, members of a shard are in the layout of Hugging Face:
+a column ``jpg`` of the row ``a`` is the member ``a.jpg``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ __all__ = ["ARROW", "ARROW_STREAM", "PARQUET", "Columnar"]
 
 @dataclass(frozen=True)
 class Columnar(Container):
-    """Parquet or Arrow IPC. ``suffixes`` says what is written; what is read says itself."""
+    """Parquet or Arrow IPC. ``suffixes``: the format that is written; the format of an input is
+    found in its bytes."""
 
     suffixes: tuple[str, ...] = (".parquet",)
     options: ContainerOptions = field(default_factory=ContainerOptions)
@@ -66,7 +67,7 @@ class Columnar(Container):
         return CellScanner(shard, size_bytes, self.options.key_field, self.decoded_max)
 
     def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
-        """Cells are bare as they come."""
+        """Cells are bare already."""
         return members
 
     def renamed(self, headers: bytes, new_name: bytes) -> bytes:
@@ -78,17 +79,17 @@ class Columnar(Container):
         raise NotImplementedError("rows are written in groups")
 
     def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
-        """Not known before it is written."""
+        """The length is not known before the shard is written."""
         return 0
 
     def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
-        """The writer's."""
+        """The writer makes the end."""
         return b""
 
 
 @dataclass(slots=True)
 class CellScanner:
-    """Takes the bytes of a whole shard at once."""
+    """Receives the bytes of a whole shard at once."""
 
     shard: str
     size_bytes: int
@@ -100,7 +101,7 @@ class CellScanner:
 
     @property
     def window_bytes_min(self) -> int:
-        """All of it: the footer says where everything is."""
+        """The whole shard: its footer has all the places."""
         return self.size_bytes
 
     def feed(self, window: memoryview | bytes | UInt8s, offset: int) -> None:

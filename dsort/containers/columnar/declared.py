@@ -1,6 +1,5 @@
-"""What shards say of the length of their parts once they are inflated: pages of Parquet, buffers of
-Arrow IPC. pyarrow takes as much memory as is said before it inflates, so it is looked at first.
-"""
+"""The declared lengths of inflated parts of shards: pages of Parquet, buffers of Arrow IPC. pyarrow
+allocates the declared length before it inflates, so the lengths are checked first."""
 
 from __future__ import annotations
 
@@ -27,14 +26,15 @@ __all__ = [
 ]
 
 Headers = Callable[[int, int], tuple[Struct, int]]
-"""The Thrift struct that begins at a byte of a shard, and where it ends; it ends before another
-byte. ``ValueError`` if there is none."""
+"""Returns the Thrift struct that begins at a byte of a shard, and where it ends; it ends before
+another byte. ``ValueError`` if there is none."""
 
 HEADER_BYTES_MAX = 1 << 20
 _STREAM_MARK = 0xFFFFFFFF
 _UNCOMPRESSED, _COMPRESSED = 2, 3  # fields of a page header, by number
 _DATA_PAGES = {5: 2, 8: 4}
-"""Headers of data pages, and where each says the encoding. The first field counts the values."""
+"""Headers of data pages, and the number of the field with the encoding in each. The first field is
+the count of values."""
 _KIND, _DICTIONARY_PAGE = 1, 2
 _DICTIONARY_CODED, _DELTA_BYTE_ARRAY = (2, 8), 7
 _RECORD_BATCH, _DICTIONARY_BATCH = 3, 2  # kinds of a message
@@ -57,10 +57,10 @@ def refuse_larger(shard: str, what: str, size_bytes: int, bytes_max: float) -> N
 
 @dataclass(slots=True)
 class ColumnPages:
-    """The lengths of some pages of a column, once they are inflated: of the longest; of its
-    dictionary; and of the longest whose values say how much they share with those before them.
-    ``values``: how many values the column has; ``coded``: those that are numbers of the
-    dictionary."""
+    """The lengths of some pages of a column, once they are inflated: of the longest page, of its
+    dictionary, and of the longest page whose values declare how much they share with the values
+    before them. ``values``: how many values the column has. ``coded``: how many of them are numbers
+    in the dictionary."""
 
     values: int
     longest_bytes: int = 0
@@ -70,7 +70,7 @@ class ColumnPages:
 
 
 def headers_in(data: memoryview, start: int = 0) -> Headers:
-    """Headers in bytes of a shard from byte ``start`` on, which are ``data``."""
+    """Headers in ``data``, the bytes of a shard from byte ``start`` on."""
 
     def header(at: int, stop: int) -> tuple[Struct, int]:
         if at < start:
@@ -84,8 +84,8 @@ def headers_in(data: memoryview, start: int = 0) -> Headers:
 def inflated_pages(
     headers: Headers, shard_bytes: int, chunks: Mapping[int, Chunk]
 ) -> dict[int, ColumnPages]:
-    """What pages of some columns of a row group take, in a shard of ``shard_bytes``. ``ValueError``
-    for pages that are none."""
+    """The inflated lengths of pages of some columns of a row group, in a shard of ``shard_bytes``.
+    ``ValueError`` for invalid pages."""
     found = {}
     for number, chunk in chunks.items():
         stop = min(chunk.stop, shard_bytes)
@@ -108,7 +108,8 @@ def _pages(
     headers: Headers, at: int, stop: int, values: int
 ) -> Iterator[tuple[int, bool, object, int]]:
     """(inflated length, whether it is a dictionary, encoding, count of its values) of each page in
-    bytes ``at:stop``, until ``values`` values are read. What is no data page has none."""
+    bytes ``at:stop``, until ``values`` values have been read. A page that is not a data page has no
+    encoding and no values."""
     if at < 0:
         raise ValueError("a column begins before its shard")
     while at < stop and values > 0:
@@ -127,8 +128,8 @@ def _pages(
 
 
 def inflated_bytes(metadata: memoryview, body: memoryview) -> int:
-    """How long the buffers of a message of Arrow IPC are once they are inflated, in all; 0 for a
-    message that is not compressed. ``ValueError`` for a message that is none."""
+    """The length of all buffers of a message of Arrow IPC once they are inflated; 0 for a message
+    that is not compressed. ``ValueError`` for an invalid message."""
     try:
         return _inflated(metadata, body)
     except (struct.error, IndexError):
@@ -136,9 +137,9 @@ def inflated_bytes(metadata: memoryview, body: memoryview) -> int:
 
 
 def message_bytes(head: memoryview) -> tuple[int, int, int]:
-    """(what stands before the metadata of a message, its metadata, its body) in bytes. ``head``:
-    what it begins with; the body is -1 where that is too short to say. ``ValueError`` for what no
-    message begins with."""
+    """The lengths in bytes of (everything before the metadata of a message, its metadata, its
+    body). ``head``: the first bytes of the message; the length of the body is -1 if ``head`` is too
+    short to show it. ``ValueError`` if a message cannot begin like this."""
     try:
         (size,), before = struct.unpack_from("<I", head), 4
         if size == _STREAM_MARK:  # older messages have none
@@ -176,8 +177,8 @@ def _inflated(metadata: memoryview, body: memoryview) -> int:
 
 
 def message_places(footer: memoryview) -> list[tuple[int, int]]:
-    """(where it begins, where it ends) of each message that the footer of an Arrow file names.
-    ``ValueError`` for a footer that is none."""
+    """(where it begins, where it ends) of each message that the footer of an Arrow file lists.
+    ``ValueError`` for an invalid footer."""
     try:
         root = _offset(footer, 0)
         places = [
@@ -193,7 +194,7 @@ def message_places(footer: memoryview) -> list[tuple[int, int]]:
 
 
 def file_messages(shard: memoryview, places: Iterable[tuple[int, int]]) -> Iterator[Any]:
-    """The messages of an Arrow file that lie in ``places``. ``ValueError`` for what is none."""
+    """The messages of an Arrow file that lie in ``places``. ``ValueError`` for invalid ones."""
     import pyarrow as pa
 
     for start, stop in places:
@@ -203,11 +204,12 @@ def file_messages(shard: memoryview, places: Iterable[tuple[int, int]]) -> Itera
             raise ValueError("a message is empty") from None
 
 
-# -- flatbuffers: tables of fields by number, at offsets from where they are named -----------------
+# -- flatbuffers: tables of fields by number, at offsets from the places that refer to them
+# -----------
 
 
 def _offset(data: memoryview, at: int) -> int:
-    """Where the offset at ``at`` leads."""
+    """The place that the offset at ``at`` refers to."""
     found = at + int(struct.unpack_from("<I", data, at)[0])
     if found >= len(data):
         raise IndexError
@@ -215,7 +217,7 @@ def _offset(data: memoryview, at: int) -> int:
 
 
 def _field(data: memoryview, table: int, number: int) -> int:
-    """Where a field of a table is; 0 if it is not there."""
+    """Where a field of a table is; 0 if the table does not have it."""
     fields = table - int(struct.unpack_from("<i", data, table)[0])
     if fields < 0:
         raise IndexError

@@ -1,9 +1,9 @@
-"""What the footer of a Parquet file says of its column chunks: places, sizes, codecs.
+"""Reads the column chunks from the footer of a Parquet file: places, sizes, codecs.
 
-pyarrow ends the process where it is asked for a chunk whose footer contradicts itself, that is
-encrypted, or whose codec it does not know. And to ask it, or to decode all of a footer, costs 3 to
-50 µs a chunk, the most of what small row groups cost. So what is wanted is taken out here, 20 µs a
-chunk, and the rest is skipped.
+pyarrow ends the process if a requested chunk is encrypted, has an unknown codec, or has a footer
+that contradicts itself. And a request to pyarrow, or decoding the whole footer, costs 3 to 50 µs a
+chunk, which is most of the cost of small row groups. So only the needed fields are read here, 20 µs
+a chunk, and the rest is skipped.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ T = TypeVar("T")
 
 
 class Chunk(NamedTuple):
-    """A column of a row group. ``values``: how many it has; ``stored_bytes``: its length;
-    ``inflated_bytes``: its length before it was compressed; ``page``, ``dictionary``: where its
+    """A column of a row group. ``values``: how many it has. ``stored_bytes``: its length.
+    ``inflated_bytes``: its length before it was compressed. ``page``, ``dictionary``: where its
     data pages begin, and its dictionary (0: it has none)."""
 
     codec: int
@@ -55,7 +55,7 @@ class Chunk(NamedTuple):
 
     @property
     def is_stored(self) -> bool:
-        """Whether its values are there as they are."""
+        """Whether its values are stored uncompressed."""
         return self.codec == _UNCOMPRESSED and not self.dictionary
 
     @property
@@ -70,8 +70,8 @@ class Chunk(NamedTuple):
 
 
 def chunks_of(footer: bytes, groups_max: int = sys.maxsize) -> list[list[Chunk]]:
-    """The chunks of each row group, or of the first of them. ``ValueError`` for what is no footer,
-    ``NotImplementedError`` if a column is encrypted."""
+    """The chunks of each row group, or of the first ``groups_max`` of them. ``ValueError`` for an
+    invalid footer, ``NotImplementedError`` if a column is encrypted."""
     try:
         return _listed(footer, 0, _GROUPS, _group, groups_max)[0]
     except IndexError:
@@ -79,7 +79,7 @@ def chunks_of(footer: bytes, groups_max: int = sys.maxsize) -> list[list[Chunk]]
 
 
 def schema_elements(footer: bytes) -> list[Struct]:
-    """The elements of the schema of a file, as they are. ``ValueError`` for what is no footer."""
+    """The elements of the schema of a file, unchanged. ``ValueError`` for an invalid footer."""
     at = number = 0
     try:
         while head := footer[at]:
@@ -107,8 +107,9 @@ def _listed(
     item: Callable[[bytes, int], tuple[T, int]],
     most: int = sys.maxsize,
 ) -> tuple[list[T], int]:
-    """(what ``item`` makes of each struct that field ``wanted`` of the struct at byte ``at`` lists,
-    where that struct ends; the first ``most`` of them, and where the last of these ends)."""
+    """(the results of ``item`` for the structs that field ``wanted`` of the struct at byte ``at``
+    lists, up to ``most`` of them; where that struct ends, or the last of these if there are
+    more)."""
     found, number, seen = list[T](), 0, 0
     while head := data[at]:
         number, at = _number(data, at, number)
@@ -133,7 +134,7 @@ def _group(data: bytes, at: int) -> tuple[list[Chunk], int]:
 
 
 def _chunk(data: bytes, at: int) -> tuple[Chunk, int]:
-    """The chunk at byte ``at``, and where that ends."""
+    """The chunk at byte ``at``, and where it ends."""
     found, number, seen = list[int](), 0, 0
     while head := data[at]:
         number, at = (number + (head >> 4), at + 1) if head > 15 else _number(data, at, number)
@@ -161,8 +162,8 @@ def _chunk(data: bytes, at: int) -> tuple[Chunk, int]:
 
 
 def _encrypted(data: bytes, at: int) -> NotImplementedError:
-    """What says that the column is encrypted whose ``ColumnCryptoMetaData`` is at byte ``at``. It
-    names a column that has a key of its own."""
+    """The error for an encrypted column, whose ``ColumnCryptoMetaData`` is at byte ``at``. It names
+    a column with its own key."""
     keys, _ = read_struct(memoryview(data), at)
     path = ""
     with contextlib.suppress(KeyError, TypeError, AttributeError):
@@ -181,15 +182,17 @@ def _number(data: bytes, at: int, before: int) -> tuple[int, int]:
 
 
 def _noted(seen: int, number: int) -> int:
-    """The numbers of fields so far, a bit each: readers differ about those that come twice."""
+    """The numbers of the fields read so far, one bit each. Needed because readers differ about
+    fields that occur twice."""
     if not 0 <= number <= _NUMBER_MAX or seen >> number & 1:
         raise ValueError("a footer has a field twice")
     return seen | 1 << number
 
 
 def _numbers(data: bytes, at: int) -> tuple[list[int], int]:
-    """The first numbers of the struct at byte ``at``, by field, 0 for those that are not there; and
-    where it ends. Nearly all of a footer are such structs: calls would cost more than all else."""
+    """The first numbers of the struct at byte ``at``, by field, 0 for missing fields; and where it
+    ends. Nearly all of a footer consists of such structs: calls would cost more than everything
+    else."""
     found, number, seen = [0] * _FIELDS, 0, 0
     while head := data[at]:
         kind = head & 15
@@ -197,7 +200,7 @@ def _numbers(data: bytes, at: int) -> tuple[list[int], int]:
             number, at = number + (head >> 4), at + 1
         else:
             number, at = _number(data, at, number)
-        if 0 <= number < _FIELDS and not seen >> number:  # higher than all before
+        if 0 <= number < _FIELDS and not seen >> number:  # higher than all fields before
             seen |= 1 << number
         else:
             seen = _noted(seen, number)
@@ -227,7 +230,7 @@ def _skipped(data: bytes, at: int, kind: int, depth: int) -> int:
         if size > len(data) - at:
             raise IndexError
         return at + size
-    if kind < BYTE:  # true or false: the type says which
+    if kind < BYTE:  # true or false: the type is the value
         return at
     if kind in (BYTE, DOUBLE):
         return at + (1 if kind == BYTE else 8)
@@ -239,7 +242,7 @@ def _skipped(data: bytes, at: int, kind: int, depth: int) -> int:
             if head < 16:
                 _, at = _varint(data, at)
             inner = head & 15
-            if BYTE < inner <= I64:  # here, and not by a call: most of what is skipped
+            if BYTE < inner <= I64:  # inline, not in a call: most of the skipped values
                 while data[at] > 127:
                     at += 1
                 at += 1
@@ -265,7 +268,8 @@ def _skipped(data: bytes, at: int, kind: int, depth: int) -> int:
 
 
 def _list_head(data: bytes, at: int) -> tuple[int, int, int]:
-    """(how many items, their type, where they begin) of a list. Booleans take a byte each here."""
+    """(how many items, their type, where they begin) of a list. Booleans take a byte each in
+    lists."""
     head = data[at]
     count, inner, at = head >> 4, head & 15, at + 1
     if count == 15:

@@ -1,9 +1,9 @@
-"""Long values of Parquet that are compressed: pages are inflated by the codec alone, and the values
-stay where they lie in them.
+"""Long values of Parquet that are compressed: pages are inflated with the codec only, and the
+values stay in the inflated pages.
 
 pyarrow copies each value out of the inflated page into fresh memory, which costs more than the
-codec does. What is not entirely regular is left to pyarrow, as of pages that are stored as they are
-(``plain_pages``).
+codec does. Pages that are not entirely regular are left to pyarrow, as they are among uncompressed
+pages (``plain_pages``).
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from dsort.data.columns import Int64s, UInt8s
 __all__ = ["INFLATED_CODECS", "InflatedColumn", "IrregularPageError"]
 
 INFLATED_CODECS = {1: "snappy", 6: "zstd"}
-"""Codecs that say it if a page is not as long as its header says, by their numbers in footers."""
+"""Codecs that detect a page whose length differs from its header, by their numbers in footers."""
 _DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_2 = 0, 2, 3
 _PLAIN, _RLE, _DICTIONARY_CODED = 0, 3, (2, 8)
 _WIDTH_MAX = 32
 
 
 class IrregularPageError(ValueError):
-    """Values of a page are not where this module looks for them."""
+    """Values of a page are not in the places in which this module expects them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _PageAt:
-    """A page whose body is bytes ``start:stop`` of the shard. ``rows``: 0 in a dictionary."""
+    """A page whose body is bytes ``start:stop`` of the shard. ``rows``: 0 for a dictionary."""
 
     kind: int
     codec: int
@@ -57,7 +57,7 @@ class _PageAt:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """Values of some rows, as :class:`PlacedValues` has them, but all in ``data``."""
+    """Values of some rows, as in :class:`PlacedValues`, but all in ``data``."""
 
     data: memoryview
     starts: Int64s
@@ -66,11 +66,11 @@ class _Opened:
 
 
 class InflatedColumn:
-    """Reads one column of some row groups in order. A value that is there has the definition level
-    ``level_max``."""
+    """Reads one column of some row groups in order. A value that is not null has the definition
+    level ``level_max``."""
 
     def __init__(self, shard: memoryview, level_max: int, page_bytes_max: float) -> None:
-        """``page_bytes_max``: what a page may have, inflated."""
+        """``page_bytes_max``: the maximum inflated size of a page."""
         self._shard = shard
         self._level_max = level_max
         self._page_bytes_max = page_bytes_max
@@ -80,7 +80,7 @@ class InflatedColumn:
         self._dictionary: tuple[memoryview, Int64s, Int64s] | None = None
 
     def add(self, chunk: Chunk, rows: int) -> bool:
-        """Add a chunk of ``rows`` rows; False if it is not entirely what was said."""
+        """Add a chunk of ``rows`` rows; False if it is not entirely as described above."""
         try:
             return self._scan(chunk, rows)
         except (ValueError, KeyError, TypeError):
@@ -102,8 +102,8 @@ class InflatedColumn:
         return at == stop
 
     def take(self, count: int) -> PlacedValues:
-        """The values of the next ``count`` rows. ``IrregularPageError`` if they are not where they
-        should be, or there are not so many."""
+        """The values of the next ``count`` rows. ``IrregularPageError`` if they are not in the
+        expected places, or there are fewer."""
         found: list[_Opened] = []
         while count:
             if self._open is None:
@@ -165,7 +165,7 @@ class InflatedColumn:
         return _Opened(data, starts, lengths, levels)
 
     def _coded(self, data: memoryview, count: int) -> tuple[memoryview, Int64s, Int64s]:
-        """Values that are numbers of the dictionary: (its bytes, where values begin, lengths)."""
+        """Values that are numbers in the dictionary: (its bytes, where values begin, lengths)."""
         if self._dictionary is None or not len(data) or data[0] > _WIDTH_MAX:
             raise ValueError("numbers of no dictionary")
         words, starts, lengths = self._dictionary
@@ -183,7 +183,7 @@ class InflatedColumn:
 
 
 def _page_at(header: Struct, codec: int, start: int, stop: int, *, has_levels: bool) -> _PageAt:
-    """``KeyError`` or ``ValueError`` for a page of another kind."""
+    """The page with this header. ``KeyError`` or ``ValueError`` for a page of another kind."""
     kind, inflated_bytes = number_of(header, 1), number_of(header, 2)
     rows, encoding = 0, _PLAIN
     if kind == _DATA_PAGE:
@@ -207,9 +207,9 @@ def _page_at(header: Struct, codec: int, start: int, stop: int, *, has_levels: b
 
 
 def _inflate(codec: str, data: memoryview, size_bytes: int) -> memoryview:
-    """``data`` inflated to ``size_bytes``. ``OSError`` or ``ValueError`` if that is not what it
-    has. The C library's memory stays in the process (``dsort.workers.worker``); Arrow's own costs a
-    clearing of each page every time."""
+    """``data`` inflated to ``size_bytes``. ``OSError`` or ``ValueError`` if its inflated length
+    differs. The C library's memory stays in the process (``dsort.workers.worker``); Arrow's own
+    allocator would clear the pages again every time."""
     import pyarrow as pa
 
     if codec == "snappy" and _snappy_bytes(data) != size_bytes:
@@ -231,7 +231,7 @@ def _codec(name: str) -> Any:
 
 
 def _snappy_bytes(data: memoryview) -> int:
-    """How long the first bytes of a page of snappy say that it is."""
+    """The length of a page that the first bytes of its snappy data declare."""
     size = 0
     for shift, byte in zip(range(0, 35, 7), data[:5].tolist(), strict=False):
         size |= (byte & 127) << shift

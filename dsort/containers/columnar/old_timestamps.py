@@ -1,7 +1,7 @@
-"""INT96, the timestamps of old writers of Parquet: a day and the nanoseconds of it.
+"""INT96, the timestamps of old Parquet writers: a day, and nanoseconds within it.
 
-pyarrow reads them as nanoseconds in 64 bits, which end in 1677 and 2262, and wraps others around:
-9999-12-31 becomes 1816-03-29. Spark writes INT96, and such days are common.
+pyarrow reads them as nanoseconds in 64 bits, which end in 1677 and 2262, and wraps other times
+around: 9999-12-31 becomes 1816-03-29. Spark writes INT96, and such days are common.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def int96_columns(elements: Sequence[Struct]) -> set[int]:
-    """The numbers of the columns that are INT96, among all that are stored."""
+    """The numbers of the columns that are INT96, among all stored columns."""
     stored = [each[_TYPE][1] for each in elements if _TYPE in each]
     return {at for at, kind in enumerate(stored) if kind == _INT96}
 
 
 def refuse_wrapped(opened: Callable[..., Any], path: str, groups: Sequence[int], rows: int) -> None:
     """``NotImplementedError`` if pyarrow wraps a value of the column ``path`` around, in some row
-    groups. They are read in seconds as well, ``rows`` at a time: these hold any INT96."""
+    groups. To find out, the values are also read in seconds, ``rows`` at a time: these hold any
+    INT96."""
     readers = (opened(), opened(coerce_int96_timestamp_unit="s"))
     batches = [
         each.iter_batches(rows, row_groups=list(groups), columns=[path], use_threads=False)
@@ -43,7 +44,7 @@ def refuse_wrapped(opened: Callable[..., Any], path: str, groups: Sequence[int],
 
 
 def _timestamps(array: Any) -> Iterator[Any]:
-    """The timestamps within a column, whatever they are nested in."""
+    """The timestamps within a column, at any depth of nesting."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(array.type):

@@ -1,4 +1,4 @@
-"""CRC-32s of Parquet's pages, where a writer put them into the headers."""
+"""CRC-32s of Parquet's pages, if a writer put them into the headers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _STORED_BYTES, _CRC = 3, 4  # fields of a page header
 
 
 def is_intact(header: Struct, page: memoryview | bytes) -> bool:
-    """Whether the bytes of a page, as they are stored, have the CRC-32 that its header says; also
-    if the header says none. ``TypeError`` for one that is no number."""
+    """Whether the bytes of a page, as they are stored, have the CRC-32 in its header. True if the
+    header has none. ``TypeError`` for one that is not a number."""
     if _CRC not in header:
         return True
     crc: int = header[_CRC][1]
@@ -30,9 +30,9 @@ def is_intact(header: Struct, page: memoryview | bytes) -> bool:
 def torn_page(
     headers: Headers, read: Callable[[int, int], memoryview | bytes], chunk: Chunk, size_bytes: int
 ) -> tuple[int, int] | None:
-    """The first page of a chunk that has not its CRC-32: (its number, where its bytes begin); None
-    if there is no such page. ``read``: bytes of a shard of ``size_bytes``, by offset and length.
-    ``ValueError`` for what is no page."""
+    """The first page of a chunk with a wrong CRC-32: (its number, where its bytes begin); None if
+    there is no such page. ``read``: returns bytes of a shard of ``size_bytes``, by offset and
+    length. ``ValueError`` for an invalid page."""
     at, stop, number = chunk.start, min(chunk.stop, size_bytes), 0
     while 0 <= at < stop:
         header, body = headers(at, stop)

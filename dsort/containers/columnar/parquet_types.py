@@ -1,7 +1,7 @@
 """Types of Parquet that Arrow does not have: INTERVAL, TIME with a time zone, ENUM, BSON, VARIANT,
 GEOMETRY, GEOGRAPHY, and types that are newer than pyarrow.
 
-pyarrow reads such a column as what it is stored as, and writes that. So the annotations of the
+pyarrow reads such a column as its stored type, and writes that type. So the annotations of the
 file's own schema travel in the metadata of Arrow fields, and are put into the schema of outputs.
 """
 
@@ -24,27 +24,31 @@ __all__ = [
 ]
 
 _KEY = b"dsort:parquet_types"
-"""Of the metadata of a field: a struct whose field 1 lists elements, each with its way."""
+"""A key in the metadata of a field. Its value is a struct whose field 1 lists elements, each with
+its way."""
 _WAY = 100
-"""The way to an element from its column: which child it is at each level."""
+"""The way to an element from its column: the index of the child at each level."""
 _TYPE, _LENGTH, _NAME, _CHILDREN, _CONVERTED, _SCALE, _PRECISION, _LOGICAL = 1, 2, 4, 5, 6, 7, 8, 10
 _ANNOTATION = (_CONVERTED, _SCALE, _PRECISION, _LOGICAL)
 _DEPTH_MAX = 100
 _IN_ARROW = frozenset({1, 2, 3, 5, 6, 8, 10, 11, 12, 14, 15})
-"""Texts, maps, lists, decimals, dates, timestamps, integers, nulls, JSON, UUID, FLOAT16."""
+"""The logical types that Arrow has: texts, maps, lists, decimals, dates, timestamps, integers,
+nulls, JSON, UUID, FLOAT16."""
 _ENUM, _TIME = 4, 7
 _IN_UTC = 1  # of a TIME
 _LOGICAL_NAMES = {_ENUM: "ENUM", _TIME: "TIME WITH TIME ZONE", 13: "BSON"}
 _LOGICAL_NAMES |= {16: "VARIANT", 17: "GEOMETRY", 18: "GEOGRAPHY"}
 _CONVERTED_TIMES = frozenset({7, 8, 9, 10})
-"""Times and timestamps without a logical type: Parquet has them in UTC, DuckDB without a zone."""
+"""Times and timestamps without a logical type: Parquet defines them as UTC, DuckDB as without a
+zone."""
 _CONVERTED_LOGICAL = {4: _ENUM, 20: 13}
 _INTERVAL = 21
 
 
 def with_types_of(schema: Any, elements: Sequence[Struct]) -> Any:
-    """The Arrow schema of a file, whose fields also have what the ``elements`` of its Parquet
-    schema say beyond Arrow. ``ValueError`` if the elements are not its columns."""
+    """The Arrow schema of a file, whose fields also have the annotations of the Parquet
+    ``elements`` that Arrow does not have. ``ValueError`` if the elements do not match its
+    columns."""
     import pyarrow as pa
 
     found: list[list[Struct]] = [[] for _ in schema]
@@ -64,7 +68,8 @@ def with_types_of(schema: Any, elements: Sequence[Struct]) -> Any:
 
 
 def _ways(elements: Sequence[Struct]) -> Iterator[tuple[tuple[int, ...], Struct]]:
-    """Each element but the root, and the way to it. ``ValueError`` if they are no tree."""
+    """Each element except the root, and the way to it. ``ValueError`` if they do not form a
+    tree."""
     counts, way = [_children(elements[0]) if elements else 0], [-1]
     for element in elements[1:]:
         while counts and way[-1] + 1 >= counts[-1]:
@@ -85,7 +90,7 @@ def _children(element: Struct) -> int:
 
 
 def _is_own(element: Struct) -> bool:
-    """Whether pyarrow would write another annotation than this."""
+    """Whether pyarrow would write a different annotation."""
     if _LOGICAL not in element:
         converted = element.get(_CONVERTED, (I32, -1))[1]
         return converted in (*_CONVERTED_TIMES, *_CONVERTED_LOGICAL, _INTERVAL)
@@ -96,7 +101,7 @@ def _is_own(element: Struct) -> bool:
 
 
 def _logical(element: Struct) -> tuple[int, Struct]:
-    """The number of the logical type, and its parameters; -1 for what is none."""
+    """The number of the logical type, and its parameters; -1 if it is invalid."""
     value = element[_LOGICAL][1]
     if not isinstance(value, dict) or len(value) != 1:
         return -1, {}
@@ -105,7 +110,7 @@ def _logical(element: Struct) -> tuple[int, Struct]:
 
 
 def without_types(schema: Any) -> Any:
-    """The schema without what :func:`with_types_of` adds."""
+    """The schema without the metadata that :func:`with_types_of` adds."""
     import pyarrow as pa
 
     if not has_types(schema):
@@ -134,7 +139,7 @@ def _types_of(field: Any) -> list[Struct]:
 
 
 def check_same_types(shard: str, field: Any, wanted: Any) -> None:
-    """``InputError`` unless two fields of equal Arrow types have the same types in Parquet."""
+    """``InputError`` unless two fields of equal Arrow types also have the same types in Parquet."""
     meanings = [_meanings(each) for each in (field, wanted)]
     if meanings[0] != meanings[1]:
         texts = [" and ".join(_texts(each)) or "no such type" for each in meanings]
@@ -150,8 +155,9 @@ _Meanings = dict[tuple[int, ...], tuple[int, Struct]]
 
 
 def _meanings(field: Any) -> _Meanings:
-    """The types of a column by their ways, whatever way a writer has to say them: (number of the
-    logical type, its parameters). Left out is what Arrow has, though it is said otherwise."""
+    """The types of a column by their ways, independent of how a writer expresses them: (number of
+    the logical type, its parameters). Types that Arrow has are left out, even if they are expressed
+    differently."""
     found: _Meanings = {}
     for each in _types_of(field):
         if _LOGICAL in each:
@@ -173,8 +179,8 @@ def _texts(meanings: _Meanings) -> list[str]:
 
 
 def refuse_types(schema: Any, suffix: str) -> None:
-    """``InputError`` if a column has a type that shards with another ``suffix`` than Parquet's
-    cannot have."""
+    """``InputError`` if a column has a type that only Parquet has, and shards with ``suffix``
+    cannot."""
     for field in schema:
         texts = _texts(_meanings(field))
         if texts:
@@ -190,9 +196,9 @@ def refuse_types(schema: Any, suffix: str) -> None:
 
 
 def with_types(footer: Struct, schema: Any) -> set[str]:
-    """Put the types of ``schema`` into the schema of ``footer``, which pyarrow wrote for it; the
-    paths of columns that have no order, so that there is no least value. ``InputError`` for a type
-    that has no place there."""
+    """Put the types of ``schema`` into the schema of ``footer``, which pyarrow wrote for it.
+    Returns the paths of columns that have no order, and so no least value. ``InputError`` for a
+    type that has no place there."""
     elements: list[Struct] = footer[2][1][1]
     places = dict(_ways(elements))
     unordered = set()
@@ -221,7 +227,7 @@ def with_types(footer: Struct, schema: Any) -> set[str]:
 
 
 def _has_order(element: Struct) -> bool:
-    """Whether values of a type are in the order of what they are stored as."""
+    """Whether values of a type have the same order as their stored form."""
     if _LOGICAL in element:
         return _logical(element)[0] == _TIME
     return _is_converted_time(element)

@@ -1,4 +1,4 @@
-"""Rows whose long values stay where they lie in their shard: the batch without them."""
+"""Rows whose long values stay in their shard: the batch without these values."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["PlacedLeaf", "with_placed"]
 
 @dataclass(frozen=True, slots=True)
 class PlacedLeaf:
-    """Where the values of a leaf are. ``level_max``: the definition level of one that is there;
-    ``in_nullable``: the whole column may be null."""
+    """The places of the values of a leaf. ``level_max``: the definition level of a value that is
+    not null. ``in_nullable``: the whole column may be null."""
 
     leaf: Leaf
     values: PlacedValues
@@ -32,13 +32,13 @@ class PlacedLeaf:
         return PlacedLeaf(self.leaf, values, self.level_max, self.in_nullable)
 
     def lengths(self) -> Any:
-        """The lengths as an array, null where the value is."""
+        """The lengths as an array, null in the rows in which the value is."""
         levels = self.values.levels
         nulls = None if levels is None else levels < self.level_max
         return array_of(self.values.lengths, nulls)
 
     def nulls_of_column(self) -> NDArray[np.bool_]:
-        """Of which rows the whole column is null."""
+        """In which rows the whole column is null."""
         levels = self.values.levels
         if levels is None or not self.in_nullable:
             return np.zeros(len(self.values.starts), np.bool_)
@@ -47,7 +47,7 @@ class PlacedLeaf:
 
 
 def with_placed(batch: Any, placed: Sequence[PlacedLeaf], plain: Any) -> LightRows:
-    """Rows of the schema ``plain``: ``batch`` has all columns but those of ``placed``, and is None
+    """Rows of the schema ``plain``. ``batch`` has all columns but those of ``placed``, and is None
     if there are no others. ``ValueError`` if they contradict each other."""
     import pyarrow as pa
 
@@ -84,7 +84,7 @@ def with_placed(batch: Any, placed: Sequence[PlacedLeaf], plain: Any) -> LightRo
 
 
 def _struct(found: Any, children: dict[int, PlacedLeaf], kind: Any) -> Any:
-    """A column of structs. ``found``: with the other fields; None if there are none."""
+    """A column of structs. ``found``: the column with the other fields; None if there are none."""
     import pyarrow as pa
 
     nulls = [each.nulls_of_column() for each in children.values()]

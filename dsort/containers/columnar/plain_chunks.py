@@ -1,8 +1,9 @@
-"""Column chunks of long values as Parquet wants them, from slices of where the values lie.
+"""Column chunks of long values in Parquet's form, made of slices of the places in which the values
+lie.
 
 pyarrow's writer copies each value into a page, and the page into its output. Here a page is a
-header, and slices of the input or the spill, which go to the file as they are. On the data path our
-own code is welcome where a measurement asks for it: gathering and encoding took half of the
+header and slices of the input or the spill, which go to the file without a copy. On the data path
+our own code is welcome if a measurement justifies it: gathering and encoding took half of the
 processor time of rows that were not decoded.
 """
 
@@ -28,14 +29,14 @@ PAGE_BYTES_MAX = (1 << 31) - (1 << 20)
 """Sizes of pages are 32-bit numbers."""
 LENGTH_PREFIX = struct.Struct("<I")
 CODECS = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6}
-"""What pages are compressed with here, as footers number it."""
+"""The codecs for pages written here, with their numbers in footers."""
 _BYTE_ARRAY, _PLAIN, _RLE, _DATA_PAGE = 6, 0, 3, 0
 
 
 @dataclass(slots=True)
 class PlainChunk:
-    """What was written of one column in one row group. ``inflated_bytes``: what its pages have
-    before they are compressed, headers included; ``pages``: (offset, bytes with the header, first
+    """One column in one row group, as it was written. ``inflated_bytes``: the size of its pages
+    before they are compressed, headers included. ``pages``: (offset, bytes with the header, first
     row) of each."""
 
     rows: int = 0
@@ -47,7 +48,8 @@ class PlainChunk:
 
 @dataclass(frozen=True, slots=True)
 class PlainColumn:
-    """A column that is written here: ``leaf``, by its path. ``codec``: one of ``CODECS``."""
+    """A column that is written here: the column of ``leaf``, by its path. ``codec``: one of
+    ``CODECS``."""
 
     leaf: Leaf
     path: tuple[str, ...]
@@ -57,11 +59,11 @@ class PlainColumn:
 
     @property
     def level_max(self) -> int:
-        """The definition level of a value that is there."""
+        """The definition level of a value that is not null."""
         return int(self.in_nullable) + int(self.is_nullable)
 
     def levels(self, light: Any) -> UInt8s:
-        """The definition levels of the rows of a batch that has lengths in place of the values."""
+        """The definition levels of the rows of a batch that has lengths instead of the values."""
         found = self.leaf.of(light)
         levels = np.full(len(found), self.level_max, np.uint8)
         if self.is_nullable:
@@ -71,7 +73,7 @@ class PlainColumn:
         return levels
 
     def described(self, chunk: PlainChunk) -> Struct:
-        """The chunk as a footer has it: a ``ColumnChunk``."""
+        """The chunk as it is described in a footer: a ``ColumnChunk``."""
         path = [name.encode() for name in self.path]
         stats = {1: (I32, _DATA_PAGE), 2: (I32, _PLAIN), 3: (I32, len(chunk.pages))}
         metadata: Struct = {
@@ -88,7 +90,7 @@ class PlainColumn:
         return {2: (I64, 0), 3: (STRUCT, metadata)}
 
     def offset_index(self, chunk: PlainChunk) -> Struct:
-        """Where its pages are: an ``OffsetIndex``."""
+        """The places of its pages: an ``OffsetIndex``."""
         pages: list[Struct] = [
             {1: (I64, offset), 2: (I32, size_bytes), 3: (I64, first)}
             for offset, size_bytes, first in chunk.pages
@@ -98,8 +100,8 @@ class PlainColumn:
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """``parts``: its header and what follows; ``inflated_bytes``: all of them before they were
-    compressed; ``value_bytes``: values alone."""
+    """``parts``: its header and the bytes after it. ``inflated_bytes``: all of them before they
+    were compressed. ``value_bytes``: the values only."""
 
     rows: int
     parts: list[memoryview]
@@ -109,9 +111,10 @@ class _Page:
 
 
 class ChunkPages:
-    """The pages of one column in one row group, as its rows are gathered. Each ends with the row
-    that fills it. Then it is compressed, for its bytes are in the processor's cache: what waits for
-    the end of the row group is as short as what is written."""
+    """The pages of one column in one row group, as its rows are gathered. Each page ends with the
+    row that fills it. It is compressed at once, because its bytes are then in the processor's
+    cache, and because the pages that wait for the end of the row group are then as short as the
+    written ones."""
 
     def __init__(self, column: PlainColumn) -> None:
         self._column = column
@@ -121,15 +124,16 @@ class ChunkPages:
 
             self._codec = pa.Codec(column.codec)
         self._pages: list[_Page] = []
-        self._parts: list[Any] = []  # of the page that is open
+        self._parts: list[Any] = []  # of the open page
         self._levels: list[UInt8s] = []
         self._rows = self._body_bytes = self._values = 0
 
     def add(
         self, lengths: Int64s, levels: UInt8s, slices: Sequence[memoryview], *, stay: bool
     ) -> None:
-        """Add rows. ``lengths``: of all values, anything for nulls; ``slices``: the values that
-        there are, each behind its length; ``stay``: they stay as they are until all is written."""
+        """Add rows. ``lengths``: of all values, undefined for nulls. ``slices``: the values that
+        are not null, each after its length. ``stay``: the slices stay valid until everything is
+        written."""
         there = levels == self._column.level_max
         sizes = np.where(there, lengths + LENGTH_PREFIX.size, 0)
         ends, values = np.cumsum(sizes), np.cumsum(there)
@@ -154,7 +158,7 @@ class ChunkPages:
             first, done = stop, until
 
     def _close(self) -> None:
-        """End the page that is open."""
+        """End the open page."""
         body_bytes = self._body_bytes
         if body_bytes > PAGE_BYTES_MAX:
             raise InputError(
@@ -203,7 +207,7 @@ def _page_header(rows: int, inflated_bytes: int, size_bytes: int) -> bytes:
 
 
 def _encoded_levels(levels: UInt8s, level_max: int) -> bytes:
-    """Definition levels as a page has them: one run, or packed bits."""
+    """Definition levels in the form of a page: one run, or packed bits."""
     if not level_max:
         return b""
     count = len(levels)

@@ -1,9 +1,9 @@
-"""Long values of Parquet where they lie: pages of texts or binaries that are stored as they are.
+"""Long values of Parquet in place: pages of texts or binaries that are stored uncompressed.
 
 pyarrow decodes such a page by copying it into fresh memory, which costs 0.3 to 3 s a GiB; that is
-more than all else that a shuffle of pictures does. On the data path our own code is welcome where a
-measurement asks for it: this looks at headers and lengths alone. What is not entirely regular is
-left to pyarrow, which reads it or says what is wrong: nothing is refused here.
+more than everything else in a shuffle of pictures. On the data path our own code is welcome if a
+measurement justifies it: this code reads only headers and lengths. Pages that are not entirely
+regular are left to pyarrow, which reads them or reports the error: nothing is refused here.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ HEADER_BYTES_MAX = 1 << 20
 @dataclass(frozen=True, slots=True)
 class PlacedValues:
     """The values of some rows: row ``i`` is ``lengths[i]`` bytes from byte ``starts[i]`` of
-    ``data[part[i]]``, none for a null. Where ``part`` is None, ``data`` is the whole shard.
-    ``levels``: the definition level of each row; None if all are there."""
+    ``data[part[i]]``, no bytes for a null. If ``part`` is None, ``data`` is the whole shard.
+    ``levels``: the definition level of each row; None if no value is null."""
 
     starts: Int64s
     lengths: Int64s
@@ -56,18 +56,18 @@ class PlacedValues:
 
 class PlacedPages:
     """Gathers the values of column chunks that are not compressed, without repetition. A value that
-    is there has the definition level ``level_max``."""
+    is not null has the definition level ``level_max``."""
 
     def __init__(self, shard: memoryview, level_max: int) -> None:
         self._shard = shard
         self._level_max = level_max
         self._bounds: list[int] = []  # of each page: where each value begins, where the last ends
-        self._ends: list[int] = []  # which of them are ends of pages
+        self._ends: list[int] = []  # which of these bounds are ends of pages
         self._levels: list[tuple[int, UInt8s | None]] = []
 
     def add(self, start: int, stop: int, rows: int) -> bool:
         """Add a chunk of ``rows`` rows that is bytes ``start:stop`` of the shard. False if it is
-        not entirely what was said; then there are no values."""
+        not entirely as described above; there are no values then."""
         if not 0 <= start < stop <= len(self._shard) or rows > stop - start:
             return False
         try:
@@ -118,8 +118,8 @@ class PlacedPages:
 def _page(
     header: Struct, shard: memoryview, at: int, end: int, left: int, level_max: int
 ) -> tuple[int, int, UInt8s | None, int] | None:
-    """(rows, values, their levels or None if all are there, where the values begin) of a page whose
-    body is bytes ``at:end``; None for one of another kind."""
+    """(rows, values, their levels or None if no value is null, where the values begin) of a page
+    whose body is bytes ``at:end``; None for a page of another kind."""
     kind = number_of(header, 1)
     if kind == _DATA_PAGE:
         data = header[5][1]
@@ -148,7 +148,7 @@ def _page(
 
 
 def number_of(fields: Struct, number: int) -> int:
-    """A field that is a number. ``KeyError`` or ``TypeError`` if there is none."""
+    """A field that is a number. ``KeyError`` or ``TypeError`` if it is missing or not a number."""
     value = fields[number][1]
     if not isinstance(value, int):
         raise TypeError("not a number")
@@ -156,8 +156,8 @@ def number_of(fields: Struct, number: int) -> int:
 
 
 def levels_of(data: memoryview, count: int, level_max: int) -> UInt8s | None:
-    """Definition levels, by runs and packed bits; None if all are ``level_max``. ``ValueError``
-    unless they are ``count`` levels, of which none is higher."""
+    """Definition levels, from runs and packed bits; None if all are ``level_max``. ``ValueError``
+    unless there are ``count`` levels, of which none is higher."""
     try:
         head, at = _varint(data, 0)
         if not head & 1 and head >> 1 >= count and data[at] == level_max:
@@ -171,7 +171,7 @@ def levels_of(data: memoryview, count: int, level_max: int) -> UInt8s | None:
 
 
 def hybrid_numbers(data: memoryview, count: int, width: int) -> Int64s:
-    """``count`` numbers of ``width`` bits, by runs and packed bits. ``ValueError`` if they are
+    """``count`` numbers of ``width`` bits, from runs and packed bits. ``ValueError`` if they are
     cut off."""
     if not width:
         return np.zeros(count, np.int64)
@@ -215,8 +215,8 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def _walk(shard: memoryview, at: int, end: int, count: int, bounds: list[int]) -> int:
-    """Put down where each of ``count`` values begins, lengths included; where the last one ends.
-    ``ValueError`` beyond ``end``."""
+    """Append to ``bounds`` where each of ``count`` values begins, with its length; return where the
+    last one ends. ``ValueError`` beyond ``end``."""
     unpack, page, add = LENGTH.unpack_from, shard[:end], bounds.append
     try:
         for _ in range(count):
@@ -230,8 +230,8 @@ def _walk(shard: memoryview, at: int, end: int, count: int, bounds: list[int]) -
 
 
 def value_bounds(data: memoryview, at: int, end: int, count: int) -> tuple[Int64s, Int64s]:
-    """(where it begins, its length) of each of ``count`` values that are bytes ``at:end``, each
-    behind its length. ``ValueError`` if they are not just that."""
+    """(where it begins, its length) of each of ``count`` values in bytes ``at:end``, each after its
+    length. ``ValueError`` if these bytes are anything else."""
     bounds: list[int] = []
     if _walk(data, at, end, count, bounds) != end:
         raise ValueError("something follows the values")
