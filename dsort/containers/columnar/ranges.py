@@ -1,10 +1,11 @@
-"""Shards that are neither in memory nor mapped, as pyarrow reads them: through a Python file.
+"""Shards that are neither in memory nor mapped, in the form in which pyarrow reads them: a Python
+file.
 
-Before something of such a shard is inflated, the bytes that say how long it will be are looked at,
-as they are in other shards. They lie between what is inflated, and each read may be a request to a
-store. So what is decoded next is fetched as one range and held, looked at, and decoded from there;
-then the looking costs no request. Headers of pages are fetched alone where their row group is more
-than may be held.
+Before a part of such a shard is inflated, the bytes with its inflated length are checked, as in
+other shards. They lie between the parts that are inflated, and each read may be a request to a
+store. So the part that is decoded next is fetched as one range and held, checked, and decoded from
+there; then the check costs no request. Headers of pages are fetched alone if their row group is
+larger than the memory for held ranges.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dsort.containers.columnar.thrift import Struct, read_struct
 __all__ = ["MessageFile", "Source", "SourceFile", "arrow_file", "ranged_headers"]
 
 HEADERS_BYTES = 64 << 10
-"""What is fetched at once to find headers of pages. A page has 1 MiB for the most part."""
+"""The number of bytes fetched at once to find headers of pages. Most pages have 1 MiB."""
 MESSAGE_HEAD_BYTES = 16 << 10
 
 
@@ -29,17 +30,18 @@ class Source(Protocol):
     size_bytes: int
 
     def whole(self) -> memoryview | None:
-        """All of them, if they are in memory or mapped."""
+        """All bytes, if they are in memory or mapped."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Some of them; ``StorageError``."""
+        """Bytes ``offset:offset + length``; ``StorageError``."""
 
     def held(self, offset: int, length: int) -> memoryview | None:
-        """Some of them, until others are asked for; None if there is no room for so many."""
+        """Bytes ``offset:offset + length``, until other bytes are requested; None if there is no
+        room for so many."""
 
 
 class SourceFile:
-    """A source as Python's files are."""
+    """A source with the interface of Python's files."""
 
     closed = False
 
@@ -50,7 +52,8 @@ class SourceFile:
         self._held_at = 0
 
     def hold(self, start: int, stop: int) -> memoryview | None:
-        """Have bytes ``start:stop`` in memory, if there is room: they are read from there."""
+        """Read bytes ``start:stop`` into memory, if there is room; later reads are served from
+        there."""
         self._held = memoryview(b"")
         found = self._source.held(start, stop - start)
         if found is not None:
@@ -89,11 +92,12 @@ class SourceFile:
         """Nothing is written."""
 
     def close(self) -> None:
-        """The source is its opener's."""
+        """The opener of the source closes it."""
 
 
 def arrow_file(source: Source, file: SourceFile) -> Any:
-    """A shard as pyarrow reads it. ``file``: what reads its bytes if they are not in memory."""
+    """A shard in the form in which pyarrow reads it. ``file``: reads its bytes if they are not in
+    memory."""
     import pyarrow as pa
 
     whole = source.whole()
@@ -103,8 +107,8 @@ def arrow_file(source: Source, file: SourceFile) -> Any:
 
 
 class MessageFile(SourceFile):
-    """The messages of Arrow IPC in a source. Each is fetched whole as soon as it is begun to be
-    read, and given to ``check`` before anybody gets its bytes."""
+    """The messages of Arrow IPC in a source. Each is fetched whole when its first bytes are read,
+    and passed to ``check`` before any of its bytes are returned."""
 
     def __init__(
         self,
@@ -112,8 +116,8 @@ class MessageFile(SourceFile):
         check: Callable[[memoryview, memoryview], None],
         places: Collection[int] | None = None,
     ) -> None:
-        """``check``: of metadata and body; it raises. ``places``: where messages begin; None for
-        those of a stream, where each begins where the one before it ends."""
+        """``check``: called with metadata and body; it raises. ``places``: where messages begin;
+        None for those of a stream, where each begins at the end of the message before it."""
         super().__init__(source)
         self._check = check
         self._places = places
@@ -126,11 +130,11 @@ class MessageFile(SourceFile):
         if size is None or size < 0 or not 0 <= begin < begin + size <= len(self._held):
             return super().read(size)
         self._at += size
-        return self._held[begin : begin + size]  # arrays may keep it: nobody writes there again
+        return self._held[begin : begin + size]  # arrays may keep it: it is not overwritten
 
     def _fetch(self, at: int) -> None:
-        """Fetch the message that begins at byte ``at``, and check it. ``ValueError`` if there is
-        none."""
+        """Fetch the message that begins at byte ``at``, and check it. ``ValueError`` if no message
+        begins there."""
         left = self._source.size_bytes - at
         if left <= 0:
             return
@@ -151,8 +155,8 @@ class MessageFile(SourceFile):
 
 
 def ranged_headers(source: Source) -> Headers:
-    """Headers of a shard of which small ranges are read, none of them twice where headers come in
-    order."""
+    """Headers of a shard that is read in small ranges. If headers are read in order, no range is
+    read twice."""
     held, held_at = memoryview(b""), 0
 
     def header(at: int, stop: int) -> tuple[Struct, int]:

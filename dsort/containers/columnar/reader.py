@@ -1,7 +1,7 @@
 """Reads columnar shards: their schema, and their rows in record batches of bounded size.
 
-What pyarrow makes of bytes that are not as their format says comes out as ``CorruptShardError``,
-and what pyarrow or dsort cannot read as ``UnsupportedShardError``.
+pyarrow's errors for bytes that do not conform to their format are raised as ``CorruptShardError``,
+and errors for content that pyarrow or dsort cannot read as ``UnsupportedShardError``.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ __all__ = [
 ]
 
 PLACE_BYTES = 64
-"""What a value takes that stays where it is: its place and its length, as they are found."""
+"""The memory for a value that stays in its place: its place and its length, as they are found."""
 LOOKED_INTO_GROUPS = 8
-"""So many row groups tell which columns are long."""
+"""The number of row groups that are read to find which columns are long."""
 READ_AHEAD_BYTES = 4 << 20
 SECOND_BYTES_MAX = 16 << 20
-"""What is read of a column at once, where the shard is not in memory."""
+"""The number of bytes of a column that are read at once, if the shard is not in memory."""
 PARQUET_MAGIC = b"PAR1"
 KNOWN_CODECS = frozenset({0, 1, 2, 4, 5, 6, 7})
-"""What pages may be compressed by, as footers number it; 3 is LZO."""
+"""The codecs of pages that dsort can read, with their numbers in footers; 3 is LZO."""
 FOOTER_BYTES = 64 << 10
-"""So much is fetched at once to find a footer: most have less."""
+"""The number of bytes fetched at once to find a footer: most footers are smaller."""
 PARQUET_END_BYTES = 8  # the length of the footer, the magic
 ARROW_MAGIC = b"ARROW1"
 
@@ -67,7 +67,7 @@ class TableShard(Protocol):
     """One opened shard."""
 
     schema: Any
-    """As it is stored, with its metadata."""
+    """The stored schema, with its metadata."""
 
     def batches(self, bytes_max: int) -> Iterator[Any]:
         """All rows in order, in record batches of about ``bytes_max`` at most, or of one row."""
@@ -75,17 +75,17 @@ class TableShard(Protocol):
     def batches_from(
         self, first: int, bytes_max: int, column: str | None = None
     ) -> Iterator[tuple[int, Any]]:
-        """(its first row, record batch) from the batch on that has row ``first``, or from an
-        earlier one, if there is no way to begin there. Of ``column`` alone, unless that is None."""
+        """(its first row, record batch) for each batch from the one with row ``first`` on, or from
+        an earlier batch if reading cannot begin there. Only ``column``, unless that is None."""
 
     def count_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
 
     def memory_bytes(self) -> int:
-        """About how much its rows take in memory."""
+        """The approximate size of its rows in memory."""
 
     def long_columns(self) -> list[str]:
-        """Columns of long texts or binaries, as far as it says so before they are read."""
+        """Columns of long texts or binaries, as far as the shard shows it before they are read."""
 
 
 def open_table(
@@ -95,12 +95,12 @@ def open_table(
     inflated_max: float = math.inf,
     unseen_max: int = UNSEEN_BYTES_MAX,
 ) -> TableShard:
-    """Open a shard by its first bytes. ``CorruptShardError`` if it is no columnar shard,
-    ``UnsupportedShardError`` if it is encrypted or has what pyarrow cannot read.
+    """Open a shard; its first bytes show its format. ``CorruptShardError`` if it is not a columnar
+    shard, ``UnsupportedShardError`` if it is encrypted or has content that pyarrow cannot read.
 
-    ``inflated_max``: how many bytes the pages or buffers that are inflated together may have, which
-    is asked before that. ``unseen_max``: how many bytes the values of a dictionary may come to
-    before it is looked into."""
+    ``inflated_max``: how many bytes the pages or buffers that are inflated together may have,
+    checked before they are inflated. ``unseen_max``: how many bytes the values of a dictionary may
+    add up to before the dictionary is read to find out."""
     head = source.read(0, min(len(ARROW_MAGIC), source.size_bytes))
     kind: Callable[[str, Source, float], TableShard] = ArrowStream
     if head[:4] == PARQUET_MAGIC:
@@ -112,7 +112,7 @@ def open_table(
         raise CorruptShardError(shard, 0, "it is neither Parquet nor Arrow IPC")
     with arrow_errors(shard):
         opened = kind(shard, source, inflated_max)
-        _ = str(opened.schema), opened.schema.names  # names that are no UTF-8 are refused here
+        _ = str(opened.schema), opened.schema.names  # names that are not UTF-8 are refused here
     return opened
 
 
@@ -127,8 +127,9 @@ def plain_batches(shard: str, table: TableShard, plain: Any, bytes_max: int) -> 
 def light_batches(
     shard: str, table: TableShard, plain: Any, bytes_max: int, *, kept: Container[str] = ()
 ) -> Iterator[LightRows]:
-    """As :func:`plain_batches`, but long values stay where they lie in the shard, if it is in
-    memory or mapped and holds them as they are. Not so of the columns ``kept``."""
+    """Like :func:`plain_batches`, but long values stay in their places in the shard, if it is in
+    memory or mapped and holds them in a form that allows it. The values of the columns ``kept`` are
+    in the batches."""
     if isinstance(table, _Parquet):
         yield from table.light_batches(plain, bytes_max, kept)
         return
@@ -190,7 +191,7 @@ class _Parquet:
         return self._known_chunks
 
     def _refuse_codecs(self, groups: Iterable[Sequence[Chunk]]) -> None:
-        """``NotImplementedError`` for a column that is compressed by what pyarrow does not know."""
+        """``NotImplementedError`` for a column with a codec that pyarrow does not support."""
         for group in groups:
             for at, chunk in enumerate(group):
                 if chunk.codec not in KNOWN_CODECS:
@@ -200,7 +201,7 @@ class _Parquet:
                     )
 
     def _refuse_second(self, groups: Sequence[Sequence[Chunk]]) -> None:
-        """``ValueError`` for two files one behind the other: readers see the rows of one."""
+        """``ValueError`` for two files one after the other: readers see the rows of one."""
         size_bytes = self._source.size_bytes
         ends = (chunk.stop for group in groups[-1:] for chunk in group)
         end = min(max(max(ends, default=len(PARQUET_MAGIC)), 0), size_bytes)
@@ -249,7 +250,7 @@ class _Parquet:
                 at += batch.num_rows
 
     def _columns_of(self, name: str) -> list[int]:
-        """The numbers of the columns that the column ``name`` of the schema is stored as."""
+        """The numbers of the stored columns that make up the column ``name`` of the schema."""
         schema = self._file.schema
         paths = [schema.column(at).path for at in range(len(schema))]
         return [at for at, path in enumerate(paths) if path.split(".")[0] == name.split(".")[0]]
@@ -283,7 +284,7 @@ class _Parquet:
         inflated: Mapping[Leaf, InflatedColumn],
         plain: Any,
     ) -> Iterator[LightRows]:
-        """The rows of a run without ``placed`` and ``inflated``, as far as pages are regular."""
+        """The rows of a run without ``placed`` and ``inflated``, up to the first irregular page."""
         away = {leaves[each.leaf] for each in placed} | {leaves[leaf] for leaf in inflated}
         others = [at for at in range(len(self._file.schema)) if at not in away]
         batches = self._batches_of(run, others) if others else run.batch_rows()
@@ -313,8 +314,8 @@ class _Parquet:
                 yield LightRows(found)
 
     def _leaves_in_place(self, plain: Any, kept: Container[str]) -> dict[Leaf, int]:
-        """What may be taken from where it lies: leaves of ``plain``, and the numbers of their
-        columns. None where names leave a doubt which column is meant."""
+        """The leaves of ``plain`` that may be read in place, and the numbers of their columns.
+        Leaves whose names leave it unclear which column is meant are left out."""
         with arrow_errors(self._shard):
             schema = self._file.schema
             columns = [schema.column(at) for at in range(len(schema))]
@@ -342,7 +343,7 @@ class _Parquet:
         return found
 
     def _placed(self, run: RowGroupRun, leaves: Mapping[Leaf, int], plain: Any) -> list[PlacedLeaf]:
-        """The leaves whose values in a run of row groups are long, and can stay where they are."""
+        """The leaves whose values in a run of row groups are long and can stay in their places."""
         found = []
         for leaf in run.stored:
             at = leaves[leaf]
@@ -362,7 +363,7 @@ class _Parquet:
         return int(self._file.schema.column(column).max_definition_level)
 
     def _inflated(self, run: RowGroupRun, leaves: Mapping[Leaf, int]) -> dict[Leaf, InflatedColumn]:
-        """The leaves whose values in a run are long, and can be taken from inflated pages."""
+        """The leaves whose values in a run are long and can be taken from inflated pages."""
         found = {}
         for leaf in run.inflated:
             at = leaves[leaf]
@@ -379,27 +380,27 @@ class _Parquet:
         return pages.add(chunk.page, chunk.page + chunk.stored_bytes, rows)
 
     def _is_long(self, number: int, rows: int, column: int) -> bool:
-        """Whether a column of a row group has long values, as they are, as far as the footer
-        says."""
+        """Whether a column of a row group has long, uncompressed values, according to the
+        footer."""
         chunk = self._chunks()[number][column]
         return chunk.is_stored and 0 < rows * LONG_BYTES <= chunk.stored_bytes
 
     def _is_inflatable(self, number: int, rows: int, column: int) -> bool:
-        """Whether it has long values that are compressed."""
+        """Whether a column of a row group has long values that are compressed."""
         chunk = self._chunks()[number][column]
         is_long = 0 < rows * LONG_BYTES <= chunk.inflated_bytes
         return is_long and chunk.codec in INFLATED_CODECS
 
     def _batches_of(self, run: RowGroupRun, columns: Sequence[int] | None) -> Iterator[Any]:
-        """The rows of a run: of ``columns``, or of all. ``CorruptShardError`` names a page that has
-        not its CRC-32."""
+        """The rows of a run: of ``columns``, or of all columns. ``CorruptShardError`` names a page
+        with a wrong CRC-32."""
         try:
             yield from self._checked_batches_of(run, columns)
         except CorruptShardError as error:
             raise self._torn(run, columns) or error from None
 
     def _torn(self, run: RowGroupRun, columns: Sequence[int] | None) -> CorruptShardError | None:
-        """What is wrong with the first page of a run that has not its CRC-32."""
+        """The error for the first page of a run with a wrong CRC-32, if there is one."""
         schema, source = self._file.schema, self._source
         read = source.read if self._whole is None else self._mapped
         with contextlib.suppress(ValueError, TypeError, CorruptShardError):
@@ -449,7 +450,8 @@ class _Parquet:
 
     def _check_pages(self, run: RowGroupRun, numbers: Iterable[int]) -> int:
         """How many rows of some columns may be decoded at once, however often values are repeated.
-        ``CorruptShardError`` if the pages of a row group take too much, inflated, or its lists."""
+        ``CorruptShardError`` if the inflated pages of a row group, or its lists, take too much
+        memory."""
         fit = ROWS_A_BATCH_MAX
         if math.isinf(self._inflated_max):
             return fit
@@ -461,7 +463,7 @@ class _Parquet:
             with arrow_errors(self._shard):
                 chunks = {at: self._chunks()[number][at] for at in numbers}
                 pages = inflated_pages(headers, self._source.size_bytes, chunks)
-                # The longest page of each column: so much is in memory at once.
+                # The longest page of each column: these are in memory at the same time.
                 size_bytes = sum(each.longest_bytes for each in pages.values())
                 what = f"the pages of row group {number}"
                 refuse_larger(self._shard, what, size_bytes, self._inflated_max)
@@ -482,8 +484,8 @@ class _Parquet:
         return max(fit, 1)
 
     def _headers(self, run: RowGroupRun) -> Headers:
-        """What reads the headers of pages; of a shard that is not in memory, a run of row groups is
-        held if that has room."""
+        """The reader of page headers. If the shard is not in memory, the run of row groups is held
+        if there is room for it."""
         if self._whole is not None:
             return headers_in(self._whole)
         chunks = [chunk for number in run.groups for chunk in self._chunks()[number]]
@@ -498,8 +500,8 @@ class _Parquet:
         leaves: Mapping[Leaf, int],
         numbers: Sequence[int] | None = None,
     ) -> Iterator[RowGroupRun]:
-        """Row groups that are read at once, which costs 0.2 ms whatever their size. ``leaves`` that
-        may stay where they are take no memory but for their places."""
+        """Runs of row groups that are read at once, because a read costs 0.2 ms whatever its size.
+        ``leaves`` that may stay in their places take only the memory for these places."""
         chunks = self._chunks()
         groups, kinds = list[int](), (tuple[Leaf, ...](), tuple[Leaf, ...]())
         size_bytes = widest = rows = 0

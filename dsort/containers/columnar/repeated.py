@@ -1,6 +1,5 @@
-"""How long values of Parquet are once they are decoded, where a few bytes of a shard stand for many
-of them: by dictionaries, by prefixes that are shared, by lists of equal items.
-"""
+"""Finds how large values of Parquet are once they are decoded, if a few bytes of a shard stand for
+many of them: by dictionaries, by shared prefixes, by lists of equal items."""
 
 from __future__ import annotations
 
@@ -13,9 +12,9 @@ from dsort.containers.columnar.declared import ColumnPages
 __all__ = ["UNSEEN_BYTES_MAX", "ColumnKind", "DecodedColumn", "column_kinds", "decoded_columns"]
 
 UNSEEN_BYTES_MAX = 4 << 30
-"""What the values of a dictionary may come to in a row group before a job looks into it. A look
-takes 2 ms where a writer put its first 1,024 texts of 3 KB into one, a third of the time of small
-groups."""
+"""How many bytes the values of a dictionary may add up to in a row group before a job reads the
+dictionary. Reading it takes 2 ms if a writer put its first 1,024 texts of 3 KB into one, a third of
+the time for small groups."""
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _OFFSET_BYTES = 4
 
@@ -25,8 +24,8 @@ Opened = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class DecodedColumn:
-    """What a column of a row group takes, decoded. ``row_bytes``: a row at most, or of lists on
-    average; ``list_bytes``: all items of its lists, 0 where it has none."""
+    """The decoded size of a column of a row group. ``row_bytes``: of one row at most, or of lists
+    on average. ``list_bytes``: of all items of its lists, 0 if it has none."""
 
     path: str
     row_bytes: int
@@ -35,8 +34,8 @@ class DecodedColumn:
 
 @dataclass(frozen=True, slots=True)
 class ColumnKind:
-    """What is the same for a column in all row groups. ``width``: bytes of a value, 0 if they
-    vary."""
+    """The properties of a column that are the same in all row groups. ``width``: bytes of a value,
+    0 if they vary."""
 
     path: str
     width: int
@@ -63,11 +62,11 @@ def decoded_columns(
     bytes_max: float,
     unseen_max: int,
 ) -> list[DecodedColumn]:
-    """For row group ``number``, of ``rows`` rows, of columns of some ``kinds``. ``pages``: of those
-    that are asked about. Left out are values that stand in the shard one by one, prefixes that are
-    shared in lists, and values of dictionaries that come to ``unseen_max`` at most. The items
-    of lists are counted one by one where only that says whether they take less than
-    ``bytes_max``."""
+    """The decoded sizes of the columns of some ``kinds`` in row group ``number``, which has
+    ``rows`` rows. ``pages``: of these columns. Left out are values that are stored one by one,
+    shared prefixes in lists, and values of dictionaries that add up to ``unseen_max`` at most. The
+    items of lists are counted one by one only if that is necessary to find out whether they take
+    less than ``bytes_max``."""
     found = []
     for at, each in pages.items():
         kind, count = kinds[at], each.values
@@ -89,8 +88,8 @@ def decoded_columns(
 
 
 def _longest(opened: Opened, number: int, path: str, bytes_max: int) -> int:
-    """The longest value of the dictionary of a column; ``bytes_max``, which it cannot exceed, where
-    pyarrow does not give the dictionary, as where the first value is null."""
+    """The length of the longest value in the dictionary of a column; ``bytes_max``, which it cannot
+    exceed, if pyarrow does not return the dictionary, as when the first value is null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -102,14 +101,15 @@ def _longest(opened: Opened, number: int, path: str, bytes_max: int) -> int:
 
 
 def _as_dictionary(opened: Opened, number: int, path: str, rows: int | None = None) -> Any:
-    """Batches of one column, whose values stay what they are: numbers of a dictionary."""
+    """Batches of one column, whose values stay numbers in a dictionary."""
     reader = opened(read_dictionary=[path])
     rows = rows or max(reader.metadata.num_rows, 1)
     return reader.iter_batches(rows, row_groups=[number], columns=[path], use_threads=False)
 
 
 def _leaf(array: Any) -> Any:
-    """What is in lists and structs of one column, which maps are read as, too."""
+    """The values inside the lists and structs of one column; maps are read as lists and structs,
+    too."""
     import pyarrow as pa
 
     while pa.types.is_nested(array.type):
@@ -118,7 +118,7 @@ def _leaf(array: Any) -> Any:
 
 
 def _exact(opened: Opened, number: int, path: str) -> int:
-    """The bytes of all values of a column, decoded; of those outside a dictionary, too."""
+    """The size of all decoded values of a column, including those outside a dictionary."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

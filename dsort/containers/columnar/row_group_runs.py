@@ -14,9 +14,9 @@ ROWS_A_BATCH_MAX = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class RowGroupRun:
-    """Row groups, ``row_bytes`` a row in the widest of them, ``rows`` in all; to be read
-    ``bytes_max`` at a time. ``stored``: leaves that may stay where they are; ``inflated``: those
-    that may stay in their inflated pages."""
+    """Row groups with ``row_bytes`` a row in the widest of them and ``rows`` rows in all, to be
+    read ``bytes_max`` at a time. ``stored``: leaves that may stay in their places. ``inflated``:
+    leaves that may stay in their inflated pages."""
 
     groups: list[int]
     stored: tuple[Leaf, ...]
@@ -31,6 +31,6 @@ class RowGroupRun:
         return min(max(self.bytes_max // self.row_bytes, 1), max(self.rows, 1), ROWS_A_BATCH_MAX)
 
     def batch_rows(self) -> Iterator[int]:
-        """The rows of one batch after the other."""
+        """The number of rows of one batch after the other."""
         for at in range(0, self.rows, self.rows_at_once):
             yield min(self.rows_at_once, self.rows - at)

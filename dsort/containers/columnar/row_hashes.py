@@ -1,4 +1,4 @@
-"""One number a row that tells whether its values are what they were, however they are stored."""
+"""Hashes of rows, one number a row, to compare values however they are stored."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 def row_hashes(batch: Any) -> UInt64s:
-    """A hash of the values of each row of a batch of plain types, shape ``(n,)``: nulls, lengths
-    and the order of columns count; gaps, offsets and what lies behind nulls do not."""
+    """A hash of the values of each row of a batch of plain types, shape ``(n,)``. It depends on
+    nulls, lengths and the order of columns, and not on gaps, offsets and bytes behind nulls."""
     total = np.zeros(batch.num_rows, np.uint64)
     for column in batch.columns:
         total = mix(total ^ _hashes(column))
@@ -46,7 +46,7 @@ def _hashes(array: Any) -> UInt64s:
 
 
 def _value_hashes(array: Any) -> UInt64s:
-    """What :func:`_hashes` gives, but anything for nulls."""
+    """The result of :func:`_hashes`, undefined for nulls."""
     import pyarrow as pa
 
     kind, count = array.type, len(array)
@@ -74,7 +74,8 @@ def _value_hashes(array: Any) -> UInt64s:
 
 
 def _of_lists(items: UInt64s, offsets: Int64s) -> UInt64s:
-    """Of lists whose items ``offsets[i]`` to ``offsets[i + 1]`` have the hashes ``items``."""
+    """The hashes of lists whose items ``offsets[i]`` to ``offsets[i + 1]`` have the hashes
+    ``items``."""
     lengths = np.diff(offsets)
     place = np.arange(len(items)) - np.repeat(offsets[:-1], lengths)
     running = np.zeros(len(items) + 1, np.uint64)
@@ -83,7 +84,7 @@ def _of_lists(items: UInt64s, offsets: Int64s) -> UInt64s:
 
 
 def _of_fixed(array: Any) -> UInt64s:
-    """Of values of one width: numbers, times, decimals, binaries of a fixed size."""
+    """The hashes of values of one width: numbers, times, decimals, binaries of a fixed size."""
     import pyarrow as pa
 
     count = len(array)

@@ -1,7 +1,8 @@
-"""Schemas: what rows are worked with as, whether two shards agree, how many bytes rows take.
+"""Schemas: the types with which rows are processed, whether two shards agree, how many bytes rows
+take.
 
-Rows are worked with as *plain* types. Dictionaries and views refer to values elsewhere, which no
-longer fits once rows are taken apart: they are decoded as they are read, and made again as they are
+Rows are processed as *plain* types. Dictionaries and views refer to values elsewhere, which are out
+of reach once rows are separated: they are decoded when they are read, and made again when they are
 written.
 """
 
@@ -42,8 +43,8 @@ __all__ = [
 
 
 def plain_schema(shard: str, schema: Any) -> Any:
-    """The schema that rows of ``schema`` are worked with as, without its metadata. ``InputError``
-    for a type that cannot be worked with."""
+    """The schema with which rows of ``schema`` are processed, without its metadata. ``InputError``
+    for a type that cannot be processed."""
     import pyarrow as pa
 
     if not len(schema):
@@ -64,7 +65,7 @@ def plain_schema(shard: str, schema: Any) -> Any:
 
 
 def _plain_type(kind: Any) -> Any:
-    """The type that a column of ``kind`` is worked with as; None if there is none."""
+    """The type with which a column of ``kind`` is processed; None if there is none."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):
@@ -74,7 +75,8 @@ def _plain_type(kind: Any) -> Any:
 
 
 def _is_out_of_place(kind: Any) -> bool:
-    """Whether there is a dictionary, a view, a union or a run-length code in a plain type."""
+    """Whether a type that should be plain contains a dictionary, a view, a union or a run-length
+    code."""
     import pyarrow as pa
 
     if isinstance(kind, pa.BaseExtensionType):
@@ -87,7 +89,8 @@ def _is_out_of_place(kind: Any) -> bool:
 
 
 def decoded(batch: Any, plain: Any) -> Any:
-    """A record batch as it was read, with the types of the schema ``plain``, column by name."""
+    """A record batch as it was read, converted to the types of the schema ``plain``; columns are
+    matched by name."""
     import pyarrow as pa
 
     columns = []
@@ -104,8 +107,8 @@ def decoded(batch: Any, plain: Any) -> Any:
 
 
 def _cast(array: Any, kind: Any) -> Any:
-    """``array`` as ``kind``, with the same values. pyarrow casts no dictionary from views or to
-    views, so the values of a dictionary are cast alone."""
+    """``array`` as ``kind``, with the same values. pyarrow does not cast dictionaries from views or
+    to views, so only the values of a dictionary are cast."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(array.type):
@@ -117,7 +120,7 @@ def _cast(array: Any, kind: Any) -> Any:
 
 
 def encoded(batch: Any, schema: Any) -> Any:
-    """A record batch of plain types with the types and the metadata of ``schema``."""
+    """A record batch of plain types, converted to the types and the metadata of ``schema``."""
     import pyarrow as pa
 
     columns = []
@@ -129,8 +132,8 @@ def encoded(batch: Any, schema: Any) -> Any:
 
 
 def for_parquet(schema: Any) -> Any:
-    """``schema`` with dictionaries that pyarrow writes to Parquet: of texts or binaries in place of
-    views, and none of nulls."""
+    """``schema`` with dictionaries that pyarrow can write to Parquet: texts or binaries instead of
+    views, and no dictionaries of nulls."""
     import pyarrow as pa
 
     fields = []
@@ -147,9 +150,9 @@ def for_parquet(schema: Any) -> Any:
 
 
 def check_same(shard: str, schema: Any, wanted: Any) -> bool:
-    """``InputError`` unless both have the same columns, in whatever order; whether their metadata
-    are the same, too. Texts are texts, and binaries binaries, however a writer lays them out; what
-    is never null, or always, may stand where nulls may."""
+    """Whether two schemas also have the same metadata. ``InputError`` unless both have the same
+    columns, in any order. The layout of texts and binaries by a writer does not matter; a column
+    that is never null, or always, may stand for one that may have nulls."""
     names, known = set(schema.names), set(wanted.names)
     if names != known:
         has, name = ("lacks", min(known - names)) if known - names else ("has", min(names - known))
@@ -171,7 +174,7 @@ def check_same(shard: str, schema: Any, wanted: Any) -> bool:
             )
         if not is_null:
             check_same_types(shard, other, field)
-    alike = schema_of(schema_bytes(schema))  # some names within types do not survive that
+    alike = schema_of(schema_bytes(schema))  # some names within types are lost in that
     return bool(alike.equals(wanted, check_metadata=True))
 
 
@@ -180,7 +183,7 @@ def _means_the_same(kind: Any, wanted: Any) -> bool:
 
 
 def _layout_apart(kind: Any) -> Any:
-    """What its values are, without dictionaries, views and the width of offsets."""
+    """A type without dictionaries, views and the width of offsets: its values only."""
     import pyarrow as pa
 
     plain = _plain_type(kind)
@@ -193,7 +196,7 @@ def _text(field: Any) -> str:
 
 
 def is_media(kind: Any) -> bool:
-    """Whether a column holds files, as Hugging Face's images and sounds do."""
+    """Whether a column holds files, like Hugging Face's images and sounds."""
     import pyarrow as pa
 
     if not pa.types.is_struct(kind):
@@ -208,7 +211,7 @@ def schema_bytes(schema: Any) -> bytes:
 
 
 def schema_of(data: bytes) -> Any:
-    """What :func:`schema_bytes` made."""
+    """The schema from the bytes that :func:`schema_bytes` made."""
     import pyarrow as pa
 
     return pa.ipc.read_schema(pa.py_buffer(data))
@@ -218,9 +221,9 @@ def schema_of(data: bytes) -> Any:
 
 
 def with_columns(schema: Any, columns: Sequence[tuple[str, int]]) -> Any:
-    """``schema`` with other columns: (name, which of its own that was; -1: a new one, of texts).
-    Hugging Face's features follow them, what pandas wrote of its own columns goes.
-    ``InputError`` for columns that cannot be."""
+    """``schema`` with other columns: (name, the index of its previous column; -1: a new column, of
+    texts). Hugging Face's features follow the columns; pandas' metadata about its columns is
+    removed. ``InputError`` for columns that are not possible."""
     import pyarrow as pa
 
     names = [name for name, _ in columns]
@@ -239,8 +242,8 @@ def with_columns(schema: Any, columns: Sequence[tuple[str, int]]) -> Any:
 
 
 def _features(data: bytes, names: Sequence[str], columns: Sequence[tuple[str, int]]) -> bytes:
-    """What Hugging Face's libraries want to know, of other columns; as it is, if it says nothing
-    of columns."""
+    """The metadata for Hugging Face's libraries, for other columns; unchanged if it does not
+    describe columns."""
     try:
         described = json.loads(data)
         known = described["info"]["features"]
@@ -259,8 +262,9 @@ def _features(data: bytes, names: Sequence[str], columns: Sequence[tuple[str, in
 
 
 def row_bytes(batch: Any) -> Int64s:
-    """How many bytes the values of each row take, shape ``(n,)``: lengths of texts and binaries,
-    widths of all else; nothing for nulls in between, offsets and the like."""
+    """How many bytes the values of each row take, shape ``(n,)``: the lengths of texts and
+    binaries, the widths of all other values; nulls inside values, offsets and the like take
+    nothing."""
     total = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
         total += _value_bytes(column)
@@ -298,7 +302,7 @@ def _value_bytes(array: Any) -> Int64s:
 
 
 def list_values(array: Any) -> Any:
-    """The values of all lists; of maps, their entries."""
+    """The values of all lists; for maps, their entries."""
     import pyarrow as pa
 
     if not pa.types.is_map(array.type):
@@ -341,7 +345,7 @@ def value_offsets(array: Any) -> Int64s:
 
 
 def nulls_of(array: Any) -> NDArray[np.bool_]:
-    """Which values of an array are null, shape ``(n,)``. pyarrow's own way loads pandas where that
+    """Which values of an array are null, shape ``(n,)``. pyarrow's own function loads pandas if it
     is installed, which costs each worker 0.3 s."""
     import pyarrow as pa
 
@@ -355,8 +359,8 @@ def nulls_of(array: Any) -> NDArray[np.bool_]:
 
 
 def array_of(values: NDArray[Any], nulls: NDArray[np.bool_] | None = None) -> Any:
-    """An array of 64-bit integers, null where ``nulls`` says so; a view of ``values``. pyarrow's
-    own way loads pandas, as above."""
+    """An array of 64-bit integers, null as in ``nulls``; a view of ``values``. pyarrow's own
+    function loads pandas, as above."""
     import pyarrow as pa
 
     validity = None

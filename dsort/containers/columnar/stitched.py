@@ -1,7 +1,8 @@
-"""One Parquet file of two writers: pyarrow writes small columns, and long values are written here.
+"""One Parquet file by two writers: pyarrow writes small columns, and long values are written here.
 
-pyarrow's columns come as a file of their own. Its bytes are passed on row group by row group, so
-what its footer and its page index say of places is moved on by what was written in between.
+pyarrow writes its columns as a file of their own. The bytes of that file are passed on row group by
+row group, so the places in its footer and its page index are shifted by the bytes written in
+between.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ __all__ = ["MAGIC", "GroupWritten", "footer_of", "stitched_end"]
 
 MAGIC = b"PAR1"
 _OFFSETS = (9, 10, 11)
-"""Fields of ``ColumnMetaData`` that say where pages begin."""
+"""Fields of ``ColumnMetaData`` with the offsets of pages."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupWritten:
-    """One row group: the chunks that were written here; pyarrow's are bytes ``start:stop`` of its
-    own file, and lie ``shift`` bytes further in the shard."""
+    """One row group: the chunks that were written here; pyarrow's chunks are bytes ``start:stop``
+    of its own file, and lie ``shift`` bytes further in the shard."""
 
     rows: int
     chunks: tuple[PlainChunk, ...]
@@ -43,7 +44,7 @@ class GroupWritten:
 
 
 def footer_of(file: memoryview) -> Struct:
-    """The footer of a Parquet file, whose end is the end of ``file``."""
+    """The footer of a Parquet file. The end of ``file`` is the end of that file."""
     size_bytes = int.from_bytes(file[-8:-4], "little")
     if bytes(file[-4:]) != MAGIC or size_bytes > len(file) - 8:
         raise InvariantError("what pyarrow wrote does not end as Parquet does")
@@ -59,9 +60,10 @@ def stitched_end(
     groups: Sequence[GroupWritten],
     at: int,
 ) -> bytes:
-    """What ends the shard at byte ``at``: page index and footer. ``end``: what ends pyarrow's file,
-    from byte ``end_start`` of it on; None if it has no columns, and so there is none; ``whole``:
-    the footer of a file without rows of all columns; ``numbers``: of ``columns`` among them."""
+    """The end of the shard at byte ``at``: page index and footer. ``end``: the end of pyarrow's
+    file, from its byte ``end_start`` on; None if pyarrow wrote no columns, and so no file.
+    ``whole``: the footer of a file with all columns and no rows. ``numbers``: the numbers of
+    ``columns`` among them."""
     if end is None:
         end, found = (
             memoryview(b""),
@@ -112,13 +114,13 @@ def stitched_end(
 
 
 def _group_without_columns(number: int, made: GroupWritten) -> Struct:
-    """What pyarrow would say of a row group of no columns."""
+    """pyarrow's description of a row group without columns."""
     nothing: Struct = {1: (LIST, (STRUCT, [])), 2: (I64, 0), 3: (I64, made.rows)}
     return nothing | {5: (I64, 0), 6: (I64, 0), 7: (I16, number)}
 
 
 def _move(chunk: Struct, made: GroupWritten) -> None:
-    """Have a chunk of pyarrow's be where it is in the shard."""
+    """Set the places in a chunk of pyarrow to its places in the shard."""
     metadata: Struct = chunk[3][1]
     for number in _OFFSETS:
         if number in metadata:
@@ -136,6 +138,6 @@ def _first_byte(chunk: Struct) -> int:
 
 
 def _sorted(group: Struct) -> Struct:
-    """Fields in ascending order, of its chunks, too, as most writers have them."""
+    """Sort the fields in ascending order, those of its chunks, too, as most writers do."""
     columns = [dict(sorted(chunk.items())) for chunk in group[1][1][1]]
     return dict(sorted({**group, 1: (LIST, (STRUCT, columns))}.items()))

@@ -1,5 +1,5 @@
-"""What pyarrow says of a shard that it cannot read, as errors of dsort: the bytes of a shard are
-wrong, or the shard has what pyarrow or dsort cannot read."""
+"""Turns pyarrow's errors about a shard into errors of dsort: either the bytes of the shard are
+invalid, or it has content that pyarrow or dsort cannot read."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dsort.errors import CorruptShardError, UnsupportedShardError
 __all__ = ["arrow_errors", "refuse_unread"]
 
 NOT_IMPLEMENTED = ("Not yet implemented", "Unknown encoding type")
-"""Where the Parquet reader of pyarrow lacks something, its message begins so. It is an ``OSError``,
-as it is for bytes that are wrong."""
+"""The beginnings of messages about features that pyarrow's Parquet reader lacks. The exception is
+an ``OSError``, as for invalid bytes."""
 UNREAD_MAGICS = {
     b"PARE": "it is Parquet with an encrypted footer",
     b"FEA1": "it is Feather of version 1, which is older than Arrow IPC",
@@ -21,15 +21,15 @@ UNREAD_MAGICS = {
 
 @contextmanager
 def arrow_errors(shard: str) -> Iterator[None]:
-    """The body reads bytes of ``shard``: what it finds wrong with them is ``CorruptShardError``,
-    what it cannot read ``UnsupportedShardError``."""
+    """The body reads bytes of ``shard``. Its errors about invalid bytes become
+    ``CorruptShardError``, errors about content that it cannot read ``UnsupportedShardError``."""
     import pyarrow as pa
 
     try:
         yield
     except NotImplementedError as error:
         raise UnsupportedShardError(shard, _first_line(error)) from None
-    except MemoryError as error:  # what a shard declares was compared with its bound before
+    except MemoryError as error:  # the declared size was compared with its bound before
         hint = "give the job more memory; if there is enough, the shard is corrupt"
         raise UnsupportedShardError(shard, _first_line(error), hint=hint) from None
     except (pa.ArrowException, OSError, ValueError, KeyError, OverflowError) as error:
@@ -45,7 +45,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def refuse_unread(shard: str, magic: bytes) -> None:
-    """``UnsupportedShardError`` for a shard whose first bytes are those of a table that dsort does
-    not read."""
+    """``UnsupportedShardError`` for a shard whose first bytes are those of a table format that
+    dsort does not read."""
     if magic in UNREAD_MAGICS:
         raise UnsupportedShardError(shard, UNREAD_MAGICS[magic])

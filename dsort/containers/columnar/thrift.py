@@ -1,7 +1,7 @@
 """Thrift's compact protocol, as far as Parquet's headers and footers need it, read with bounds.
 
 A struct is a mapping of field numbers to (type, value), in the order in which they were read, so
-that what nobody here knows is written again as it was.
+that unknown fields are written again unchanged.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Struct = dict[int, tuple[int, Any]]
 
 
 def read_struct(data: memoryview, at: int) -> tuple[Struct, int]:
-    """The struct that begins at byte ``at``, and where it ends. ``ValueError`` if it does not end
-    within ``data``, or is none."""
+    """The struct that begins at byte ``at``, and where it ends. ``ValueError`` if it is invalid or
+    does not end within ``data``."""
     try:
         return _read_struct(data, at, 0)
     except IndexError:
@@ -45,7 +45,7 @@ def _read_struct(data: memoryview, at: int, depth: int) -> tuple[Struct, int]:
         else:
             more, at = _varint(data, at)
             number = _signed(more)
-        if I16 <= kind <= I64:  # here, and not by a call: headers of pages are mostly numbers
+        if I16 <= kind <= I64:  # inline, not in a call: headers of pages are mostly numbers
             value: Any = data[at]
             at += 1
             if value > 127:

@@ -1,8 +1,9 @@
-"""Long texts and binaries apart from their rows, as bytes.
+"""Long texts and binaries separated from their rows, as bytes.
 
-pyarrow's ``take`` copies values of 100 KB at 2.5 s a GiB, ten times what their bytes cost. So the
-values of long columns, of structs' fields too, leave their batch: what stays behind, the *light*
-batch, has their lengths in place of them. The bytes are copied, or written, from where they are.
+pyarrow's ``take`` copies values of 100 KB at 2.5 s a GiB, ten times the cost of a copy of their
+bytes. So the values of long columns, and of fields of structs, are taken out of their batch: the
+rest, the *light* batch, has their lengths instead of them. The bytes are copied, or written, from
+their places.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ __all__ = [
 ]
 
 LONG_BYTES = 512
-"""Values of so many bytes on average are moved as bytes: a slice costs 0.3 µs."""
+"""Values of at least so many bytes on average are moved as bytes: a slice costs 0.3 µs."""
 LEAVES_MAX = 64
 IN_SHARD_SHARE = 8
 """Mapped values take no memory of their own, but they are dealt out in another order than they lie
-in: the page cache has to hold those of one batch. So they count as a part of what they are."""
+in, so the page cache has to hold those of one batch. So they count as a fraction of their size."""
 PREFIX_BYTES = 4
 LENGTH_BYTES = 8
-"""What stands in a light batch in place of a value."""
+"""The size of the length that replaces a value in a light batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,8 @@ class Leaf:
         return column if self.child < 0 else column.field(self.child)
 
     def nulls_in(self, batch: Any) -> NDArray[np.bool_]:
-        """Which rows of a batch have no value: behind a null that is a whole struct, too."""
+        """Which rows of a batch have no value, including those in which the whole struct is
+        null."""
         nulls = nulls_of(self.of(batch))
         return nulls if self.child < 0 else nulls | nulls_of(batch.column(self.column))
 
@@ -74,8 +76,8 @@ class Leaf:
 @dataclass(frozen=True, slots=True)
 class Values:
     """The values of one leaf: row ``i`` is ``lengths[i]`` bytes from ``starts[i]`` of
-    ``data[part[i]]``, or of ``data[0]`` where there are no other parts; of a null, none.
-    ``prefixed``: the 4 bytes before each value are its length; ``in_shard``: so they are, and
+    ``data[part[i]]``, or of ``data[0]`` if there are no other parts; a null has none. ``prefixed``:
+    the 4 bytes before each value are its length. ``in_shard``: the values are prefixed, and
     ``data`` is a whole input shard."""
 
     data: tuple[memoryview, ...]
@@ -105,7 +107,7 @@ class Values:
 def slices_of(
     data: Sequence[memoryview], part: Int64s | None, starts: Int64s, stops: Int64s
 ) -> list[memoryview]:
-    """Bytes ``starts[i]:stops[i]`` of ``data[part[i]]``, or of all that there is."""
+    """Bytes ``starts[i]:stops[i]`` of ``data[part[i]]``, or of ``data[0]`` if ``part`` is None."""
     if part is None or len(data) == 1:
         view = data[0] if data else memoryview(b"")
         return [view[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
@@ -115,7 +117,7 @@ def slices_of(
 
 @dataclass(frozen=True, slots=True)
 class LightRows:
-    """Rows of which some leaves are away: ``light`` has their lengths, ``values`` are theirs."""
+    """Rows with some leaves away: ``light`` has the lengths of these, ``values`` their values."""
 
     light: Any
     leaves: tuple[Leaf, ...] = ()
@@ -123,12 +125,12 @@ class LightRows:
 
     @property
     def num_rows(self) -> int:
-        """How many there are."""
+        """The number of rows."""
         return int(self.light.num_rows)
 
     @property
     def nbytes(self) -> int:
-        """What they take in memory, or would take if they were there."""
+        """The size of the rows, including values that are not in memory."""
         return int(self.light.nbytes) + sum(int(each.lengths.sum()) for each in self.values)
 
     @property
@@ -141,7 +143,7 @@ class LightRows:
 
     @property
     def held_bytes(self) -> int:
-        """What they take in memory themselves, and of values in their shard a share."""
+        """The memory that the rows take, with a share of the values in their shard."""
         shares = (
             int(each.lengths.sum()) // (IN_SHARD_SHARE if each.in_shard else 1)
             for each in self.values
@@ -149,14 +151,15 @@ class LightRows:
         return int(self.light.nbytes) + sum(shares)
 
     def row_bytes(self) -> Int64s:
-        """What :func:`~dsort.containers.columnar.schema.row_bytes` gives for all of each row."""
+        """The result of :func:`~dsort.containers.columnar.schema.row_bytes` for the whole rows."""
         total = row_bytes(self.light)
         for each in self.values:
             total += each.lengths - LENGTH_BYTES
         return total
 
     def without(self, leaves: Sequence[Leaf], schema: Any) -> LightRows:
-        """With just these ``leaves`` away, of which some are already. ``schema``: the light one."""
+        """The rows with exactly these ``leaves`` away, some of which are away already. ``schema``:
+        the light schema."""
         known = dict(zip(self.leaves, self.values, strict=True))
         more = [leaf for leaf in leaves if leaf not in known]
         light = self.light if not more else light_batch(self.light, more, schema)
@@ -165,7 +168,7 @@ class LightRows:
 
 
 def leaves_of(schema: Any) -> tuple[Leaf, ...]:
-    """What may leave batches of the plain schema ``schema``."""
+    """The leaves that can be taken out of batches of the plain schema ``schema``."""
     return tuple(_leaves(schema))[:LEAVES_MAX]
 
 
@@ -183,8 +186,8 @@ def _leaves(schema: Any) -> Iterator[Leaf]:
 
 
 def long_leaves(batches: Sequence[LightRows], leaves: Sequence[Leaf]) -> int:
-    """Which leaves are long in these batches, or away from some already: bit ``i`` for leaf
-    ``i``."""
+    """Which leaves are long in these batches, or away from some already, as bits: bit ``i`` for
+    leaf ``i``."""
     rows, found = sum(batch.num_rows for batch in batches), 0
     for at, leaf in enumerate(leaves):
         if any(leaf in batch.leaves for batch in batches):
@@ -199,7 +202,7 @@ def long_leaves(batches: Sequence[LightRows], leaves: Sequence[Leaf]) -> int:
 
 
 def chosen_leaves(leaves: Sequence[Leaf], mask: int) -> list[Leaf]:
-    """Those whose bits are set."""
+    """The leaves whose bits are set in ``mask``."""
     return [leaf for at, leaf in enumerate(leaves) if mask >> at & 1]
 
 
@@ -220,7 +223,7 @@ def light_schema(schema: Any, leaves: Sequence[Leaf]) -> Any:
 
 
 def light_batch(batch: Any, leaves: Sequence[Leaf], schema: Any) -> Any:
-    """The batch with lengths in place of the values of ``leaves``. ``schema``: its light schema."""
+    """The batch with lengths instead of the values of ``leaves``. ``schema``: its light schema."""
 
     arrays = {}
     for leaf in leaves:
@@ -231,8 +234,8 @@ def light_batch(batch: Any, leaves: Sequence[Leaf], schema: Any) -> Any:
 
 
 def whole_batch(light: Any, values: Sequence[tuple[Leaf, memoryview]], schema: Any) -> Any:
-    """The batch of ``schema`` again. ``values``: the bytes of each leaf that is away, of all rows,
-    one after the other."""
+    """The batch of ``schema``, with all values again. ``values``: the bytes of each leaf that is
+    away, of all rows, one after the other."""
     import pyarrow as pa
 
     arrays = {}
@@ -284,9 +287,9 @@ def stored_values(
     shard: Callable[[], memoryview],
 ) -> tuple[list[Values], int]:
     """The values of ``leaves``, which lie in ``data`` leaf by leaf in the order of the rows; and
-    how many bytes of it that takes. Of leaves ``in_shard``, places in ``shard`` are there; those of
-    leaves ``prefixed`` have their lengths before them. ``ValueError`` for values outside of
-    either."""
+    how many bytes of ``data`` they take. For leaves ``in_shard``, ``data`` has places in ``shard``;
+    values of leaves ``prefixed`` have their lengths before them. ``ValueError`` for values outside
+    of ``data`` or ``shard``."""
     found, at = [], 0
     for leaf in leaves:
         array = leaf.of(light)

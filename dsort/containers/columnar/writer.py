@@ -1,7 +1,8 @@
-"""Writes columnar shards: record batches in, bytes out in order.
+"""Writes record batches as columnar shards, whose bytes are passed on in order.
 
-Which rows make a row group is the caller's: the bytes of a shard depend on its row groups, and on
-nothing else. Every group comes as one batch without gaps, for pages end where chunks end.
+The caller decides which rows make a row group: the bytes of a shard depend on its row groups, and
+on nothing else. Every group is passed in as one batch without gaps, because pages end where chunks
+of arrays end.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ __all__ = ["GroupLimits", "RowGroups", "TableWriter", "check_types", "open_write
 
 MEDIA_ROWS = 100
 MEDIA_BYTES = 8 << 20
-"""Readers of media take a few rows at a time: row groups are no larger than that asks for. Files of
-3 KB are more than 100 a group, for each group costs writers and readers 0.2 ms."""
+"""The maximum size of row groups with media: readers of media take a few rows at a time. Files of 3
+KB are more than 100 a group, because each group costs writers and readers 0.2 ms."""
 MEDIA_VALUES_A_BATCH = 8
-"""A page is looked at for its size after so many values. By default it is after 1,024: all files of
-a row group were one page, which is in memory whole beside the row group."""
+"""The number of values after which the size of a page is checked. The default is 1,024, with which
+all files of a row group would be one page, held in memory as a whole beside the row group."""
 ROWS_MAX = 1 << 20
 GATHERED_BYTES = 1 << 18
-"""Headers of pages and small columns are gathered to pieces of so many bytes."""
+"""Headers of pages and small columns are gathered into pieces of so many bytes."""
 
 
 Write = Callable[[Sequence[memoryview]], object]
@@ -58,13 +59,13 @@ class TableWriter(Protocol):
     """Writes one shard."""
 
     columns: tuple[PlainColumn, ...]
-    """What row groups come without, as pages, where it can be had so."""
+    """The columns that row groups have as pages instead of values, if possible."""
 
     def write(self, rows: GroupRows) -> None:
-        """The next row group, in plain types."""
+        """Write the next row group, in plain types."""
 
     def close(self) -> None:
-        """Write what ends the shard."""
+        """Write the end of the shard."""
 
 
 def open_writer(
@@ -75,16 +76,16 @@ def open_writer(
     *,
     long: Collection[str] = (),
 ) -> TableWriter:
-    """A writer of a shard with the suffix ``suffix``, whose bytes go to ``write`` in order.
-    ``long``: columns whose texts or binaries are long; of Parquet, they are written as they are or
-    compressed, without dictionaries."""
+    """A writer of a shard with the suffix ``suffix``, which passes its bytes to ``write`` in order.
+    ``long``: columns whose texts or binaries are long; in Parquet, they are written uncompressed or
+    compressed, and without dictionaries."""
     if suffix == ".parquet":
         return _ParquetWriter(schema, options, write, long)
     return _ArrowWriter(schema, options, write, is_stream=suffix == ".arrows")
 
 
 def check_types(suffix: str, schema: Any) -> None:
-    """``InputError`` for a column whose type no shard with the suffix ``suffix`` can have."""
+    """``InputError`` for a column with a type that no shard with the suffix ``suffix`` can have."""
     import pyarrow as pa
 
     if suffix != ".parquet":
@@ -109,8 +110,8 @@ def check_types(suffix: str, schema: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """Where row groups end: at ``rows_max``, or ``bytes_max``; or as soon as ``rows_enough`` rows
-    have ``bytes_enough``."""
+    """Where row groups end: at ``rows_max`` or ``bytes_max``, or as soon as the group has both
+    ``rows_enough`` rows and ``bytes_enough`` bytes."""
 
     rows_max: int
     bytes_max: int
@@ -128,28 +129,28 @@ class GroupLimits:
         return cls(ROWS_MAX, bytes_max, ROWS_MAX, 0)
 
     def end(self, running: Int64s, row: int, stop: int, rows: int, size_bytes: int) -> int:
-        """The row before which a group ends that has ``rows`` rows of ``size_bytes`` and goes on
-        with ``row``; ``stop + 1`` if it goes on behind ``stop``. ``running``: bytes before each
-        row."""
+        """The row before which a group ends that so far has ``rows`` rows of ``size_bytes`` and
+        continues with ``row``; ``stop + 1`` if it does not end up to ``stop``. ``running``: bytes
+        before each row."""
         before = int(running[row]) - size_bytes
         by_bytes = int(np.searchsorted(running, before + self.bytes_max, side="right")) - 1
         if not rows:
-            by_bytes = max(by_bytes, row + 1)  # a row larger than a group has one of its own
+            by_bytes = max(by_bytes, row + 1)  # a row larger than a group gets its own group
         if by_bytes >= stop:
-            by_bytes = stop + 1  # perhaps the next one fits, too
+            by_bytes = stop + 1  # the next one may fit, too
         enough = int(np.searchsorted(running, before + self.bytes_enough, side="left"))
         enough = max(enough, row + self.rows_enough - rows)
         return min(row + self.rows_max - rows, max(by_bytes, row), enough, stop + 1)
 
 
 class RowGroups:
-    """Writes the rows of one shard, row group by row group: those of the group that is open wait
-    in ``group``."""
+    """Writes the rows of one shard, row group by row group; the rows of the open group are in
+    ``group``."""
 
     def __init__(
         self, table: TableWriter, limits: GroupLimits, group: RowGroup, watch: Watch | None = None
     ) -> None:
-        """``watch``: sees each group before it is written."""
+        """``watch``: called with each group before it is written."""
         self.group = group
         self._table = table
         self._limits = limits
@@ -157,7 +158,7 @@ class RowGroups:
         self._rows = self._bytes = 0
 
     def add(self, running: Int64s, gather: Callable[[int, int], None]) -> None:
-        """Write rows that have ``running`` bytes before each, and all of them at the end.
+        """Write rows. ``running``: the bytes before each, and the bytes of all at the end.
         ``gather(first, stop)`` adds some of them to the group."""
         row, count = 0, len(running) - 1
         while row < count:
@@ -171,7 +172,7 @@ class RowGroups:
                 self._write()
 
     def close(self) -> None:
-        """Write what waits, and what ends the shard."""
+        """Write the open group and the end of the shard."""
         self._write()
         self._table.close()
 
@@ -185,7 +186,7 @@ class RowGroups:
 
 
 class _Sink:
-    """Where pyarrow writes to: a Python file without a place of its own."""
+    """The file that pyarrow writes to: a Python file without a position of its own."""
 
     closed = False
 
@@ -199,10 +200,10 @@ class _Sink:
         return len(view)
 
     def flush(self) -> None:
-        """The receiver decides when."""
+        """The receiver decides when to flush."""
 
     def close(self) -> None:
-        """It is the receiver's."""
+        """The receiver closes it."""
 
     def readable(self) -> bool:
         return False
@@ -221,9 +222,9 @@ def _sink(write: Write) -> Any:
 
 
 class _ParquetWriter:
-    """As Hugging Face's libraries write them: files in columns are stored as they are, all else is
-    compressed; there is a page index. Files and long values are written here, and all else by
-    pyarrow."""
+    """Writes Parquet files like those of Hugging Face's libraries: files in columns are
+    uncompressed, everything else is compressed; there is a page index. Files and long values are
+    written here, and everything else by pyarrow."""
 
     def __init__(
         self, schema: Any, options: ContainerOptions, write: Write, long: Collection[str]
@@ -303,7 +304,8 @@ class _ParquetWriter:
             self._write_on([memoryview(end)])
 
     def _take(self, slices: Sequence[memoryview]) -> None:
-        """What pyarrow writes: its row groups are passed on, its end is not."""
+        """Receive the bytes that pyarrow writes: its row groups are passed on, its footer is
+        not."""
         size_bytes = sum(map(len, slices))
         self._own_at += size_bytes
         if self._end is not None:
@@ -314,7 +316,7 @@ class _ParquetWriter:
 
 
 def _plain_columns(schema: Any, codec: str, long: Collection[str]) -> list[PlainColumn]:
-    """The columns that are written here: the content of files, and what is long."""
+    """The columns that are written here: the content of files, and long values."""
     found = []
     for leaf in leaves_of(plain_schema("of the job", schema)):
         field = schema.field(leaf.column)
@@ -330,7 +332,7 @@ def _plain_columns(schema: Any, codec: str, long: Collection[str]) -> list[Plain
 
 
 def _without(schema: Any, leaves: Sequence[Leaf]) -> Any:
-    """The schema of a file without these columns, and these fields of structs."""
+    """The schema of a file without these columns and fields of structs."""
     import pyarrow as pa
 
     fields = []
@@ -347,7 +349,7 @@ def _without(schema: Any, leaves: Sequence[Leaf]) -> Any:
 
 
 def _without_leaves(batch: Any, leaves: Sequence[Leaf], schema: Any) -> Any:
-    """The batch for such a file."""
+    """The batch for a file without ``leaves``."""
     import pyarrow as pa
 
     whole = {leaf.column for leaf in leaves if leaf.child < 0}
@@ -367,8 +369,8 @@ def _without_leaves(batch: Any, leaves: Sequence[Leaf], schema: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Described:
-    """What Parquet makes of a schema: the paths of all columns, those of media, those of binaries,
-    the footer of a file without rows, and the paths of columns without an order."""
+    """Parquet's description of a schema: the paths of all columns, those of media, those of
+    binaries, the footer of a file without rows, and the paths of columns without an order."""
 
     paths: list[str]
     media: set[str]
@@ -403,8 +405,8 @@ class _Described:
 
 
 class _ArrowWriter:
-    """Arrow IPC. In a stream each batch has dictionaries of its own. A file has one for a column:
-    what a batch has besides comes as an addition to it."""
+    """Writes Arrow IPC. In a stream, each batch has its own dictionaries. A file has one dictionary
+    for a column, and a batch with new values comes with an addition to it."""
 
     columns: tuple[PlainColumn, ...] = ()
 
@@ -440,7 +442,8 @@ class _ArrowWriter:
         self._out.flush()
 
     def _with_known(self, batch: Any, known: dict[str, Any]) -> Any:
-        """The batch with its dictionary columns encoded by the values so far, and new ones."""
+        """The batch with its dictionary columns encoded with the values known so far, and with new
+        values."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
