@@ -1,4 +1,4 @@
-"""Files that are inside of tars: tars of files, and tars of tars of files."""
+"""Files inside of tars: tars of files, and tars of tars of files."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ __all__ = ["ARCHIVE_SUFFIX", "NO_FILE", "Inside", "files_inside"]
 ARCHIVE_SUFFIX = b".tar"
 WINDOW_BYTES = 1 << 20
 NO_FILE = -1
-"""The size of what is there and is no file: a link to nothing, a pipe, a device."""
+"""The size of entries that are not files: a link to a missing file, a pipe, a device."""
 
 
 class Inside(NamedTuple):
-    """A file in an archive. ``path``: of the archive without its suffix, and of the file in it;
-    ``size``: in bytes, or ``NO_FILE``; ``start``: where its first byte is in the outermost one."""
+    """A file in an archive. ``path``: of the archive without its suffix, and of the file in it.
+    ``size``: in bytes, or ``NO_FILE``. ``start``: the offset of its first byte in the outermost
+    archive."""
 
     path: bytes
     size: int
@@ -29,15 +30,15 @@ class Inside(NamedTuple):
 
 
 class Readable(Protocol):
-    """What can be read at any place."""
+    """An object that can be read at any offset."""
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
         """Fill ``buffer`` from byte ``offset``."""
 
 
 def files_inside(path: bytes, size_bytes: int, source: Readable) -> Iterator[Inside]:
-    """The files of the tar ``path``, in its order. Of one that holds tars, the files of these, by
-    the paths of the inner ones alone. ``CorruptShardError`` names the archive."""
+    """The files of the tar ``path``, in its order. If it holds tars, the files of these, with the
+    paths of the inner tars only. ``CorruptShardError`` names the archive."""
     for name, start, size, is_file in _members(path, 0, size_bytes, source):
         if not is_file or not name.endswith(ARCHIVE_SUFFIX):
             stem = path.removesuffix(ARCHIVE_SUFFIX)
@@ -59,7 +60,7 @@ def _members(
         while name.startswith(b"./"):
             name = name[2:]
         if kind == MemberKind.DIRECTORY or not name:
-            continue  # its files are members of their own
+            continue  # the files of a directory are members, too
         yield name, start, size, kind == MemberKind.FILE
 
 

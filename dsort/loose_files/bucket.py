@@ -20,19 +20,19 @@ from dsort.storage.several import bucket_named
 __all__ = ["FILES_REF", "FilesBucket", "of_shared_files"]
 
 FILES_REF = BucketRef("files", "")
-"""Of what is in no bucket: runs of files are called by nobody else as the job calls them."""
+"""The bucket of runs of files, which are in no bucket. Only the job uses their names."""
 NAMES_A_BATCH = 10_000
 Names = list[str]
 
 
 class FilesBucket(OnlyRead):
-    """Runs of files, each a tar that nobody stores. It is only read."""
+    """Runs of files, each a tar that is not stored anywhere. The bucket is read-only."""
 
     words = "loose files"
 
     def __init__(self, buckets: Sequence[Bucket], listing: Callable[[], Listing]) -> None:
-        """``buckets``: of the inputs, by their numbers. ``listing`` is called once it is asked
-        for."""
+        """``buckets``: of the inputs, by their numbers. ``listing`` is called when it is first
+        needed."""
         self.buckets = tuple(buckets)
         self.uri = ", ".join(dict.fromkeys(each.uri for each in buckets))
         self._make = listing
@@ -40,7 +40,7 @@ class FilesBucket(OnlyRead):
 
     @cached_property
     def listing(self) -> Listing:
-        """What is in it."""
+        """The listing of the runs in the bucket."""
         return self._make()
 
     def exists(self) -> bool:
@@ -55,7 +55,7 @@ class FilesBucket(OnlyRead):
         return self.listing.info(self.listing.number_of(name))
 
     def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
-        """The same for many; those that are not there are left out."""
+        """The runs ``names`` as they were listed; missing ones are left out."""
         found = {}
         for name in names:
             try:
@@ -65,7 +65,7 @@ class FilesBucket(OnlyRead):
         return found
 
     def open(self, name: str) -> FilesShard:
-        """A run, to be read as a tar; ``ObjectNotFoundError`` if there is none."""
+        """A run, readable as a tar; ``ObjectNotFoundError`` if there is none."""
         number = self.listing.number_of(name)
         return FilesShard(self.listing, number, self._places)
 
@@ -76,7 +76,7 @@ class FilesBucket(OnlyRead):
             return bytes(data)
 
     def changes(self, count_max: int) -> Sequence[str]:
-        """What became of files since they were listed: up to ``count_max`` sentences."""
+        """How files have changed since they were listed: up to ``count_max`` sentences."""
         found: Names = []
         listing = self.listing
         for number in range(len(self.buckets)):
@@ -108,12 +108,13 @@ class FilesBucket(OnlyRead):
         return found
 
     def local_path(self, name: str) -> Path | None:
-        """None: a run is no file."""
+        """None: a run is not a file."""
         return None
 
 
 def of_shared_files(bucket: Bucket, inputs: Iterable[str], store: IndexStore) -> FilesBucket:
-    """The runs of the listing that all nodes have. ``bucket``: of the ``inputs``, by name."""
+    """The runs of the listing that all nodes have. ``bucket``: returns the bucket of one of the
+    ``inputs``, by name."""
     buckets = [bucket_named(bucket, name) for name in inputs]
     return FilesBucket(buckets, lambda: Listing.read(store.columns(LISTING_FILE)))
 

@@ -1,6 +1,7 @@
-"""Class maps and lists of labels: which number a class, or a record, has.
+"""Class maps and lists of labels: they have the number of a class, or of a record.
 
-They are texts of others: what is none is an ``InputError`` that names the file and its line.
+They are files that dsort did not write: an invalid one is an ``InputError`` that names the file and
+its line.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ NUMBER_END = 10**18
 
 
 def class_map_of(name: str, data: bytes) -> Mapping[bytes, int]:
-    """The number of each class. A JSON object of numbers or list of names, lines of
-    ``name,number`` or of names alone, or ImageNet's ``meta.mat``, whose classes are called by
-    their WNIDs and numbered from 0 as it numbers them from 1."""
+    """The number of each class. A JSON object of numbers or list of names, lines of ``name,number``
+    or of names only, or ImageNet's ``meta.mat``, whose classes are named by their WNIDs and get
+    the file's numbers minus 1, because these start at 1."""
     if is_mat(data):
         return {wnid: number - 1 for wnid, number in synsets_of(name, data)}
     text = _text(name, data)
@@ -44,10 +45,10 @@ def numbers_of(
     given: Mapping[bytes, int] | None,
     known: Mapping[bytes, int] | None,
 ) -> dict[bytes, int]:
-    """The number of each class: of those that are ``there``, and of those that are ``known`` of a
-    result that is added to, which keep theirs. ``given``: what the class map ``map_name`` says;
-    None if there is none, then classes are numbered by sorted names. ``InputError`` where these
-    do not agree, or leave out a class."""
+    """The number of each class: of the classes ``there``, and of the classes ``known`` in a result
+    that the job adds to, which keep their numbers. ``given``: the numbers in the class map
+    ``map_name``; None if there is no map, and classes are numbered by sorted names. ``InputError``
+    if these contradict each other, or leave out a class."""
     if given is None and known is None:
         return {name: at for at, name in enumerate(sorted(there))}
     numbers = known if given is None else given
@@ -88,7 +89,7 @@ def _refuse_other_numbers(
 
 
 def labels_of(name: str, data: bytes) -> Sequence[int]:
-    """One number a line, as in ImageNet's lists of ground truth."""
+    """The numbers of a list like ImageNet's ground truth, one on each line."""
     found = []
     for number, line in enumerate(_text(name, data).splitlines(), 1):
         if not line.strip():
@@ -99,7 +100,7 @@ def labels_of(name: str, data: bytes) -> Sequence[int]:
 
 def _of_json(name: str, text: str) -> list[tuple[str, int]]:
     try:
-        content = json.loads(text, object_pairs_hook=list)  # which has all of one name
+        content = json.loads(text, object_pairs_hook=list)  # a list keeps repeated names
     except (ValueError, RecursionError) as error:
         raise InputError(f"{name} is no JSON: {error}") from None
     if all(isinstance(each, str) for each in content):

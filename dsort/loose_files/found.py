@@ -1,4 +1,4 @@
-"""The files of one input, as its bucket lists them: :func:`found_files`."""
+"""Lists the files of one input, from its bucket: :func:`found_files`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _NAMES = ("utf-8", "surrogateescape")
 
 
 class Found(NamedTuple):
-    """A file. ``size``: in bytes, or ``NO_FILE``; ``place``: the object that it is, or is in, from
-    byte ``start`` on; ``stamp``: of that object."""
+    """A file. ``size``: in bytes, or ``NO_FILE``. ``place``: the object that it is, or in which it
+    is, from byte ``start`` on. ``stamp``: of that object."""
 
     path: bytes
     size: int
@@ -32,8 +32,9 @@ class Found(NamedTuple):
 
 
 def found_files(source: Source, bucket: Bucket, *, archives: bool) -> Iterator[Found]:
-    """All that an input names, in order of the objects. ``archives``: what is in tars, and not the
-    tars. ``MissingShardError`` for names that are not there; errors as ``files_inside``."""
+    """All files of an input, in order of the objects. ``archives``: list the files inside of tars
+    instead of the tars. ``MissingShardError`` for names that do not exist; errors like
+    ``files_inside``."""
     for path, size, stamp in _objects(source, bucket):
         if not archives or not path.endswith(ARCHIVE_SUFFIX) or size == NO_FILE:
             yield Found(path, size, stamp, path, 0)
@@ -44,7 +45,7 @@ def found_files(source: Source, bucket: Bucket, *, archives: bool) -> Iterator[F
 
 
 def _objects(source: Source, bucket: Bucket) -> Iterator[tuple[bytes, int, int]]:
-    """(path, size or ``NO_FILE``, stamp) of each."""
+    """(path, size or ``NO_FILE``, stamp) of each object of an input."""
     wanted = source.format
     if wanted.objnames is not None:
         yield from named_files(source, bucket, wanted.objnames)
@@ -57,12 +58,12 @@ def _objects(source: Source, bucket: Bucket) -> Iterator[tuple[bytes, int, int]]
             continue
         if b".dsort" in path and is_internal(path.decode(*_NAMES)):
             continue
-        if size or not path.endswith(b"/"):  # which stands for a directory in a store
+        if size or not path.endswith(b"/"):  # an empty object stands for a directory in a store
             yield path, size, stamp
 
 
 def base_of(source: Source) -> int:
-    """How long the directory is that all paths of an input begin with."""
+    """The length of the directory with which all paths of an input begin."""
     prefix = source.format.prefix or glob_prefix(source.format.glob or "")
     return len(prefix[: prefix.rfind("/") + 1].encode(*_NAMES))
 
@@ -70,7 +71,8 @@ def base_of(source: Source) -> int:
 def named_files(
     source: Source, bucket: Bucket, names: tuple[str, ...]
 ) -> Iterator[tuple[bytes, int, int]]:
-    """(path, size, stamp) of each; ``MissingShardError`` for those that are not there."""
+    """(path, size, stamp) of each of ``names``; ``MissingShardError`` for those that do not
+    exist."""
     found = bucket.stat_many(names)
     missing = [name for name in names if name not in found]
     if missing:

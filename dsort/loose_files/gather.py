@@ -1,4 +1,4 @@
-"""From the files of the inputs to the members that they become: :func:`list_members`."""
+"""Makes members from the files of the inputs: :func:`list_members`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _KINDS = {
 
 
 Read = Callable[[FileLocation], bytes]
-"""The bytes at a path, a URL, or a place in an object store."""
+"""Returns the bytes at a path, a URL, or a place in an object store."""
 
 
 def list_members(
@@ -61,11 +61,12 @@ def list_members(
     check: Callable[[], None] = lambda: None,
     written_by: WrittenBy | None = None,
 ) -> Listing:
-    """The members that the files of ``sources`` become, each file one of them, or counted as left
-    out. ``InputError`` that names files which cannot be members, ``DuplicateError`` for two that
-    would be the same one. ``read``: what ``rules`` name besides. ``known_classes``: the number of
-    each class of a result that these members are added to. ``check`` is called again and again, and
-    may raise. ``written_by``: runs the programs of a recipe; None: none is run."""
+    """The members that the files of ``sources`` become. Each file becomes one member, or is counted
+    as left out. ``InputError`` names files that cannot be members, ``DuplicateError`` two that
+    would be the same member. ``read``: reads the other files that ``rules`` name.
+    ``known_classes``: the number of each class of a result to which these members are added.
+    ``check`` is called repeatedly, and may raise. ``written_by``: runs the programs of a recipe;
+    None: programs are not run."""
     members = Members()
     if rules.recipe is not None:
         add_recipe(members, rules.recipe, read(rules.recipe), sources, buckets, written_by)
@@ -164,7 +165,7 @@ def _tell_left_out(members: Members, rules: Ingest, tally: Tally) -> None:
 
 
 def _refuse_unusable(left_out: Mapping[str, tuple[int, Sequence[str]]]) -> None:
-    """``InputError`` if there are any, which says why each of them can be no member."""
+    """``InputError`` if there are files that cannot be members, with the reason for each."""
     if not left_out:
         return
     total = sum(count for count, _ in left_out.values())
@@ -186,8 +187,8 @@ def _shown(name: str) -> str:
 def _add_classes(
     members: Members, rules: Ingest, read: Read, known: Mapping[bytes, int] | None
 ) -> None:
-    """A member ``.cls`` for each record: the number of its class, the first directory of its path
-    (behind the one that all paths of the input begin with)."""
+    """Add a member ``.cls`` to each record: the number of its class, which is the first directory
+    of its path (after the one with which all paths of the input begin)."""
     given = None
     if rules.class_map is not None:
         given = class_map_of(rules.class_map, read(rules.class_map))
@@ -198,7 +199,8 @@ def _add_classes(
 
 
 def _add_labels(members: Members, location: FileLocation, labels_from: int, read: Read) -> None:
-    """A member ``.cls`` for each record: the number in the line of its place."""
+    """Add a member ``.cls`` to each record: the number in the line with the position of the
+    record."""
     labels, keys = labels_of(location, read(location)), members.record_keys()
     if len(labels) != len(keys):
         raise InputError(
@@ -210,7 +212,7 @@ def _add_labels(members: Members, location: FileLocation, labels_from: int, read
 
 
 def _add_table(members: Members, table: Table, read: Read, tally: Tally) -> None:
-    """A member ``.json`` for each record that has a row in the table."""
+    """Add a member ``.json`` to each record that has a row in the table."""
     records: dict[bytes, list[bytes]] = {}
     for key in members.record_keys():
         own = key if table.match == "key" else key[key.rfind(b"/") + 1 :]

@@ -1,4 +1,5 @@
-"""Headers of many members of a tar at once, all that are one block: what ``tar_header`` makes."""
+"""Headers of many members of a tar at once, for members with one block as the header: the same as
+those of ``tar_header``."""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ BLOCK_BYTES = 512
 _NAME, _SIZE, _CHECKSUM = slice(0, 100), slice(124, 135), slice(148, 154)
 _MODEL = np.frombuffer(tar_header(b"", 0), np.uint8)
 _SUM = int(_MODEL.sum()) - int(_MODEL[_CHECKSUM].sum()) - 11 * 0x30 + 6 * 0x20 + 0x20
-# The checksum counts its own field as blanks; the byte behind its digits is a zero.
+# The checksum counts its own field as blanks; the byte after its digits is a zero.
 
 
 def plain_headers(names: BytesColumn, sizes: Int64s) -> NDArray[np.uint8]:
-    """A block for each member, shape ``(n, 512)``. ``names``: ASCII of up to 100 bytes; ``sizes``:
-    up to 8 GiB."""
+    """A block for each member, shape ``(n, 512)``. ``names``: ASCII, up to 100 bytes. ``sizes``: up
+    to 8 GiB."""
     blocks = np.tile(_MODEL, (len(names), 1))
     lengths = names.lengths
     inside = np.arange(100) < lengths[:, np.newaxis]

@@ -1,7 +1,8 @@
 """The members that loose files become, and the runs of them that are read as one shard.
 
-A listing is columns with a row a member, in the order of the record keys. A run of rows is a tar
-that nobody stores: its length and the place of each member in it follow from names and sizes.
+A listing consists of columns with one row for each member, in the order of the record keys. A run
+of rows is a tar that is not stored anywhere: its length and the place of each member in it follow
+from names and sizes.
 """
 
 from __future__ import annotations
@@ -37,23 +38,24 @@ BLOCK_BYTES = 512
 SHARD_BYTES = 16 << 20
 SHARD_MEMBERS = 8192
 SHARDS_MAX = 50_000
-"""A shard is read by one worker: small enough to share the work, in a job of a few files too."""
+"""The maximum number of runs. A shard is read by one worker: shards are small enough to share the
+work, even in a job of few files."""
 NAME_BYTES_MAX = 100
 _PREFIX = "files/"
 
 
 def shard_name(number: int) -> str:
-    """What the run with that ``number`` is called."""
+    """The shard name of the run ``number``."""
     return f"{_PREFIX}{number:06d}.tar"
 
 
 def stamp_of(info: ObjectInfo) -> int:
-    """What changes whenever the content of an object does."""
+    """A number that changes whenever the content of an object does."""
     return xxhash.xxh3_64_intdigest(f"{info.size_bytes} {info.etag}".encode(*_NAMES))
 
 
 def stamp_of_status(status: os.stat_result) -> int:
-    """The same of a file of this machine: a fifth of the time."""
+    """The stamp of a file of this machine, computed in a fifth of the time."""
     text = b"%d %d %d %d" % (
         status.st_size,
         status.st_mtime_ns,
@@ -68,12 +70,12 @@ _NAMES = ("utf-8", "surrogateescape")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listing:
-    """Members in order. ``names``: of members; ``sizes``: of their payload, in bytes; ``inputs``:
-    the number of the input where each is, or ``LITERAL``; ``paths``: the object in its bucket, or
-    the payload itself; ``stamps``: see ``stamp_of``; ``starts``: where in the object it begins.
-    Run ``i`` is the rows ``first_rows[i]:first_rows[i + 1]``, and has ``shard_bytes[i]`` bytes.
-    ``classes``: the number of each class by name, where there are classes; a listing that was read
-    does not say them."""
+    """Members in order. ``names``: of members. ``sizes``: of their payload, in bytes. ``inputs``:
+    the number of the input of each member, or ``LITERAL``. ``paths``: the object in its bucket, or
+    the payload itself. ``stamps``: see ``stamp_of``. ``starts``: where in the object the member
+    begins. Run ``i`` is the rows ``first_rows[i]:first_rows[i + 1]``, and has ``shard_bytes[i]``
+    bytes. ``classes``: the number of each class by name, if there are classes; not in a listing
+    that was read from a file."""
 
     names: BytesColumn
     sizes: Int64s
@@ -98,7 +100,8 @@ class Listing:
         *,
         classes: Mapping[bytes, int] | None = None,
     ) -> Listing:
-        """Of members that stand in order. ``records``: the row of the first of each record."""
+        """A listing of members that are in order. ``records``: the row of the first member of each
+        record."""
         stored = _header_bytes(names, sizes) + sizes + (-sizes % BLOCK_BYTES)
         ends = np.cumsum(stored)
         first_rows = _runs(ends, records)
@@ -110,17 +113,17 @@ class Listing:
 
     @classmethod
     def empty(cls) -> Listing:
-        """No members at all."""
+        """A listing without members."""
         none, nothing = np.zeros(0, np.int64), BytesColumn.empty(0)
         stamps = np.zeros(0, np.uint64)
         return cls.of(nothing, none, none.astype(np.int32), nothing, stamps, none, none)
 
     def __len__(self) -> int:
-        """How many runs there are."""
+        """The number of runs."""
         return len(self.shard_bytes)
 
     def number_of(self, name: str) -> int:
-        """The run that is called ``name``; ``ObjectNotFoundError`` if there is none."""
+        """The number of the run called ``name``; ``ObjectNotFoundError`` if there is none."""
         digits = name.removeprefix(_PREFIX).removesuffix(".tar")
         number = int(digits) if digits.isdecimal() and digits.isascii() else -1
         if not 0 <= number < len(self) or shard_name(number) != name:
@@ -132,11 +135,11 @@ class Listing:
         return slice(int(self.first_rows[number]), int(self.first_rows[number + 1]))
 
     def header_bytes(self, rows: slice) -> Int64s:
-        """How long the headers of ``rows`` are."""
+        """The lengths of the headers of ``rows``."""
         return _header_bytes(self.names.run(rows.start, rows.stop), self.sizes[rows])
 
     def info(self, number: int) -> ObjectInfo:
-        """A run as an object: its etag is of all that it is made of."""
+        """A run as an object. Its etag depends on everything that the run consists of."""
         rows, state = self.rows(number), xxhash.xxh3_128()
         for column in (self.names, self.paths):
             part = column.run(rows.start, rows.stop)
@@ -158,7 +161,8 @@ class Listing:
 
     @classmethod
     def read(cls, file: ColumnFile) -> Listing:
-        """What ``to_bytes`` wrote. ``StorageError`` if it is something else."""
+        """The listing from a file that ``to_bytes`` wrote. ``StorageError`` if it is not such a
+        file."""
         texts = [file.bytes_column(name) for name in ("names", "paths")]
         return cls(
             names=texts[0],
@@ -185,7 +189,8 @@ _COLUMNS = (
 
 
 def _header_bytes(names: BytesColumn, sizes: Int64s) -> Int64s:
-    """How long ``tar_header`` of each is: one block, but for names that are long or no ASCII."""
+    """The length of ``tar_header`` for each member: one block, except for names that are long or
+    not ASCII."""
     found = np.full(len(names), BLOCK_BYTES, np.int64)
     for row in np.flatnonzero(are_odd(names, sizes)).tolist():
         found[row] = len(tar_header(names[row], int(sizes[row])))
@@ -193,7 +198,8 @@ def _header_bytes(names: BytesColumn, sizes: Int64s) -> Int64s:
 
 
 def are_odd(names: BytesColumn, sizes: Int64s) -> Bools:
-    """Whose headers are no block like all others: names that are long or no ASCII, large files."""
+    """Which members have other headers than one block in the common form: because of names that are
+    long or not ASCII, or large files."""
     odd: Bools = (names.lengths > NAME_BYTES_MAX) | (sizes > 0o77777777777)
     high = names.blob >= 0x80
     if high.any():
@@ -203,8 +209,8 @@ def are_odd(names: BytesColumn, sizes: Int64s) -> Bools:
 
 
 def _runs(ends: Int64s, records: Int64s) -> Int64s:
-    """The rows where runs begin, and the number of rows at the end. ``ends``: where the bytes of
-    each member end; ``records``: the first member of each record. A run ends behind the record that
+    """The rows at which runs begin, and the number of rows at the end. ``ends``: where the bytes of
+    each member end. ``records``: the first member of each record. A run ends after the record that
     fills it."""
     rows = len(ends)
     bounds = np.concatenate([records[1:], np.array([rows], np.int64)]) if len(records) else records

@@ -1,9 +1,9 @@
-"""ImageNet's ``meta.mat``: the classes of a MATLAB file of version 5, and nothing else of it.
+"""Reads the classes in ImageNet's ``meta.mat``, a MATLAB file of version 5, and nothing else of it.
 
 The format is MathWorks' "MAT-File Format" (level 5): a head of 128 bytes, then elements of a tag
-(type, length) and data at multiples of 8 bytes; one of type 15, which is in no other one, is
-another one, deflated. The file is somebody's: each length is checked against what is there, and
-what is inflated is bounded.
+(type, length) and data at multiples of 8 bytes. An element of type 15 contains another element,
+deflated; elements of type 15 are not nested in others. dsort did not write the file, so each length
+is checked against the available bytes, and inflated data is bounded.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _TEXTS = {1: "latin-1", 2: "latin-1", 4: "utf-16-le", 16: "utf-8", 17: "utf-16-l
 
 
 def is_mat(data: bytes) -> bool:
-    """Whether ``data`` begins as such a file does."""
+    """Whether ``data`` begins like such a file."""
     return data[:10] == b"MATLAB 5.0" and data[126:128] == b"IM"
 
 
 def synsets_of(name: str, data: bytes) -> list[tuple[bytes, int]]:
     """(WNID, ILSVRC2012_ID) of each leaf of ``synsets``, in order of the numbers. ``InputError`` if
-    it is not there, or damaged."""
+    ``synsets`` is missing or damaged."""
     try:
         for kind, content in _elements(data[HEAD_BYTES:]):
             if kind == _COMPRESSED:
@@ -49,7 +49,7 @@ def synsets_of(name: str, data: bytes) -> list[tuple[bytes, int]]:
 
 @dataclass(frozen=True, slots=True)
 class _Matrix:
-    """``kind``: its class in MATLAB; ``rest``: the elements behind its name."""
+    """``kind``: its class in MATLAB. ``rest``: the elements after its name."""
 
     name: str
     kind: int
@@ -126,7 +126,7 @@ def _leaves(synsets: _Matrix) -> list[tuple[bytes, int]]:
     for row in range(synsets.count):
         cell = dict(zip(fields, cells[row * len(fields) : (row + 1) * len(fields)], strict=True))
         if "num_children" in cell and _number(cell["num_children"]):
-            continue  # a class of classes, which has no images of its own
+            continue  # a class of classes, which has no images
         number = _number(cell["ILSVRC2012_ID"]) if "ILSVRC2012_ID" in cell else 0
         if number < 1 or number in found:
             raise ValueError("synsets have no numbers from 1 on")

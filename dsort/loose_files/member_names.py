@@ -1,4 +1,4 @@
-"""What member of which record a file becomes, by its name."""
+"""Finds the record and the member that a file becomes, by its name."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ __all__ = [
 ]
 
 BETWEEN = b"\0"
-"""Stands between key and extension, where a name has a dot: names sort by their keys."""
+"""Stands between key and extension, instead of the dot in a name: then names sort by their keys."""
 
 HIDDEN, OTHER, CLUTTER = "hidden", "other", "clutter"
-"""Why a file is left out: it is hidden, has another extension, or is clutter: about the files
-beside it and for their readers, or left by a file manager or an archiver."""
+"""The reasons why a file is left out: it is hidden, it has an extension that is not wanted, or it
+is clutter. Clutter describes the files beside it for their readers, or was left by a file manager
+or an archiver."""
 
 _CLUTTER: Final = re.compile(
     rb"(?:.*/)?(?:(?:readme|licen[cs]e)\.(?:txt|md|rst|html?|pdf)|(?:eh)?thumbs\.db|desktop\.ini)"
@@ -42,15 +43,15 @@ UNUSABLE: Final[Mapping[str, str]] = {
     NO_ORDINARY_FILE: "a link to nothing, a pipe, a socket or a device",
     ODD_NAME: "a name that no member can have",
 }
-"""Why a file can be no member of a record, in words."""
+"""The reasons why a file cannot be a member of a record, in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class NameRules:
-    """How names of files become keys and extensions. ``at_first_dot``: where the extension begins;
-    ``extensions``: those that go in, none for all. ``directory_from``: where in a path its class
-    begins, a directory that it must have; None where there are no classes. ``keeps_clutter``: where
-    something else says which files go in."""
+    """How names of files become keys and extensions. ``at_first_dot``: whether the extension begins
+    at the first dot. ``extensions``: the wanted ones, none for all. ``directory_from``: where in a
+    path its class begins, a directory that it must have; None if there are no classes.
+    ``keeps_clutter``: if something else selects the files."""
 
     key: Literal["path", "name", "joined"] = "path"
     pattern: KeyPattern | None = None
@@ -90,7 +91,7 @@ class NameRules:
             key = key[key.rfind(b"/") + 1 :]
         elif self.key == "joined":
             key = key.replace(b"/", b"")
-        # Readers of shards part names at the first dot of the last part.
+        # Readers of shards split names at the first dot of the last part.
         cut = key.rfind(b"/") + 1
         if b"." in key[cut:]:
             key = key[:cut] + key[cut:].replace(b".", b"_")
@@ -100,5 +101,5 @@ class NameRules:
 
 
 def _is_plain(path: bytes) -> bool:
-    """Whether no part of ``path`` leads anywhere."""
+    """Whether ``path`` has no parts that lead to other directories."""
     return not path.startswith(b"/") and not {b"", b".", b".."} & {*path.split(b"/")}

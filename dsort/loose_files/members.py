@@ -1,4 +1,5 @@
-"""Members as they are found, before they are put in order: :class:`Members`."""
+"""Gathers members in the order in which they are found, before they are sorted:
+:class:`Members`."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ NO_CLASS = -1
 
 @dataclass(slots=True)
 class _Texts:
-    """A column of texts that grows."""
+    """A growing column of texts."""
 
     blob: bytearray = field(default_factory=bytearray)
     offsets: array[int] = field(default_factory=lambda: array("q", [0]))
@@ -33,15 +34,15 @@ class _Texts:
         self.offsets.append(len(self.blob))
 
     def column(self) -> BytesColumn:
-        """A copy, so that the texts may grow on."""
+        """A copy of the texts, so that more can be added."""
         return BytesColumn(np.array(self.offsets, np.int64), np.array(self.blob, np.uint8))
 
 
 @dataclass(slots=True)
 class Members:
-    """Columns with a row a member, and the files that are left out, by why: how many, and the first
-    of them. Some 100 B a member, whatever the layout. ``class_numbers``: what ``.cls`` says of each
-    class, where there are classes."""
+    """Columns with one row for each member, and the files that are left out, by reason: their
+    number, and the first of them. About 100 B a member, in any layout. ``class_numbers``: the
+    content of ``.cls`` for each class, if there are classes."""
 
     _names: _Texts = field(default_factory=_Texts)
     _key_bytes: array[int] = field(default_factory=lambda: array("q"))
@@ -70,7 +71,7 @@ class Members:
         start: int = 0,
         own_class: bytes | None = None,
     ) -> None:
-        """A file of the input with that ``number``: the object ``path``, or what is in it from byte
+        """Add a file of the input ``number``: the object ``path``, or a part of it from byte
         ``start`` on."""
         self._names.append(key + BETWEEN + extension)
         self._key_bytes.append(len(key))
@@ -86,11 +87,11 @@ class Members:
             self._classes.append(self.class_ids.setdefault(own_class, len(self.class_ids)))
 
     def add_text(self, key: bytes, extension: bytes, text: bytes) -> None:
-        """A member that is in no file."""
+        """Add a member that is not in a file."""
         self.add(key, extension, len(text), LITERAL, text, 0)
 
     def leave_out(self, why: str, name: str) -> None:
-        """Note a file that becomes no member."""
+        """Note a file that does not become a member."""
         count, names = self.left_out.get(why, (0, []))
         if count < NAMES_KEPT_MAX:
             names.append(name)
@@ -101,7 +102,8 @@ class Members:
         return self._records(self._in_order())[0]
 
     def classes(self) -> list[tuple[bytes, bytes]]:
-        """(key, class) of each record, in order. ``DuplicateError`` for one of two classes."""
+        """(key, class) of each record, in order. ``DuplicateError`` for a record with two
+        classes."""
         order = self._in_order()
         keys, first = self._records(order)
         ids = np.array(self._classes, np.int64)[order]
@@ -118,7 +120,7 @@ class Members:
 
     def listed(self) -> Listing:
         """The listing of the members, sorted by key and extension. ``DuplicateError`` for two that
-        are one."""
+        would be one member."""
         order = self._in_order()
         names = self._names.column().take(order)
         key_bytes = np.array(self._key_bytes, np.int64)[order]
@@ -151,7 +153,7 @@ class Members:
 
     @staticmethod
     def _begins_record(names: BytesColumn, key_bytes: Int64s) -> Bools:
-        """Which of ``names``, which stand in order, have another key than the one before."""
+        """Which of ``names``, which are in order, have another key than the name before."""
         begins = np.ones(len(names), np.bool_)
         starts = names.offsets[:-1]
         same = key_bytes[1:] == key_bytes[:-1]
@@ -162,8 +164,8 @@ class Members:
         return begins
 
     def _refuse_alike(self, names: BytesColumn, order: Int64s) -> None:
-        """``DuplicateError`` for two files that would be one member, also to readers that take
-        extensions for the same that differ in case."""
+        """``DuplicateError`` for two files that would be one member, including members that are the
+        same to readers that ignore the case of extensions."""
         lengths, starts = names.lengths, names.offsets[:-1]
         rows = np.flatnonzero(lengths[1:] == lengths[:-1])
         alike = equal_ranges(names.blob, starts[rows], starts[rows + 1], lengths[rows])

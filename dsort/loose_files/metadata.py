@@ -1,4 +1,4 @@
-"""Trees that tables describe: Hugging Face's ``metadata.csv``, ``.jsonl`` or ``.parquet``.
+"""Trees of files that tables describe: Hugging Face's ``metadata.csv``, ``.jsonl`` or ``.parquet``.
 
 A row names its file in ``file_name``, more files in ``<name>_file_name`` or ``file_names``, by
 paths from the table's directory. Its other columns become the record's ``.json``.
@@ -23,7 +23,7 @@ _TABLES = tuple(f"metadata{suffix}".encode() for suffix in TABLE_SUFFIXES)
 
 
 def is_metadata(path: bytes) -> bool:
-    """Whether a file is a table that describes those around it."""
+    """Whether a file is a table that describes the files around it."""
     return path[path.rfind(b"/") + 1 :] in _TABLES
 
 
@@ -34,9 +34,9 @@ def add_described(
     files: Mapping[bytes, tuple[int, int]],
     read: Callable[[bytes], bytes],
 ) -> None:
-    """The members that tables among ``files`` make of them. ``files``: (size, stamp) of each by its
-    path; ``read``: the bytes of one of them. ``InputError`` names the row that is wrong; files of
-    no row are left out as ``UNLISTED``."""
+    """Add the members that tables among ``files`` make of these files. ``files``: (size, stamp) of
+    each by its path. ``read``: returns the bytes of one of them. ``InputError`` names a row that is
+    invalid; files in no row are left out as ``UNLISTED``."""
     tables = sorted(filter(is_metadata, files))
     if not tables:
         raise MissingShardError(
@@ -88,13 +88,13 @@ def _add_row(
 
 
 def _file_names(where: str, row: Row, rest: Row) -> Iterator[tuple[str, str]]:
-    """(what stands before its extension, the file) of each file of a row, taken out of ``rest``.
-    The first one gives the record its key."""
+    """(the text before its extension, the file) of each file of a row; these columns are removed
+    from ``rest``. The first file gives the record its key."""
     columns = [name for name in row if name == "file_name" or name.endswith("_file_name")]
     for column in sorted(columns, key=lambda name: name != "file_name"):
         value = rest.pop(column)
         if value is None or value == "":
-            continue  # this record has no such file
+            continue  # the record does not have this file
         if not isinstance(value, str):
             raise InputError(f"{where}: {column} is no name of a file")
         prefix = column.removesuffix("file_name").removesuffix("_")
@@ -111,7 +111,8 @@ def _file_names(where: str, row: Row, rest: Row) -> Iterator[tuple[str, str]]:
 
 
 def _path(where: str, directory: str, text: str) -> str:
-    """The file ``text`` of a table in ``directory``; never one outside of it."""
+    """The path of the file ``text`` of a table in ``directory``; never outside of that
+    directory."""
     parts = text.split("/")
     if ".." in parts or text.startswith("/") or "://" in text or "\0" in text:
         raise InputError(f"{where} names {text!r}, which is not below its table")

@@ -1,12 +1,13 @@
-"""Recipes: lines of a member's name and what is in it, as tarp's ``create`` reads them.
+"""Recipes: lines with a member's name and its source, as tarp's ``create`` reads them.
 
 ::
 
     000001.jpg images/dog.jpg
     000001.cls text:3
 
-A source is an object of the input (of several: ``name/object``), the URL of one that is in an
-input, ``text:`` and the content itself, or ``pipe:`` and a program that writes it.
+A source is an object of the input (``name/object`` if there are several inputs), the URL of an
+object that is in an input, ``text:`` and the content itself, or ``pipe:`` and a program that writes
+the content.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _TEXT, _PIPE = "text:", "pipe:"
 Line = tuple[bytes, bytes, str]
 """Key, extension, and the object."""
 WrittenBy = Callable[[Sequence[tuple[str, str]]], Sequence[bytes]]
-"""What programs write: of each line where it is, and the words of a command."""
+"""Returns the output of programs. The argument has for each program its line, for messages, and the
+words of its command."""
 
 
 def add_recipe(
@@ -40,9 +42,9 @@ def add_recipe(
     buckets: Sequence[Bucket],
     written_by: WrittenBy | None,
 ) -> None:
-    """The members that the recipe ``name`` asks for. ``written_by``: runs programs; None: they may
-    not be run. ``InputError`` names the line that is wrong; ``MissingShardError`` objects that are
-    not there."""
+    """Add the members in the recipe ``name``. ``written_by``: runs programs; None: programs may not
+    be run. ``InputError`` names a line that is invalid, ``MissingShardError`` objects that do not
+    exist."""
     wanted: list[list[Line]] = [[] for _ in sources]
     programs: list[tuple[bytes, bytes, str, str]] = []
     for at, line in enumerate(data.decode(*_NAMES).split("\n"), 1):
@@ -90,7 +92,7 @@ def _add_objects(
 
 
 def _object(where: str, text: str, sources: Sequence[Source]) -> tuple[int, str]:
-    """(the input, the object in its bucket) that a source means."""
+    """(the input, the object in its bucket) to which a source refers."""
     if not text:
         raise InputError(f"{where} has no source", hint="000001.jpg images/dog.jpg")
     number, path = 0, text

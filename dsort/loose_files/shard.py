@@ -1,4 +1,4 @@
-"""One run of files, read as the tar that it would be."""
+"""Reads one run of files as a tar."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ __all__ = ["FilesShard", "Places"]
 
 _NAMES = ("utf-8", "surrogateescape")
 READS_AT_ONCE = 16
-"""Of objects in a store, where each is a request."""
+"""The number of concurrent reads of objects in a store, where each is a request."""
 
 
 class Places:
-    """Where the files of the inputs are. ``local``: each bucket that is a directory, with its path;
+    """Finds the files of the inputs. ``local``: for each bucket, its path if it is a directory;
     None for a store."""
 
     def __init__(self, buckets: Sequence[Bucket]) -> None:
@@ -48,7 +48,7 @@ class Places:
         self.are_local = None not in self.local
 
     def stamps(self, number: int, paths: Sequence[bytes]) -> list[int | None]:
-        """The stamps that files of an input have now; None for those that are gone."""
+        """The current stamps of files of an input; None for missing files."""
         local = self.local[number]
         if local is None:
             names = [path.decode(*_NAMES) for path in paths]
@@ -68,8 +68,8 @@ class Places:
     def read_into(
         self, target: memoryview, number: int, path: bytes, start: int, stamp: int
     ) -> None:
-        """Fill ``target`` from byte ``start`` of the file ``path``. ``ChangedInputError`` if it is
-        not what had ``stamp``."""
+        """Fill ``target`` from byte ``start`` of the file ``path``. ``ChangedInputError`` if the
+        file no longer has ``stamp``."""
         local = self.local[number]
         if local is None:
             with self._open(number, path) as opened:
@@ -117,9 +117,9 @@ def _changed(path: bytes) -> ChangedInputError:
 
 
 class FilesShard(ClosesOnExit):
-    """A run of files, open (see :class:`~dsort.storage.bucket.ReadObject`). ``has_payload``: else
-    the files are not read, and in place of them are any bytes: who looks at names alone clears it.
-    """
+    """An open run of files (see :class:`~dsort.storage.bucket.ReadObject`). ``has_payload``: if it
+    is cleared, the files are not read, and any bytes are in their place; callers that read only
+    names clear it."""
 
     def __init__(self, listing: Listing, number: int, places: Places) -> None:
         rows = listing.rows(number)
@@ -138,7 +138,7 @@ class FilesShard(ClosesOnExit):
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
         """Fill ``buffer`` from byte ``offset`` of the tar. ``ChangedInputError`` names a file that
-        is not what it was when it was listed."""
+        has changed since it was listed."""
         stop = offset + len(buffer)
         if stop > self.info.size_bytes:
             raise StorageError(f"{self.info.name} ends at byte {self.info.size_bytes:,}")
@@ -154,7 +154,8 @@ class FilesShard(ClosesOnExit):
             buffer[at:] = bytes(len(buffer) - at)
 
     def _fill_whole(self, buffer: memoryview) -> None:
-        """All of it: headers and padding at once, and then the files one by one."""
+        """Fill ``buffer`` with the whole tar: headers and padding at once, and then the files one
+        by one."""
         blocks = np.frombuffer(buffer, np.uint8).reshape(-1, BLOCK_BYTES)
         last = self._ends // BLOCK_BYTES - 1
         bodies = self._ends - self._sizes - (-self._sizes % BLOCK_BYTES)
@@ -189,7 +190,7 @@ class FilesShard(ClosesOnExit):
             _at_once(read_into, zip(*tasks, strict=True))
 
     def _fill_rows(self, members: range, buffer: memoryview, offset: int) -> None:
-        """What of some members lies in ``buffer``."""
+        """Fill in the bytes of some members that lie in ``buffer``."""
         if self._places.are_local or len(members) < 2:
             for row in members:
                 self._fill(row, buffer, offset)
@@ -197,7 +198,7 @@ class FilesShard(ClosesOnExit):
             _at_once(self._fill, (members, repeat(buffer), repeat(offset)))
 
     def _fill(self, row: int, buffer: memoryview, offset: int) -> None:
-        """Put what of a member lies in ``buffer``, which begins at byte ``offset``."""
+        """Fill in the bytes of a member that lie in ``buffer``, which begins at byte ``offset``."""
         size, head = int(self._sizes[row]), int(self._heads[row])
         end = int(self._ends[row])
         start = end - head - size - (-size % BLOCK_BYTES) - offset
@@ -214,28 +215,29 @@ class FilesShard(ClosesOnExit):
         _put(buffer, tail, bytes(end - offset - tail))
 
     def forget(self) -> None:
-        """Nothing: files are read once, and closed."""
+        """Do nothing: files are read once, and closed."""
 
     def mapping(self) -> memoryview | None:
-        """None: it is many files."""
+        """None: a run consists of many files."""
         return None
 
     def random_reads(self) -> None:
-        """None: it is many files."""
+        """Do nothing: a run consists of many files."""
 
     def close(self) -> None:
-        """Nothing is open between two reads."""
+        """Do nothing: no file is open between two reads."""
 
 
 def _at_once(action: Callable[..., None], columns: Iterable[Iterable[object]]) -> None:
-    """Call ``action`` with each row of ``columns``, many at once; the first error is raised."""
+    """Call ``action`` with each row of ``columns``, many at the same time; the first error is
+    raised."""
     with ThreadPoolExecutor(READS_AT_ONCE) as pool:
         for _ in pool.map(action, *columns):
             pass
 
 
 def _put(buffer: memoryview, at: int, data: bytes) -> None:
-    """Put ``data`` where it begins at byte ``at`` of ``buffer``, as far as that is in it."""
+    """Put ``data`` at byte ``at`` of ``buffer``, except parts that are outside of it."""
     low, high = max(at, 0), min(at + len(data), len(buffer))
     if low < high:
         buffer[low:high] = data[low - at : high - at]

@@ -1,6 +1,7 @@
-"""Rows of small tables that say something of files: CSV, JSON lines, Parquet.
+"""Rows of small tables that describe files: CSV, JSON lines, Parquet.
 
-They are somebody's files: what is no table is an ``InputError`` that names the file and its line.
+They are files that dsort did not write: an invalid table is an ``InputError`` that names the file
+and its line.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ __all__ = ["TABLE_SUFFIXES", "Row", "json_payload", "name_bytes", "rows_of"]
 TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet")
 CELL_BYTES_MAX = 16 << 20
 EXPANDED_BYTES_MAX = 4 << 30
-"""What a Parquet table may say that its columns take."""
+"""The maximum declared size of the columns of a Parquet table."""
 
 Row = dict[str, object]
 
 
 def rows_of(name: str, data: bytes) -> Iterator[tuple[str, Row]]:
-    """(where it is, in words; its columns) of each row of the table ``name``. ``InputError``."""
+    """(its place, in words; its columns) of each row of the table ``name``. ``InputError``."""
     if name.endswith(".parquet"):
         return _parquet_rows(name, data)
     try:
@@ -38,8 +39,8 @@ def rows_of(name: str, data: bytes) -> Iterator[tuple[str, Row]]:
 
 
 def name_bytes(where: str, name: str) -> bytes:
-    """The bytes of a name that a table or a list has; ``InputError`` that says ``where`` if there
-    are none: JSON can say half of a surrogate pair."""
+    """The bytes of a name in a table or a list. ``InputError`` with ``where`` if the name has none:
+    JSON can contain half of a surrogate pair."""
     try:
         return name.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -47,7 +48,8 @@ def name_bytes(where: str, name: str) -> bytes:
 
 
 def json_payload(where: str, values: Row) -> bytes:
-    """``values`` as the JSON of a member; ``InputError`` that says ``where`` they are from."""
+    """``values`` as the JSON of a member. ``InputError`` with ``where``, the place of the
+    values."""
     try:
         return json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
