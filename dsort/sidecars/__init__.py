@@ -1,4 +1,5 @@
-"""Files beside output shards that tell other readers what is where: their names and content.
+"""Files beside output shards with which other readers find records: their names and content.
 
-In go names and members of output shards; out come bytes. It knows no jobs and no buckets.
+This package makes bytes from names and members of output shards. It does not depend on jobs or
+buckets.
 """

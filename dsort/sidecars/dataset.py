@@ -1,4 +1,4 @@
-"""Sidecars of a whole result: sizes, the card of Hugging Face, the files of Energon."""
+"""Sidecars of a whole result: sizes, the Hugging Face card, the files of Energon."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ __all__ = ["dataset_sidecar", "write_energon_database"]
 
 DEFAULT_SPLIT: Final = "train"
 LISTED_MAX: Final = 1000
-"""So many shards a card names one by one; more are named by what their names have in common."""
+"""A card lists up to so many shards one by one; more are listed by the common parts of their
+names."""
 
 _TABLES: Final = """
 CREATE TABLE samples (tar_file_id INTEGER, sample_key TEXT, sample_index INTEGER,
@@ -41,9 +42,9 @@ def dataset_sidecar(
     splits: Mapping[str, Sequence[str]],
     checksums: Iterable[str] = (),
 ) -> bytes:
-    """The sidecar ``name``, all but the database of Energon. ``records``: of each output shard by
-    name, in output order; ``checksums``: of each. ``splits``: the shards of each split, by what the
-    spec calls it; "" is ``train``."""
+    """The content of the sidecar ``name``, for all sidecars but the database of Energon.
+    ``records``: of each output shard by name, in output order. ``checksums``: of each output shard.
+    ``splits``: the shards of each split, by its name in the spec; "" is ``train``."""
     splits = {split or DEFAULT_SPLIT: own for split, own in splits.items()}
     shards = list(records)
     if name.endswith("sizes.json"):
@@ -65,7 +66,8 @@ def dataset_sidecar(
 
 
 def _identity(shards: Iterable[str], checksums: Iterable[str]) -> bytes:
-    """What tells caches of Energon one index from another: the same for the same shards."""
+    """An identifier with which Energon's caches distinguish indexes: the same for the same
+    shards."""
     state = xxhash.xxh3_128()
     for shard, checksum in zip(shards, checksums, strict=True):
         state.update(f"{shard}\0{checksum}\0".encode("utf-8", "surrogateescape"))
@@ -90,7 +92,7 @@ def _card(splits: Mapping[str, Sequence[str]]) -> bytes:
 
 
 def _paths(shards: Sequence[str]) -> str:
-    """The rows of a card that name ``shards``."""
+    """The rows of a card that list ``shards``."""
     paths = [_escaped(shard) for shard in shards]
     if len(shards) > LISTED_MAX:
         first, last = min(shards), max(shards)
@@ -103,7 +105,7 @@ def _paths(shards: Sequence[str]) -> str:
 
 
 def _escaped(name: str) -> str:
-    """As a glob that means the one name."""
+    """A glob that matches only ``name``."""
     return "".join(f"[{each}]" if each in "*?[" else each for each in name)
 
 

@@ -1,4 +1,4 @@
-"""The kinds of sidecars, what they are called, and for which containers they are."""
+"""The kinds of sidecars, with their names and the containers that they support."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FOR_EXTENSIONS: Final[dict[str, tuple[str, ...]]] = {
     "lines": (".jsonl", ".ndjson", ".txt"),
     "huggingface": (".tar", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".txt", ".parquet", ".arrow"),
 }
-"""What readers of a kind can read; kinds that are not here are for all."""
+"""The extensions that readers of a kind can read; kinds that are not listed support all."""
 
 SHARD_KINDS: Final = ("dali", "energon", "lhotse", "lines")
 """The kinds that have a file for each shard."""
@@ -43,8 +43,8 @@ ENERGON_FILES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SidecarName:
-    """A sidecar to be written. ``ordinal``: the output shard that it is of; -1: of all. ``moves``:
-    it is in the directory of the shards, if they have one."""
+    """A sidecar to be written. ``ordinal``: the output shard that it describes; -1: all of them.
+    ``moves``: it is in the directory of the shards, if they have one."""
 
     kind: str
     name: str
@@ -53,14 +53,14 @@ class SidecarName:
 
 
 def parse_kinds(value: object) -> tuple[str, ...]:
-    """The kinds that a spec's ``index`` says, as it is written: a list, a kind, ``none``."""
+    """The kinds in a spec's ``index``, in any form that it may have: a list, a kind, ``none``."""
     items = value if isinstance(value, (list, tuple)) else [value]
     return tuple(each for each in items if isinstance(each, str) and each != "none")
 
 
 def sidecar_names(kinds: Collection[str], shards: Sequence[str]) -> list[SidecarName]:
-    """The sidecars of a result whose output shards are called ``shards``, but for the wids index,
-    whose name is that of the job. Those of shards come first."""
+    """The sidecars of a result whose output shards are called ``shards``, except for the wids
+    index, whose name depends on the job. Those of single shards come first."""
     found = [
         SidecarName(kind, _of_shard(kind, name), ordinal)
         for kind in SHARD_KINDS
@@ -79,13 +79,13 @@ def sidecar_names(kinds: Collection[str], shards: Sequence[str]) -> list[Sidecar
 def _of_shard(kind: str, name: str) -> str:
     if kind != "dali":
         return f"{name}.idx"
-    directory, slash, last = name.rpartition("/")  # wds2idx: up to the first dot
+    directory, slash, last = name.rpartition("/")  # as wds2idx does: up to the first dot
     return f"{directory}{slash}{last.partition('.')[0]}.idx"
 
 
 def common_directory(names: Sequence[str]) -> str:
-    """The directory that all of ``names`` are in, with a slash at its end; "": they are in none,
-    or in several."""
+    """The directory that contains all of ``names``, with a slash at its end; "" if there is none,
+    or several."""
     parents = {name.rpartition("/")[0] for name in names}
     parent = parents.pop() if len(parents) == 1 else ""
     return f"{parent}/" if parent else ""

@@ -30,7 +30,7 @@ _ENERGON_SKIPPED = re.compile(rb"__[^/]*__($|/)")
 
 
 class Part(NamedTuple):
-    """One member of a sample; offset and size of its payload, in bytes."""
+    """One member of a sample, with the offset and size of its payload, in bytes."""
 
     extension: bytes
     offset: int
@@ -48,8 +48,8 @@ class EnergonSample(NamedTuple):
 
 
 def shard_sidecar(kind: str, shard: str, members: MemberTable, file_bytes: int) -> bytes:
-    """The sidecar of ``shard``, whose ``members`` are as it was scanned. ``InputError`` if the kind
-    cannot say what is in it."""
+    """The content of the sidecar of ``shard``, whose scanned members are ``members``.
+    ``InputError`` if this kind cannot describe its content."""
     if kind == "dali":
         return _dali_tar(shard, members) if shard.endswith(".tar") else _dali_records(members)
     if kind == "energon":
@@ -62,8 +62,8 @@ def shard_sidecar(kind: str, shard: str, members: MemberTable, file_bytes: int) 
 
 
 def lines_sidecar(stored_bytes: Int64s) -> bytes:
-    """The sidecar of a shard whose lines take ``stored_bytes``, shape ``(n,)``: what
-    ``shard_sidecar`` says of it, without a scan."""
+    """The sidecar of a shard whose lines take ``stored_bytes``, shape ``(n,)``: the same as that of
+    ``shard_sidecar``, without a scan."""
     offsets = np.zeros(len(stored_bytes) + 1, "<u8")
     np.cumsum(stored_bytes, out=offsets[1:])
     return offsets.tobytes()
