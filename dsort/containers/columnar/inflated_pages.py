@@ -208,8 +208,8 @@ def _page_at(header: Struct, codec: int, start: int, stop: int, *, has_levels: b
 
 def _inflate(codec: str, data: memoryview, size_bytes: int) -> memoryview:
     """``data`` inflated to ``size_bytes``. ``OSError`` or ``ValueError`` if its inflated length
-    differs. The C library's memory stays in the process (``dsort.workers.worker``); Arrow's own
-    allocator would clear the pages again every time."""
+    differs. The C library's memory stays in the process (``dsort.workers.worker``); with Arrow's
+    own, each memory page would be cleared every time."""
     import pyarrow as pa
 
     if codec == "snappy" and _snappy_bytes(data) != size_bytes:
