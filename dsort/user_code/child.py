@@ -1,7 +1,7 @@
-"""The process of user code: loads what a step runs, and does it on the records that it is given.
+"""The process of user code: loads the code of a step, and runs it on the records that it receives.
 
-It has one thread, and no descriptors but its pipes. Standard output goes where standard error goes,
-for users print; nothing of it can get between the results.
+It has one thread, and no descriptors but its pipes. Standard output is redirected to standard
+error, because user code prints; so no print can get between the results.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from dsort.user_code.tar_headers import tar_header, tar_padding
 __all__ = ["main"]
 
 ANSWER_BYTES = 1 << 20
-"""An answer is sent once it has so many bytes, so that results do not pile up."""
+"""An answer is sent once it has so many bytes, so that results do not accumulate."""
 JOINED_BYTES_MAX = 16 << 10
-"""Up to this, a copy costs less than a piece more to write."""
+"""Up to this size, a copy costs less than one more piece to write."""
 PR_SET_PDEATHSIG = 1
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 KEPT_BYTES_MAX = 64 << 20
-"""So much of what was freed stays with the process."""
+"""How many bytes of freed memory stay with the process."""
 NAMES = ("utf-8", "surrogateescape")
 
 
@@ -58,7 +58,7 @@ def main() -> None:
     source, sink, page, parent, *memories = map(int, sys.argv[1:])
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if hasattr(libc, "mallopt"):  # else each frame's payloads are on pages that are mapped anew
+    if hasattr(libc, "mallopt"):  # else each frame's payloads would be on newly mapped pages
         libc.mallopt(M_MMAP_THRESHOLD, KEPT_BYTES_MAX // 2)
         libc.mallopt(M_TRIM_THRESHOLD, KEPT_BYTES_MAX)
     if os.getppid() != parent:
@@ -68,18 +68,18 @@ def main() -> None:
     try:
         _serve(source, sink, mmap.mmap(page, PAGE_BYTES), [_Memory(each) for each in memories])
     except (EOFError, BrokenPipeError):
-        return  # the worker is done with us, or gone
+        return  # the worker has closed the pipe, or has ended
 
 
 class _Memory:
-    """Memory that the worker fills with payload. It may have another size each time."""
+    """Memory that the worker fills with payload. Its size may change each time."""
 
     def __init__(self, file: int) -> None:
         self._file = file
         self._map: mmap.mmap | None = None
 
     def view(self, size_bytes: int) -> mmap.mmap:
-        """It, as it is ``size_bytes`` long."""
+        """A view of the memory, which is ``size_bytes`` long."""
         if self._map is None or len(self._map) != size_bytes:
             self._map = mmap.mmap(self._file, size_bytes, prot=mmap.PROT_READ)
         return self._map
@@ -88,7 +88,7 @@ class _Memory:
 def _serve(source: int, sink: int, page: mmap.mmap, memories: Sequence[_Memory]) -> None:
     program = read_json(source)
     sys.path.extend(place for place in program["path"] if place not in sys.path)
-    if program["memory_bytes"] and program["kind"] == "function":  # else it is the program's
+    if program["memory_bytes"] and program["kind"] == "function":  # else the program gets it
         resource.setrlimit(resource.RLIMIT_AS, (program["memory_bytes"],) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
@@ -116,8 +116,8 @@ def _serve(source: int, sink: int, page: mmap.mmap, memories: Sequence[_Memory])
 
 
 def _refuse_other_code(found: Mapping[str, str], known: Mapping[str, str]) -> None:
-    """``ValueError`` where code is not what the job was begun with. What was not loaded then may
-    depend on the machine."""
+    """``ValueError`` for code that differs from the code with which the job was begun. Code that
+    was not loaded at that time is not compared, because it may depend on the machine."""
     changed = sorted(name for name in found if known.get(name, found[name]) != found[name])
     if changed:
         raise ValueError(
@@ -127,7 +127,7 @@ def _refuse_other_code(found: Mapping[str, str], known: Mapping[str, str]) -> No
 
 
 def _runner_of(program: Mapping[str, Any]) -> Runner:
-    match program["kind"]:  # each loads what it needs, and no more
+    match program["kind"]:  # each case loads only what it needs
         case "files" | "tar":
             from dsort.user_code.programs import FilesRunner, TarRunner
 
@@ -168,7 +168,7 @@ def _do_frame(
                 outcome = [sample] if keeps else []
             _put(answer, sample, outcome, members[row] if flags[row] & MAY_NAME else None)
         if answer.tar_bytes >= ANSWER_BYTES:
-            PAGE.pack_into(page, 0, number, first, 0.0)  # it waits for nobody's code
+            PAGE.pack_into(page, 0, number, first, 0.0)  # it is not running user code
             write_all(sink, answer_pieces(answer))
             answer = Answer()
     PAGE.pack_into(page, 0, number, len(samples), 0.0)
@@ -184,7 +184,7 @@ def _do_each(
     sink: int,
     page: mmap.mmap,
 ) -> None:
-    """The same where records are given one by one: a µs less for each."""
+    """The same for runners that take one record at a time; saves a µs for each."""
     answer, keeps, one = Answer(), bool(program["keeps"]), runner.one
     now, say = time.monotonic, PAGE.pack_into
     for row, (flag, sample, member) in enumerate(zip(*given, strict=False)):
@@ -201,7 +201,7 @@ def _do_each(
             continue
         _put(answer, sample, results, member if flag & MAY_NAME else None)
         if answer.tar_bytes >= ANSWER_BYTES:
-            say(page, 0, number, row, 0.0)  # it waits for nobody's code
+            say(page, 0, number, row, 0.0)  # it is not running user code
             write_all(sink, answer_pieces(answer))
             answer = Answer()
     say(page, 0, number, len(given[1]), 0.0)
@@ -210,8 +210,8 @@ def _do_each(
 
 
 def _put(answer: Answer, given: Sample, results: Sequence[Sample], member: int | None) -> None:
-    """Add what one record became. ``member``: the number of the first of ``given``'s members, if
-    those that are still the same may be named."""
+    """Add the results of one record. ``member``: the number of the first of ``given``'s members, if
+    unchanged members may be named instead of sent."""
     if member is not None and len(results) == 1 and _is_same(results[0], given):
         answer.counts.append(SAME)
         return
@@ -226,7 +226,7 @@ def _put(answer: Answer, given: Sample, results: Sequence[Sample], member: int |
         may_name = bool(places) and sample.key == given.key
         for extension, data in sample.members.items():
             if may_name and given.members.get(extension) == data:
-                place = places.pop(extension, NEW)  # named once: another header is not shared
+                place = places.pop(extension, NEW)  # named once: another would need its own header
                 answer.named.append(place)
                 if place != NEW:
                     continue
@@ -236,7 +236,7 @@ def _put(answer: Answer, given: Sample, results: Sequence[Sample], member: int |
 
 
 def _is_same(result: Sample, given: Sample) -> bool:
-    """Whether a record is as it was, and so are the names and order of its members."""
+    """Whether a record is unchanged, including the names and order of its members."""
     if result is given:
         return True
     return (

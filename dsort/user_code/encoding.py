@@ -1,6 +1,6 @@
-"""Content of members as objects, and objects as content: by extension, as webdataset names them.
+"""Content of members to objects, and objects to content: by extension, with webdataset's names.
 
-What takes a library (NumPy, Pillow, Torch) imports it where it is first asked for.
+Functions that need a library (NumPy, Pillow, Torch) import it when they are first called.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _image(data: bytes, mode: str) -> Any:
     from PIL import Image
 
     image = Image.open(io.BytesIO(data))
-    image.load()  # as it is: a copy would take a third as long as decoding
+    image.load()  # no copy, which would take a third as long as decoding
     return image.convert(mode) if mode not in ("", image.mode) else image
 
 
@@ -83,7 +83,7 @@ DECODERS: Final[Mapping[str, Callable[[bytes], Any]]] = {
     "torchrgb": _torchrgb,
     "txt": lambda data: data.decode(),
 }
-"""What ``decode`` may ask for."""
+"""The decoders that ``decode`` may name."""
 
 
 def encoded(extension: str, value: Any) -> bytes:
@@ -111,8 +111,8 @@ def encoded(extension: str, value: Any) -> bytes:
 
 
 def encoded_cell(column: str, value: Any) -> bytes:
-    """``value``, none that is None, as the content of a cell of that column: a number or text as
-    it is written, all else in JSON. ``EncodingError``."""
+    """``value``, which contains no None, as the content of a cell of that column: a number or text
+    as it is written, everything else in JSON. ``EncodingError``."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     if hasattr(value, "tolist") and hasattr(value, "dtype"):  # of NumPy
@@ -130,7 +130,7 @@ def encoded_cell(column: str, value: Any) -> bytes:
 
 
 def _array_or_image(kind: str, value: Any) -> bytes | None:
-    """``value`` as such a file; None if it is nothing of that kind."""
+    """``value`` as a file of this kind; None if it is not an array or image for this kind."""
     if kind in _PIL_FORMATS and hasattr(value, "save") and hasattr(value, "getbands"):
         return _saved(value, kind)
     if hasattr(value, "detach") and hasattr(value, "numpy"):  # a tensor of Torch

@@ -1,7 +1,7 @@
-"""The environment of what is not dsort's own: users' functions, programs and commands.
+"""The environment of code that is not part of dsort: users' functions, programs and commands.
 
-``DSORT_CODE_ENV`` names variables that functions and programs of steps get although they may hold
-secrets. Whoever starts the process sets it, and no spec can."""
+``DSORT_CODE_ENV`` lists variables that functions and programs of steps receive although they may
+hold secrets. It is set when the process is started; a spec cannot set it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ _PASSWORD_IN_URL: Final = re.compile(r"://[^/@\s]*:[^@\s]+@")
 
 
 def outside_environment() -> dict[str, str]:
-    """The environment of this process, without what gives access to a service or its database."""
+    """The environment of this process, without variables that give access to a service or its
+    database."""
     return {key: value for key, value in os.environ.items() if key not in _OWN_SECRETS}
 
 
 def code_environment(more: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process of user code: no secrets but those that the operator allows, and
-    one thread for algebra, for there is one such process a core. ``more``: further variables."""
+    """The environment of a process of user code: no secrets except those that the operator allows,
+    and one thread for algebra, because there is one such process for each core. ``more``: further
+    variables."""
     allowed = os.environ.get(ALLOWED, "").replace(",", " ").split()
     found = {
         key: value

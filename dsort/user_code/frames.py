@@ -1,8 +1,9 @@
-"""What goes to and fro between a worker and a process of user code: frames with lengths.
+"""The messages between a worker and a process of user code: frames with lengths.
 
-No pickle: counts and sizes are arrays of integers, names and payloads are bytes, and texts are
-JSON. Records go in: what is said of them through a pipe, their payload in memory that both share.
-Members of a tar come out, but for those that are the very ones that came in, which are named.
+There is no pickle: counts and sizes are arrays of integers, names and payloads are bytes, and texts
+are JSON. Records are sent to the process: their description through a pipe, their payload in shared
+memory. Members of a tar are sent back, except for members that are the very ones that were sent,
+which are named.
 """
 
 from __future__ import annotations
@@ -40,25 +41,25 @@ __all__ = [
 ]
 
 FRAME = struct.Struct("<QQIIIQ")
-"""Number of the frame, bytes of the memory that its payload is in, which of these memories it is,
+"""Number of the frame, bytes of the memory with its payload, which of the memories that is,
 records, members, bytes of names."""
 ANSWER = struct.Struct("<IIQQ")
-"""Kind, records that it is about, bytes of what is said of them, bytes of tar."""
+"""Kind, number of records that it covers, bytes of the description of these, bytes of tar."""
 BEGUN, RESULTS = 1, 2
 PAGE = struct.Struct("<QQd")
-"""Where a process is: number of the frame, record in it, since when (monotonic clock, in s; 0:
-it waits)."""
+"""The place of a process: number of the frame, record in it, since when (monotonic clock, in s; 0:
+it is not running user code)."""
 PAGE_BYTES = 4096
 PIECES_MAX = 512
 HANDED_BACK, MAY_NAME = 1, 2
-"""Flags of a record: it is to come back as it is; its members may be named instead of sent."""
+"""Flags of a record: it is to be returned unchanged; its members may be named instead of sent."""
 SAME = NEW = 0xFFFFFFFF
-"""In the place of how many records one became: itself, as it came. Of the number of a member: it is
-in the tar."""
+"""Instead of the number of records that one became: the record itself, unchanged. Instead of the
+number of a member: the member is in the tar."""
 NAMES = ("utf-8", "surrogateescape")
 
 
-class Sample:  # no dataclass: to load what makes those takes longer than all else here
+class Sample:  # no dataclass: its import takes longer than all others here
     """One record. ``members``: content by extension, without its dot; "" for a member without."""
 
     __slots__ = ("key", "members")
@@ -80,14 +81,14 @@ class FrameHead(NamedTuple):
 
     @property
     def rest_bytes(self) -> int:
-        """What follows it: one flag a record, arrays, names."""
+        """The number of bytes after it: one flag for each record, arrays, names."""
         return self.records * 13 + 4 + self.members * 24 + self.names_bytes
 
 
 def samples_of(
     head: FrameHead, rest: bytearray, payload: mmap.mmap
 ) -> tuple[bytes, list[Sample], list[int]]:
-    """(flags of the records, the records, the number of the first member of each)."""
+    """(flags of the records, the records, the number of the first member of each record)."""
     n, m, at = head.records, head.members, 0
     flags, at = bytes(rest[:n]), n
     firsts, at = _integers("I", rest, at, n + 1)
@@ -110,8 +111,8 @@ def samples_of(
 
 
 def _texts(names: bytearray, starts: array[int], ends: array[int]) -> list[str]:
-    """What is in ``names`` from each of ``starts`` to its end."""
-    if names.isascii():  # a byte is a character: a slice costs a third of decoding one
+    """The texts in ``names`` from each of ``starts`` to its end."""
+    if names.isascii():  # a byte is a character: a slice costs a third of decoding
         text = names.decode("ascii")
         return [text[start:end] for start, end in zip(starts, ends, strict=True)]
     return [names[start:end].decode(*NAMES) for start, end in zip(starts, ends, strict=True)]
@@ -125,8 +126,8 @@ def _integers(code: str, data: bytearray | bytes, at: int, count: int) -> tuple[
 
 
 class Answer:
-    """Results of some records, as they are gathered: how many records each became, and what each
-    of these has, but for those that are the ``SAME``. ``named``: the number of each of their
+    """Results of some records, as they are gathered: how many records each became, and what each of
+    these has, except for those that are the ``SAME``. ``named``: the number of each of their
     members in the frame, or ``NEW``. ``errors``: (record, why it failed)."""
 
     __slots__ = ("counts", "errors", "key_bytes", "members", "named", "tar", "tar_bytes")
@@ -139,7 +140,7 @@ class Answer:
 
 
 def answer_pieces(answer: Answer) -> list[bytes]:
-    """The message that says ``answer``."""
+    """The message with ``answer``."""
     errors = json.dumps(answer.errors).encode() if answer.errors else b""
     said = b"".join(
         (
@@ -157,9 +158,10 @@ def answer_pieces(answer: Answer) -> list[bytes]:
 
 
 class Results(NamedTuple):
-    """What became of ``len(counts)`` records: ``counts`` of records (or ``SAME``), whose numbers of
-    members and bytes of key follow each other in ``members`` and ``key_bytes``, and whose members
-    are in ``tar``, but for those that are ``named``. ``errors``: by record, why it failed."""
+    """The results of ``len(counts)`` records: how many records each became (or ``SAME``) in
+    ``counts``. The numbers of members and the bytes of key of the new records follow each other in
+    ``members`` and ``key_bytes``. Their members are in ``tar``, except for those that are
+    ``named``. ``errors``: by record, why it failed."""
 
     counts: Sequence[int]
     members: Sequence[int]
@@ -170,7 +172,7 @@ class Results(NamedTuple):
 
 
 def parse_results(records: int, said: bytes, tar: bytes | bytearray) -> Results:
-    """What an answer says. ``ValueError`` if it does not fit together."""
+    """The results in an answer. ``ValueError`` if its parts do not fit together."""
     counts, at = _integers("I", said, 0, records)
     found, named_count = (int.from_bytes(said[at + i : at + i + 4], "little") for i in (0, 4))
     members, at = _integers("I", said, at + 8, found)
@@ -188,7 +190,7 @@ def parse_results(records: int, said: bytes, tar: bytes | bytearray) -> Results:
 
 
 def read_exactly(descriptor: int, size_bytes: int) -> bytearray:
-    """So many bytes. ``EOFError`` if there are no more before."""
+    """Read ``size_bytes`` bytes. ``EOFError`` if the input ends before."""
     data = bytearray(size_bytes)
     view, at = memoryview(data), 0
     while at < size_bytes:
@@ -200,19 +202,19 @@ def read_exactly(descriptor: int, size_bytes: int) -> bytearray:
 
 
 def read_json(descriptor: int) -> Any:
-    """What ``write_json`` has written."""
+    """Read a value that ``write_json`` wrote."""
     size = int.from_bytes(read_exactly(descriptor, 8), "little")
     return json.loads(bytes(read_exactly(descriptor, size)))
 
 
 def write_json(descriptor: int, value: object) -> None:
-    """A value in JSON types."""
+    """Write a value of JSON types."""
     data = json.dumps(value).encode()
     write_all(descriptor, [len(data).to_bytes(8, "little"), data])
 
 
 def write_all(descriptor: int, pieces: Sequence[bytes]) -> None:
-    """All ``pieces``, one after the other."""
+    """Write all ``pieces``, one after the other."""
     for first in range(0, len(pieces), PIECES_MAX):
         some: list[bytes | memoryview] = list(pieces[first : first + PIECES_MAX])
         left = sum(map(len, some))

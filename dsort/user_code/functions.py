@@ -27,14 +27,14 @@ __all__ = ["FunctionRunner", "load_object"]
 
 KEY = "__key__"
 OWN = ("__key__", "__url__", "__local_path__")
-"""Fields of a sample that are no members."""
+"""Fields of a sample that are not members."""
 ENCODERS = ("numpy", "PIL")
 FILE_MODULE = "dsort_user_code_file"
 
 
 def load_object(place: str) -> Any:
-    """What ``package.module:name`` or ``path/file.py:name`` names. Whatever importing it raises;
-    ``AttributeError``: there is no such name."""
+    """The object at ``package.module:name`` or ``path/file.py:name``. Raises any error of the
+    import; ``AttributeError`` if the name does not exist."""
     where, _, name = place.rpartition(":")
     if where.endswith(".py"):
         path = Path(where).absolute()
@@ -45,7 +45,7 @@ def load_object(place: str) -> Any:
             raise ImportError(f"{path} is no Python file")
         module = importlib.util.module_from_spec(spec)
         sys.modules[FILE_MODULE] = module
-        before, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # nothing beside a spec
+        before, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # no files beside a spec
         spec.loader.exec_module(module)
         sys.dont_write_bytecode = before
     else:
@@ -61,11 +61,11 @@ def load_object(place: str) -> Any:
 
 
 class FunctionRunner(Runner):
-    """Calls the user's function with samples as webdataset has them: ``__key__``, and content by
+    """Calls the user's function with samples in webdataset's form: ``__key__``, and content by
     extension."""
 
     def __init__(self, program: Mapping[str, Any]) -> None:
-        """``program``: what the step says of itself (``dsort.transforms.code``)."""
+        """``program``: the description of the step (``dsort.transforms.code``)."""
         self._place = program["python"]
         self._args: dict[str, Any] = program["args"]
         cells: dict[str, str] | None = program.get("cells")
@@ -80,18 +80,18 @@ class FunctionRunner(Runner):
         found = load_object(self._place)
         is_class = isinstance(found, type)
         self._given = {} if is_class else self._args
-        # Objects that want a GPU are made where there is one.
+        # Objects that need a GPU are not made for a description, which may run without one.
         makes = is_class and not (program["describe"] and program["wants_gpu"])
         self._call: Any = found(**self._args) if makes else found
         self._salt = f"{program['seed']} {program['number']}" if _takes_rng(self._call) else None
         self._known: set[str] = set()
 
     def run(self, samples: Sequence[Sample]) -> list[Outcome]:
-        """What became of each of ``samples``."""
+        """The outcome of each of ``samples``."""
         if not self._batched:
             return [self.one(sample) for sample in samples]
         if len(samples) > 1:
-            # Which of them it is that fails is found out below.
+            # The record that fails is found below.
             with contextlib.suppress(Exception, SystemExit):
                 return self._batch(samples)
         return [self._guarded(self._batch_of_one, sample) for sample in samples]
@@ -111,14 +111,14 @@ class FunctionRunner(Runner):
         return {"source_sha256": state.hexdigest(), "packages": loaded_packages(ENCODERS)}
 
     def sources(self) -> dict[str, str]:
-        """Of all modules of its package that are loaded."""
-        import inspect  # takes longer to load than all else here
+        """The hashes of the sources of all loaded modules of its package."""
+        import inspect  # its import takes longer than all others here
 
         module = inspect.getmodule(inspect.unwrap(_source_of(self._call)))
         return _source_hashes(module.__name__ if module is not None else "")
 
     def one(self, sample: Sample) -> Outcome:
-        """What became of ``sample``."""
+        """The outcome of ``sample``."""
         if self._batched:
             return self.run([sample])[0]
         try:
@@ -131,7 +131,7 @@ class FunctionRunner(Runner):
         except BadResultError as error:
             return str(error)
         except MemoryError:
-            raise  # it may be what others left: another process tries again
+            raise  # earlier records may have left it: another process tries again
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
             return _told(error)
 
@@ -141,7 +141,7 @@ class FunctionRunner(Runner):
         except BadResultError as error:
             return str(error)
         except MemoryError:
-            raise  # it may be what others left: another process tries again
+            raise  # earlier records may have left it: another process tries again
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
             return _told(error)
 
@@ -168,7 +168,7 @@ class FunctionRunner(Runner):
     def _decoded(self, sample: Sample) -> dict[str, Any]:
         given: dict[str, Any] = {KEY: sample.key}
         if self._columns is not None:
-            given |= self._columns  # None, where a row has nothing
+            given |= self._columns  # None, if a row has no value
         given |= sample.members
         if self._decode:
             for extension, decode in self._decode.items():
@@ -189,7 +189,8 @@ class FunctionRunner(Runner):
             return []
         if self._may_stay and type(result) is dict and len(result) == len(sample.members) + 1:
             key, old = sample.key, sample.members
-            # The very objects: of any type, they are not asked whether they are equal.
+            # The very same objects: compared by identity, because values of any type may not
+            # support equality.
             if [*result] == [KEY, *old] and [*map(id, result.values())] == [
                 id(key),
                 *map(id, old.values()),
@@ -216,7 +217,7 @@ class FunctionRunner(Runner):
             key = own_key
         members = {}
         for extension, value in result.items():
-            # A stray has no extension; nobody else may have none.
+            # Only the member of a stray has no extension; other members need one.
             if extension not in sample.members and extension not in self._known:
                 if extension in OWN:
                     continue
@@ -232,7 +233,8 @@ class FunctionRunner(Runner):
 
 
 def _source_of(call: Any) -> Any:
-    """What of ``call`` has a source: a function or class itself, the class of an object."""
+    """The part of ``call`` that has a source: a function or class itself, the class of an
+    object."""
     import inspect
 
     return call if inspect.isroutine(call) or inspect.isclass(call) else type(call)
@@ -246,12 +248,12 @@ def _takes_rng(call: Callable[..., Any]) -> bool:
 
     try:
         return "rng" in inspect.signature(call).parameters
-    except (TypeError, ValueError):  # some built-in functions do not say
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return False
 
 
 def _told(error: BaseException) -> str:
-    """The error and where it was raised, in a line."""
+    """The error and the place where it was raised, in one line."""
     import traceback
 
     frames = traceback.extract_tb(error.__traceback__)
@@ -261,7 +263,7 @@ def _told(error: BaseException) -> str:
 
 
 def _source_hashes(module: str) -> dict[str, str]:
-    """Of the source files of all modules of the package of ``module`` that are loaded."""
+    """The hashes of the source files of all loaded modules of the package of ``module``."""
     top, found = module.partition(".")[0], {}
     for name in sorted(sys.modules):
         if name.partition(".")[0] != top:

@@ -1,8 +1,8 @@
 """The versions of the packages that a process has loaded.
 
-``importlib.metadata`` reads what is installed, all of it, to say whose a module is: 0.25 s of
-processor time. Most packages are called as what they are imported as, and the names of directories
-say their versions.
+``importlib.metadata`` reads the metadata of all installed packages to find the package of a module:
+0.25 s of processor time. Most packages are imported under their own name, and the names of their
+metadata directories have their versions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PLACES = ("site-packages", "dist-packages")
 
 
 def loaded_packages(more: Iterable[str] = ()) -> dict[str, str]:
-    """The versions of all packages of which a module is loaded, by name; ``more``: modules that may
+    """The versions of all packages of which a module is loaded, by name. ``more``: modules that may
     be loaded later."""
     tops = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names
     there = _installed()
@@ -41,7 +41,8 @@ def loaded_packages(more: Iterable[str] = ()) -> dict[str, str]:
 
 
 def _installed() -> dict[str, tuple[str, str]]:
-    """(name, version) of what is installed, the first on the path, by normalised name."""
+    """(name, version) of installed packages by normalised name; the first on the path if there are
+    several."""
     found: dict[str, tuple[str, str]] = {}
     for place in sys.path:
         try:
@@ -60,6 +61,7 @@ def _normal(name: str) -> str:
 
 
 def _is_packaged(top: str) -> bool:
-    """Whether a module comes of a package, and is not a part of one that another name tells."""
+    """Whether a module belongs to a package of its own, and is not a part of one with another
+    name."""
     file = getattr(sys.modules.get(top), "__file__", None) or ""
     return not top.startswith("_") and any(each in file for each in _PLACES)

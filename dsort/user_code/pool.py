@@ -1,8 +1,9 @@
-"""Several processes of user code for one step: frames go in, results come out in their order.
+"""Several processes of user code for one step: frames are sent to them, and results are returned in
+the order of the frames.
 
-What a process was at when it ended or took too long is known by its page. All other records that it
-had are given to another process; a record at whose place a process died gets a second try in a
-process of its own, for a leak of the records before it is none of its faults.
+The page of a process shows which record it was running when it ended or took too long. All its
+other records are given to another process. A record that a process was running when it died gets a
+second try in a process of its own, because records before it may have leaked memory.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dsort.user_code.process import MEMORIES, Begun, CodeProcess, Memories
 __all__ = ["CodePool", "Done", "Frame"]
 
 AHEAD = 4
-"""Frames for each process that may be done before the one that is waited for."""
+"""How many frames for each process may be done before the frame that is waited for."""
 BEGIN_S = 600.0
 LISTEN_S = 1.0
 DEATHS_MAX = 3
@@ -40,14 +41,15 @@ class Frame(Protocol):
     def message(
         self, number: int, start: int, stop: int, memories: Memories, *, hands_back: bool = False
     ) -> Buffer:
-        """Its records from ``start`` to ``stop`` as a frame (``frames``) with that number, their
-        payload in one of ``memories``. ``hands_back``: they are to come back as they are."""
+        """Its records from ``start`` to ``stop`` as a frame (``frames``) with that number, with
+        their payload in one of ``memories``. ``hands_back``: the records are to be returned
+        unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of the records of a frame from ``start`` on. ``sent_from``: the first record of
-    the message whose members ``results`` name by number."""
+    """The results of the records of a frame from ``start`` on. ``sent_from``: the first record of
+    the message in which the member numbers of ``results`` count."""
 
     frame: Frame
     start: int
@@ -57,7 +59,7 @@ class Done:
 
 @dataclass(slots=True)
 class _Piece:
-    """Records of a frame that one process has or is to have. ``done``: those with results."""
+    """Records of a frame that one process has or is to receive. ``done``: those with results."""
 
     frame: Frame
     frame_number: int
@@ -81,7 +83,7 @@ class _Member:
 
 class CodePool:
     """At most ``count`` processes that run ``program``. ``timeout_s``: for each call of the user's
-    code. ``keeps``: a record that fails comes back as it is. ``what``: the step, for messages."""
+    code. ``keeps``: a record that fails is returned unchanged. ``what``: the step, for messages."""
 
     def __init__(
         self,
@@ -104,7 +106,7 @@ class CodePool:
         self._deaths = 0
 
     def describe(self) -> Mapping[str, Any]:
-        """What the user's code says of itself, once it is loaded. ``TransformError``."""
+        """The description of the user's code, once it is loaded. ``TransformError``."""
         self._program["describe"] = True
         member = self._start()
         while True:
@@ -114,8 +116,8 @@ class CodePool:
                     return message.description
 
     def run(self, frames: Iterable[Frame]) -> Generator[Done]:
-        """What became of all records of ``frames``, in their order. ``TransformError`` if the
-        user's code cannot be loaded. To be exhausted, or closed."""
+        """The results of all records of ``frames``, in their order. ``TransformError`` if the
+        user's code cannot be loaded. The generator must be exhausted or closed."""
         work = _Work(iter(frames))
         try:
             while True:
@@ -130,7 +132,7 @@ class CodePool:
                     self._take(work, member, message)
         finally:
             if any(member.pieces for member in self._members):
-                self.close()  # they have work that nobody waits for
+                self.close()  # they have work whose results are not needed
 
     def close(self) -> None:
         """End all processes."""
@@ -141,7 +143,7 @@ class CodePool:
             else:
                 member.process.close()
 
-    # -- handing out ---------------------------------------------------------------------------
+    # -- sending frames --------------------------------------------------------------------------
 
     def _feed(self, work: _Work) -> None:
         limit = AHEAD * self._count
@@ -156,7 +158,7 @@ class CodePool:
             if work.next_is_alone:
                 if member.pieces:
                     return
-                if member.is_used:  # others may have left it with little memory
+                if member.is_used:  # other records may have left it with little memory
                     self._members.remove(member)
                     member.process.close()
                     continue
@@ -187,10 +189,10 @@ class CodePool:
         log.debug("%s: process %d of %d is started", self._what, len(self._members), self._count)
         return member
 
-    # -- what comes back -----------------------------------------------------------------------
+    # -- receiving results -----------------------------------------------------------------------
 
     def _wait(self, members: Sequence[_Member]) -> list[tuple[_Member, Begun | Results | str]]:
-        """What comes of ``members`` next; a text says that one ended, and how."""
+        """What ``members`` send next; a text is the reason why a process ended."""
         poll = select.poll()
         by_descriptor: dict[int, _Member] = {}
         for member in members:
@@ -211,7 +213,7 @@ class CodePool:
                 try:
                     found += [(member, message) for message in member.process.read()]
                 except ValueError:
-                    member.process.is_over = True  # what it says is no answer
+                    member.process.is_over = True  # its answers are not valid
             else:
                 member.process.listen()
         for member in members:
@@ -222,7 +224,7 @@ class CodePool:
         return found
 
     def _patience_s(self, members: Sequence[_Member]) -> float:
-        """How long nothing can be late, at most ``LISTEN_S``."""
+        """How long no call can time out, at most ``LISTEN_S``."""
         now, left = time.monotonic(), LISTEN_S
         for member in members:
             since = member.process.place.since_s
@@ -257,7 +259,8 @@ class CodePool:
             member.pieces.popleft()
 
     def _lose(self, work: _Work, member: _Member, reason: str) -> None:
-        """A process is over, or is to be: give what it had to others, but for what ended it."""
+        """A process has ended, or is to end: give its records to others, except the record that
+        ended it."""
         place = member.process.place
         how = member.process.end()
         self._members.remove(member)
@@ -292,8 +295,9 @@ class CodePool:
     def _culprits(
         self, work: _Work, piece: _Piece, at: int, size: int, how: str, *, is_late: bool
     ) -> list[_Piece]:
-        """What becomes of the ``size`` records from ``at`` on, which a process was at when it
-        ended: each of several alone, one once more, and then no more."""
+        """The pieces for the ``size`` records from ``at`` on, which a process was running when it
+        ended. Several records are tried one by one; a single record is tried once more, and not
+        again."""
         if size > 1:
             return [
                 replace(piece, start=row, stop=row + 1, alone=True) for row in range(at, at + size)
@@ -311,7 +315,7 @@ def _rest(piece: _Piece, start: int, stop: int) -> list[_Piece]:
 
 
 class _Work:
-    """The frames of one run: what is to be done, and what is done before its turn."""
+    """The frames of one run: those that remain to be done, and results that wait for their turn."""
 
     def __init__(self, frames: Iterator[Frame]) -> None:
         self._frames = frames
@@ -320,21 +324,22 @@ class _Work:
         self._ended = False
         self._numbers = 0
         self._lengths: dict[int, int] = {}
-        self._turn = (0, 0)  # the frame and the record in it that come next
+        self._turn = (0, 0)  # the next frame and the next record in it
         self._waiting: dict[tuple[int, int], Done] = {}
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing more to do or to hand on."""
+        """Whether nothing is left to do or to return."""
         return not self.has_more(0) and not self._waiting
 
     @property
     def next_is_alone(self) -> bool:
-        """Whether what is done next is to have a process of its own."""
+        """Whether the next piece is to have a process of its own."""
         return bool(self._again) and self._again[0].alone
 
     def has_more(self, ahead: int) -> bool:
-        """Whether there is something to do now; ``ahead``: of so many frames at most. 0: all."""
+        """Whether there is a piece to do now. ``ahead``: the maximum number of frames ahead; 0: no
+        limit."""
         if self._again or self._next is not None:
             return True
         if self._ended or (ahead and self._numbers - self._turn[0] >= ahead):
@@ -349,7 +354,7 @@ class _Work:
         return True
 
     def next(self, ahead: int) -> _Piece | None:
-        """What is to be done next."""
+        """The next piece to do."""
         if not self.has_more(ahead):
             return None
         if self._again:
@@ -358,15 +363,15 @@ class _Work:
         return piece
 
     def again(self, pieces: Iterable[_Piece]) -> None:
-        """These have to be done, before all others."""
+        """Do ``pieces`` again, before all others."""
         self._again.extendleft(reversed(list(pieces)))
 
     def take(self, piece: _Piece, start: int, results: Results) -> None:
-        """Results of the records of ``piece`` from ``start`` on."""
+        """Take the results of the records of ``piece`` from ``start`` on."""
         self._waiting[piece.frame_number, start] = Done(piece.frame, start, results, piece.start)
 
     def in_order(self) -> Iterator[Done]:
-        """What is done and has its turn."""
+        """Results whose turn it is."""
         while (done := self._waiting.pop(self._turn, None)) is not None:
             number, start = self._turn
             end = start + len(done.results.counts)

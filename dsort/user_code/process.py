@@ -1,4 +1,5 @@
-"""One process of user code, as its worker sees it: what it is sent, and what has come back."""
+"""One process of user code, from the side of its worker: frames that are sent, and answers that are
+received."""
 
 from __future__ import annotations
 
@@ -37,19 +38,19 @@ __all__ = ["MEMORIES", "Begun", "CodeProcess", "Memories", "Place"]
 PIPE_BYTES = 1 << 20
 READ_BYTES = 1 << 16
 SAID_BYTES = 4096
-"""What is kept of standard error: its end."""
+"""How many bytes of standard error are kept: its end."""
 F_SETPIPE_SZ = 1031
 CLOSING_S = 5.0
 MEMORIES = 2
-"""Frames that a process has at a time: one that it is at, and one that comes next."""
+"""The number of frames that a process has at a time: the frame that it runs, and the next one."""
 MEMORY_STEP = 1 << 20
 KEPT_BYTES = 8 << 20
-"""Memories of more than this are cut to it once less is wanted."""
+"""Larger memories are cut to this size once less is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The process has loaded the user's code, or it cannot (``error``)."""
+    """The process has loaded the user's code, or could not (``error``)."""
 
     description: Mapping[str, Any]
     error: str = ""
@@ -57,7 +58,8 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a process is: the frame, the record in it, and since when (monotonic; 0: it waits)."""
+    """The place of a process: the frame, the record in it, and since when (monotonic; 0: it is not
+    running user code)."""
 
     frame: int
     record: int
@@ -65,8 +67,8 @@ class Place:
 
 
 class Memories:
-    """Memory that a process shares with its worker, in which each frame's payload is. They take
-    turns: a frame has one until it is done."""
+    """Memories that a process shares with its worker, which hold each frame's payload. They are
+    used in turn: a frame has one until it is done."""
 
     def __init__(self) -> None:
         self.files: list[int] = []
@@ -76,7 +78,7 @@ class Memories:
             self.files.append(os.memfd_create("dsort-payload"))
 
     def next(self, size_bytes: int) -> tuple[int, mmap.mmap]:
-        """(its number, the one whose turn it is), of at least ``size_bytes``. ``OSError``."""
+        """(its number, the memory whose turn it is), of at least ``size_bytes``. ``OSError``."""
         number, self._turn = self._turn, (self._turn + 1) % MEMORIES
         found = self._maps[number]
         has = 0 if found is None else len(found)
@@ -89,7 +91,7 @@ class Memories:
         return number, found
 
     def close(self) -> None:
-        """Let go of them."""
+        """Release them."""
         for file in self.files:
             os.close(file)
         self.files.clear()
@@ -97,9 +99,9 @@ class Memories:
 
 
 class CodeProcess:
-    """Starts at once. ``program``: what it is told to run; ``environment``: what it has besides
-    this process' own. ``OSError`` if there can be no more processes. Its pipes do not block: see
-    ``descriptors``."""
+    """A process, which starts at once. ``program``: what it is to run. ``environment``: variables
+    in addition to those of this process. ``OSError`` if no more processes can be started. Its pipes
+    do not block: see ``descriptors``."""
 
     def __init__(self, program: Mapping[str, Any], environment: Mapping[str, str]) -> None:
         to_read, self._sink = os.pipe()
@@ -110,7 +112,7 @@ class CodeProcess:
         self.memories = Memories()
         given = (to_read, to_write, self._page_file, *self.memories.files)
         path = os.pathsep.join(place for place in sys.path if place)
-        own = ["-P", "-m", "dsort.user_code.child"]  # -P: modules are not sought in this directory
+        own = ["-P", "-m", "dsort.user_code.child"]  # -P: no modules from this directory
         try:
             self._process = subprocess.Popen(
                 [sys.executable, *own, *_arguments(given)],
@@ -133,7 +135,7 @@ class CodeProcess:
         self._stderr = self._process.stdout.fileno()
         for descriptor in (self._sink, self._source, self._stderr):
             os.set_blocking(descriptor, False)
-            with contextlib.suppress(OSError):  # more than this user may have in pipes
+            with contextlib.suppress(OSError):  # more than the user's limit for pipes
                 fcntl.fcntl(descriptor, F_SETPIPE_SZ, PIPE_BYTES)
         self.has_begun = False
         self.is_over = False
@@ -149,24 +151,24 @@ class CodeProcess:
         self._part: bytes | None = None
         self._is_json = 0
 
-    # -- what is sent --------------------------------------------------------------------------
+    # -- sending ---------------------------------------------------------------------------------
 
     def send(self, data: Buffer) -> None:
-        """Have ``data`` sent as the process takes it; it stays as it is until then."""
+        """Queue ``data``, which is sent as the process reads it; it must not change until then."""
         self._to_send.append(memoryview(data).cast("B"))
 
     @property
     def has_to_send(self) -> bool:
-        """Whether something waits to be sent."""
+        """Whether data waits to be sent."""
         return bool(self._to_send)
 
     @property
     def descriptors(self) -> tuple[int, int, int]:
-        """(what to write to, what to read results from, what to read its words from)."""
+        """The descriptors of (its input, its results, its output and errors)."""
         return self._sink, self._source, self._stderr
 
     def write(self) -> None:
-        """Send what the pipe takes now."""
+        """Write as much as the pipe accepts now."""
         queue = self._to_send
         try:
             while queue:
@@ -179,13 +181,13 @@ class CodeProcess:
         except BlockingIOError:
             return
         except BrokenPipeError:
-            queue.clear()  # it is over, as whoever reads its answers finds out
+            queue.clear()  # the process has ended, which is found when its answers are read
 
-    # -- what comes back -----------------------------------------------------------------------
+    # -- receiving -------------------------------------------------------------------------------
 
     def read(self) -> list[Begun | Results]:
-        """What has come since. ``is_over`` at the end of its answers; ``ValueError`` for what is no
-        answer."""
+        """The messages received since the last call. ``is_over`` is set at the end of its answers;
+        ``ValueError`` for an invalid answer."""
         found: list[Begun | Results] = []
         while True:
             try:
@@ -203,8 +205,8 @@ class CodeProcess:
                     found.append(message)
 
     def _next(self, data: bytearray) -> Begun | Results | None:
-        """Take in a part that is whole, and say how long the next one is."""
-        if self._is_json == 1:  # how long the text is
+        """Parse a part that is complete, and set the length of the next part."""
+        if self._is_json == 1:  # the length of the text
             self._is_json, self._wanted = 2, bytearray(int.from_bytes(data, "little"))
             return None
         if self._is_json == 2:
@@ -227,7 +229,7 @@ class CodeProcess:
         return results
 
     def listen(self) -> None:
-        """Keep the end of what it has said to standard output and standard error."""
+        """Read its standard output and standard error, and keep the end."""
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._stderr, READ_BYTES):
                 self._said = (self._said + data)[-SAID_BYTES:]
@@ -236,13 +238,13 @@ class CodeProcess:
 
     @property
     def place(self) -> Place:
-        """Where it is now, or was when it ended."""
+        """Its current place, or the place when it ended."""
         return Place(*PAGE.unpack_from(self._page))
 
-    # -- its end -------------------------------------------------------------------------------
+    # -- its end ---------------------------------------------------------------------------------
 
     def end(self) -> str:
-        """Kill it and its group, if it still runs: how it ended, in words."""
+        """Kill the process and its group, if it still runs. Returns how it ended, in words."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         code = self._process.wait()
@@ -255,13 +257,13 @@ class CodeProcess:
         return f"its process {how}" + (f": {words}" if words else "")
 
     def close(self) -> None:
-        """Let it end by itself, for a moment; then kill it."""
+        """Give it a moment to end by itself, and then kill it."""
         with contextlib.suppress(OSError):
             os.close(self._sink)
         self._sink = -1
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(CLOSING_S)
-        with contextlib.suppress(ProcessLookupError):  # and all that it has started
+        with contextlib.suppress(ProcessLookupError):  # and all processes that it started
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._close()
@@ -279,7 +281,7 @@ class CodeProcess:
 
 
 def _arguments(given: Sequence[int]) -> list[str]:
-    """What the process is told (``child.main``)."""
+    """The arguments of the process (``child.main``)."""
     return [*map(str, given[:3]), str(os.getpid()), *map(str, given[3:])]
 
 

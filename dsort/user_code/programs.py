@@ -1,7 +1,7 @@
-"""Runs a program of the user's: on the members of one record as files, or on many as a tar.
+"""Runs a program of the user's: on the members of one record as files, or on many records as a tar.
 
 It is started without a shell, in a session of its own, and does not outlive its record: it is
-killed with its group, and so is all that it has started, whatever session that is in.
+killed with its group, and so are all processes that it started, in any session.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class ProgramError(Exception):
-    """A program did not do what it was to do."""
+    """A program failed, or made an invalid result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class _Ended:
 
 
 class _Program:
-    """What to start, and how it is bounded."""
+    """The command to start, and its limits."""
 
     def __init__(self, program: Mapping[str, Any]) -> None:
         self.command: list[str] = program["command"]
@@ -69,14 +69,15 @@ class _Program:
         if found is None:
             raise FileNotFoundError(f"there is no program {self.command[0]}")
         self.path = found
-        # What is left of a program when its parent dies comes to us, and is ended with it.
+        # Orphans that a program leaves become children of this process, and are ended with the
+        # program.
         _LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
 
     def run(
         self, command: Sequence[str], directory: str, values: Mapping[str, str], data: bytes | None
     ) -> _Ended:
-        """Run it to its end. ``data``: what it reads from standard input, and then what it writes
-        to standard output is kept; None: neither. ``ProgramError``."""
+        """Run the program to its end. ``data``: sent to its standard input; then its standard
+        output is kept. None: neither. ``ProgramError``."""
         process = subprocess.Popen(
             [self.path, *command[1:]],
             cwd=directory,
@@ -106,7 +107,7 @@ class _Program:
 
 
 class _Watch:
-    """A program, and what goes to it and fro, until it ends or nothing moves for too long."""
+    """Moves the input and output of a program, until it ends or nothing moves for too long."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], data: bytes | None, timeout_s: float
@@ -153,7 +154,7 @@ class _Watch:
         return _Ended(process.wait(), said, b"".join(self._output))
 
     def _move(self, number: int) -> bool:
-        """Send or take what goes now; False: nothing will any more."""
+        """Send or receive as much as possible now; False: nothing more will be moved."""
         try:
             if number == self._stdin:
                 self._rest = self._rest[os.write(number, self._rest[:READ_BYTES]) :]
@@ -162,7 +163,7 @@ class _Watch:
         except BlockingIOError:
             return True
         except BrokenPipeError:
-            return False  # it needs no more
+            return False  # it reads no more
         if number == self._stderr:
             self._said = (self._said + data)[-SAID_BYTES:]
         else:
@@ -171,7 +172,8 @@ class _Watch:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End all that is left of it: its group, then what has come to us as an orphan."""
+    """End all remaining processes of the program: its group, then orphans that became children of
+    this process."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -205,7 +207,7 @@ class FilesRunner(Runner):
         return {"source_sha256": self._program.digest()}
 
     def sources(self) -> dict[str, str]:
-        """Of the program."""
+        """The hash of the program."""
         return {self._program.command[0]: self._program.digest()}
 
     def _one(self, sample: Sample) -> Outcome:
@@ -232,8 +234,8 @@ class FilesRunner(Runner):
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
-    """The argument that ``text`` stands for. ``ProgramError`` if the key of a record makes an
-    option of it: keys are made by whoever made the shard."""
+    """The argument with the values filled in. ``ProgramError`` if the key of a record turns it into
+    an option: keys are chosen by the maker of the shard."""
     filled = _PLACE.sub(lambda match: values.get(match[1] or match[2] or "", "$"), text)
     if filled.startswith("-") and not text.startswith("-"):
         raise ProgramError(
@@ -252,7 +254,8 @@ def _refuse_failure(ended: _Ended, name: str) -> None:
 
 
 def _files_in(directory: Path) -> dict[str, bytes]:
-    """The files that a program has made, by name. ``BadResultError`` for anything else."""
+    """The files that a program has made, by name. ``BadResultError`` for entries that are not
+    files."""
     found = {}
     for path in sorted(directory.iterdir()):
         check_extension(path.name)
@@ -265,7 +268,7 @@ def _files_in(directory: Path) -> dict[str, bytes]:
 
 
 class TarRunner(Runner):
-    """Many records go in as a tar, and records come out as one, matched by their keys."""
+    """Many records are sent as a tar, and records are received as a tar, matched by their keys."""
 
     def __init__(self, program: Mapping[str, Any]) -> None:
         self._program = _Program(program)
@@ -274,8 +277,8 @@ class TarRunner(Runner):
         self.batch_size = program["batch_size"]
 
     def run(self, samples: Sequence[Sample]) -> list[Outcome]:
-        """See :class:`Runner`. Where a program fails at several, halves are tried: so all come out
-        but those at which it fails alone."""
+        """See :class:`Runner`. If a program fails at several records, each half is tried. So only
+        records at which the program fails alone have errors."""
         keys = {sample.key for sample in samples}
         error = "several records have one key"
         if len(keys) == len(samples):
@@ -295,7 +298,7 @@ class TarRunner(Runner):
         return {"source_sha256": self._program.digest()}
 
     def sources(self) -> dict[str, str]:
-        """Of the program."""
+        """The hash of the program."""
         return {self._program.command[0]: self._program.digest()}
 
     def _together(self, samples: Sequence[Sample]) -> list[Outcome]:
@@ -314,8 +317,8 @@ class TarRunner(Runner):
 
 
 def _owner(key: str, keys: Mapping[str, object]) -> str:
-    """The record of which one with ``key`` was made: the key itself, or what of it ends before a
-    slash or dash. ``BadResultError``: there is none."""
+    """The record from which a record with ``key`` was made: the one with the same key, or with the
+    part of ``key`` before a slash or dash. ``BadResultError`` if there is none."""
     at = len(key)
     while at > 0:
         if key[:at] in keys:
@@ -335,7 +338,7 @@ def tar_of(samples: Sequence[Sample]) -> bytes:
 
 
 def read_tar(data: bytes) -> list[Sample]:
-    """The records in a tar, members of one key that stand side by side. ``BadResultError``."""
+    """The records in a tar: consecutive members with one key. ``BadResultError``."""
     found: list[Sample] = []
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:", errors="surrogateescape") as archive:

@@ -1,6 +1,6 @@
-"""Sends members or records to a server that changes them: AIStore's ETL containers, as they are.
+"""Sends members or records to a server that changes them: AIStore's ETL containers work unchanged.
 
-A PUT carries the content, and the body of its answer is what became of it (``hpush://``).
+A PUT has the content, and the body of its response is the result (``hpush://``).
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ PAUSE_S = 0.2
 ANSWER_BYTES_MAX = 4 << 30
 SHOWN_BYTES = 300
 PASSING = (429, 502, 503, 504)
-"""Answers that a server gives which is busy, or not there yet."""
+"""Status codes of a server that is busy or not available yet."""
 
 
 class PushError(Exception):
-    """A server did not answer with what became of the content."""
+    """A server did not return a result for the content."""
 
 
 class PushRunner(Runner):
-    """``members``: which are sent, and what the answer is called; None: records as tars."""
+    """``members``: which members are sent, and the names of the results; None: records are sent as
+    tars."""
 
     def __init__(self, program: Mapping[str, Any]) -> None:
         self._members: dict[str, str] | None = program["members"]
@@ -77,7 +78,8 @@ class PushRunner(Runner):
         return [each for each in made if each.members]
 
     def _pushed(self, name: str, data: bytes) -> bytes:
-        """The answer to ``data``. ``PushError``, of what passes after several tries."""
+        """The response to ``data``. ``PushError``; after several tries if the error is a passing
+        one."""
         late, pause = time.monotonic() + self._timeout_s, PAUSE_S
         for tries in range(1, TRIES_MAX + 1):
             was_open = self._link is not None
@@ -92,7 +94,7 @@ class PushRunner(Runner):
                     text = f"it took longer than {self._timeout_s:g} s"
                     raise PushError(text) from None
                 problem = said_briefly(f"{type(error).__name__}: {error}")
-                if was_open:  # the server may have closed what it had kept open
+                if was_open:  # the server may have closed the connection that was kept open
                     continue
             else:
                 if status == http.HTTPStatus.OK:
@@ -118,7 +120,7 @@ class PushRunner(Runner):
         body = response.read(ANSWER_BYTES_MAX + 1)
         if len(body) > ANSWER_BYTES_MAX:
             raise PushError("the server's answer does not end")
-        if response.length:  # read() of a bounded part does not tell
+        if response.length:  # read() of a bounded part does not raise an error
             self.close()
             raise http.client.IncompleteRead(body, response.length)
         if response.will_close:

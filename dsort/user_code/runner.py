@@ -1,4 +1,4 @@
-"""The contract of what runs in a process of user code, and what its results must be like."""
+"""The contract of runners, which run in a process of user code, and the rules for their results."""
 
 from __future__ import annotations
 
@@ -10,44 +10,45 @@ from dsort.user_code.frames import Sample
 __all__ = ["BadResultError", "Outcome", "Runner", "check_extension", "check_key", "said_briefly"]
 
 Outcome = list[Sample] | str
-"""What a record became, none to many records; or why it failed."""
+"""The records that a record became, none to many; or why it failed."""
 
 TEXT_MAX = 300
 
 
 class BadResultError(ValueError):
-    """A result that is no record."""
+    """A result that is not a valid record."""
 
 
 class Runner(ABC):
     """Does one step on records."""
 
     batch_size = 1
-    """How many records it is given at a time, at most."""
+    """How many records a runner receives at a time, at most."""
 
     @abstractmethod
     def run(self, samples: Sequence[Sample]) -> list[Outcome]:
-        """What became of each of ``samples``. Its errors are texts of the outcomes."""
+        """The outcome of each of ``samples``. Errors are texts of the outcomes."""
 
     def one(self, sample: Sample) -> Outcome:
-        """What became of one record, where ``batch_size`` is 1."""
+        """The outcome of one record, if ``batch_size`` is 1."""
         return self.run([sample])[0]
 
     def close(self) -> None:  # noqa: B027 - most hold nothing
-        """Let go of what it holds."""
+        """Release its resources."""
 
     def sources(self) -> dict[str, str]:
-        """The hash of each file that says what it does, by a name that is the same everywhere."""
+        """The hash of each file that defines its work, by a name that is the same on all
+        machines."""
         return {}
 
     def description(self) -> dict[str, object]:
-        """What tells two runners apart whose results may differ, as JSON-able values."""
+        """The properties that distinguish two runners whose results may differ, in JSON types."""
         return {}
 
 
 def check_key(key: object) -> None:
-    """``BadResultError`` unless a record can have this key: else its members would be read as
-    another record's, or lead out of where they are unpacked."""
+    """``BadResultError`` unless a record can have this key: an invalid key would make its members
+    parts of another record, or be unpacked outside of the directory."""
     if not isinstance(key, str):
         raise BadResultError(f"its __key__ is a {type(key).__name__}, and no text")
     base = key.rpartition("/")[2]

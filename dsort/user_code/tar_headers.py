@@ -1,4 +1,4 @@
-"""Headers of new members of a tar, those that ``tarfile`` makes, in a microsecond each."""
+"""Headers of new members of a tar, the same as those of ``tarfile``, in a microsecond each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _made(name: str, size: int) -> bytes:
 
 _MODEL = _made("", 0)
 _BEFORE_SIZE, _AFTER_SIZE, _REST = _MODEL[100:124], _MODEL[135:148], b"\0 " + _MODEL[156:]
-# The checksum counts its own field as blanks, and every octal digit is its ASCII code.
+# The checksum counts its own field as blanks, and every octal digit as its ASCII code.
 _SUM = sum(_BEFORE_SIZE) + sum(_AFTER_SIZE) + sum(_MODEL[156:]) + 8 * 0x20
 
 
@@ -40,5 +40,5 @@ def tar_header(name: bytes, size: int) -> bytes:
 
 
 def tar_padding(size: int) -> bytes:
-    """What follows a payload of ``size`` bytes."""
+    """The padding after a payload of ``size`` bytes."""
     return _ZEROS[: -size % tarfile.BLOCKSIZE]
