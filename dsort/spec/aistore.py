@@ -1,7 +1,8 @@
-"""``compatibility: aistore``: what AIStore does with the same spec, where that is well defined.
+"""``compatibility: aistore``: the behaviour of AIStore with the same spec, where that is well
+defined.
 
-It changes the defaults of fields; what a spec says itself stays. AIStore reads and writes archives
-of members alone, so for others nothing changes.
+It changes the defaults of fields; fields that a spec sets are kept. AIStore reads and writes only
+archives of members, so nothing changes for other containers.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["COMPARE_RULES", "as_aistore_orders"]
 
 
 def as_aistore_orders(spec: SpecFields, algorithm: Algorithm, extensions: set[str]) -> Algorithm:
-    """``algorithm`` as AIStore would understand it. ``extensions``: of inputs and outputs."""
+    """``algorithm`` as AIStore would run it. ``extensions``: of inputs and outputs."""
     if spec.compatibility != "aistore" or spec.join is not None or not _have_members(extensions):
         return algorithm
     given = algorithm.model_fields_set

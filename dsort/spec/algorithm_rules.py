@@ -1,6 +1,5 @@
-"""The rules about the order of records: what the algorithms that there are now say of their
-options, of the job's and of each of several sort keys.
-"""
+"""Rules about the order of records, made from the registered algorithms: about their options, the
+options of the job and those of each of several sort keys."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ def algorithm_rules() -> Iterator[_Rule]:
             yield _about([*needed], partial(_required, kind, needed))
         for check in algorithm.checks:
             yield _about(check.options, partial(_checked, kind, check))
-    # An option that several algorithms have comes last.
+    # The rule of an option that several algorithms have comes last.
     for name, option in sorted(known_options().items(), key=lambda it: len(owners_of(it[0])) > 1):
         if not option.no_effect:
             yield _about([name], partial(_misplaced, name, option))
@@ -38,7 +37,8 @@ def algorithm_rules() -> Iterator[_Rule]:
 
 
 def _placements_count_records(spec: SpecFields) -> Iterator[SpecProblem]:
-    """Places are drawn from the numbers of records in an output, so nothing may come between."""
+    """Places are drawn from the numbers of records in an output, so no step in between may change
+    these numbers."""
     algorithm = spec.algorithm
     for name in ("interleave", "batches"):
         if getattr(algorithm, name) is None or algorithm.kind != Shuffle.kind:
@@ -51,7 +51,7 @@ def _placements_count_records(spec: SpecFields) -> Iterator[SpecProblem]:
             yield SpecProblem(f"algorithm.{name}", text, "order what is joined in another job")
         drops = spec.deduplicate is not None or spec.config.duplicate_keys == "drop"
         if drops and (spec.exact or spec.stratify):
-            # Places are numbers among the records of an output: duplicates would be in none.
+            # Places are numbers among the records of an output, where duplicates are missing.
             text = "cannot be combined with exact or stratify where duplicates are left out"
             hint = "leave records out in a job before this one"
             yield SpecProblem(f"algorithm.{name}", text, hint)
@@ -98,7 +98,7 @@ _Problems = Callable[[str, Algorithm], Iterator[SpecProblem]]
 
 
 def _about(names: Sequence[str], problems: _Problems) -> _Rule:
-    """The rule about options of these names, wherever algorithms stand in a spec."""
+    """The rule about the options ``names``, for each place where a spec has algorithms."""
 
     def each(spec: SpecFields) -> Iterator[SpecProblem]:
         yield from problems("algorithm", spec.algorithm)

@@ -1,7 +1,7 @@
-"""The part of a spec that says how records are ordered: one model of the options of all algorithms.
+"""The part of a spec about the order of records: one model of the options of all algorithms.
 
-It is made of what the algorithms say of themselves (``dsort.order.base``), and made again when one
-has been added. Which options go with which algorithm: ``rules``.
+It is made from the descriptions in the algorithms (``dsort.order.base``), and made again when an
+algorithm has been added. Which options belong to which algorithm: ``rules``.
 """
 
 from __future__ import annotations
@@ -55,14 +55,16 @@ _ORDER: Final = (
     "strip",
     "natural",
 )
-"""How a canonical spec lists the options, which digests of specs depend on; others follow."""
+"""The order of options in a canonical spec, on which digests of specs depend; other options
+follow."""
 
 
 class Part(BaseModel):
     """A part of a spec: never changed, no unknown fields, no conversions."""
 
-    # What checks values is built for a whole spec (`JobSpec`), with all its parts inside, and for
-    # those parts that each job makes by themselves. To build it for all is 5 % of a small job.
+    # Validators are built for a whole spec (`JobSpec`), with all its parts inside, and for those
+    # parts that each job makes by themselves. To build them for every part takes 5 % of a small
+    # job.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
@@ -72,7 +74,7 @@ class Algorithm(Part):
     kind: str
     _is_key: ClassVar[bool] = False
 
-    if TYPE_CHECKING:  # these and all other options come from the algorithms
+    if TYPE_CHECKING:  # these and all other options are added by the algorithms
         decreasing: bool
         seed: str | None
         compare: str | None
@@ -82,13 +84,13 @@ class Algorithm(Part):
     @model_validator(mode="before")
     @classmethod
     def _with_kind(cls, given: Any) -> Any:
-        """Several keys are a kind."""
+        """``keys`` without a kind imply the kind of several keys."""
         if isinstance(given, Mapping) and "keys" in given and "kind" not in given:
             return {"kind": Keys.kind, **given}
         return given
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Its class is made anew in each process, so it is sent as values."""
+        """Pickle the values only, because the class is made anew in each process."""
         values = {name: getattr(self, name) for name in type(self).model_fields}
         return _restored, (values, self.model_fields_set, self._is_key)
 
@@ -98,7 +100,7 @@ class Algorithm(Part):
         return ALGORITHMS[self.kind]
 
     def build(self) -> OrderAlgorithm:
-        """The algorithm with these options, as workers are given it."""
+        """The algorithm with these options, in the form that workers receive."""
         given = {name: getattr(self, name, None) for name in self.type.options()}
         return self.type(
             **{name: _built(value) for name, value in given.items() if value is not None}
@@ -112,21 +114,22 @@ class Algorithm(Part):
 
     @property
     def in_words(self) -> str:
-        """What a summary says of it: whoever forgot to name one should notice."""
+        """The algorithm in a summary. If the spec names none, the text mentions it, so that users
+        notice."""
         named = "kind" in self.model_fields_set
         return self.build().in_words + _NOT_NAMED * (not named)
 
     def canonical(self) -> list[str]:
-        """The fields that a canonical spec has: the options of all algorithms of dsort's own, and
-        those of this one. What somebody else has added changes no other spec."""
+        """The fields of a canonical spec: the options of all of dsort's own algorithms, and those
+        of this one. Algorithms added by others do not change the canonical form of other specs."""
         own = {name for each in (*BUILT_IN, self.type) for name in each.options()}
         names = (name for name in known_options() if name in own)
-        # Options that came later are no part of the specs that do not use them.
+        # Options that were added later are left out of specs that do not use them.
         used = (name for name in names if name in _ORDER or getattr(self, name) is not None)
         return ["kind", *used]
 
     def canonical_fields(self) -> dict[str, Any]:
-        """The same as JSON-able values."""
+        """The fields of :meth:`canonical` with their values, in JSON types."""
         fields = self.model_dump(mode="json")
         found = {name: fields[name] for name in self.canonical()}
         if found.get("keys") is not None:
@@ -134,7 +137,7 @@ class Algorithm(Part):
         return found
 
     def canonical_key(self) -> dict[str, Any]:
-        """One of several sort keys, as JSON-able values: the options of its algorithm."""
+        """One of several sort keys, in JSON types: the options of its algorithm."""
         fields = self.model_dump(mode="json")
         own = self.type.options()
         named = (name for name in fields if name in own)
@@ -156,7 +159,7 @@ def _restored(values: dict[str, Any], given: set[str], is_key: bool) -> Algorith
 
 
 class _OfToday:
-    """Makes a field take the model of the algorithms that there are when its owner is built."""
+    """Makes a field use the model of the algorithms that are registered when its owner is built."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -176,8 +179,8 @@ _NOT_NAMED: Final = " (the spec names none; to shuffle: algorithm: {kind: shuffl
 
 
 def known_options() -> dict[str, Option]:
-    """All options by name, in the order of the model. Algorithms that have an option of one name
-    share it: it is the first one's."""
+    """All options by name, in the order of the model. Algorithms with an option of the same name
+    share it: the option of the first algorithm is used."""
     found: dict[str, Option] = {}
     for algorithm in ALGORITHMS.values():
         for name, option in algorithm.options().items():
@@ -192,7 +195,7 @@ def owners_of(name: str) -> list[str]:
 
 
 def algorithm_model() -> type[Algorithm]:
-    """The model of the options of all algorithms that there are now; all of them have defaults."""
+    """The model of the options of all registered algorithms; all of them have defaults."""
     return _model_of(tuple(ALGORITHMS.values()))
 
 
@@ -210,7 +213,7 @@ def _model_of(algorithms: tuple[type[OrderAlgorithm], ...]) -> type[Algorithm]:
         __base__=Algorithm,
         __module__=__name__,
         __doc__=Algorithm.__doc__,
-        __cls_kwargs__={"defer_build": False},  # each job writes down its algorithm alone
+        __cls_kwargs__={"defer_build": False},  # each job writes its algorithm by itself
         **fields,
     )
 
@@ -221,11 +224,11 @@ class Group(Part):
     _of: ClassVar[type[OptionGroup]]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Its class is made anew in each process, so it is sent as values."""
+        """Pickle the values only, because the class is made anew in each process."""
         return _restored_group, (self._of, self.model_dump(), self.model_fields_set)
 
     def build(self) -> OptionGroup:
-        """The same as algorithms have it."""
+        """The group in the form that algorithms use."""
         return self._of(**self.model_dump())
 
 
@@ -251,7 +254,7 @@ def _group_model_of(of: Any) -> type[Group]:
 
 
 def _group_of(option: Option) -> type[OptionGroup] | None:
-    """What the parts of an option are of; None if it has none."""
+    """The class of an option's parts; None if it has none."""
     first: Any = next(iter(get_args(option.type)), None)
     is_group = isinstance(first, type) and issubclass(first, OptionGroup)
     return first if is_group and not issubclass(first, OrderAlgorithm) else None
@@ -286,7 +289,7 @@ class _SortKey(Algorithm):
 
 
 _OF_THE_JOB: Final = ("seed", "interleave", "batches")
-"""Options of algorithms that a sort key has none of."""
+"""Options of algorithms that sort keys do not have."""
 
 
 def _field(name: str, option: Option, owners: Sequence[str] = ()) -> tuple[Any, Any]:
@@ -313,7 +316,7 @@ def _field(name: str, option: Option, owners: Sequence[str] = ()) -> tuple[Any, 
 
 
 def _checked(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """``check`` with its errors as those of fields."""
+    """``check``, with its errors converted to errors of fields."""
 
     def validate(value: Any) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""What a spec says of the result that its job amends."""
+"""The part of a spec about the result that its job amends."""
 
 from __future__ import annotations
 

@@ -69,4 +69,4 @@ AMEND_RULES: Final[
         _only_keys_are_removed,
     ),
 )
-"""(the fields that a rule is about, what finds the problems): see ``rules``."""
+"""(the fields that a rule is about, the function that finds the problems): see ``rules``."""

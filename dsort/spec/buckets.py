@@ -1,4 +1,4 @@
-"""Which bucket a spec means: ``images``, ``s3://bucket/prefix`` or ``{name, provider, ...}``.
+"""Reads the bucket in a spec: ``images``, ``s3://bucket/prefix`` or ``{name, provider, ...}``.
 
 :func:`parse_bucket` turns a text or an object into a :class:`~dsort.storage.ref.BucketRef`.
 :func:`bucket_value` does the reverse.
@@ -41,7 +41,7 @@ __all__ = ["BUCKET_SCHEMA", "BucketRef", "bucket_value", "parse_bucket"]
 _REACH: Final = ("endpoint_url", "region", "profile")
 _FIELDS: Final = ("name", "provider", "prefix", *_REACH, "namespace")
 _WEB: Final = "ht"
-"""AIStore's word for the web: of a URL alone, which says whether it is http or https."""
+"""AIStore's word for the web, used only with a URL, which shows whether it is http or https."""
 
 _ROOT_HINT: Final = "a bare name is a directory under the data root (--root, DSORT_ROOT)"
 _PIPE_HINT: Final = 'write {"pipe": ["curl", "-sf", "https://host/shard.tar"]}'
@@ -50,7 +50,7 @@ _EXAMPLES: Final = 'e.g. "images", "file:///data/images" or "s3://bucket/images"
 
 
 def _providers() -> list[str]:
-    """What a spec may call a provider: AIStore's words, and the schemes of URIs."""
+    """The names of providers in a spec: AIStore's words, and the schemes of URIs."""
     named = [name for each in stores() for name in (each.provider, *each.schemes)]
     return list(dict.fromkeys(("ais", "file", *(name for name in named if name != _WEB), _WEB)))
 
@@ -124,16 +124,16 @@ BUCKET_SCHEMA: Final[Mapping[str, Any]] = {
         },
     ]
 }
-"""What :func:`parse_bucket` takes, as JSON Schema."""
+"""The JSON Schema of values that :func:`parse_bucket` accepts."""
 
 
 def parse_bucket(value: object, *, ais_is_there: bool = False) -> BucketRef:
-    """The bucket that ``value`` (a text, or an object with ``name`` and more) means.
+    """The bucket in ``value`` (a text, or an object with ``name`` and more).
 
-    An object of provider ``ais`` is a directory under the data root, as AIStore's specs are tried
-    out, unless ``ais_is_there``, or it has an ``endpoint_url``: then it is a bucket of AIStore's.
-    ``FieldError`` (a ``ValueError`` with hints) says everything that is wrong with it. Its
-    messages repeat no value of a field that might hold a secret.
+    An object of provider ``ais`` is a directory under the data root, so that AIStore's specs can be
+    tried out, unless ``ais_is_there``, or it has an ``endpoint_url``: then it is a bucket of
+    AIStore. ``FieldError`` (a ``ValueError`` with hints) lists everything that is wrong with it.
+    Its messages do not repeat values of fields that might hold a secret.
     """
     if isinstance(value, BucketRef):
         return value
@@ -146,8 +146,8 @@ def parse_bucket(value: object, *, ais_is_there: bool = False) -> BucketRef:
 
 
 def bucket_value(ref: BucketRef) -> str | dict[str, Any]:
-    """``ref`` as a spec writes it: a text, or an object where the text does not say all.
-    ``parse_bucket`` gives it back."""
+    """``ref`` as a spec writes it: a text, or an object if a text cannot express it.
+    ``parse_bucket`` reverses it."""
     if ref.scheme == PIPE:
         return {PIPE: json.loads(ref.path)}
     if ref.is_plain:
@@ -254,7 +254,7 @@ def _endpoint(text: str, problems: list[SpecProblem]) -> str:
 
 
 def _place(scheme: str, name: str, prefix: str, has_endpoint: bool) -> BucketRef:
-    """The bucket, without how to reach it."""
+    """The bucket, without the settings for access to it."""
     written = split_scheme(name)
     if written is not None:
         same = written[0] == scheme or (scheme == _WEB == provider_of(written[0]))
@@ -262,8 +262,8 @@ def _place(scheme: str, name: str, prefix: str, has_endpoint: bool) -> BucketRef
             raise BucketTextError(
                 f"{shown(name)} contradicts the provider", "leave the provider out"
             )
-        # A server of its own may have other rules for names: the part before the prefix is taken
-        # as it is, and checked by the rules of such servers.
+        # A custom server may have other rules for names: the part before the prefix is kept
+        # unchanged, and checked by the rules of such servers.
         store = store_of(written[0])
         if has_endpoint and store is not None and "endpoint_url" in store.reach:
             checked = parse_store_uri(f"ais://{written[1]}")
@@ -284,13 +284,13 @@ def _place(scheme: str, name: str, prefix: str, has_endpoint: bool) -> BucketRef
 
 
 def _under(ref: BucketRef, prefix: str) -> BucketRef:
-    """``ref`` with ``prefix``, which is written as it is in the store, without encoding."""
+    """``ref`` with ``prefix``, which is written as in the store, without encoding."""
     if not prefix.strip("/"):
         return ref
     if ref.is_directory:
         inside = _clean_path(prefix, prefix)
         return BucketRef(ref.scheme, inside if ref.path == "." else f"{ref.path}/{inside}")
-    # By the weakest rules, since the bucket itself has been checked.
+    # Checked by the weakest rules, because the bucket itself has been checked.
     whole = store_ref("ais", "checked", prefix.lstrip("/"), written=prefix)
     return BucketRef(ref.scheme, f"{ref.path}/{whole.path.partition('/')[2]}")
 

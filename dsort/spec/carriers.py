@@ -1,5 +1,5 @@
-"""What records travel in, from where they are read to where they are written, and which outputs are
-converted only then."""
+"""The carrier: the container of records between reading and writing, and the outputs that are
+converted from it only as they are written."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from dsort.spec.parts import SpecFields
 __all__ = ["CARRIER", "carrier_extension", "is_late", "late_targets"]
 
 CARRIER: Final = ".tar"
-"""What records travel in where their outputs differ, or where what they are joined from cannot be
-put together as it is stored."""
+"""The carrier of records if their outputs differ, or if joined records cannot be assembled in the
+container in which they are stored."""
 
 
 def carrier_extension(spec: SpecFields) -> str:
-    """What the records of ``spec`` travel in: the container of the outputs, where all have one;
-    where all are of tables, that of the first; else tar."""
+    """The carrier of the records of ``spec``: the container of the outputs, if all have the same
+    one; that of the first, if all are of tables; else tar."""
     targets = spec.targets
     if spec.join is None and len({each.extension for each in targets}) == 1:
-        return targets[0].extension  # without loading its container: most specs are such
+        return targets[0].extension  # without loading its container: most specs are like this
     containers = [container_of(each.extension) for each in targets]
     if spec.join is not None and not all(each.is_of_members for each in containers):
         return CARRIER

@@ -1,4 +1,4 @@
-"""Definitions of transforms as people write them, to be kept under a name."""
+"""Definitions of transforms as people write them, to be stored under a name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["read_transform"]
 
 
 def read_transform(fields: Mapping[str, Any]) -> tuple[dict[str, Any], Transform]:
-    """A definition as it is kept, with every default, and the transform that it is. ``SpecError``
-    with all of its problems."""
+    """A definition in its stored form, with every default, and its transform. ``SpecError`` with
+    all of its problems."""
     for name in ("use", "digest", "allowed_by"):
         if name in fields:
             raise SpecError([SpecProblem(name, "belongs into specs", "a definition has steps")])

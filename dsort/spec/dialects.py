@@ -1,8 +1,8 @@
-"""Older ways to write a spec, turned into today's, each with one warning.
+"""Translates older ways to write a spec to today's, each with one warning.
 
 AIStore has renamed and moved fields over the years, its documentation shows all generations of
-them, and its YAML decoder knows names of its own. What they mean is clear, so it is accepted; what
-contradicts a field of today's name is a problem.
+them, and its YAML decoder has names of its own. Their meaning is clear, so they are accepted; an
+older field that contradicts a field with today's name is a problem.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PARTS: Final = ("input_format", "algorithm", "Config")
 """The fields of a spec that are objects with fields of their own."""
 
 TINY_BYTES: Final = 1024
-"""A bare number below it is no size that anybody wants of a shard."""
+"""A bare number below this is too small to be an intended shard size."""
 
 _SIZES: Final = ("output_shard_size", "row_group_bytes")
 
@@ -56,7 +56,7 @@ _REMOVED: Final = ("stream_multiplier", "extended_metrics")
 class Translation:
     """A spec with present names, not yet checked.
 
-    ``written`` maps today's paths to the ones that the user wrote, where they differ.
+    ``written`` maps today's paths to the paths that the user wrote, if they differ.
     """
 
     fields: dict[str, Any]
@@ -73,8 +73,8 @@ class Translation:
 
 
 def translate(mapping: Mapping[str, Any], config_fields: Collection[str] = ()) -> Translation:
-    """``mapping`` with today's names, and without what is not given (null and empty texts, which is
-    how AIStore's clients write that). ``mapping`` itself stays as it is.
+    """``mapping`` with today's names, and without fields that are not given (null and empty texts,
+    as AIStore's clients send for those). ``mapping`` itself is not changed.
 
     ``config_fields``: fields that may be at the top level or, as in AIStore, in ``Config``. The
     model has them in ``Config``.
@@ -132,7 +132,7 @@ def _is_no_bucket(value: object) -> bool:
 
 
 def _is_stream(value: object) -> bool:
-    """Whether ``value`` is what ``input`` and ``output`` are short for: streams, and no buckets."""
+    """Whether ``value`` is a short form in ``input`` or ``output``: streams instead of buckets."""
     return value == "-" or (isinstance(value, Mapping) and "pipe" in value)
 
 
@@ -148,7 +148,7 @@ def _move(result: Translation, older: str, today: str, *, warns: bool = True) ->
     target, target_name = _place(result, today)
     value = source.pop(source_name)
     if target is None:
-        return  # its parent is no object, which is reported as a problem of the parent
+        return  # its parent is not an object, which is reported as a problem of the parent
     if warns:
         result.warnings.append(_warning(older, today))
     if target_name not in target:

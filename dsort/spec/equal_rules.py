@@ -45,4 +45,4 @@ EQUAL_RULES: Final[
     ),
     (("outputs", "output_shard_size_is", *_SIZES), _multiples_share_evenly),
 )
-"""(the fields that a rule is about, what finds the problems): see ``rules``."""
+"""(the fields that a rule is about, the function that finds the problems): see ``rules``."""

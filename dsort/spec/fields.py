@@ -1,4 +1,5 @@
-"""The types of a spec's fields: what each accepts, what it becomes, and its JSON Schema."""
+"""The types of a spec's fields: which values each accepts, what these become, and its JSON
+Schema."""
 
 from __future__ import annotations
 
@@ -65,11 +66,11 @@ _INT_MAX: Final = 2**63 - 1
 _INPUT_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 _COMMAND: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _SPLIT: Final = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
-_NULL: Final = {"type": "null"}  # null says "not given"
+_NULL: Final = {"type": "null"}  # null means "not given"
 
 
 class BucketReading(Protocol):
-    """What validation needs to read the buckets of a spec (pydantic's context)."""
+    """The settings for reading the buckets of a spec during validation (pydantic's context)."""
 
     ais_is_there: bool
 
@@ -147,7 +148,8 @@ def _extension(text: str) -> str:
 
 
 def _not_empty(items: tuple[str, ...]) -> tuple[str, ...]:
-    # Pydantic's own min_length counts the right items only: a list of wrong ones would be empty.
+    # Pydantic's own min_length counts only valid items: a list of invalid ones would count as
+    # empty.
     if not items:
         raise FieldError("must not be empty")
     return items

@@ -1,7 +1,7 @@
-"""Plain words for what is wrong with a spec, and what would help.
+"""Plain words for the problems of a spec, and hints.
 
-Pydantic says ``Input should be a valid string [type=string_type] ... https://...``; one table here
-says the same to somebody who wrote a spec and never heard of pydantic.
+Pydantic's messages are like ``Input should be a valid string [type=string_type] ... https://...``;
+the table here has the same messages for users who write specs and do not know pydantic.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class FieldError(ValueError):
-    """What is wrong with the value of one field, with a ``hint`` (may be empty). If the value has
+    """The problem with the value of one field, with a ``hint`` (may be empty). If the value has
     parts, all ``problems`` of the parts, with paths relative to the field."""
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -45,7 +45,7 @@ class FieldError(ValueError):
 
 
 def describe(value: object) -> str:
-    """``value`` as its writer would name it: ``the text "x"``, ``the number 5``, ``a list``."""
+    """``value`` in the words of its writer: ``the text "x"``, ``the number 5``, ``a list``."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -118,8 +118,8 @@ PLAIN_WORDS: Mapping[str, Callable[[ErrorDetails], str]] = {
 
 
 def plain_problems(error: ErrorDetails) -> list[SpecProblem]:
-    """One error of pydantic's as problems of the spec. Unknown fields get their hint from the
-    loader, which knows all names."""
+    """One error of pydantic as problems of the spec. Unknown fields get their hint from the loader,
+    which has all names."""
     cause = _context(error).get("error")
     if isinstance(cause, FieldError):
         owner = path_of(error["loc"])
@@ -127,7 +127,7 @@ def plain_problems(error: ErrorDetails) -> list[SpecProblem]:
             replace(each, path=f"{owner}.{each.path}" if each.path else owner)
             for each in cause.problems
         ]
-    # Of the options of steps, which may be of any type, pydantic's own words will do.
+    # Options of steps may have any type; pydantic's own messages are good enough for them.
     in_plain_words = PLAIN_WORDS.get(error["type"])
     words = in_plain_words(error) if in_plain_words is not None else error["msg"]
     return [SpecProblem(path_of(error["loc"]), words, _hint(error))]

@@ -1,4 +1,4 @@
-"""What a spec says of loose files: how they become records."""
+"""The part of a spec about loose files: how they become records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules about loose files as inputs: what goes with ``ingest``, and what does not."""
+"""Rules about loose files as inputs: what ``ingest`` can be combined with."""
 
 from __future__ import annotations
 

@@ -30,13 +30,14 @@ _BUCKET_HINT: Final = 'e.g. "images", "file:///data/images" or "s3://bucket/imag
 
 
 def is_read_only(ref: BucketRef) -> bool:
-    """Whether nothing can be written to ``ref``."""
+    """Whether ``ref`` cannot be written to."""
     store = store_of(ref.scheme)
     return store is not None and store.is_read_only
 
 
 def input_names(spec: SpecFields) -> Iterator[tuple[str, str]]:
-    """(path, name) of the first names and patterns of inputs, which say what they are."""
+    """(path, name) of the first names and patterns of inputs, whose suffixes show their
+    container."""
     for source in () if spec.ingest is not None else spec.sources:
         path, inputs = f"{source.path}input_format", source.format
         if inputs.template is not None:
@@ -49,15 +50,16 @@ def input_names(spec: SpecFields) -> Iterator[tuple[str, str]]:
 
 
 def named_extension(spec: SpecFields) -> str | None:
-    """The container that all inputs say, else that of the first name or pattern that says one."""
+    """The extension that all inputs set, else that of the first name or pattern with a known
+    suffix."""
     said = {each.input_extension for each in spec.inputs}
     suffixes = [archive_extension(name) for _, name in input_names(spec)]
     return next(filter(None, [*(said if len(said) == 1 else ()), *suffixes]), None)
 
 
 def with_own_extensions(spec: SpecFields, extension: str) -> tuple[Input, ...]:
-    """The inputs, with the container of those whose names say another one than ``extension``; empty
-    if there is none."""
+    """The inputs. Inputs whose names have the suffix of another container than ``extension`` get
+    that one. Empty if there are none of these."""
     own: dict[int, str] = {}
     for path, name in input_names(spec):
         suffix = archive_extension(name)
@@ -67,7 +69,7 @@ def with_own_extensions(spec: SpecFields, extension: str) -> tuple[Input, ...]:
         try:
             is_other = container_of(suffix) != container_of(extension)
         except ValueError:
-            continue  # a rule says so
+            continue  # a rule reports it
         if is_other:
             own.setdefault(number, suffix)
     if not own:
@@ -81,7 +83,7 @@ def with_own_extensions(spec: SpecFields, extension: str) -> tuple[Input, ...]:
 def suffix_problem(
     path: str, name: str, extension_field: str, extension: str
 ) -> SpecProblem | None:
-    """What is wrong with a name whose suffix says something else than ``extension``."""
+    """The problem of a name with a suffix that contradicts ``extension``, if there is one."""
     suffix = archive_extension(name)
     if suffix is None:
         return None
@@ -98,7 +100,7 @@ def suffix_problem(
 
 
 def _means_the_same(extension_field: str, suffix: str, extension: str) -> bool:
-    """Whether both suffixes are of one container; inputs are decoded by their own suffixes."""
+    """Whether both suffixes belong to one container; inputs are decoded by their own suffixes."""
     if container_of(suffix) != container_of(extension):
         return False
     return extension_field.endswith("input_extension") or codec_of(suffix) == codec_of(extension)
@@ -191,11 +193,11 @@ def _inputs_have_the_extension(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 def _inputs_are_of_one_class(spec: SpecFields) -> Iterator[SpecProblem]:
-    """Records of one container are the same as those of another, but for rows of tables, and for
-    samples whose columns stand in their shards or beside them."""
+    """Records of one container can be read as those of another, except for rows of tables, and for
+    samples whose columns are in their shards or beside them."""
     extensions = [*dict.fromkeys(source.extension for source in spec.sources)]
     if len(extensions) < 2:
-        return  # containers are not loaded to compare one with itself
+        return  # a container is not loaded to compare it with itself
     if len({container_of(each) for each in extensions}) < 2:
         return
     number, own = next(
@@ -288,4 +290,4 @@ INPUT_RULES: Final[
         _records_can_be_copied,
     ),
 )
-"""(the fields that a rule is about, what finds the problems): see ``rules``."""
+"""(the fields that a rule is about, the function that finds the problems): see ``rules``."""

@@ -1,4 +1,4 @@
-"""What a spec says of its inputs: buckets, and which of their shards go in."""
+"""The part of a spec about its inputs: buckets, and which of their shards are read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dsort.storage.ref import BucketRef
 __all__ = ["INPUTS_MAX", "Input", "InputFormat", "Mix", "Source"]
 
 INPUTS_MAX: Final = 100
-"""Each has a client of its store in every worker."""
+"""The maximum number of inputs. Each has a client of its store in every worker."""
 
 
 class InputFormat(Part, defer_build=False):
@@ -132,10 +132,10 @@ class Mix(Part):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One input of a job. ``name``: "" of the only one that has none. ``path``: of what the spec
-    says of it, with the dot behind it; "" at the top level. ``weight``: how often a record comes
-    out, exactly as the spec writes it; ``records``: how many do, if it says so. ``extension``: its
-    container, as a suffix."""
+    """One input of a job. ``name``: "" for a single input without a name. ``path``: the path of its
+    fields in the spec, with a dot at the end; "" at the top level. ``weight``: how many times a
+    record is used, exactly as in the spec. ``records``: how many records it contributes, if the
+    spec sets it. ``extension``: its container, as a suffix."""
 
     name: str
     bucket: BucketRef
@@ -146,5 +146,5 @@ class Source:
     extension: str = ""
 
     def shard_name(self, name: str) -> str:
-        """What the job calls the object ``name`` of this input."""
+        """The job's name for the object ``name`` of this input."""
         return f"{self.name}/{name}" if self.name else name

@@ -1,4 +1,4 @@
-"""What a spec says of a join: records of several inputs that become one."""
+"""The part of a spec about a join: records of several inputs that become one."""
 
 from __future__ import annotations
 

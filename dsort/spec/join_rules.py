@@ -1,4 +1,5 @@
-"""Rules about a join: what it goes with, and what has to be done in a job before or behind it."""
+"""Rules about a join: the fields that it can be combined with, and the work that needs another job
+before or after it."""
 
 from __future__ import annotations
 
@@ -100,7 +101,7 @@ def _pieces_go_to_one_output(spec: SpecFields) -> Iterator[SpecProblem]:
         try:
             asks = Expression.of(text, wanted="").asks if text else frozenset()
         except ExpressionError:
-            continue  # another rule says so
+            continue  # another rule reports it
         if not asks <= {"key"}:
             problem = "asks for more than the key, which is all that the parts of a record share"
             yield SpecProblem(path, problem, _BEHIND)
@@ -119,4 +120,4 @@ JOIN_RULES: Final[
     ),
     (("join", "outputs", "split_by", "exact", "stratify"), _pieces_go_to_one_output),
 )
-"""(the fields that a rule is about, what finds the problems): see ``rules``."""
+"""(the fields that a rule is about, the function that finds the problems): see ``rules``."""

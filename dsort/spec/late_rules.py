@@ -1,5 +1,5 @@
-"""Rules about outputs whose records are converted as they are written: those of a container of
-their own, and those of a join into what is no list of members."""
+"""Rules about outputs whose records are converted as they are written: outputs with a container of
+their own, and those of a join into a container that is not a list of members."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["LATE_RULES"]
 
 
 def _why(spec: SpecFields) -> str:
-    """What makes a job convert late, behind "cannot be combined with"."""
+    """The reason why a job converts late, in words that follow "cannot be combined with"."""
     own = [each.extension for each in late_targets(spec)]
     if spec.join is not None:
         return f"join into {joined([*dict.fromkeys(own)])}"
@@ -26,7 +26,7 @@ def _why(spec: SpecFields) -> str:
 
 
 def _path(target: Target, spec: SpecFields, name: str) -> str:
-    """Of what the spec says of an output: its own field, or that of the top level."""
+    """The path of the field ``name`` of an output: its own field, or that of the top level."""
     number = int(target.path[len("outputs[") :].partition("]")[0]) if target.path else -1
     is_own = number >= 0 and getattr(spec.outputs[number], name) is not None
     return f"{target.path}{name}" if is_own else name
@@ -103,4 +103,4 @@ LATE_RULES: Final[
         _what_conversions_change_is_counted,
     ),
 )
-"""(the fields that a rule is about, what finds the problems): see ``rules``."""
+"""(the fields that a rule is about, the function that finds the problems): see ``rules``."""

@@ -70,11 +70,11 @@ def load_spec(
     """The spec at ``source``: a path, ``-`` for ``stdin``, or the text itself, in JSON or YAML.
 
     Files named ``.json`` are JSON, ``.yaml`` and ``.yml`` are YAML; anything else is JSON if it
-    begins with ``{`` or ``[``, and YAML otherwise. A relative ``ekm_file`` in a spec file is meant
-    relative to that file. ``overrides`` are fields by today's names that replace the spec's (the
-    buckets of a command line). ``ais_is_there``: an endpoint of AIStore is known, so that buckets
-    of provider ``ais`` are AIStore's; else they are directories. ``transforms``: finds those that
-    the spec names. ``SpecError`` with every problem at once.
+    begins with ``{`` or ``[``, and YAML otherwise. A relative ``ekm_file`` in a spec file is
+    relative to that file. ``overrides``: fields by today's names that replace the spec's (the
+    buckets of a command line). ``ais_is_there``: an endpoint of AIStore is configured, so that
+    buckets of provider ``ais`` are AIStore's; else they are directories. ``transforms``: finds the
+    transforms that the spec names. ``SpecError`` with every problem at once.
     """
     fields, directory = read_fields(source, stdin=stdin)
     return _parse(fields, overrides or {}, directory, ais_is_there, transforms=transforms)
@@ -110,9 +110,9 @@ def parse_spec(
     ais_is_there: bool = False,
     transforms: Lookup | None = None,
 ) -> LoadedSpec:
-    """The spec that ``mapping`` (as from JSON) holds, read as :func:`load_spec` does;
-    ``SpecError`` with every problem at once. ``reactions``: fields of ``Config`` for specs that
-    do not have them. ``transforms``: as there."""
+    """The spec in ``mapping`` (in JSON types), read as in :func:`load_spec`. ``SpecError`` with
+    every problem at once. ``reactions``: fields of ``Config`` for specs that do not have them.
+    ``transforms``: as in :func:`load_spec`."""
     if not isinstance(mapping, Mapping):
         raise SpecError(f"a spec is an object of fields, not {describe(mapping)}")
     return _parse(mapping, overrides or {}, None, ais_is_there, reactions or {}, transforms)
@@ -120,15 +120,15 @@ def parse_spec(
 
 def _is_text(source: str) -> bool:
     """Whether ``source`` is the text of a spec and not a path: JSON, several lines, or one line
-    that begins like a field of YAML. File names rarely begin so; if such a file exists, it is a
-    path."""
+    that begins like a field of YAML. File names rarely begin like that; if such a file exists,
+    ``source`` is a path."""
     if source.lstrip().startswith("{") or "\n" in source.strip():
         return True
     if _FIELD.match(source) is None:
         return False
     try:
         return not Path(source).is_file()
-    except OSError:  # no file can have that name
+    except OSError:  # no file can have such a name
         return True
 
 
@@ -172,7 +172,7 @@ def _parse_text(text: str, name: str, suffix: str) -> Any:
     is_json = suffix == ".json" or (suffix not in (".yaml", ".yml") and looks_like_json(text))
     if is_json:
         return parse_json(text, name)
-    from dsort.spec.yaml_text import parse_yaml  # loads PyYAML, which most jobs do without
+    from dsort.spec.yaml_text import parse_yaml  # loads PyYAML, which most jobs do not need
 
     return parse_yaml(text, name)
 
@@ -215,7 +215,7 @@ def _parse(
 
 
 def _shape_problems(value: object, place: tuple[int | str, ...]) -> Iterator[SpecProblem]:
-    """Problems that no later step could handle: names that are no text, texts that UTF-8 cannot
+    """Problems that no later step could handle: names that are not texts, texts that UTF-8 cannot
     encode, and values that are nested too deeply."""
     if len(place) > _DEPTH_MAX:
         yield SpecProblem(path_of(place), "nested too deeply")
@@ -241,7 +241,8 @@ def _is_utf8(text: str) -> bool:
 
 
 def anchor_files(fields: dict[str, Any], directory: Path) -> None:
-    """Make paths in a spec file relative to it: of the key map, of what steps read."""
+    """Make paths in a spec file relative to it: the path of the key map, and paths of files that
+    steps read."""
     _anchor(fields, "ekm_file", directory)
     ingest = fields.get("ingest")
     if isinstance(ingest, dict):
@@ -260,7 +261,7 @@ def anchor_files(fields: dict[str, Any], directory: Path) -> None:
 
 
 def _anchor_code(options: dict[str, Any], directory: Path) -> None:
-    """``file.py:name`` of a step."""
+    """Make ``file.py:name`` in a step relative to the spec file."""
     place = options.get("python")
     if isinstance(place, str) and re.fullmatch(r"[^:]+\.py:\w+", place):
         options["python"] = str((directory / place).absolute())
@@ -289,7 +290,7 @@ def _field_problems(errors: Sequence[ErrorDetails]) -> list[SpecProblem]:
         for problem in plain_problems(error):
             if error["type"] == "extra_forbidden":
                 problem = replace(problem, hint=_unknown_hint(problem.path))
-            # A required field that is misspelt is one problem, not two.
+            # A required field with a misspelt name is one problem, not two.
             if error["type"] != "missing" or problem.path not in meant:
                 problems.append(problem)
     return problems
@@ -298,8 +299,8 @@ def _field_problems(errors: Sequence[ErrorDetails]) -> list[SpecProblem]:
 def _rule_problems(
     fields: dict[str, Any], errors: Sequence[ErrorDetails], draft: Draft
 ) -> list[SpecProblem]:
-    """Problems between the fields that are right by themselves. Wrong fields are left out, and so
-    are the rules that use them."""
+    """Problems between fields that are valid by themselves. Invalid fields are left out, and so are
+    the rules that use them."""
     fields = copy.deepcopy(fields)
     unusable = {
         f"Config.{name}" if name in _CONFIG_FIELDS else name for name in _meant_by_unknown(errors)
@@ -359,10 +360,10 @@ def _options_of_step(kind: str) -> list[str]:
 
 
 def _meant(path: str) -> str | None:
-    """The path of the field that the unknown ``path`` most likely means."""
+    """The path of the field that was most likely meant by the unknown ``path``."""
     fields = _fields()
     owner, _, name = path.rpartition(".")
-    place = re.sub(r"\[\d+\]", "", owner)  # an item of a list has the fields of all its items
+    place = re.sub(r"\[\d+\]", "", owner)  # the items of a list have the same fields
     steps, _, kind = place.rpartition(".")
     if steps == "transform.steps":
         near = closest(name, _options_of_step(kind))
@@ -381,7 +382,7 @@ def _meant(path: str) -> str | None:
         return known[near]
     elsewhere = {
         each: f"{other}.{each}" if other else each
-        for other, names in reversed(fields.items())  # of several, the first has it
+        for other, names in reversed(fields.items())  # if several have it, the first is used
         if other != place
         for each in names
     }

@@ -1,4 +1,4 @@
-"""The buckets and the files that a spec names, found by the types of its fields."""
+"""Finds the buckets and the files in a spec, by the types of its fields."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Located = tuple[str, FileLocation | BucketRef]
 
 
 def located(value: object, kind: Any = None, path: str = "") -> Iterator[Located]:
-    """(path of the field, what it names) of each bucket and each file in ``value``, a part of a
-    spec whose type is ``kind``. Models, typed dicts, lists and mappings are looked through; of a
+    """(path of the field, its bucket or file) of each bucket and each file in ``value``, a part of
+    a spec whose type is ``kind``. Models, typed dicts, lists and mappings are searched; for a
     union, each type is tried."""
     if isinstance(value, BucketRef):
         yield path, value
@@ -38,7 +38,7 @@ def located(value: object, kind: Any = None, path: str = "") -> Iterator[Located
 
 
 def _in_parts(value: object, kind: Any, path: str) -> Iterator[Located]:
-    """The same where ``kind`` is made of other types: ``X | None``, ``list[X]``, ..."""
+    """The same if ``kind`` is made of other types: ``X | None``, ``list[X]``, ..."""
     origin, parts = get_origin(kind), get_args(kind)
     holds = origin if isinstance(origin, type) and issubclass(origin, Collection) else None
     if origin is Annotated:

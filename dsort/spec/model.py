@@ -1,4 +1,4 @@
-"""``JobSpec``: what a user asks a job to do. It is frozen, complete and valid: code that holds a
+"""``JobSpec``: the description of a job by its user. It is frozen, complete and valid: code with a
 ``JobSpec`` may rely on every field and every combination of fields."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Draft", "JobSpec", "current_job_spec"]
 
 @dataclass(slots=True)
 class Draft:
-    """What the loader passes to the model, and the ``warnings`` that the model returns.
+    """The input of the model from the loader, and the ``warnings`` that the model returns.
 
     ``unusable``: the paths of fields that are already known to be wrong. ``ais_is_there``: whether
     buckets of provider ``ais`` are in an AIStore cluster; otherwise they are directories."""
@@ -57,7 +57,7 @@ class JobSpec(SpecFields, defer_build=False):
     """A dsort job: read shards from a bucket, order their records, write new shards."""
 
     def __repr_args__(self) -> list[tuple[str | None, Any]]:
-        """The fields that are not their defaults."""
+        """The fields whose values are not their defaults."""
         named = (
             (name, getattr(self, name), each) for name, each in type(self).model_fields.items()
         )
@@ -91,36 +91,37 @@ class JobSpec(SpecFields, defer_build=False):
 
     @property
     def names_extension(self) -> str:
-        """What is appended to output names that have no archive extension; may be empty."""
+        """The extension that is appended to output names without an archive extension; may be
+        empty."""
         return "" if self.is_placed_as_aistore else self.output_extension
 
     @property
     def input_uri(self) -> str:
-        """Where it reads, in words: the bucket's URI, or those of several."""
+        """The source of the job, in words: the bucket's URI, or those of several."""
         return ", ".join(dict.fromkeys(source.bucket.uri for source in self.sources))
 
     @property
     def reads_streams(self) -> bool:
-        """Whether some input can be read only once: standard input, or what a program writes."""
+        """Whether some input can be read only once: standard input, or the output of a program."""
         runs_programs = self.ingest is not None and self.ingest.pipes
         return runs_programs or any(source.bucket.is_stream for source in self.sources)
 
     @property
     def keys_are_unique(self) -> bool:
-        """Whether no two records of the result may have one key."""
+        """Whether two records of the result must not have the same key."""
         return self.join is not None or self.config.duplicate_keys not in ("ignore", "warn")
 
     def with_seed(self, seed: str) -> JobSpec:
-        """This spec with ``seed``: what a shuffle without one becomes once a seed is drawn."""
+        """This spec with ``seed``: the spec of a shuffle without a seed, after one was drawn."""
         algorithm = self.algorithm.model_copy(update={"seed": seed})
         return self.model_copy(update={"algorithm": algorithm})
 
     def canonical(self) -> dict[str, Any]:
-        """The whole spec as JSON-able values: today's names and places, every default written out.
-        Parsing it gives an equal spec, and no warning."""
+        """The whole spec in JSON types: today's names and places, every default included. Parsing
+        it gives an equal spec, and no warning."""
         fields = self.model_dump(mode="json", by_alias=True)
         fields["algorithm"] = self.algorithm.canonical_fields()
-        # What a spec does not use is no part of it: such fields came later than the first specs.
+        # Fields that a spec does not use are left out: they were added after the first specs.
         if self.require is None:
             del fields["require"]
         else:
@@ -144,7 +145,7 @@ class JobSpec(SpecFields, defer_build=False):
 
 
 def _given(part: Mapping[str, Any]) -> dict[str, Any]:
-    """What is given of a part of a spec."""
+    """The fields of a part of a spec that are set."""
     return {
         name: _given(value) if isinstance(value, dict) and name == "join" else value
         for name, value in part.items()
@@ -156,7 +157,7 @@ _built_of = (algorithm_model(), step_model())
 
 
 def current_job_spec() -> type[JobSpec]:
-    """``JobSpec``, built anew if an algorithm or a step has been added since."""
+    """``JobSpec``, rebuilt if an algorithm or a step has been added since it was built."""
     global _built_of
     of_today = (algorithm_model(), step_model())
     if of_today != _built_of:

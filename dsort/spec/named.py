@@ -1,8 +1,8 @@
-"""Transforms that have names: what a spec means by ``transform: {use: resize@3}``.
+"""Named transforms: what ``transform: {use: resize@3}`` in a spec means.
 
-A name stands for its newest version, ``NAME@3`` for one that never changes. A spec that is read
-gets the steps in the place of the name, with what they are called and their digest. So whoever
-reads it later (a job that is resumed, a manifest) needs no store of transforms, and does the same.
+A name stands for its newest version, ``NAME@3`` for a version that never changes. When a spec is
+read, the name is replaced by the steps, together with their name and digest. So later readers of
+the spec (a job that is resumed, a manifest) need no store of transforms, and do the same.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _NAME_HINT: Final = "letters, digits and . _ -, at most 64, and a version: resiz
 
 @dataclass(frozen=True, slots=True)
 class NamedTransform:
-    """One version of a transform. ``fields``: as ``transform`` of a spec, without ``use``;
-    ``digest``: of its steps. ``created_at``: seconds since 1970. ``owner``: the name of the token
-    that registered it at a service, "" for one of this machine."""
+    """One version of a transform. ``fields``: the fields of ``transform`` in a spec, without
+    ``use``. ``digest``: of its steps. ``created_at``: seconds since 1970. ``owner``: the name of
+    the token that registered it at a service, "" for a transform of this machine."""
 
     name: str
     version: int
@@ -44,12 +44,12 @@ class NamedTransform:
 
     @property
     def use(self) -> str:
-        """What a spec calls it: ``resize@3``."""
+        """Its name in a spec: ``resize@3``."""
         return f"{self.name}@{self.version}"
 
 
 Lookup = Callable[[str, int | None], NamedTransform]
-"""Gives the version of that number, None: the newest one. ``NotFoundError``."""
+"""Returns the version with that number, None: the newest one. ``NotFoundError``."""
 
 
 def parse_use(text: str) -> tuple[str, int | None]:
@@ -61,8 +61,8 @@ def parse_use(text: str) -> tuple[str, int | None]:
 
 
 def resolve_use(transform: object, lookup: Lookup | None) -> tuple[object, list[SpecProblem]]:
-    """``transform`` of a spec as it is written, with the steps of what it uses; and what is wrong.
-    One that has its steps already, which a job wrote, stays as it is."""
+    """``transform`` of a spec as written, with the steps of the transform that it uses; and its
+    problems. A transform that already has steps, written by a job, is not changed."""
     if not isinstance(transform, Mapping) or not isinstance(transform.get("use"), str):
         return transform, []
     if "steps" in transform or "digest" in transform:

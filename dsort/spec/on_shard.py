@@ -1,4 +1,5 @@
-"""What a spec says of the program that is run for each output shard once the result is there."""
+"""The part of a spec about the program that is run for each output shard once the result is
+committed."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ __all__ = ["OUTPUT_RULES"]
 
 _COUNT_UNSIZED_MAX: Final = 2**31 - 1
 _KINDS_OF_ALL: Final = ("energon", "huggingface", "sizes")
-"""Of sidecars: those that list all shards, in one file at the top of the bucket."""
+"""The kinds of sidecars that list all shards, in one file at the top of the bucket."""
 _NAMING: Final = ("output_format", "outputs", "ekm", "ekm_file")
 _SIZES: Final = ("output_shard_size", "output_shard_records", "output_shard_count")
 
@@ -185,7 +185,7 @@ def _buckets_of_outputs_can_be_written(spec: SpecFields) -> Iterator[SpecProblem
 
 
 def _outputs_can_be_encoded(spec: SpecFields) -> Iterator[SpecProblem]:
-    """Those with a container or a codec of their own."""
+    """Checks outputs with their own container or codec."""
     for number, output in enumerate(spec.outputs):
         path, extension = f"outputs[{number}]", output.output_extension
         if extension is None:
@@ -309,4 +309,4 @@ OUTPUT_RULES: Final[
     ),
     (("outputs", "output_format", "output_extension", "index"), _readers_tell_outputs_apart),
 )
-"""(the fields that a rule is about, what finds the problems): see ``rules``."""
+"""(the fields that a rule is about, the function that finds the problems): see ``rules``."""

@@ -1,5 +1,5 @@
-"""What a spec says of its outputs where there are several: how records are dealt out to them, and
-what the shards of each are called and when they end."""
+"""The part of a spec about several outputs: how records are divided among them, the names of their
+shards, and when these end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["OUTPUTS_MAX", "REST", "Output", "Target"]
 
 OUTPUTS_MAX: Final = 100
 REST: Final = "true"
-"""The condition of an output that takes all that is left."""
+"""The condition of an output that takes all remaining records."""
 
 
 def _condition(value: Any) -> Any:
@@ -99,11 +99,11 @@ _TAR_HEADER_BYTES: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One output of a job. ``name``: "" of the only one. ``path``: of what the spec says of it,
-    with the dot behind it; "" at the top level. ``template``: None where it has none, or a key map
-    says it. ``bucket``: its own; None: that of the job. ``extension``: of its shards; ``level``: as
-    the spec has it, for the codec that it names. ``size_is``, ``size_counts``: what its size
-    means; ``header_bytes``: so many count for each member besides its payload."""
+    """One output of a job. ``name``: "" for a single output. ``path``: the path of its fields in
+    the spec, with a dot at the end; "" at the top level. ``template``: None if it has none, or if a
+    key map has the names. ``bucket``: its own; None: that of the job. ``extension``: of its shards.
+    ``level``: as in the spec, for its codec. ``size_is``, ``size_counts``: the meaning of its size.
+    ``header_bytes``: how many bytes count for each member in addition to its payload."""
 
     name: str
     path: str
@@ -119,9 +119,9 @@ class Target:
     header_bytes: int = 0
 
     def as_aistore_ends(self, input_extension: str) -> Target:
-        """The same where shards end as AIStore's of a key map do: once they are more than the
-        size, and headers of the inputs count, which zips have none of. What AIStore cannot be asked
-        for stays as it is."""
+        """The same output, with shards that end like those of a key map in AIStore: once they are
+        larger than the size. Headers of the inputs count, and zips have none. Settings that AIStore
+        does not have are not changed."""
         if not self.size_bytes or self.counts_file or self.is_at_most:
             return self
         header_bytes = 0 if input_extension == ".zip" else _TAR_HEADER_BYTES
@@ -129,15 +129,15 @@ class Target:
 
     @property
     def count(self) -> int | None:
-        """How many shards there are to be, if that is known before its records are."""
+        """The number of its shards, if it is known before its records are."""
         if isinstance(self.asked_count, MultipleOf):
             has_limit = self.size_bytes or self.records is not None
             return None if has_limit else self.asked_count.number
         return self.asked_count
 
     def count_for(self, records: int, size_bytes: int) -> int | None:
-        """How many shards it has for so many records, of so many of the bytes that its size counts;
-        None: its sizes alone say where shards end."""
+        """The number of its shards for ``records`` records of ``size_bytes``, in the bytes that its
+        size counts; None: shards end only by their sizes."""
         if not isinstance(self.asked_count, MultipleOf):
             return self.asked_count
         wanted = 1 if self.records is None else -(-records // self.records)
@@ -147,7 +147,7 @@ class Target:
 
     @property
     def place(self) -> str:
-        """What names of its shards say of the bucket that they are in; "" for that of the job."""
+        """The bucket part in names of its shards; "" for the bucket of the job."""
         return "" if self.bucket is None else self.name
 
     @property
@@ -157,25 +157,26 @@ class Target:
 
     @property
     def counts_file(self) -> bool:
-        """Whether its size is that of files, and not of their payload."""
+        """Whether its size is that of files, instead of their payload."""
         return self.size_counts == "file"
 
     @property
     def is_measured(self) -> bool:
-        """Whether its shards end by what they come to behind their codec."""
+        """Whether its shards end by their size after their codec."""
         return self.counts_file and self.codec is not None
 
     @property
     def codec(self) -> Codec | None:
-        """What is around its shards."""
+        """The codec around its shards."""
         return codec_of(self.extension)
 
     @property
     def codec_level(self) -> int:
-        """How hard that tries; 0 without one."""
+        """The compression level of the codec; 0 without a codec."""
         return 0 if self.codec is None else self.codec.level_or_default(self.level)
 
     @property
     def ends(self) -> bool:
-        """Whether it is said when a shard ends; else by an even share of a bounded template."""
+        """Whether the spec defines when a shard ends; else shards are even shares of a bounded
+        template."""
         return bool(self.size_bytes) or self.records is not None or self.asked_count is not None

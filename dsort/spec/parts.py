@@ -1,4 +1,4 @@
-"""The fields of a spec and the parts that it has: what each means, and its default."""
+"""The fields of a spec and its parts, with their meanings and defaults."""
 
 from __future__ import annotations
 
@@ -154,7 +154,8 @@ class Hook(Part):
 
     @property
     def called(self) -> dict[str, str]:
-        """What is to be called, in JSON types: ``{"webhook": ..., "command": ...}``."""
+        """The webhook and the command to call, in JSON types: ``{"webhook": ..., "command":
+        ...}``."""
         return self.model_dump(exclude_none=True)
 
 
@@ -513,7 +514,7 @@ class SpecFields(Part):
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """What is read, in input order: ``inputs``, or else the one bucket."""
+        """The inputs in order: ``inputs``, or else the single bucket."""
         if not self.inputs:
             extension = self.input_extension
             return (Source("", self.input_bck, self.input_format, extension=extension),)
@@ -532,14 +533,14 @@ class SpecFields(Part):
 
     @property
     def weighs_inputs(self) -> bool:
-        """Whether records may come out several times, or not at all."""
+        """Whether records may be used several times, or not at all."""
         if self.mix is not None:
             return True
         return any(each.weight != 1 or each.records is not None for each in self.sources)
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """What is written: ``outputs``, or else the only one."""
+        """The outputs: ``outputs``, or else the single one."""
         ends = (self.output_shard_size, self.output_shard_records, self.output_shard_count)
         if not self.outputs:
             template = None if self.has_key_map else self.output_format
@@ -569,19 +570,19 @@ class SpecFields(Part):
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """What several outputs are called; empty for one."""
+        """The names of several outputs; empty for a single one."""
         return tuple(each.name for each in self.outputs)
 
     @property
     def output_templates(self) -> tuple[tuple[str, str, str], ...]:
-        """The templates of what is written, but for those of a key map, each with the extension
-        that is appended to its names, and the place of its bucket."""
+        """The templates of the outputs, except those of a key map, each with the extension that is
+        appended to its names, and the place of its bucket."""
         targets = (each for each in self.targets if each.template is not None)
         return tuple((each.template or "", each.extension, each.place) for each in targets)
 
     @property
     def has_key_map(self) -> bool:
-        """Whether an external key map says where records go, and not ``output_format``."""
+        """Whether an external key map assigns records to shards, instead of ``output_format``."""
         return self.ekm is not None or self.ekm_file is not None
 
     @property
@@ -591,8 +592,8 @@ class SpecFields(Part):
 
     @property
     def named_output_bck(self) -> BucketRef | None:
-        """Where the job itself writes by what the spec says: ``output_bck``, or where all outputs
-        have a bucket of their own, that of the first one. None: it says neither."""
+        """The bucket to which the job itself writes according to the spec: ``output_bck``, or, if
+        all outputs have a bucket of their own, that of the first. None: the spec sets neither."""
         if "output_bck" in self.model_fields_set:
             return self.output_bck
         own = [each.output_bck for each in self.outputs]

@@ -47,7 +47,7 @@ __all__ = ["check", "derived", "without_effect"]
 
 _Check = Callable[[SpecFields], Iterator[SpecProblem]]
 
-_COUNT_UNSIZED_MAX: Final = 2**31 - 1  # AIStore's border between bounded and unbounded templates
+_COUNT_UNSIZED_MAX: Final = 2**31 - 1  # AIStore's limit between bounded and unbounded templates
 _SIZES: Final = ("output_shard_size", "output_shard_records", "output_shard_count")
 _SIZE_NEEDED = "output shard size must be set (cannot be 0 and cannot be omitted)"
 
@@ -63,7 +63,7 @@ _RULES: list[_Rule] = []
 
 def _rule(*fields: str) -> Callable[[_Check], _Check]:
     """Register a rule about ``fields``. The rule is skipped if one of them is already known to be
-    wrong, so that each problem is reported once."""
+    invalid, so that each problem is reported once."""
 
     def register(problems: _Check) -> _Check:
         _RULES.append(_Rule(fields, problems))
@@ -73,7 +73,8 @@ def _rule(*fields: str) -> Callable[[_Check], _Check]:
 
 
 def check(spec: SpecFields, unusable: Collection[str]) -> list[SpecProblem]:
-    """Every rule that ``spec`` breaks, leaving out rules about the field paths ``unusable``."""
+    """The problems from every rule that ``spec`` breaks, without rules about the field paths
+    ``unusable``."""
     return [
         problem
         for rule in (*_RULES, *_place_rules())
@@ -155,12 +156,12 @@ def _tables_have_no_members(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 def _steps_on_rows(spec: SpecFields, what: str) -> Iterator[SpecProblem]:
-    """Rows stay what they are; no step is done by halves."""
+    """Rows stay rows: a step that does not support rows, or only in part, is refused."""
     text = f"is not supported from tables to {what} yet"
     for number, step in enumerate(spec.transform.build() if spec.transform is not None else ()):
         path = f"transform.steps[{number}]"
         if step.kind in MAKE_ROWS:
-            continue  # cells are members meanwhile
+            continue  # cells are members during the step
         if not step.is_for_rows:
             hint = "those with code: map and flat_map; or go by way of .tar"
             yield SpecProblem(path, f"{step.kind} {text}", hint)
@@ -172,7 +173,7 @@ def _steps_on_rows(spec: SpecFields, what: str) -> Iterator[SpecProblem]:
 
 
 def _key_columns_stay(spec: SpecFields, path: str, step: Fields) -> Iterator[SpecProblem]:
-    """The column that keys are in is none that a step names."""
+    """A step must not name the column with the keys."""
     named = {*step.drop, *(name for pair in step.rename for name in pair)}
     for name in sorted(named & {spec.key_field or KEY_COLUMN, KEY_COLUMN}):
         text = f"{name} is the column of keys, which stays what it is"
@@ -250,7 +251,7 @@ def _equal_records_can_be_found(spec: SpecFields) -> Iterator[SpecProblem]:
     if wanted.by == "key":
         if wanted.extensions:
             yield SpecProblem("deduplicate.extensions", "need by: content")
-        if reaction != "warn":  # which a spec says that was written out
+        if reaction != "warn":  # the written-out spec has this value
             text = "cannot be combined with deduplicate by key, which leaves none"
             yield SpecProblem("duplicate_keys", text, "leave one of them out")
         return
@@ -421,7 +422,7 @@ def _readers_can_read_the_outputs(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 def _place_rules() -> Iterator[_Rule]:
-    """Those about inputs, a join of them, several outputs, streams, amending, and the order."""
+    """Rules about inputs, joins, several outputs, streams, amending, and the order."""
     of_outputs = (*OUTPUT_RULES, *LATE_RULES, *STREAM_RULES, *AMEND_RULES, *EQUAL_RULES)
     of_parts = (*INPUT_RULES, *JOIN_RULES, *of_outputs, *COMPARE_RULES, *algorithm_rules())
     for fields, problems in of_parts:
@@ -488,7 +489,7 @@ def _default_can_be_reached(spec: SpecFields) -> Iterator[SpecProblem]:
         )
 
 
-# --- what follows from other fields --------------------------------------------------------------
+# --- defaults that depend on other fields --------------------------------------------------------
 
 
 def derived(spec: SpecFields) -> dict[str, object]:
@@ -513,9 +514,9 @@ def derived(spec: SpecFields) -> dict[str, object]:
         values["output_extension"] = next(filter(None, suffixes), input_extension)
     try:
         if required := _required(spec):
-            values["require"] = required.options  # specs that mean the same are equal
+            values["require"] = required.options  # specs with the same meaning are equal
     except OptionError:
-        pass  # a rule says so
+        pass  # a rule reports it
     if spec.keep_shards and "kind" not in spec.algorithm.model_fields_set:
         values["algorithm"] = algorithm_model().model_validate({"kind": "none"})
     if spec.split and spec.output_format is not None:
@@ -541,7 +542,7 @@ def derived(spec: SpecFields) -> dict[str, object]:
     return values
 
 
-# --- what has no effect --------------------------------------------------------------------------
+# --- fields without effect -----------------------------------------------------------------------
 
 _IGNORED: Final = {
     "dsorter_type": "how records move is chosen from sizes and memory",

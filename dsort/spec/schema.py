@@ -42,18 +42,18 @@ _EXAMPLES: list[dict[str, Any]] = [
 
 
 class _Generator(GenerateJsonSchema):
-    """Remove the titles of fields, which only repeat their names."""
+    """Removes the titles of fields, which only repeat their names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a spec in today's names. What holds between fields is not
-    in it: ``dsort spec check`` checks that, too."""
+    """The JSON Schema (draft 2020-12) of a spec in today's names. Rules between the fields are not
+    in it; ``dsort spec check`` also checks these."""
     body = current_job_spec().model_json_schema(by_alias=True, schema_generator=_Generator)
     body.pop("title")
-    # The model has reactions and limits in Config, as AIStore does; a spec has them at the top.
+    # The model has reactions and limits in Config, like AIStore; a spec has them at the top.
     config = body["properties"].pop("Config")
     body["properties"] |= {**body["$defs"]["JobConfig"]["properties"], "Config": config}
     _describe_inherited(body["$defs"])
@@ -67,8 +67,8 @@ def schema() -> dict[str, Any]:
 
 
 def _describe_inherited(definitions: dict[str, Any]) -> None:
-    """Give the options of steps the descriptions of fields that they inherit: of a TypedDict,
-    pydantic reads the docstrings of its own fields alone."""
+    """Give the options of steps the descriptions of inherited fields. For a TypedDict, pydantic
+    reads only the docstrings of its own fields."""
     for step in STEPS.values():
         for base in getattr(step.options_type, "__orig_bases__", ()):
             own, inherited = (definitions.get(each.__name__) for each in (step.options_type, base))

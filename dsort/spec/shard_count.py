@@ -1,4 +1,4 @@
-"""How many output shards a spec asks for: a number, or a multiple of one."""
+"""The number of output shards in a spec: a number, or a multiple of one."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _HINT: Final = "64, or {multiple_of: 64}"
 
 @dataclass(frozen=True, slots=True)
 class MultipleOf:
-    """As many shards as ``number``, or twice as many, or more: the fewest that sizes allow."""
+    """A multiple of ``number`` shards: the smallest one that sizes allow."""
 
     number: int
 
     def least(self, wanted: int) -> int:
-        """The smallest multiple that is no less than ``wanted``; once the number at least."""
+        """The smallest multiple that is not less than ``wanted``; at least the number itself."""
         return max(-(-wanted // self.number), 1) * self.number
 
 

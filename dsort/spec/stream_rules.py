@@ -1,4 +1,4 @@
-"""Rules about streams: standard input, standard output, and what programs write."""
+"""Rules about streams: standard input, standard output, and output of programs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["PIPED_SHARDS_MAX", "SHARD_FIELD", "STREAM_FORMAT", "STREAM_RULES", "
 STREAM_FORMAT: Final = "stream-{0..0}"
 """The template of the one shard that goes to standard output."""
 SHARD_FIELD: Final = "{shard}"
-"""What stands for the name of a shard in the arguments of a program."""
+"""The placeholder for the name of a shard in the arguments of a program."""
 PIPED_SHARDS_MAX: Final = 10_000
-"""Each is a process, and a file in scratch."""
+"""The maximum number of such shards. Each is a process, and a file in scratch."""
 
 
 def is_stdout(bucket: object) -> bool:
@@ -87,4 +87,4 @@ STREAM_RULES: Final[
         _stream_is_one_shard,
     ),
 )
-"""(the fields that a rule is about, what finds the problems): see ``rules``."""
+"""(the fields that a rule is about, the function that finds the problems): see ``rules``."""

@@ -34,7 +34,7 @@ def looks_like_json(text: str) -> bool:
 
 
 def parse_json(text: str, source: str) -> Any:
-    """The value that the JSON ``text`` writes; ``SpecError`` with line and column if it is none.
+    """The value of the JSON ``text``; ``SpecError`` with line and column if it is invalid.
 
     Stricter than Python: no NaN and Infinity, and no key twice in an object.
     """
@@ -68,12 +68,12 @@ def parse_json(text: str, source: str) -> Any:
 
 
 def whole_number(digits: str, source: str) -> int:
-    """The number that ``digits`` write; ``SpecError`` if there are too many of them."""
+    """The number with the digits ``digits``; ``SpecError`` if there are too many of them."""
     if len(digits) > DIGITS_MAX:
         raise SpecError(f"{source}: the number {digits[:DIGITS_MAX]}... is too long")
     return int(digits)
 
 
 def syntax_error(source: str, language: str, line: int, column: int, reason: str) -> SpecError:
-    """What is wrong with the text ``source``, and where; lines and columns count from 1."""
+    """The error about the text ``source``, with its place; lines and columns count from 1."""
     return SpecError(f"{source}: not valid {language} at line {line}, column {column}: {reason}")

@@ -1,7 +1,7 @@
-"""The part of a spec that says what happens to records before they are ordered.
+"""The part of a spec about changes to records before they are ordered.
 
-Its model is made of what the steps say of themselves (``dsort.transforms.base``), and made again
-when one has been added.
+Its model is made from the descriptions in the steps (``dsort.transforms.base``), and made again
+when a step has been added.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class StepSpec(Part):
             step = self.build()
         except OptionError as error:
             raise FieldError.of([SpecProblem(given[0], str(error), error.hint)]) from None
-        # Specs that mean the same are equal, however much of it they say.
+        # Specs with the same meaning are equal, even if one writes out more defaults.
         self.__dict__[given[0]] = step.options
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Its class is made anew in each process, so it is sent as values."""
+        """Pickle the values only, because the class is made anew in each process."""
         return _restored, ({name: getattr(self, name) for name in self.model_fields_set},)
 
     def build(self) -> Step:
-        """The step with its options, as workers are given it."""
+        """The step with its options, in the form that workers receive."""
         (kind,) = self.model_fields_set
         return STEPS[kind].of(getattr(self, kind))
 
@@ -61,7 +61,7 @@ def _restored(values: dict[str, Any]) -> StepSpec:
 
 
 class _OfToday:
-    """Makes a field take the model of the steps that there are when its owner is built."""
+    """Makes a field use the model of the steps that are registered when its owner is built."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -86,7 +86,7 @@ Rejects = bool | Literal["payload"]
 
 
 def step_model() -> type[StepSpec]:
-    """The model of the steps that there are now."""
+    """The model of the registered steps."""
     return _model_of(tuple(STEPS.values()))
 
 
@@ -161,23 +161,24 @@ class Transform(Part):
         return self
 
     def steps_digest(self) -> str:
-        """What tells two lists of steps apart, by all of their options that there are today
+        """A digest that differs for different lists of steps, from all of their current options
         (hexadecimal SHA-256)."""
         listed = [[step.kind, step.options] for step in self.build()]
         text = json.dumps(listed, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def build(self) -> tuple[Step, ...]:
-        """The steps with their options, as workers are given them."""
+        """The steps with their options, in the form that workers receive."""
         return tuple(step.build() for step in self.steps)
 
     @property
     def code_kinds(self) -> tuple[str, ...]:
-        """The steps that run code, or open what they name: not for everybody's specs."""
+        """The kinds of steps that run code, or open files that they name: not allowed in
+        everybody's specs."""
         return tuple(sorted({step.kind for step in self.build() if not step.is_safe_from_network}))
 
     def canonical(self) -> dict[str, Any]:
-        """The same as JSON-able values, defaults written out."""
+        """The transform in JSON types, with defaults."""
         found: dict[str, Any] = {"steps": [{step.kind: step.options} for step in self.build()]}
         for name in ("use", "on_error", "max_errors", "rejects", "digest", "allowed_by"):
             if getattr(self, name) != type(self).model_fields[name].default:

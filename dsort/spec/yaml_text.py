@@ -1,8 +1,9 @@
 """Parses YAML with the meaning of JSON, to plain values.
 
-A bare word in YAML is what it would be in JSON, or text: ``yes``, ``010``, ``1:30`` and
-``2024-01-01`` are texts, since a shard may be named so. No tags, no key twice (in JSON neither),
-and aliases and merge keys (``<<``) only as far as they do not blow the document up.
+A bare word in YAML means the same as in JSON, or else it is text: ``yes``, ``010``, ``1:30`` and
+``2024-01-01`` are texts, because a shard may have such a name. There are no tags and no duplicate
+keys (as in JSON), and aliases and merge keys (``<<``) only as far as they do not expand the
+document too much.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ _MERGE: Final = "<<"
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader with JSON's idea of what a bare word is (YAML 1.2's core schema, less octals,
+    """SafeLoader with JSON's meaning of bare words (YAML 1.2's core schema, without octals,
     hexadecimals and NaN)."""
 
     _depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
-        """The same as PyYAML's, whose time for each node grows with its depth."""
+        """Like PyYAML's method, whose time for each node grows with its depth."""
         if self._depth > DEPTH_MAX:
             raise RecursionError
         self._depth += 1
@@ -38,7 +39,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def fetch_flow_collection_start(self, token: Any) -> None:
-        """The same as PyYAML's, which looks far ahead of what it composes."""
+        """Like PyYAML's method, which reads far ahead of the nodes that it composes."""
         if self.flow_level > DEPTH_MAX:
             raise RecursionError
         super().fetch_flow_collection_start(token)
@@ -55,7 +56,7 @@ for _name, _pattern, _first in (
 
 
 def parse_yaml(text: str, source: str) -> Any:
-    """The value that the YAML ``text`` writes; ``SpecError`` with line and column if it is none."""
+    """The value of the YAML ``text``; ``SpecError`` with line and column if it is invalid."""
     try:
         root = _Loader(text).get_single_node()
         return _Values(source, nodes_max=2 * len(text) + 100).of(root)
@@ -74,7 +75,7 @@ def parse_yaml(text: str, source: str) -> Any:
 
 class _Values:
     """Turns YAML nodes into values. A document has fewer nodes than characters. A document of more
-    than ``nodes_max`` nodes repeats aliases of aliases, to use up memory."""
+    than ``nodes_max`` nodes repeats aliases of aliases to use up memory."""
 
     def __init__(self, source: str, *, nodes_max: int) -> None:
         self._source = source
@@ -110,8 +111,8 @@ class _Values:
         return fields if merged is None else merged | fields
 
     def _merged(self, node: yaml.Node) -> dict[str, Any]:
-        """The fields that a merge key brings in: of the first object that has them. Each counts as
-        the node that it is a copy of, wherever it comes from."""
+        """The fields that a merge key adds: for each field, that of the first object with it. Each
+        counts like the node of which it is a copy, wherever it comes from."""
         sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
         merged: dict[str, Any] = {}
         for source in sources:
