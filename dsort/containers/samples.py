@@ -157,7 +157,7 @@ def _moved(members: MemberTable, rows: Int64s, ordered: Int64s) -> MemberTable:
 
 
 def _column(key: bytes, suffix: bytes) -> str:
-    """The column of a member; ``suffix``: the end of its name, behind the key."""
+    """The column of a member. ``suffix``: the end of its name, after the key."""
     why = ""
     try:
         column = suffix[1:].decode()

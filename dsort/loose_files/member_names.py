@@ -51,7 +51,7 @@ class NameRules:
     """How names of files become keys and extensions. ``at_first_dot``: whether the extension begins
     at the first dot. ``extensions``: the wanted ones, none for all. ``directory_from``: where in a
     path its class begins, a directory that it must have; None if there are no classes.
-    ``keeps_clutter``: if something else selects the files."""
+    ``keeps_clutter``: set if something else selects the files."""
 
     key: Literal["path", "name", "joined"] = "path"
     pattern: KeyPattern | None = None

@@ -30,8 +30,8 @@ _TEXT, _PIPE = "text:", "pipe:"
 Line = tuple[bytes, bytes, str]
 """Key, extension, and the object."""
 WrittenBy = Callable[[Sequence[tuple[str, str]]], Sequence[bytes]]
-"""Returns the output of programs. The argument has for each program its line, for messages, and the
-words of its command."""
+"""Returns the output of programs. The argument has, for each program, the place of its line (for
+messages) and the words of its command."""
 
 
 def add_recipe(

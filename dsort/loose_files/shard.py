@@ -34,7 +34,7 @@ READS_AT_ONCE = 16
 
 
 class Places:
-    """Finds the files of the inputs. ``local``: for each bucket, its path if it is a directory;
+    """Access to the files of the inputs. ``local``: for each bucket, its path if it is a directory;
     None for a store."""
 
     def __init__(self, buckets: Sequence[Bucket]) -> None:

@@ -193,8 +193,8 @@ def _inputs_have_the_extension(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 def _inputs_are_of_one_class(spec: SpecFields) -> Iterator[SpecProblem]:
-    """Records of one container can be read as those of another, except for rows of tables, and for
-    samples whose columns are in their shards or beside them."""
+    """Inputs may have different containers, except for rows of tables, and for samples whose
+    columns are in their shards or beside them."""
     extensions = [*dict.fromkeys(source.extension for source in spec.sources)]
     if len(extensions) < 2:
         return  # a container is not loaded to compare it with itself

@@ -288,7 +288,7 @@ class RowGroup:
         """Add ``rows`` of ``blocks``, in that order."""
         if self._parts and self._parts[-1][0] != blocks.mask:
             self._parts = [(self._away_mask, self._batch())]
-            self._bytes = [np.empty(0, np.uint8) for _ in self._leaves]  # those rows keep theirs
+            self._bytes = [np.empty(0, np.uint8) for _ in self._leaves]  # the batch keeps its own
         light = blocks.light.take(array_of(rows))
         self._parts.append((blocks.mask, light))
         for at, leaf in enumerate(blocks.leaves):

@@ -57,15 +57,15 @@ class MemorySource:
         self.size_bytes = len(data)
 
     def whole(self) -> memoryview | None:
-        """All of them."""
+        """All bytes."""
         return self._data
 
     def read(self, offset: int, length: int) -> bytes:
-        """Some of them."""
+        """Bytes ``offset:offset + length``."""
         return bytes(self._data[offset : offset + length])
 
     def held(self, offset: int, length: int) -> memoryview | None:
-        """Some of them."""
+        """Bytes ``offset:offset + length``."""
         return self._data[offset : offset + length]
 
 

@@ -172,7 +172,7 @@ def _inflated(metadata: memoryview, body: memoryview) -> int:
         if length >= _LENGTH_BYTES:
             if start < 0:
                 raise IndexError
-            total += max(struct.unpack_from("<q", body, start)[0], 0)  # -1: it is stored as it is
+            total += max(struct.unpack_from("<q", body, start)[0], 0)  # -1: stored uncompressed
     return total
 
 
@@ -204,8 +204,7 @@ def file_messages(shard: memoryview, places: Iterable[tuple[int, int]]) -> Itera
             raise ValueError("a message is empty") from None
 
 
-# -- flatbuffers: tables of fields by number, at offsets from the places that refer to them
-# -----------
+# -- flatbuffers: tables of fields by number, at offsets from the places that refer to them --------
 
 
 def _offset(data: memoryview, at: int) -> int:

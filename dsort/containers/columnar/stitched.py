@@ -138,6 +138,7 @@ def _first_byte(chunk: Struct) -> int:
 
 
 def _sorted(group: Struct) -> Struct:
-    """Sort the fields in ascending order, those of its chunks, too, as most writers do."""
+    """The group with its fields in ascending order, and those of its chunks, too, as most writers
+    do."""
     columns = [dict(sorted(chunk.items())) for chunk in group[1][1][1]]
     return dict(sorted({**group, 1: (LIST, (STRUCT, columns))}.items()))

@@ -116,7 +116,7 @@ class ObjectWalk:
                 if not self._tagged:
                     index += self._pass(view, index)
                     if len(view) - index < self.needs_bytes:
-                        continue  # to what is said above
+                        continue  # to the check above
             elif not self.keeps_all and not self._tagged and self._pass_object(view, index):
                 return self.at
             try:

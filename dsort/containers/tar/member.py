@@ -108,8 +108,8 @@ class Window:
 
 
 FOLDED_BYTES_MAX = 256 << 20
-"""Most memory that one shard's folded headers may take: some bytes of a global header come back
-with every member, so that a hostile shard could ask for far more than its own size."""
+"""The maximum memory for one shard's folded headers: bytes of a global header are repeated for
+every member, so that a hostile shard could request far more than its own size."""
 
 _KEYWORDS_MAX = 256  # for the same reason: for every member all of them are read
 _GLOBAL_BYTES_MAX = 1 << 20  # and their values

@@ -316,7 +316,7 @@ _RUN_HEADERS_MIN = 256
 _SMALL_BLOCKS_MAX = 40  # up to here, looking at every block costs less than a hop
 _HOPS_AFTER_MAGIC = 8  # runs without trust in the magic, after payload that looked like headers
 _WORTH_A_RUN = 32  # fewer members than that are faster to read one by one
-_PENALTY_MAX = 1024  # most members read one by one because runs ended too soon
+_PENALTY_MAX = 1024  # maximum number of members read one by one because runs ended too soon
 _TAIL_BYTES = 1 << 20
 
 
@@ -388,7 +388,7 @@ class TarScanner:
             self._read(held)
         except WindowEndError as short:
             self._window_bytes_min = short.bytes_end - self._at
-            if self._at == self._short_at:  # else each header of a chain would be one more window
+            if self._at == self._short_at:  # else each header of a chain would need one more window
                 twice = min(2 * (held.end - self._at), EXTENSION_BYTES_MAX)
                 self._window_bytes_min = max(self._window_bytes_min, twice)
             self._short_at = self._at

@@ -312,7 +312,8 @@ def _grouped(
 
 
 def _extend(blocks: Blocks, run: HeaderRun, rows: Int64s, code: UInt8s, size_bytes: Int64s) -> None:
-    """Apply the one extension header that each of ``rows`` has; special where it is not plain."""
+    """Apply the one extension header that each of ``rows`` has; rows whose extension is not plain
+    become special."""
     plain = np.zeros(len(rows), np.bool_)
     start, length = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
     for sort, read in ((_PAX, pax_names), (_LONG_NAME, gnu_names)):

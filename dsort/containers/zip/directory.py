@@ -69,7 +69,7 @@ class Directory:
         raise CorruptShardError(self.shard, offset, f"the entry {name} {text}")
 
     def fail_where(self, wrong: np.ndarray[tuple[int], np.dtype[np.bool_]], text: str) -> None:
-        """The same about the first row that is ``wrong``, if there is one."""
+        """``CorruptShardError`` about the first row that is ``wrong``, if there is one."""
         if wrong.any():
             self.fail(int(np.argmax(wrong)), text)
 
