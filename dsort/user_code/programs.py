@@ -48,7 +48,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class ProgramError(Exception):
-    """A program failed, or made an invalid result."""
+    """A program failed, or could not be run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ An Example is ``{1: Features}``, Features a map ``{1: {1: name, 2: Feature}}``, 
 packed or not. A SequenceExample has a field 2 besides. Nothing is passed over: a field that has no
 place in this structure is an error, because it would be lost in a conversion.
 
-The walker reads through a small window, so that large values are not read, and it makes at most
+The walker reads through a small window, so that large values cost nothing, and it makes at most
 ``VALUES_MAX`` values of a record.
 """
 
