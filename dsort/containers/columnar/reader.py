@@ -76,7 +76,7 @@ class TableShard(Protocol):
         self, first: int, bytes_max: int, column: str | None = None
     ) -> Iterator[tuple[int, Any]]:
         """(its first row, record batch) for each batch from the one with row ``first`` on, or from
-        an earlier batch if reading cannot begin there. Only ``column``, unless that is None."""
+        an earlier batch if reading cannot begin there. Only ``column``; None: all columns."""
 
     def count_rows(self) -> int:
         """The number of rows."""

@@ -140,8 +140,8 @@ def _add_tokens(routes: APIRouter, service: Service) -> None:
     def add_token(
         caller: Admin, request: Request, response: Response, wanted: NewToken
     ) -> TokenMade:
-        """The answer has the token's text, which is kept nowhere: only a hash of it is. For
-        admins; a service that asks nobody for a token makes none."""
+        """The answer has the token's text, which is not stored: the service keeps a hash of it. For
+        admins; a service without tokens refuses the request."""
         if service.config.no_auth:
             raise ForbiddenError(
                 "a service that asks nobody for a token makes none",
@@ -173,7 +173,7 @@ def _add_tokens(routes: APIRouter, service: Service) -> None:
         summary="Remove a token",
     )
     def remove_token(caller: Admin, request: Request, name: TokenName) -> Response:
-        """Nobody is let in with it from now on. Its jobs stay. For admins."""
+        """The token is refused from now on. Its jobs stay. For admins."""
         address = address_of(request)
         service.tokens.remove(
             name,

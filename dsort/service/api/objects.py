@@ -147,8 +147,8 @@ def _add_head(routes: APIRouter, service: Service) -> None:
         etl_name: EtlName = None,
         archpath: MemberPath = None,
     ) -> Response:
-        """As for GET, without the bytes. Of a transformed shard, and of a file in one, nobody knows
-        the length."""
+        """As for GET, without the bytes. The length of a transformed shard, and of a file in a
+        shard, is unknown."""
         place = object_place(service, request, identity, provider)
         use = _use(identity, transform, etl_name)
         with missing(place):

@@ -134,9 +134,9 @@ def _add_writing(routes: APIRouter, service: Service) -> None:
     async def put_transform(
         caller: Admin, request: Request, response: Response, name: Name
     ) -> WholeTransformView:
-        """The next version of the name, which never changes. Jobs that began, and specs that name
-        an earlier version, go on with that. For admins, who may give it steps that run code:
-        whoever submits jobs may use it then."""
+        """The next version of the name; a version never changes. Running jobs, and specs that name
+        an earlier version, keep that version. For admins; the steps may run code, and then every
+        submitter of jobs may use them."""
         body = await request.body()
 
         def note(connection: Connection, made: NamedTransform) -> None:

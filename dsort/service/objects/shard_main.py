@@ -121,7 +121,7 @@ def _done(directory: Path, answer: int, *, parent: int) -> int:
         text = f"to look into the shard takes more than {most} of memory"
         hint = "`dsort inspect`, `dsort cat` and `dsort.open` have all the memory of their machine"
         said = {"problem": problem_of(TooLargeError(text, hint=hint))}
-    except Exception as error:  # noqa: BLE001 - whoever asked is told, whatever it was
+    except Exception as error:  # noqa: BLE001 - the request gets the error, of any kind
         text = f"the shard cannot be worked on: {type(error).__name__}: {error}"
         said = {"problem": problem_of(InvariantError(text))}
     rest = json.dumps(said).encode() + b"\n"
