@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -61,6 +61,20 @@ class Fact(Generic[Value]):
         else:
             job.retain(self.name, self.dump(value))
         return value
+
+
+def share_kept(job: Job, checks: Mapping[str, Callable[[bytes, str], object]]) -> bool:
+    """Share the files of an earlier attempt with all nodes; False if one of them is missing.
+    ``checks``: by the name of the file, a function of its bytes and of its description in errors.
+    Nothing is shared unless all files pass."""
+    kept = {name: job.retained(name) for name in checks}
+    if None in kept.values():
+        return False
+    for name, data in kept.items():
+        checks[name](data or b"", f"{name} of job {job.job_id}")
+    for name, data in kept.items():
+        job.runtime.share(name, data or b"")
+    return True
 
 
 def json_fact(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from dsort.data.table import Table
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import DuplicateError, JoinError
 from dsort.job.extraction import Extraction, answers, retry_after_lost_scratch
-from dsort.job.facts import Facts
+from dsort.job.facts import Facts, share_kept
 from dsort.job.job import Job
 from dsort.job.reactions import store_reactions
 from dsort.order.joined_places import spread_places
@@ -48,14 +49,10 @@ def find(job: Job, facts: Facts) -> Facts:
     rule = job.pipeline.join
     if rule is None or not rule.is_settled_first:
         return facts
+    checks = {LEFT_OUT_FILE: check_left_out, PLACES_FILE: check_places}
     wanted = [LEFT_OUT_FILE, *[PLACES_FILE] * rule.is_ordered_first]
-    kept = {name: job.retained(name) for name in wanted}
-    if None not in kept.values():
-        for name, data in kept.items():
-            check = check_left_out if name == LEFT_OUT_FILE else check_places
-            check(data or b"", f"{name} of job {job.job_id}", shards=len(job.inputs))
-            job.runtime.share(name, data or b"")
-    else:
+    shards = len(job.inputs)
+    if not share_kept(job, {name: partial(checks[name], shards=shards) for name in wanted}):
         survey = Extraction(job, Stage("join", job.movement.partitions), facts)
         found = retry_after_lost_scratch(survey, lambda: _search(job, survey))
         for name in wanted:

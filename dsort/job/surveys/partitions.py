@@ -4,8 +4,8 @@ duplicates, and the numbers of records in the classes that decide the order."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from dsort.data.tally import Tally, parse_tally, tally_rows
 from dsort.errors import ContentKeyError, StorageError
 from dsort.job.duplicates import RENAME_FILE, Renamed, rename_duplicates
 from dsort.job.extraction import Extraction, is_even, retry_after_lost_scratch
-from dsort.job.facts import Facts, refuse_damage_in
+from dsort.job.facts import Facts, refuse_damage_in, share_kept
 from dsort.job.job import Job
 from dsort.log_lines import logger_of
 from dsort.order.class_numbers import CLASSES_MAX, classes_of_all
@@ -114,41 +114,28 @@ def _kept(job: Job) -> _Files | None:
     if kept is None:
         return None
     found, tally, digests = _parse(kept, f"{_marker(job)} of job {job.job_id}")
-    shared = {name: job.retained(name) for name in filter(None, found)}
-    if None in shared.values():
+    names = [name for name in found if name]
+    if not share_kept(job, {name: partial(_check, job, name, digests[name]) for name in names}):
         return None
-    _check_unchanged(job, shared, digests)
-    _check_shared(job, shared)
-    for name, data in shared.items():
-        job.runtime.share(name, data or b"")
     job.note(tally)
     return found
 
 
-def _check_unchanged(
-    job: Job, shared: Mapping[str, bytes | None], digests: Mapping[str, object]
-) -> None:
-    """``StorageError`` for a file that is not the one which the survey made: what was extracted
-    with that file would not fit what is extracted with this one."""
-    for name, data in shared.items():
-        if digests[name] != xxhash.xxh3_128_hexdigest(data or b""):
-            raise StorageError(
-                f"{name} of job {job.job_id} was changed since the job wrote it",
-                hint="the job cannot be resumed; start it again",
-            )
-
-
-def _check_shared(job: Job, shared: Mapping[str, bytes | None]) -> None:
-    """``StorageError`` for files that workers could not use."""
-    shards, decreasing = len(job.inputs), job.spec.algorithm.decreasing
-    for name, data in shared.items():
-        what = f"{name} of job {job.job_id}"
-        if name == SPLITTERS_FILE:
-            check_splitters(data or b"", what, shards=shards, decreasing=decreasing)
-        elif name == CLASSES_FILE:
-            check_class_table(data or b"", what, shards=shards)
-        else:
-            check_renames(data or b"", what, shards=shards)
+def _check(job: Job, name: str, digest: object, data: bytes, what: str) -> None:
+    """``StorageError`` for a file that is not the one which the survey made (what was extracted
+    with that file would not fit what is extracted with this one), or that workers could not use."""
+    if digest != xxhash.xxh3_128_hexdigest(data):
+        raise StorageError(
+            f"{what} was changed since the job wrote it",
+            hint="the job cannot be resumed; start it again",
+        )
+    shards = len(job.inputs)
+    if name == SPLITTERS_FILE:
+        check_splitters(data, what, shards=shards, decreasing=job.spec.algorithm.decreasing)
+    elif name == CLASSES_FILE:
+        check_class_table(data, what, shards=shards)
+    else:
+        check_renames(data, what, shards=shards)
 
 
 def _parse(data: bytes, what: str) -> tuple[_Files, Tally, dict[str, object]]:
