@@ -388,8 +388,8 @@ TASKS_A_WORKER = 8
 
 
 def can_run(job: Job) -> bool:
-    """Whether a job's input shards may be extracted in runs: ``RunExtractor`` supports no steps and
-    no operators."""
+    """Whether a job's input shards may be extracted in runs: ``RunExtractor`` supports no steps,
+    and none of the operators that need each shard by itself."""
     from dsort.workers.operators import allow_runs  # imports all operators
 
     pipeline = job.pipeline

@@ -108,9 +108,10 @@ class Way(ABC):
     spills: ClassVar[bool] = False
     reads_ranges: ClassVar[bool] = False
 
+    @abstractmethod
     def refusal(self, load: Load) -> str:
-        """Why payload cannot move this way; "" if it can."""
-        return ""
+        """Why payload cannot move this way; "" if it can. ``Load`` has the reasons: what is
+        ``encoded`` or ``unmappable`` cannot be mapped, ``no_range`` not be read by range."""
 
     @abstractmethod
     def reason(self, load: Load) -> str:
@@ -179,6 +180,9 @@ class Spill(Way):
 
     name = "spill"
     spills = True
+
+    def refusal(self, load: Load) -> str:
+        return ""
 
     def reason(self, load: Load) -> str:
         unmappable, too_large = load.why_not_in_memory()
