@@ -28,6 +28,7 @@ from dsort.order.base import Algorithm as OrderAlgorithm
 from dsort.order.base import Option, OptionError, OptionGroup
 from dsort.order.keys import Keys
 from dsort.spec.hints import FieldError, describe
+from dsort.spec.late import LATE
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema
@@ -298,9 +299,9 @@ def _field(name: str, option: Option, owners: Sequence[str] = ()) -> tuple[Any, 
     annotation: Any = option.type
     is_optional = type(None) in get_args(annotation)
     if annotation == tuple[OrderAlgorithm, ...] | None:
-        annotation = tuple[key_model(), ...] | None  # type: ignore[misc]
+        annotation = tuple[Annotated[key_model(), LATE], ...] | None  # type: ignore[misc]
     if group := _group_of(option):
-        annotation = group_model(group) | None
+        annotation = Annotated[group_model(group), LATE] | None
     if option.check is not None:
         validator = BeforeValidator if option.before else AfterValidator
         annotation = Annotated[annotation, validator(_checked(option.check))]

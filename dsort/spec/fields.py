@@ -63,9 +63,9 @@ __all__ = [
 ]
 
 _INT_MAX: Final = 2**63 - 1
-_INPUT_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
-_COMMAND: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_SPLIT: Final = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
+_INPUT_NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}"
+_COMMAND: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
+_SPLIT: Final = r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*"
 _NULL: Final = {"type": "null"}  # null means "not given"
 
 
@@ -132,7 +132,7 @@ def _sidecar_kinds(value: object) -> object:
 
 
 def _split_name(text: str) -> str:
-    if text and not _SPLIT.fullmatch(text):
+    if text and not re.fullmatch(_SPLIT, text):
         raise FieldError(
             f"{describe(text)} is no name of a split", "letters, digits, '_' and '.': train, val_1"
         )
@@ -185,7 +185,7 @@ def _key_map_location(text: FileLocation) -> FileLocation:
 
 
 def _input_name(text: str) -> str:
-    if not _INPUT_NAME.fullmatch(text):
+    if not re.fullmatch(_INPUT_NAME, text):
         raise FieldError(
             f"{describe(text)} is no name of an input",
             "letters, digits, - and _, up to 64, as in web or code-2",
@@ -207,7 +207,7 @@ def _webhook_url(text: str) -> str:
 
 
 def _command_name(text: str) -> str:
-    if not _COMMAND.fullmatch(text):
+    if not re.fullmatch(_COMMAND, text):
         raise FieldError(
             f"{describe(text)} is no name of a command",
             "commands are defined under [commands] in the settings of who runs the job; "

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-import copy
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import ValidationError
 
 from dsort.errors import SpecError, SpecProblem
-from dsort.naming.names import closest, shortened
-from dsort.order.batches import Batches
-from dsort.order.interleave import Interleave
+from dsort.naming.names import shortened
 from dsort.sizes import format_bytes
-from dsort.spec.algorithms import algorithm_model, group_model, key_model
-from dsort.spec.amend import Amend
-from dsort.spec.dialects import OLDER_NAMES, PARTS, translate
-from dsort.spec.hints import describe, path_of, plain_problems
-from dsort.spec.ingest import Ingest, Table
-from dsort.spec.inputs import Input, InputFormat, Mix
+from dsort.spec.config import JobConfig
+from dsort.spec.dialects import translate
+from dsort.spec.hints import describe, path_of
 from dsort.spec.model import Draft, JobSpec, current_job_spec
-from dsort.spec.named import Lookup, resolve_use
-from dsort.spec.on_shard import OnShard
-from dsort.spec.outputs import Output
-from dsort.spec.parts import Deduplicate, Hook, JobConfig
 from dsort.spec.syntax import looks_like_json, parse_json
-from dsort.spec.transform import Transform, step_model
-from dsort.transforms.steps import STEPS
+
+if TYPE_CHECKING:
+    from dsort.spec.named import Lookup
 
 __all__ = [
     "SPEC_BYTES_MAX",
@@ -45,9 +35,8 @@ __all__ = [
 SPEC_BYTES_MAX: Final = 1024 * 1024
 
 _DEPTH_MAX: Final = 8  # a spec has four levels
-_FIELD: Final = re.compile(r"\s*[A-Za-z_]\w*:\s+\S")
+_FIELD: Final = r"\s*[A-Za-z_]\w*:\s+\S"
 _SOURCE_HINT: Final = "a spec is a path, - for standard input, or the text itself (JSON or YAML)"
-_STAND_IN_BUCKET: Final = "unknown"
 _CONFIG_FIELDS: Final = tuple(JobConfig.model_fields)
 
 
@@ -124,7 +113,7 @@ def _is_text(source: str) -> bool:
     ``source`` is a path."""
     if source.lstrip().startswith("{") or "\n" in source.strip():
         return True
-    if _FIELD.match(source) is None:
+    if re.match(_FIELD, source) is None:
         return False
     try:
         return not Path(source).is_file()
@@ -202,6 +191,8 @@ def _parse(
         anchor_files(translation.fields, directory)
     unknown: list[SpecProblem] = []
     if "transform" in translation.fields:
+        from dsort.spec.named import resolve_use
+
         transform, unknown = resolve_use(translation.fields["transform"], transforms)
         translation.fields["transform"] = transform
     draft = Draft(ais_is_there=ais_is_there)
@@ -279,131 +270,6 @@ def _validate(fields: dict[str, Any], draft: Draft) -> tuple[JobSpec | None, lis
     except SpecError as error:
         return None, list(error.problems)
     except ValidationError as error:
-        errors = error.errors(include_url=False)
-    return None, _field_problems(errors) + _rule_problems(fields, errors, draft)
+        from dsort.spec.field_problems import all_problems  # loads the models of all parts
 
-
-def _field_problems(errors: Sequence[ErrorDetails]) -> list[SpecProblem]:
-    meant = _meant_by_unknown(errors)
-    problems = []
-    for error in errors:
-        for problem in plain_problems(error):
-            if error["type"] == "extra_forbidden":
-                problem = replace(problem, hint=_unknown_hint(problem.path))
-            # A required field with a misspelt name is one problem, not two.
-            if error["type"] != "missing" or problem.path not in meant:
-                problems.append(problem)
-    return problems
-
-
-def _rule_problems(
-    fields: dict[str, Any], errors: Sequence[ErrorDetails], draft: Draft
-) -> list[SpecProblem]:
-    """Problems between fields that are valid by themselves. Invalid fields are left out, and so are
-    the rules that use them."""
-    fields = copy.deepcopy(fields)
-    unusable = {
-        f"Config.{name}" if name in _CONFIG_FIELDS else name for name in _meant_by_unknown(errors)
-    }
-    for error in errors:
-        location = error["loc"]
-        steps = location[: 2 if location[0] in PARTS else 1]
-        owner: dict[Any, Any] = fields if len(steps) == 1 else fields[str(steps[0])]
-        owner.pop(steps[-1], None)
-        unusable.add(path_of(steps))
-    if unusable & {"input_bck", "inputs"} and not fields.get("inputs"):
-        fields["input_bck"] = _STAND_IN_BUCKET
-    try:
-        context = Draft(frozenset(unusable), ais_is_there=draft.ais_is_there)
-        current_job_spec().model_validate(fields, context=context)
-    except SpecError as error:
-        return list(error.problems)
-    return []
-
-
-# --- unknown fields ------------------------------------------------------------------------------
-
-
-def _names_of(model: type[BaseModel]) -> list[str]:
-    return [field.alias or name for name, field in model.model_fields.items()]
-
-
-def _fields() -> dict[str, list[str]]:
-    return {
-        "": [*_names_of(JobSpec), *_CONFIG_FIELDS],
-        "input_format": _names_of(InputFormat),
-        "inputs": _names_of(Input),
-        "outputs": _names_of(Output),
-        "inputs.input_format": _names_of(InputFormat),
-        "algorithm": _names_of(algorithm_model()),
-        "algorithm.keys": _names_of(key_model()),
-        "algorithm.interleave": _names_of(group_model(Interleave)),
-        "algorithm.batches": _names_of(group_model(Batches)),
-        "transform": _names_of(Transform),
-        "transform.steps": _names_of(step_model()),
-        "Config": _names_of(JobConfig),
-        "on_success": _names_of(Hook),
-        "on_failure": _names_of(Hook),
-        "on_shard": _names_of(OnShard),
-        "amend": _names_of(Amend),
-        "mix": _names_of(Mix),
-        "ingest": _names_of(Ingest),
-        "ingest.table": _names_of(Table),
-        "deduplicate": _names_of(Deduplicate),
-    }
-
-
-def _options_of_step(kind: str) -> list[str]:
-    """The fields of one kind of step; none, if it has no fields."""
-    options: Any = STEPS[kind].options_type if kind in STEPS else None
-    return [*getattr(options, "__annotations__", ())]
-
-
-def _meant(path: str) -> str | None:
-    """The path of the field that was most likely meant by the unknown ``path``."""
-    fields = _fields()
-    owner, _, name = path.rpartition(".")
-    place = re.sub(r"\[\d+\]", "", owner)  # the items of a list have the same fields
-    steps, _, kind = place.rpartition(".")
-    if steps == "transform.steps":
-        near = closest(name, _options_of_step(kind))
-        return f"{owner}.{near}" if near else None
-    for other, names in fields.items():
-        if other != place and name in names and name not in fields.get(place, ()):
-            return f"{other}.{name}" if other else name
-    siblings = fields.get(place, [])  # none, if the unknown name itself has a dot
-    known = {each: f"{owner}.{each}" if owner else each for each in siblings}
-    for older, today in OLDER_NAMES.items():
-        older_owner, _, older_name = older.rpartition(".")
-        if older_owner == owner:
-            known.setdefault(older_name, today)
-    near = closest(name, known)
-    if near:
-        return known[near]
-    elsewhere = {
-        each: f"{other}.{each}" if other else each
-        for other, names in reversed(fields.items())  # if several have it, the first is used
-        if other != place
-        for each in names
-    }
-    near = closest(name, elsewhere)
-    return elsewhere[near] if near else None
-
-
-def _meant_by_unknown(errors: Sequence[ErrorDetails]) -> set[str]:
-    unknown = [path_of(error["loc"]) for error in errors if error["type"] == "extra_forbidden"]
-    return {meant for meant in map(_meant, unknown) if meant is not None}
-
-
-def _unknown_hint(path: str) -> str:
-    meant = _meant(path)
-    if meant is None:
-        return ""
-    owner, _, name = path.rpartition(".")
-    meant_owner, _, meant_name = meant.rpartition(".")
-    if meant_owner == owner:
-        return f'did you mean "{meant_name}"?'
-    if meant_name != name:
-        place = f'in "{meant_owner}"' if meant_owner else "at the top level"
-        return f'did you mean "{meant_name}", {place}?'
-    return f'it belongs in "{meant_owner}"' if meant_owner else "it belongs at the top level"
+        return None, all_problems(fields, error.errors(include_url=False), draft)

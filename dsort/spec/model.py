@@ -14,7 +14,6 @@ from dsort.sizes import Bytes, Percent, parse_quantity
 from dsort.spec import rules
 from dsort.spec.algorithms import algorithm_model
 from dsort.spec.parts import SpecFields
-from dsort.spec.transform import Transform, step_model
 from dsort.transforms.outputs import KEY
 from dsort.transforms.require import Require
 
@@ -153,15 +152,13 @@ def _given(part: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-_built_of = (algorithm_model(), step_model())
+_built_of = algorithm_model()
 
 
 def current_job_spec() -> type[JobSpec]:
-    """``JobSpec``, rebuilt if an algorithm or a step has been added since it was built."""
+    """``JobSpec``, rebuilt if an algorithm has been added since it was built."""
     global _built_of
-    of_today = (algorithm_model(), step_model())
-    if of_today != _built_of:
-        _built_of = of_today
-        Transform.model_rebuild(force=True)
+    if algorithm_model() is not _built_of:
+        _built_of = algorithm_model()
         JobSpec.model_rebuild(force=True)
     return JobSpec

@@ -25,7 +25,7 @@ __all__ = [
 
 NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 VERSION_MAX: Final = 10**9 - 1
-_USE: Final = re.compile(rf"({NAME_PATTERN})(?:@([1-9][0-9]{{0,8}}))?")
+_USE: Final = rf"({NAME_PATTERN})(?:@([1-9][0-9]{{0,8}}))?"
 _NAME_HINT: Final = "letters, digits and . _ -, at most 64, and a version: resize, resize@3"
 
 
@@ -54,7 +54,7 @@ Lookup = Callable[[str, int | None], NamedTransform]
 
 def parse_use(text: str) -> tuple[str, int | None]:
     """(name, version) of ``resize`` or ``resize@3``. ``SpecError`` if it is neither."""
-    match = _USE.fullmatch(text)
+    match = re.fullmatch(_USE, text)
     if match is None:
         raise SpecError(f"{text[:80]!r} is no name of a transform", hint=_NAME_HINT)
     return match[1], None if match[2] is None else int(match[2])

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
 from dsort.naming.templates import SPLIT_FIELD
 from dsort.spec.algorithms import AnyAlgorithm, Part, algorithm_model
-from dsort.spec.amend import Amend
+from dsort.spec.config import JobConfig, ignored
 from dsort.spec.fields import (
     ArchiveExtension,
     Bucket,
@@ -32,102 +32,27 @@ from dsort.spec.fields import (
     WebhookUrl,
 )
 from dsort.spec.hints import FieldError
-from dsort.spec.ingest import Ingest
 from dsort.spec.inputs import INPUTS_MAX, Input, InputFormat, Mix, Source
-from dsort.spec.join import Join
-from dsort.spec.on_shard import OnShard
+from dsort.spec.late import LATE, late_part
 from dsort.spec.outputs import OUTPUTS_MAX, Output, Target
 from dsort.spec.shard_count import ShardCount
-from dsort.spec.transform import Transform
 from dsort.storage.ref import BucketRef
 from dsort.transforms.require import RequireOptions
 
-__all__ = ["Deduplicate", "Hook", "JobConfig", "Reaction", "SpecFields"]
+if TYPE_CHECKING:
+    from dsort.spec.amend import Amend
+    from dsort.spec.ingest import Ingest
+    from dsort.spec.join import Join
+    from dsort.spec.on_shard import OnShard
+    from dsort.spec.transform import Transform
+else:
+    Amend = late_part("dsort.spec.amend:Amend")
+    Ingest = late_part("dsort.spec.ingest:Ingest")
+    Join = late_part("dsort.spec.join:Join")
+    OnShard = late_part("dsort.spec.on_shard:OnShard")
+    Transform = late_part("dsort.spec.transform:Transform")
 
-Reaction = Literal["ignore", "warn", "abort"]
-
-_NO_EFFECT = "Accepted for AIStore's sake; has no effect, draws a warning and is not kept."
-
-
-def _ignored(description: str) -> Any:
-    return Field(
-        default=None,
-        exclude=True,
-        description=f"{description} {_NO_EFFECT}",
-        json_schema_extra=_deprecate,
-    )
-
-
-def _deprecate(schema: dict[str, Any]) -> None:
-    schema["deprecated"] = True
-
-
-class JobConfig(Part):
-    """How the job reacts to what it meets, and limits. Their place is the top level of a spec;
-    AIStore has them in an object of their own, ``Config``."""
-
-    missing_shards: Reaction | None = Field(
-        default=None,
-        description="An input shard does not exist. Default: warn; but it is an error if no input "
-        "is found at all, unless this is set to ignore or warn.",
-    )
-    duplicated_records: Reaction | None = Field(
-        default=None,
-        description="Two members of one shard have one key and one extension. Default: each "
-        "belongs to a record of its own, which duplicate_keys is for. abort: wherever in the shard "
-        "they are. warn, ignore: of such members side by side the last one is kept, the others "
-        "are lost.",
-    )
-    ekm_malformed_line: Reaction = Field(
-        default="abort", description="A line of the external key map is no key and template."
-    )
-    ekm_missing_key: Reaction = Field(
-        default="abort",
-        description="A record matches no template of the external key map, or several. ignore and "
-        "warn: it goes to ekm_default if there is one, else it is dropped and counted.",
-    )
-    duplicate_keys: Literal["ignore", "warn", "abort", "drop", "rename"] = Field(
-        default="warn",
-        description="Two records of the job, or of one shard, have one key. drop keeps the first; "
-        "rename makes the later ones key-1, key-2, ...",
-    )
-    corrupt_shards: Literal["abort", "skip"] = Field(
-        default="abort",
-        description="An input shard cannot be read whole. skip leaves it out and says so. A table "
-        "that is encrypted, or has what dsort cannot read, ends the job all the same.",
-    )
-    incomplete_shards: Reaction = Field(
-        default="abort",
-        description="An input shard may not be whole: it has no end-of-archive marker, more zeros "
-        "at its end than tar writers pad with, nothing but zeros or no bytes at all, or data "
-        "behind its end marker that is no tar. warn, ignore: what can be read of it is taken.",
-    )
-    concatenated_shards: Literal["read", "abort"] = Field(
-        default="read",
-        description="An input shard is several tars one after the other, as cat and GNU tar -A "
-        "make them. read: all of them are read, which many other readers do not do.",
-    )
-    stray_members: Literal["keep", "drop", "abort"] = Field(
-        default="keep",
-        description="Members that are no part of a record: no extension, hidden, links, devices, "
-        "directories. keep: files and links stay as records of their own, directories and "
-        "devices are dropped and counted.",
-    )
-    unsafe_names: Literal["warn", "rename", "abort"] = Field(
-        default="warn",
-        description="Members with an absolute name or a '..' in it, and symbolic links that lead "
-        "out of the archive, also by way of other links of their shard. rename strips leading "
-        "slashes and '..' and makes keys that then collide in their shard key-1, key-2, ...",
-    )
-
-    default_max_mem_usage: MemoryAmount = Field(
-        default="80%", description="Used where max_mem_usage is not set."
-    )
-    dsorter_mem_threshold: SizeBytes = _ignored("Memory from which AIStore sorts in memory.")
-    call_timeout: str | None = _ignored("How long AIStore's nodes wait for one another.")
-    compression: str | None = _ignored("Compression between AIStore's nodes.")
-    bundle_multiplier: Limit | None = _ignored("Streams between AIStore's nodes.")
-    burst_buffer: Limit | None = _ignored("Buffer of the streams between AIStore's nodes.")
+__all__ = ["Deduplicate", "Hook", "SpecFields"]
 
 
 class Hook(Part):
@@ -197,7 +122,7 @@ class SpecFields(Part):
     input_format: InputFormat = Field(
         default_factory=InputFormat, description="Which shards of the bucket go in."
     )
-    inputs: tuple[Input, ...] = Field(
+    inputs: tuple[Annotated[Input, LATE], ...] = Field(
         default=(),
         strict=False,
         max_length=INPUTS_MAX,
@@ -218,7 +143,7 @@ class SpecFields(Part):
         "that are joined by key.",
         examples=[{"layout": "folders"}],
     )
-    mix: Mix | None = Field(
+    mix: Annotated[Mix, LATE] | None = Field(
         default=None,
         description="How many records come out of each input: exact numbers, by the weights of "
         "inputs. Default: all of them, as often as each input says.",
@@ -277,7 +202,7 @@ class SpecFields(Part):
         "what sidecars call it. Default of sidecars: train.",
         examples=["train"],
     )
-    outputs: tuple[Output, ...] = Field(
+    outputs: tuple[Annotated[Output, LATE], ...] = Field(
         default=(),
         strict=False,
         max_length=OUTPUTS_MAX,
@@ -396,7 +321,7 @@ class SpecFields(Part):
         default=None,
         description="What happens to records after they are read and before they are ordered.",
     )
-    deduplicate: Deduplicate | None = Field(
+    deduplicate: Annotated[Deduplicate, LATE] | None = Field(
         default=None,
         description="Which records are left out because there is another one that is the same.",
         examples=[{"by": "content", "extensions": ["jpg"]}],
@@ -445,7 +370,7 @@ class SpecFields(Part):
     create_concurrency_max_limit: Limit = Field(
         default=0, description="At most so many creators at a time; 0: one a core."
     )
-    dsorter_type: Literal["dsort_general", "dsort_mem"] | None = _ignored(
+    dsorter_type: Literal["dsort_general", "dsort_mem"] | None = ignored(
         "How AIStore moves records."
     )
     dry_run: bool = Field(
@@ -484,12 +409,12 @@ class SpecFields(Part):
         "that it replaces: shards that their manifest lists, and no newer one, that nobody wrote "
         "since, and whose names output_format makes.",
     )
-    on_success: Hook | None = Field(
+    on_success: Annotated[Hook, LATE] | None = Field(
         default=None,
         exclude=True,  # they do not describe the result, and the URL of a webhook may be a secret
         description="Who is notified when the job has finished. Not kept in the manifest.",
     )
-    on_failure: Hook | None = Field(
+    on_failure: Annotated[Hook, LATE] | None = Field(
         default=None,
         exclude=True,
         description="Who is notified when the job has failed; not when somebody stops it.",

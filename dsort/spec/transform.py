@@ -1,7 +1,7 @@
 """The part of a spec about changes to records before they are ordered.
 
-Its model is made from the descriptions in the steps (``dsort.transforms.base``), and made again
-when a step has been added.
+The model of a step is made from the descriptions in the steps (``dsort.transforms.base``), and made
+again when a step has been added.
 """
 
 from __future__ import annotations
@@ -12,19 +12,17 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, GetCoreSchemaHandler, create_model, model_validator
+from pydantic import AfterValidator, Field, create_model, model_validator
 
 from dsort.errors import SpecProblem
 from dsort.order.base import OptionError
 from dsort.spec.algorithms import Part, joined
 from dsort.spec.hints import FieldError
+from dsort.spec.late import Late
 from dsort.transforms.base import Step
 from dsort.transforms.steps import STEPS
-
-if TYPE_CHECKING:
-    from pydantic_core import CoreSchema
 
 __all__ = ["AnyStep", "StepSpec", "Transform", "step_model"]
 
@@ -60,13 +58,12 @@ def _restored(values: dict[str, Any]) -> StepSpec:
     return step_model().model_construct(set(values), **values)
 
 
-class _OfToday:
-    """Makes a field use the model of the steps that are registered when its owner is built."""
+class _OfToday(Late):
+    """Makes a field use the model of the steps that are registered when a value is checked."""
 
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return handler.generate_schema(step_model())
+    def model(self, source: Any) -> type[StepSpec]:
+        """The model of today."""
+        return step_model()
 
 
 AnyStep = Annotated[StepSpec, _OfToday()]

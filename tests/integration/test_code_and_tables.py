@@ -10,7 +10,7 @@ import pytest
 from dsort import api
 from dsort.errors import ConversionError, InputError, SpecError
 from dsort.options import RunOptions
-from dsort.spec import parse_spec
+from dsort.spec.load import parse_spec
 from tests.integration.test_map_steps import DICE, payloads_out, with_code, with_steps
 from tests.support.datasets import Member, Shard, write_shards
 from tests.support.engine import refused, run_local

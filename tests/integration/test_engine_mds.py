@@ -14,7 +14,7 @@ import zstandard
 from dsort import api
 from dsort.errors import ConversionError, NamesTakenError, SchemaError, SpecError
 from dsort.options import RunOptions
-from dsort.spec import parse_spec
+from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, files_of, read_shard, tree_of, write_shards
 from tests.support.engine import count_of, run_local, spec_of
 from tests.support.mds_by_the_text import samples_in

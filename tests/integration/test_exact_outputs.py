@@ -14,7 +14,7 @@ import xxhash
 from dsort import api
 from dsort.errors import SpecError, TransformError
 from dsort.options import RunOptions
-from dsort.spec import parse_spec
+from dsort.spec.load import parse_spec
 from tests.property.test_step_laws import mix
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import refused, run_local, spec_of

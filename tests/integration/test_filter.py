@@ -13,7 +13,7 @@ import pytest
 from dsort import api
 from dsort.errors import SpecError, TransformError
 from dsort.options import RunOptions
-from dsort.spec import parse_spec
+from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, write_shards
 from tests.support.engine import count_of, records_out, refused, run_local, spec_of
 from tests.support.internals import manifest_name, steps_of

@@ -13,7 +13,7 @@ import dsort
 from dsort import api
 from dsort.errors import ContentKeyError, DuplicateError, JoinError, SpecError
 from dsort.options import RunOptions
-from dsort.spec import parse_spec
+from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, files_of, write_shards
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import manifest_name

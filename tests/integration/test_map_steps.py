@@ -19,7 +19,7 @@ from dsort.errors import (
     TransformError,
 )
 from dsort.options import RunOptions
-from dsort.spec import parse_spec
+from dsort.spec.load import parse_spec
 from dsort.storage.network_policy import FetchPolicy
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import count_of, record, records_out, refused, run_local, spec_of

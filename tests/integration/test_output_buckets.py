@@ -14,7 +14,7 @@ from dsort import api
 from dsort.errors import InputError, NamesTakenError, SpecError
 from dsort.options import RunOptions, open_with_settings
 from dsort.settings import Settings, StoreSettings
-from dsort.spec import parse_spec
+from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import CommandLine
 from tests.support.datasets import Member, Shard, files_of, read_shard, tree_of, write_shards

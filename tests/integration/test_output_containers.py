@@ -18,7 +18,7 @@ import dsort
 from dsort import api
 from dsort.errors import ConversionError, SpecError, StrayMemberError
 from dsort.options import RunOptions
-from dsort.spec import parse_spec
+from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, read_shard, tree_of, write_shards
 from tests.support.engine import run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline

@@ -19,7 +19,7 @@ from aistore.sdk.etl.webserver.http_multi_threaded_server import (
 )
 
 from dsort.errors import SpecError, TransformError
-from dsort.spec import parse_spec
+from dsort.spec.load import parse_spec
 from tests.integration.test_map_steps import payloads_out, rejects_of, shards, with_steps
 from tests.support.engine import count_of, records_out, refused, run_local
 from tests.support.etl_server import EtlServer, etl_server

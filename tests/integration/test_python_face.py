@@ -122,7 +122,7 @@ assert set(dsort.__all__) <= set(dir(dsort))
 def test_a_spec_is_read_without_what_only_data_need() -> None:
     script = """
 import sys
-from dsort.spec import parse_spec
+from dsort.spec.load import parse_spec
 spec = {"input_bck": "a", "input_format": "a-{0..2}", "output_format": "b-%d"}
 parse_spec({**spec, "output_shard_count": 3, "algorithm": {"kind": "shuffle"}})
 heavy = {"numpy", "pyarrow", "boto3", "ray", "isal", "lz4", "backports", "orjson", "xxhash"}

@@ -14,7 +14,7 @@ import pytest
 from dsort import api
 from dsort.errors import ConversionError, InputError, SpecError
 from dsort.options import RunOptions
-from dsort.spec import parse_spec
+from dsort.spec.load import parse_spec
 from tests.support.engine import spec_of
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import manifest_name

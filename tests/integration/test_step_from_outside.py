@@ -15,7 +15,8 @@ from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
 from dsort.service.jobs.submit import Submitter
 from dsort.service.transforms.store import TransformStore
-from dsort.spec import parse_spec, schema
+from dsort.spec.load import parse_spec
+from dsort.spec.schema import schema
 from dsort.transforms.steps import STEPS, register
 from tests.support.datasets import Shard, files_of, write_shards
 from tests.support.engine import keys_in, plan_local, record, run_local, spec_of

@@ -12,7 +12,7 @@ from dsort import api
 from dsort.errors import SpecError, TransformError
 from dsort.options import RunOptions, open_with_settings
 from dsort.settings import Settings, StoreSettings
-from dsort.spec import parse_spec
+from dsort.spec.load import parse_spec
 from dsort.storage.network_policy import FetchPolicy
 from dsort.transforms.positions import InputPositions, readings_needed
 from dsort.transforms.rekey import Rekey

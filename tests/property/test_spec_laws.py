@@ -10,9 +10,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsort.spec import load_spec, parse_bucket, parse_spec
-from dsort.spec.buckets import bucket_value
+from dsort.spec.buckets import bucket_value, parse_bucket
 from dsort.spec.hints import FieldError
+from dsort.spec.load import load_spec, parse_spec
 from dsort.spec.syntax import parse_json
 from dsort.spec.yaml_text import parse_yaml
 from dsort.storage.open import parse_address

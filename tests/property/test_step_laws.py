@@ -19,7 +19,7 @@ import xxhash
 from dsort import api
 from dsort.errors import SpecError
 from dsort.options import RunOptions
-from dsort.spec import parse_spec
+from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import run_local, spec_of
 from tests.support.internals import manifest_name

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from dsort.errors import SpecError, SpecProblem
-from dsort.spec import JobSpec, parse_spec
+from dsort.spec.load import parse_spec
+from dsort.spec.model import JobSpec
 
 SMALL: Mapping[str, Any] = {
     "input_bck": "samples",

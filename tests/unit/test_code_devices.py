@@ -9,10 +9,18 @@ from typing import Any
 import pytest
 
 from dsort.errors import TransformError
-from dsort.spec import parse_spec
+from dsort.spec.load import parse_spec
 from dsort.transforms.base import Step
 from tests.support.engine import spec_of
-from tests.support.internals import CodeRoom, GpuNeeds, GpuPlace, Scratch, gpus_here, steps_of
+from tests.support.internals import (
+    CodeRoom,
+    GpuNeeds,
+    GpuPlace,
+    Scratch,
+    gpus_here,
+    room_here,
+    steps_of,
+)
 
 
 def steps_with(*resources: dict[str, Any]) -> Sequence[Step]:
@@ -78,14 +86,14 @@ def test_steps_that_want_more_gpus_than_there_are_are_refused(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(TransformError, match=r"want 1 GPU at a time .* has none that"):
-        CodeRoom.here(gpus(1), 8)
+        room_here(gpus(1), 8)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with pytest.raises(TransformError, match=r"want 2 GPUs .* has 1"):
-        CodeRoom.here(gpus(1, 1), 8)
-    assert CodeRoom.here(gpus(0.5), 8) == CodeRoom(2, ("0",))
+        room_here(gpus(1, 1), 8)
+    assert room_here(gpus(0.5), 8) == CodeRoom(2, ("0",))
 
 
 def test_steps_that_use_several_cpus_run_in_fewer_processes() -> None:
-    assert CodeRoom.here(steps_with({"num_cpus": 4}, {"num_cpus": 3}), 9) == CodeRoom(2)
-    assert CodeRoom.here(steps_with({"num_cpus": 4}), 2) == CodeRoom(1)
-    assert CodeRoom.here(steps_with({"num_cpus": 1}), 2) == CodeRoom()
+    assert room_here(steps_with({"num_cpus": 4}, {"num_cpus": 3}), 9) == CodeRoom(2)
+    assert room_here(steps_with({"num_cpus": 4}), 2) == CodeRoom(1)
+    assert room_here(steps_with({"num_cpus": 1}), 2) == CodeRoom()

@@ -12,7 +12,7 @@ import pytest
 
 from dsort.errors import SpecError
 from dsort.settings import Settings, StoreSettings, load_settings, resolve_ref
-from dsort.spec import parse_bucket
+from dsort.spec.buckets import parse_bucket
 from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dsort.client import DsortClient, Job, Schedule, Validation
-from dsort.spec import parse_spec
+from dsort.spec.load import parse_spec
 from tests.support.internals import (
     Forecast,
     JobReport,

@@ -11,9 +11,9 @@ import pytest
 from spec_cases import problem_of, problems_of, small, spec_of
 
 from dsort.errors import SpecError
-from dsort.spec import BucketRef, parse_bucket, parse_spec
-from dsort.spec.buckets import bucket_value
+from dsort.spec.buckets import BucketRef, bucket_value, parse_bucket
 from dsort.spec.hints import FieldError
+from dsort.spec.load import parse_spec
 
 HTTP = "http://10.0.0.1:8333"
 

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 from spec_cases import BLOG_POST, CONTENT, problem_of, problems_of, small, spec_of
 
-from dsort.spec import JobConfig, JobSpec, parse_spec, schema
+from dsort.spec.config import JobConfig
 from dsort.spec.dialects import OLDER_NAMES
+from dsort.spec.load import parse_spec
+from dsort.spec.model import JobSpec
+from dsort.spec.schema import schema
 
 CONTENT_OLD = {"kind": "content", "extension": ".cls"}
 KEY_MAP = {"output_format": ..., "ekm_file": "map"}

@@ -9,7 +9,8 @@ import pytest
 from jsonschema import Draft202012Validator
 from spec_cases import BLOG_POST
 
-from dsort.spec import load_spec, parse_spec, schema
+from dsort.spec.load import load_spec, parse_spec
+from dsort.spec.schema import schema
 from dsort.spec.syntax import parse_json
 from dsort.spec.yaml_text import parse_yaml
 

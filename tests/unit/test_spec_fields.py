@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from spec_cases import CONTENT, problem_of, small, spec_of
 
 from dsort.sizes import Bytes, Percent
-from dsort.spec import parse_spec
+from dsort.spec.load import parse_spec
 
 
 def test_the_defaults() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dsort.spec import parse_spec
+from dsort.spec.load import parse_spec
 from tests.support.internals import compile_pipeline
 from tests.unit.spec_cases import problems_of, small
 

@@ -11,7 +11,7 @@ import yaml
 from spec_cases import SMALL, small, spec_of
 
 from dsort.errors import SpecError
-from dsort.spec import SPEC_BYTES_MAX, LoadedSpec, load_spec
+from dsort.spec.load import SPEC_BYTES_MAX, LoadedSpec, load_spec
 from dsort.spec.syntax import parse_json
 from dsort.spec.yaml_text import parse_yaml
 

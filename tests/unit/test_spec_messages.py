@@ -10,9 +10,11 @@ from pydantic import ValidationError
 from spec_cases import CONTENT, problems_of, small
 
 from dsort.errors import SpecError
-from dsort.spec import JobConfig, JobSpec, parse_spec
+from dsort.spec.config import JobConfig
 from dsort.spec.dialects import translate
 from dsort.spec.hints import PLAIN_WORDS, closest, describe
+from dsort.spec.load import parse_spec
+from dsort.spec.model import JobSpec
 from tests.support.sampling import examples
 
 JARGON = ("Input should", "pydantic", "https://", "type=", "Extra inputs", "NoneType", "str type")

@@ -8,7 +8,8 @@ import pytest
 from spec_cases import CONTENT, problem_of, problems_of, small, spec_of
 
 from dsort.errors import SpecError
-from dsort.spec import JobSpec, parse_spec
+from dsort.spec.load import parse_spec
+from dsort.spec.model import JobSpec
 
 SIZE_NEEDED = "output shard size must be set (cannot be 0 and cannot be omitted)"
 KEY_MAP: dict[str, Any] = {"output_format": ..., "ekm": {"a-%d": ["x"]}}

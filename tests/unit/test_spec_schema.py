@@ -10,8 +10,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from spec_cases import BLOG_POST, CONTENT, small, spec_of
 
-from dsort.spec import parse_spec, schema
 from dsort.spec.dialects import OLDER_NAMES
+from dsort.spec.load import parse_spec
+from dsort.spec.schema import schema
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 from dsort.errors import SpecError
 from dsort.retry import RetryPolicy
-from dsort.spec import parse_bucket
+from dsort.spec.buckets import parse_bucket
 from dsort.storage.limit import LimitedBucket, StoreLimiter, StoreLimits
 from dsort.storage.open import open_bucket, parse_address
 from dsort.storage.ref import BucketRef

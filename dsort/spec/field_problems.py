@@ -1,0 +1,168 @@
+"""The problems of a spec that pydantic's models refuse, with hints: what an unknown field was meant
+to be, and which rules between its other fields it breaks."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from dsort.errors import SpecError, SpecProblem
+from dsort.naming.names import closest
+from dsort.order.batches import Batches
+from dsort.order.interleave import Interleave
+from dsort.spec.algorithms import algorithm_model, group_model, key_model
+from dsort.spec.amend import Amend
+from dsort.spec.config import JobConfig
+from dsort.spec.dialects import OLDER_NAMES, PARTS
+from dsort.spec.hints import path_of, plain_problems
+from dsort.spec.ingest import Ingest, Table
+from dsort.spec.inputs import Input, InputFormat, Mix
+from dsort.spec.model import Draft, JobSpec, current_job_spec
+from dsort.spec.on_shard import OnShard
+from dsort.spec.outputs import Output
+from dsort.spec.parts import Deduplicate, Hook
+from dsort.spec.transform import Transform, step_model
+from dsort.transforms.steps import STEPS
+
+__all__ = ["all_problems"]
+
+_STAND_IN_BUCKET: Final = "unknown"
+
+
+def all_problems(
+    fields: dict[str, Any], errors: Sequence[ErrorDetails], draft: Draft
+) -> list[SpecProblem]:
+    """The problems of a spec in which pydantic has found ``errors``: those of the fields, and those
+    between fields that are valid by themselves."""
+    return _field_problems(errors) + _rule_problems(fields, errors, draft)
+
+
+def _field_problems(errors: Sequence[ErrorDetails]) -> list[SpecProblem]:
+    meant = _meant_by_unknown(errors)
+    problems = []
+    for error in errors:
+        for problem in plain_problems(error):
+            if error["type"] == "extra_forbidden":
+                problem = replace(problem, hint=_hint_of_unknown(problem.path))
+            # A required field with a misspelt name is one problem, not two.
+            if error["type"] != "missing" or problem.path not in meant:
+                problems.append(problem)
+    return problems
+
+
+def _rule_problems(
+    fields: dict[str, Any], errors: Sequence[ErrorDetails], draft: Draft
+) -> list[SpecProblem]:
+    """Problems between fields that are valid by themselves. Invalid fields are left out, and so are
+    the rules that use them."""
+    fields = copy.deepcopy(fields)
+    unusable = {
+        f"Config.{name}" if name in JobConfig.model_fields else name
+        for name in _meant_by_unknown(errors)
+    }
+    for error in errors:
+        location = error["loc"]
+        steps = location[: 2 if location[0] in PARTS else 1]
+        owner: dict[Any, Any] = fields if len(steps) == 1 else fields[str(steps[0])]
+        owner.pop(steps[-1], None)
+        unusable.add(path_of(steps))
+    if unusable & {"input_bck", "inputs"} and not fields.get("inputs"):
+        fields["input_bck"] = _STAND_IN_BUCKET
+    try:
+        context = Draft(frozenset(unusable), ais_is_there=draft.ais_is_there)
+        current_job_spec().model_validate(fields, context=context)
+    except SpecError as error:
+        return list(error.problems)
+    return []
+
+
+def _names_of(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _fields() -> dict[str, list[str]]:
+    return {
+        "": [*_names_of(JobSpec), *JobConfig.model_fields],
+        "input_format": _names_of(InputFormat),
+        "inputs": _names_of(Input),
+        "outputs": _names_of(Output),
+        "inputs.input_format": _names_of(InputFormat),
+        "algorithm": _names_of(algorithm_model()),
+        "algorithm.keys": _names_of(key_model()),
+        "algorithm.interleave": _names_of(group_model(Interleave)),
+        "algorithm.batches": _names_of(group_model(Batches)),
+        "transform": _names_of(Transform),
+        "transform.steps": _names_of(step_model()),
+        "Config": _names_of(JobConfig),
+        "on_success": _names_of(Hook),
+        "on_failure": _names_of(Hook),
+        "on_shard": _names_of(OnShard),
+        "amend": _names_of(Amend),
+        "mix": _names_of(Mix),
+        "ingest": _names_of(Ingest),
+        "ingest.table": _names_of(Table),
+        "deduplicate": _names_of(Deduplicate),
+    }
+
+
+def _options_of_step(kind: str) -> list[str]:
+    """The fields of one kind of step; none, if it has no fields."""
+    options: Any = STEPS[kind].options_type if kind in STEPS else None
+    return [*getattr(options, "__annotations__", ())]
+
+
+def _meant(path: str) -> str | None:
+    """The path of the field that was most likely meant by the unknown ``path``."""
+    fields = _fields()
+    owner, _, name = path.rpartition(".")
+    place = re.sub(r"\[\d+\]", "", owner)  # the items of a list have the same fields
+    steps, _, kind = place.rpartition(".")
+    if steps == "transform.steps":
+        near = closest(name, _options_of_step(kind))
+        return f"{owner}.{near}" if near else None
+    for other, names in fields.items():
+        if other != place and name in names and name not in fields.get(place, ()):
+            return f"{other}.{name}" if other else name
+    siblings = fields.get(place, [])  # none, if the unknown name itself has a dot
+    known = {each: f"{owner}.{each}" if owner else each for each in siblings}
+    for older, today in OLDER_NAMES.items():
+        older_owner, _, older_name = older.rpartition(".")
+        if older_owner == owner:
+            known.setdefault(older_name, today)
+    near = closest(name, known)
+    if near:
+        return known[near]
+    elsewhere = {
+        each: f"{other}.{each}" if other else each
+        for other, names in reversed(fields.items())  # if several have it, the first is used
+        if other != place
+        for each in names
+    }
+    near = closest(name, elsewhere)
+    return elsewhere[near] if near else None
+
+
+def _meant_by_unknown(errors: Sequence[ErrorDetails]) -> set[str]:
+    unknown = [path_of(error["loc"]) for error in errors if error["type"] == "extra_forbidden"]
+    return {meant for meant in map(_meant, unknown) if meant is not None}
+
+
+def _hint_of_unknown(path: str) -> str:
+    """What to write in place of the unknown field at ``path``; "" if nothing is near."""
+    meant = _meant(path)
+    if meant is None:
+        return ""
+    owner, _, name = path.rpartition(".")
+    meant_owner, _, meant_name = meant.rpartition(".")
+    if meant_owner == owner:
+        return f'did you mean "{meant_name}"?'
+    if meant_name != name:
+        place = f'in "{meant_owner}"' if meant_owner else "at the top level"
+        return f'did you mean "{meant_name}", {place}?'
+    return f'it belongs in "{meant_owner}"' if meant_owner else "it belongs at the top level"
