@@ -6,13 +6,12 @@ import contextlib
 import os
 import signal
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dsort.data.tally import Tally
 from dsort.errors import (
     CodeRefusedError,
     DsortError,
@@ -31,19 +30,11 @@ from dsort.job.journal_entries import JournalState
 from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import Lease, last_attempt
 from dsort.job.manifest import parse_manifest
-from dsort.job.memory import JobMemory
 from dsort.job.other_buckets import refuse_unnoted
 from dsort.job.report import JobReport
-from dsort.job.resources import cores, job_memory, store_limits, workers_here
 from dsort.job.resume import state_of
-from dsort.job.setup import load_formats, load_keymap, load_steps, output_names, with_seed
-from dsort.log_lines import about
+from dsort.opened_job import Listener, open_place, opened_job
 from dsort.options import RunOptions, default_options
-from dsort.pipeline.compile import compile_pipeline, steps_of
-from dsort.pipeline.movement import workers_that_fit
-from dsort.reading.results import Result, read_result
-from dsort.runtime.base import Runtime
-from dsort.runtime.local import LocalRuntime
 from dsort.settings import resolve_ref
 from dsort.settings.named_transforms import find_transform
 from dsort.spec.load import load_spec as read_spec
@@ -52,22 +43,19 @@ from dsort.spec.model import JobSpec
 from dsort.spec.parts import Hook
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
-from dsort.storage.open import open_both, open_bucket, parse_address
-from dsort.storage.process_limits import explain_limits
+from dsort.storage.open import parse_address
 from dsort.storage.ref import BucketRef
-from dsort.storage.several import BucketPlace
 from dsort.storage.small_objects import read_small
-from dsort.workers.gpus import CodeRoom, GpuNeeds, cpus_of
 
 if TYPE_CHECKING:
     from dsort.amendments import Removal
     from dsort.job.streams import Streams
+    from dsort.reading.results import Result
     from dsort.verification.findings import VerifyReport
 
 __all__ = ["append", "load_spec", "plan", "remove", "resume", "resume_on_shard", "run", "verify"]
 
 MANIFEST_BYTES_MAX = 4 << 30
-Listener = Callable[[Event], None]
 
 
 def load_spec(source: str | Path | Mapping[str, Any]) -> JobSpec:
@@ -125,7 +113,7 @@ def run(
     listener = _listener(on_progress, on_event)
     job_id = job_id or new_job_id()
     try:
-        with _job(spec, options, listener, stop, job_id=job_id) as (job, tally):
+        with opened_job(spec, options, listener, stop, job_id=job_id) as (job, tally):
             if spec.dry_run:
                 planned = plan_job(job, tally)
                 return replace(planned, output_uri=job.outputs_bucket.uri, plan=None)
@@ -206,14 +194,14 @@ def resume(
     """
     options = options or default_options()
     ref = parse_address(bucket) if isinstance(bucket, str) else bucket
-    held = _open(resolve_ref(ref, options.settings), options, stop)
+    held = open_place(resolve_ref(ref, options.settings), options, stop)
     known = state_of(held, job_id, report_name(job_id))
     assert known.accepted is not None
     spec = parse_spec(dict(known.accepted.spec)).spec
     _refuse_streams(spec, job_id)
     if spec.on_shard is not None:
         _refuse_unasked_program(options)
-    named = _open(resolve_ref(spec.output_bck, options.settings), options, stop)
+    named = open_place(resolve_ref(spec.output_bck, options.settings), options, stop)
     _refuse_another_place(job_id, held, named)
     if expected is not None and spec != expected:
         raise JobConflictError(
@@ -221,7 +209,7 @@ def resume(
             hint="somebody else writes there; begin the job again, with a new id",
         )
     listener = _listener(on_progress, on_event)
-    with _job(spec, options, listener, stop, job_id=job_id, before=known) as (job, tally):
+    with opened_job(spec, options, listener, stop, job_id=job_id, before=known) as (job, tally):
         refuse_unnoted(job.outputs_bucket, job_id)  # before anything is undone there
         job.begin_attempt(last_attempt(held, job_id) + 1)
         job.before = _state_now(job, held)
@@ -247,13 +235,15 @@ def remove(
     from dsort.amendments import Removal, find_keys, read_keys, remove_fields
 
     options = options or default_options()
+    from dsort.reading.results import read_result
+
     manifest, place = read_result(result, options, place)
     base, wanted = parse_manifest(manifest), read_keys(Path(keys))
     place = place or base.spec.output_bck.uri
     ref = resolve_ref(parse_address(place), options.settings)
     with contextlib.ExitStack() as stack:
         flag = stop if stop is not None else stack.enter_context(StopFlag())
-        bucket = _open(ref, options, flag)
+        bucket = open_place(ref, options, flag)
         found = find_keys(base, bucket, wanted, stop=flag)
         if not found.shards:
             return Removal(found, None)
@@ -291,6 +281,8 @@ def append(
     from dsort.amendments import append_fields
 
     options = options or default_options()
+    from dsort.reading.results import read_result
+
     manifest, place = read_result(result, options, place)
     base = parse_manifest(manifest)
     fields = append_fields(
@@ -323,7 +315,7 @@ def resume_on_shard(
 
     options = options or default_options()
     ref = parse_address(bucket) if isinstance(bucket, str) else bucket
-    held = _open(resolve_ref(ref, options.settings), options, stop)
+    held = open_place(resolve_ref(ref, options.settings), options, stop)
     data = read_small(held, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX)
     manifest = parse_manifest(data)
     if expected is not None and manifest.spec != expected:
@@ -410,7 +402,7 @@ def plan(
     """Plan a job, without a write to any bucket. ``spec``: as in :func:`run`."""
     options = options or default_options()
     spec = _spec(spec, options)
-    with _job(spec, options, on_event, stop) as (job, tally):
+    with opened_job(spec, options, on_event, stop) as (job, tally):
         return plan_job(job, tally)
 
 
@@ -437,6 +429,8 @@ def verify(
     from dsort.verification.verify import verify_result  # as much again as a job loads
 
     options = options or default_options()
+    from dsort.reading.results import read_result
+
     manifest, output_uri = read_result(result, options, output_uri)
     return verify_result(
         manifest,
@@ -459,142 +453,3 @@ def _listener(
             on_progress(event)
 
     return listen
-
-
-@contextlib.contextmanager
-def _job(
-    spec: JobSpec,
-    options: RunOptions | None,
-    on_event: Listener | None,
-    stop: StopFlag | None,
-    *,
-    job_id: str = "",
-    before: JournalState | None = None,
-) -> Iterator[tuple[Job, Tally]]:
-    options, spec, job_id = options or default_options(), with_seed(spec), job_id or new_job_id()
-    with explain_limits(), about(job_id), contextlib.ExitStack() as stack:
-        flag = stop if stop is not None else stack.enter_context(StopFlag())
-        memory = job_memory(spec, options)
-        streams = None
-        if spec.reads_streams or spec.output_bck.is_stream:
-            from dsort.job.streams import opened_streams  # few jobs have any
-
-            streams = stack.enter_context(opened_streams(spec, options, job_id))
-        places = _input_places(spec, options, streams)
-        output_bck = resolve_ref(spec.output_bck, options.settings)
-        if streams is not None and streams.output is not None:
-            output_bck = streams.output
-        targets = (BucketPlace("", output_bck), *_own_places(spec, options))
-        if options.forks:  # what is loaded and parsed by now, workers have loaded and parsed
-            buckets = _open_all(places, targets, options, flag)
-            load_formats(spec)
-        runtime = _runtime(spec, options, flag, memory)
-        stack.callback(runtime.close)
-        if not options.forks:  # workers load all that while it is loaded here
-            buckets = _open_all(places, targets, options, flag)
-        if streams is not None:  # by now no worker can be a fork of a process with threads
-            streams.spool(flag)
-        tally = Tally(named={})
-        load = partial(load_keymap, spec, tally, fetch=options.fetch)
-        # A job that is resumed only to be stopped must be taken first: it has left files.
-        is_to_clean = before is not None and flag.requested
-        keymap = load() if is_to_clean else flag.wait_for(load)
-        steps = flag.wait_for(partial(load_steps, spec, options)) if steps_of(spec) else ()
-        room = CodeRoom()
-        if any(step.needs == "payload" for step in steps) and not is_to_clean:
-            from dsort.job.user_code import described_steps  # other jobs run no code
-
-            if options.runtime == "local":
-                room = CodeRoom.here(steps, cores())
-            steps = flag.wait_for(partial(described_steps, steps, options))
-        job = Job(
-            job_id=job_id,
-            spec=spec,
-            options=options,
-            input_places=places,
-            output_places=targets,
-            inputs_bucket=buckets[0],
-            outputs_bucket=buckets[1],
-            runtime=runtime,
-            stop=flag,
-            on_event=on_event or (lambda event: None),
-            names=output_names(spec, keymap),
-            memory=memory,
-            pipeline=compile_pipeline(spec, steps=steps, keymap=keymap),
-            code_room=room,
-            before=before,
-            streams=streams,
-        )
-        yield job, tally
-
-
-def _input_places(
-    spec: JobSpec, options: RunOptions, streams: Streams | None
-) -> tuple[BucketPlace, ...]:
-    spooled = {} if streams is None else streams.inputs
-    return tuple(
-        BucketPlace(
-            source.name,
-            spooled.get(source.name) or resolve_ref(source.bucket, options.settings),
-        )
-        for source in spec.sources
-    )
-
-
-def _own_places(spec: JobSpec, options: RunOptions) -> tuple[BucketPlace, ...]:
-    """The buckets of outputs that do not use the bucket of the job."""
-    return tuple(
-        BucketPlace(target.place, resolve_ref(target.bucket, options.settings))
-        for target in spec.targets
-        if target.bucket is not None
-    )
-
-
-def _open_all(
-    sources: Sequence[BucketPlace],
-    targets: Sequence[BucketPlace],
-    options: RunOptions,
-    stop: StopFlag | None,
-) -> tuple[Bucket, Bucket]:
-    """(the buckets of the inputs as one bucket, those of the outputs likewise)."""
-
-    def opened(place: BucketPlace, *, reads: bool = False) -> Bucket:
-        return _open(place.ref, options, stop, reads=reads)
-
-    return open_both(sources, targets, partial(opened, reads=True), opened)
-
-
-def _open(
-    ref: BucketRef, options: RunOptions, stop: StopFlag | None, *, reads: bool = False
-) -> Bucket:
-    return open_bucket(
-        ref,
-        root=options.root,
-        limits=store_limits(ref, options),
-        policy=options.fetch if reads else options.output_fetch,
-        pause=stop.pause if stop is not None else None,
-    )
-
-
-def _runtime(spec: JobSpec, options: RunOptions, stop: StopFlag, memory: JobMemory) -> Runtime:
-    if options.runtime == "local":
-        # Workers begin before it is known how many are needed: no more than there is room for.
-        workers = workers_that_fit(memory.wanted_bytes, workers_here(options.workers))
-        return LocalRuntime(workers, stop, forks=options.forks)
-    if options.runtime == "ray":
-        from dsort.runtime.ray.block_server import BlockPlace
-        from dsort.runtime.ray.runtime import RayRuntime  # takes seconds to import; only where used
-
-        settings, steps = options.settings, steps_of(spec)
-        return RayRuntime(
-            options.ray_address,
-            options.workers,
-            stop,
-            resources=options.ray_resources,
-            labels=options.ray_labels,
-            cpus=cpus_of(steps),
-            gpus=float(GpuNeeds.of(steps).total),
-            direct=settings.exchange != "ray",
-            place=BlockPlace(settings.exchange_ports, settings.exchange_network or ""),
-        )
-    raise SpecError(f"unknown runtime {options.runtime}", hint="local or ray")

@@ -16,12 +16,8 @@ __all__ = [
 ]
 
 _N = r"([0-9]{1,12}(?:\.[0-9]{1,9})?)"
-_SHORT = re.compile(
-    rf"(?:{_N}\s*w)?(?:{_N}\s*d)?(?:{_N}\s*h)?(?:{_N}\s*m)?(?:{_N}\s*s)?(?:{_N}\s*ms)?"
-)
-_ISO = re.compile(
-    rf"P(?:{_N}W)?(?:{_N}D)?(?:T(?=[0-9])(?:{_N}H)?(?:{_N}M)?(?:{_N}S)?)?", re.IGNORECASE
-)
+_SHORT = rf"(?:{_N}\s*w)?(?:{_N}\s*d)?(?:{_N}\s*h)?(?:{_N}\s*m)?(?:{_N}\s*s)?(?:{_N}\s*ms)?"
+_ISO = rf"P(?:{_N}W)?(?:{_N}D)?(?:T(?=[0-9])(?:{_N}H)?(?:{_N}M)?(?:{_N}S)?)?"
 _UNITS_S = (604_800.0, 86_400.0, 3600.0, 60.0, 1.0, 0.001)
 _DAY_S = 86_400.0
 
@@ -37,7 +33,7 @@ def parse_duration(text: str) -> Duration:
     """``500ms``, ``45s``, ``1.5h``, ``7d``, ``1d12h``, or ISO 8601's ``P1DT12H``. ``ValueError``
     for any other text."""
     stripped = text.strip()
-    match = _ISO.fullmatch(stripped) or _SHORT.fullmatch(stripped.lower())
+    match = re.fullmatch(_ISO, stripped, re.IGNORECASE) or re.fullmatch(_SHORT, stripped.lower())
     if match is None or not any(match.groups()):
         raise ValueError(f"{text[:100]!r} is no duration")
     numbers = [float(group or 0) for group in match.groups()]

@@ -56,19 +56,17 @@ def level_in_force() -> int:
 
 # -- secrets -------------------------------------------------------------------------------------
 
-_TOKEN = re.compile(r"(dsort_[0-9a-f]{12}_)[0-9a-f]+")
-_TICKET = re.compile(r"(?i)(\bticket=)[^&\s\"']+")
-_USER = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^/\s@]+@")
-_SIGNATURE = re.compile(
-    r"(?i)([?&](?:x-amz-[a-z-]*|awsaccesskeyid|signature|sig|password)=)[^&\s\"']+"
-)
+_TOKEN = r"(dsort_[0-9a-f]{12}_)[0-9a-f]+"
+_TICKET = r"(?i)(\bticket=)[^&\s\"']+"
+_USER = r"(?i)(\b[a-z][a-z0-9+.-]*://)[^/\s@]+@"
+_SIGNATURE = r"(?i)([?&](?:x-amz-[a-z-]*|awsaccesskeyid|signature|sig|password)=)[^&\s\"']+"
 
 
 def redact(text: str) -> str:
     """``text`` without secrets: of tokens of a service, of tickets, users and passwords in URLs,
     and the parameters of signed URLs."""
-    text = _TICKET.sub(r"\1...", _TOKEN.sub(r"\1...", text))
-    return _SIGNATURE.sub(r"\1...", _USER.sub(r"\1", text))
+    text = re.sub(_TICKET, r"\1...", re.sub(_TOKEN, r"\1...", text))
+    return re.sub(_SIGNATURE, r"\1...", re.sub(_USER, r"\1", text))
 
 
 # -- whose lines they are ------------------------------------------------------------------------

@@ -311,7 +311,7 @@ def workers_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Local jobs of this process have no worker processes (``tests/support/workers_here.py``)."""
     from tests.support.workers_here import WorkersHere
 
-    monkeypatch.setattr("dsort.api.LocalRuntime", WorkersHere)
+    monkeypatch.setattr("dsort.opened_job.LocalRuntime", WorkersHere)
 
 
 @pytest.fixture
@@ -319,7 +319,7 @@ def worker_processes(workers_here: None, monkeypatch: pytest.MonkeyPatch) -> Non
     """Local jobs have worker processes after all, in a file that does without them elsewhere."""
     from tests.support.internals import LocalRuntime
 
-    monkeypatch.setattr("dsort.api.LocalRuntime", LocalRuntime)
+    monkeypatch.setattr("dsort.opened_job.LocalRuntime", LocalRuntime)
 
 
 @pytest.fixture

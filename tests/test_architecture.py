@@ -23,6 +23,7 @@ ROOMS = (
     {"__init__"},
     {"builder", "client", "service", "staged_samples"},
     {"api", "progress_display"},
+    {"opened_job"},
     {"web"},
     {"model"},
     {"verification"},

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsort.cli import options
-from dsort.cli.plan import show_plan
 from dsort.cli.progress import make_reporter
 from dsort.cli.remote import Submission, is_remote, submit, write_report
 from dsort.cli.run import read_fields, read_spec, run_options, show_spec
@@ -69,6 +68,8 @@ def start(
         if verbose:
             show_spec(job)
         if dry_run or job.dry_run:
+            from dsort.cli.plan import show_plan
+
             show_plan(job, as_given, reporter, as_json=as_json)
             return
         from dsort import api

@@ -46,7 +46,6 @@ from dsort.sidecars.kinds import SidecarName, sidecar_names
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_small
-from dsort.transforms.key_lists import DropKeys
 
 MANIFEST_BYTES_MAX: Final = 4 << 30
 REMOVED_BYTES_MAX: Final = 4 << 30
@@ -179,6 +178,8 @@ def read_removed(bucket: Bucket, names: Sequence[str]) -> UInt64s:
 def _removed_bytes(job: Job) -> bytes:
     """The file with hashes of the removed keys. The keys themselves are not stored: some may have
     been removed because they identify a person."""
+    from dsort.transforms.key_lists import DropKeys
+
     (step,) = job.pipeline.steps
     if not isinstance(step, DropKeys):
         raise InvariantError("keys are removed by drop_keys")

@@ -11,15 +11,16 @@ from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.tally import Tally
 from dsort.job.resources import cores
+from dsort.job.user_code import room_here
 from dsort.moves.bare import BARE
 from dsort.moves.input_shard import ShardBytes
 from dsort.pipeline.pipeline import StepFailures
 from dsort.scratch.directory import Scratch
 from dsort.transforms.base import Step
 from dsort.workers.conversion import bared_records
-from dsort.workers.gpus import CodeRoom
 from dsort.workers.tasks import CodeShare
-from dsort.workers.transformer import Transformed, Transformer
+from dsort.workers.transformed import Transformed
+from dsort.workers.transformer import Transformer
 
 
 class CodeAgain:
@@ -27,7 +28,7 @@ class CodeAgain:
 
     def __init__(self, failures: StepFailures, steps: Sequence[Step]) -> None:
         self._steps = steps
-        room = CodeRoom.here(steps, cores())
+        room = room_here(steps, cores())
         self._directory = tempfile.TemporaryDirectory(prefix="dsort-code-")
         scratch = Scratch(Path(self._directory.name) / "scratch", make=True)
         rules = replace(failures, rejects="")  # the job itself keeps such records

@@ -36,7 +36,6 @@ from dsort.job.extraction import answers
 from dsort.job.inputs import refuse_changed_inputs
 from dsort.job.job import Job
 from dsort.job.journal_entries import Committing
-from dsort.job.kept_lineage import stage_kept_lineage
 from dsort.job.layout import (
     index_name,
     lineage_names,
@@ -200,7 +199,12 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
         data = wids_index_bytes(job.job_id, whole, [known[shard.name] for shard in whole])
         # The name belongs to this job: only an earlier attempt can have given it already.
         named.append(stage(bucket, f"{prefix}index", index, len(data), [data], replaces=True))
-    lineage = (stage_kept_lineage if job.replaces_inputs else stage_lineage)(job, plan)
+    if job.replaces_inputs:
+        from dsort.job.kept_lineage import stage_kept_lineage
+
+        lineage = stage_kept_lineage(job, plan)
+    else:
+        lineage = stage_lineage(job, plan)
     if lineage is not None:
         named.append(lineage.staged._replace(replaces=True))
     keep_sealed(job, created, md5)

@@ -44,7 +44,6 @@ from dsort.job.surveys.all_surveys import run_surveys
 from dsort.job.taken_names import refuse_taken
 from dsort.job.transaction import PutBack
 from dsort.log_lines import logger_of
-from dsort.tracebacks import one_sentence
 
 log = logger_of("job")
 
@@ -204,6 +203,7 @@ def _abort(job: Job, error: BaseException | None) -> None:
     again. A job that was stopped from outside keeps what it has done. A job that another process
     has taken over is left alone."""
     from dsort.job.suspend import begin_again, is_from_outside, is_full_scratch, suspend
+    from dsort.tracebacks import one_sentence
 
     job.stop.heed()
     log.debug("the job did not come to its end: %s", one_sentence(str(error)))

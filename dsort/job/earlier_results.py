@@ -182,11 +182,11 @@ def later_than(before: Commit | None) -> str:
     """The present time in the form of a manifest. It is later than ``before``, even if this clock
     is behind: the newest result of a bucket is the one that was committed last."""
     now = datetime.now(UTC)
-    with contextlib.suppress(ValueError):  # ``moment`` may come from any job id
-        moment = "" if before is None else before.moment
-        earlier = datetime.strptime(moment, f"%Y{_IN_THE_YEAR}").replace(tzinfo=UTC)
-        if now <= earlier < now + CLOCKS_APART_MAX:
-            now = earlier + timedelta(microseconds=1)
+    if before is not None:
+        with contextlib.suppress(ValueError):  # the moment may come from any job id
+            earlier = datetime.strptime(before.moment, f"%Y{_IN_THE_YEAR}").replace(tzinfo=UTC)
+            if now <= earlier < now + CLOCKS_APART_MAX:
+                now = earlier + timedelta(microseconds=1)
     return now.isoformat(timespec="microseconds")
 
 

@@ -33,6 +33,7 @@ from dsort.job.lease import Lease
 from dsort.job.memory import JobMemory
 from dsort.job.output_names import OutputNames
 from dsort.job.report import ReactionCount, RecordFlow
+from dsort.job.resources import CodeRoom
 from dsort.job.timeline import Timeline
 from dsort.log_lines import about_attempt, logger_of
 from dsort.loose_files.bucket import FILES_REF, FilesBucket
@@ -50,7 +51,6 @@ from dsort.storage.ref import BucketRef
 from dsort.storage.several import BucketPlace, bucket_named
 from dsort.storage.small_objects import read_small
 from dsort.transforms.payload import PayloadStep
-from dsort.workers.gpus import CodeRoom
 
 if TYPE_CHECKING:
     from dsort.job.known_keys import KnownKeys

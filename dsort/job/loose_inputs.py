@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from dsort.data.tally import Tally
 from dsort.errors import ChangedInputError, InputError, SpecError, SpecProblem, StorageError
 from dsort.job.inputs import refuse_absent, refuse_changed_files, resolve_inputs
 from dsort.job.job import Job
 from dsort.job.setup import named_text
-from dsort.loose_files.bucket import FilesBucket
-from dsort.loose_files.listing import LISTING_FILE, Listing
+from dsort.loose_files.bucket import LISTING_FILE, FilesBucket
 from dsort.naming.locations import FileLocation
 from dsort.options import RunOptions
 from dsort.scratch.columns import ColumnFile
@@ -18,6 +18,9 @@ from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.storage.output_buckets import placed_at
 from dsort.storage.several import bucket_named
+
+if TYPE_CHECKING:
+    from dsort.loose_files.listing import Listing
 
 _NAMES = ("utf-8", "surrogateescape")
 
@@ -94,6 +97,8 @@ def list_files_again(job: Job) -> None:
     assert isinstance(job.inputs_bucket, FilesBucket)
     kept = job.retained(LISTING_FILE)
     if kept is not None:
+        from dsort.loose_files.listing import Listing
+
         try:
             before = Listing.read(ColumnFile(kept, LISTING_FILE))
         except StorageError:

@@ -67,7 +67,6 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 from dsort.data.json_rows import Rows, json_bytes, write_json
 from dsort.errors import InputError, SpecError
-from dsort.html_tables import fields_html, rows_html
 from dsort.job.layout import job_of
 from dsort.job.report import ReactionCount, ReaderCounts, reader_counts
 from dsort.job.timeline import Sample
@@ -186,6 +185,8 @@ class Manifest:
 
     def _repr_html_(self) -> str:
         """For a notebook."""
+        from dsort.html_tables import fields_html, rows_html
+
         head = fields_html(
             f"result of job {self.job_id}",
             [

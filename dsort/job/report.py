@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from dsort.html_tables import fields_html, rows_html
 from dsort.job.timeline import Sample
 from dsort.order.mixing import Mixing
 from dsort.sizes import format_bytes, format_count
@@ -205,6 +204,8 @@ class JobReport:
 
     def _repr_html_(self) -> str:
         """For a notebook."""
+        from dsort.html_tables import fields_html, rows_html
+
         totals, run, plan = self.totals, self.run, self.plan
         title, how = f"job {self.job_id} {self.state}", []
         if plan is None:

@@ -28,7 +28,6 @@ from dsort.job.journal_entries import InputRow, InputsResolved, JobAccepted, Mov
 from dsort.job.layout import report_name
 from dsort.job.loose_inputs import list_files, list_files_again, retain_files, share_files
 from dsort.job.other_buckets import note_elsewhere
-from dsort.job.programs import opened_programs
 from dsort.job.resume import RESOLVED_FILE, note_names, resolved_before
 from dsort.job.setup import output_names
 from dsort.job.surveys.mix import bytes_to_move
@@ -94,6 +93,8 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
 def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     check = job.stop.raise_if_requested
     if job.pipeline.reading.makes_shards:
+        from dsort.job.programs import opened_programs
+
         with opened_programs(job.spec, job.options) as programs:
             written_by = None if programs is None else programs.written_by
             job.stop.wait_for(lambda: list_files(job, tally, written_by))

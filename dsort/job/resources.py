@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dsort.job.memory import JobMemory, process_memory_bytes, usable_memory_bytes
 from dsort.options import RunOptions
@@ -24,6 +24,15 @@ THREAD_BYTES = 72 << 20
 UPLOAD_SHARE = 8
 PART_BYTES_MIN = 5 << 20
 PART_BYTES_MAX = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CodeRoom:
+    """What user code may use of this machine. ``workers_max``: the most workers with processes of
+    user code; None: all. ``gpus``: the GPUs that these share; None: not distributed by dsort."""
+
+    workers_max: int | None = None
+    gpus: tuple[str, ...] | None = None
 
 
 def cores() -> int:

@@ -218,7 +218,7 @@ def _shape_of(key: str) -> tuple[_Shape, str]:
 
 
 # The parts of a regular expression that depend on the next character: $ \z \b \B.
-_LOOKS_AHEAD = re.compile(r"\$|\\[zbB]")
+_LOOKS_AHEAD = r"\$|\\[zbB]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -332,7 +332,7 @@ class KeyMap:
         """The keys that may match a record key without matching a member name that begins with that
         record key."""
         texts = self._key_texts()
-        rows = [row for row, text in enumerate(texts) if _LOOKS_AHEAD.search(text)]
+        rows = [row for row, text in enumerate(texts) if re.search(_LOOKS_AHEAD, text)]
         return self._compiled(texts, rows) if rows else None
 
     def _key_texts(self) -> list[str]:

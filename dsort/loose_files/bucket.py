@@ -5,22 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dsort.errors import ObjectNotFoundError
-from dsort.loose_files.listing import LISTING_FILE, Listing
-from dsort.loose_files.shard import FilesShard, Places
 from dsort.scratch.index import IndexStore
 from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.only_read import OnlyRead
 from dsort.storage.ref import BucketRef
 from dsort.storage.several import bucket_named
 
-__all__ = ["FILES_REF", "FilesBucket", "of_shared_files"]
+if TYPE_CHECKING:  # most jobs read shards, and need neither
+    from dsort.loose_files.listing import Listing
+    from dsort.loose_files.shard import FilesShard, Places
+
+__all__ = [
+    "FILES_REF",
+    "LISTING_FILE",
+    "FilesBucket",
+    "of_shared_files",
+]
 
 FILES_REF = BucketRef("files", "")
 """The bucket of runs of files, which are in no bucket. Only the job uses their names."""
+LISTING_FILE = "files.col"
 NAMES_A_BATCH = 10_000
 Names = list[str]
 
@@ -36,12 +45,17 @@ class FilesBucket(OnlyRead):
         self.buckets = tuple(buckets)
         self.uri = ", ".join(dict.fromkeys(each.uri for each in buckets))
         self._make = listing
-        self._places = Places(self.buckets)
 
     @cached_property
     def listing(self) -> Listing:
         """The listing of the runs in the bucket."""
         return self._make()
+
+    @cached_property
+    def _places(self) -> Places:
+        from dsort.loose_files.shard import Places
+
+        return Places(self.buckets)
 
     def exists(self) -> bool:
         return all(each.exists() for each in self.buckets)
@@ -66,6 +80,8 @@ class FilesBucket(OnlyRead):
 
     def open(self, name: str) -> FilesShard:
         """A run, readable as a tar; ``ObjectNotFoundError`` if there is none."""
+        from dsort.loose_files.shard import FilesShard
+
         number = self.listing.number_of(name)
         return FilesShard(self.listing, number, self._places)
 
@@ -115,6 +131,8 @@ class FilesBucket(OnlyRead):
 def of_shared_files(bucket: Bucket, inputs: Iterable[str], store: IndexStore) -> FilesBucket:
     """The runs of the listing that all nodes have. ``bucket``: returns the bucket of one of the
     ``inputs``, by name."""
+    from dsort.loose_files.listing import Listing
+
     buckets = [bucket_named(bucket, name) for name in inputs]
     return FilesBucket(buckets, lambda: Listing.read(store.columns(LISTING_FILE)))
 

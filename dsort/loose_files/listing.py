@@ -23,7 +23,6 @@ from dsort.user_code.tar_headers import tar_header
 
 __all__ = [
     "BLOCK_BYTES",
-    "LISTING_FILE",
     "LITERAL",
     "Listing",
     "are_odd",
@@ -32,7 +31,6 @@ __all__ = [
     "stamp_of_status",
 ]
 
-LISTING_FILE = "files.col"
 LITERAL = -1
 BLOCK_BYTES = 512
 SHARD_BYTES = 16 << 20

@@ -67,7 +67,7 @@ def _listed(where: Sequence[str | Path], options: RunOptions) -> Iterator[ShardP
 
 
 def _one_place(text: str, options: RunOptions) -> Iterator[ShardPlace]:
-    if text.endswith(".json") or OF_A_JOB.fullmatch(text):
+    if text.endswith(".json") or re.fullmatch(OF_A_JOB, text):
         return _of_result(find_result(text, options), options)
     if _is_bucket(text, options):
         return _of_bucket(_open(text, options))

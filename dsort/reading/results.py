@@ -41,7 +41,7 @@ Result: TypeAlias = "bytes | str | Path | JobReport"
 
 JOBS_NAMED = 5
 DOCUMENT_BYTES_MAX = 4 << 30
-OF_A_JOB = re.compile(
+OF_A_JOB = (
     rf"(.+)/{re.escape(INTERNAL_PART)}/([^/]+)(?:/({re.escape(MANIFEST)}|{re.escape(REPORT)}))?/*"
 )
 
@@ -222,7 +222,7 @@ class JobFinder:
     def _at_uri(self, uri: str, *, finished: bool) -> FoundJob:
         """The job that a URI in an object store names: the URI of a manifest, of a job's directory
         or of a bucket."""
-        inside = OF_A_JOB.fullmatch(uri)
+        inside = re.fullmatch(OF_A_JOB, uri)
         if inside is None and uri.endswith(".json"):
             holder, name = object_in(uri) or (uri, "")
             opened = self._open(holder)

@@ -17,12 +17,11 @@ from typing import Any, Final
 
 from dsort.errors import SpecError, StorageError
 from dsort.naming.names import closest
-from dsort.spec.definitions import read_transform
 from dsort.spec.named import NAME_PATTERN, NamedTransform, parse_use
 
 __all__ = ["LocalTransforms", "find_transform", "local_transforms"]
 
-_FILE: Final = re.compile(rf"({NAME_PATTERN})@([1-9][0-9]{{0,8}})\.json")
+_FILE: Final = rf"({NAME_PATTERN})@([1-9][0-9]{{0,8}})\.json"
 _BYTES_MAX: Final = 8 << 20  # specs have 1 MiB at most, in the form that users write
 
 
@@ -47,6 +46,8 @@ class LocalTransforms:
     def add(self, name: str, fields: Mapping[str, Any]) -> tuple[NamedTransform, bool]:
         """(the newest version of ``name``, which has the ``fields``; whether it is new).
         ``SpecError`` if ``fields`` are no transform."""
+        from dsort.spec.definitions import read_transform  # loads all steps
+
         parse_use(name)
         kept, transform = read_transform(fields)
         versions = self._versions(name)
@@ -98,7 +99,7 @@ class LocalTransforms:
     def _files(self) -> list[tuple[str, int]]:
         """(name, version) of all versions, removed ones included."""
         try:
-            matches = [_FILE.fullmatch(each.name) for each in self._directory.iterdir()]
+            matches = [re.fullmatch(_FILE, each.name) for each in self._directory.iterdir()]
         except FileNotFoundError:
             return []
         except OSError as error:

@@ -195,8 +195,6 @@ def _read_file(
     ``is_users``: the user's own file. Only that file may define commands: a directory that another
     user has filled must not run programs for a user who starts a job in it.
     """
-    import tomllib
-
     try:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
@@ -208,6 +206,8 @@ def _read_file(
     if len(data) > FILE_BYTES_MAX:
         problems.append(SpecProblem(str(path), "too big for a settings file (max 1 MiB)"))
         return Settings()
+    import tomllib
+
     try:
         document = tomllib.loads(data.decode())
     except UnicodeDecodeError as error:

@@ -105,16 +105,16 @@ SECRET_HINT: Final = (
     "profile or a role"
 )
 
-_HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?)")
+_HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?)"
 _ENDPOINT = re.compile(r"(https?)://([^/?#]*)(/[^?#]*)?", re.IGNORECASE)
 _PORT_MAX: Final = 65535
 _PORT_DIGITS_MAX: Final = 10
 _HOST_CHARACTERS_MAX: Final = 255
 
 
-_SECRET = re.compile(
+_SECRET = (
     r"secret|token|passw|credential|signature|sas$|sas_|api_?key|account_?key|access_?key"
-    r"|private_?key|key_?id|^(?:user|username|login|auth)$",
+    r"|private_?key|key_?id|^(?:user|username|login|auth)$"
 )
 
 
@@ -128,7 +128,7 @@ class BucketTextError(ValueError):
 
 def is_secret_name(field: str) -> bool:
     """Whether a field of this name would hold a secret, or a part of one."""
-    return _SECRET.search(field.lower().replace("-", "_")) is not None
+    return re.search(_SECRET, field.lower().replace("-", "_")) is not None
 
 
 def shown(text: str) -> str:
@@ -193,7 +193,7 @@ def checked_host(host: str, text: str) -> str:
     port_is_right = not colon or (
         port.isdecimal() and len(port) <= _PORT_DIGITS_MAX and 0 < int(port) <= _PORT_MAX
     )
-    if len(name) > _HOST_CHARACTERS_MAX or not _HOST.fullmatch(name) or not port_is_right:
+    if len(name) > _HOST_CHARACTERS_MAX or not re.fullmatch(_HOST, name) or not port_is_right:
         raise BucketTextError(f"{shown(text)} has no proper host", 'e.g. "https://host:8080"')
     return host.lower()
 
@@ -222,4 +222,4 @@ def checked_endpoint(text: str) -> str:
 
 def _is_host(text: str) -> bool:
     host, colon, port = text.rstrip("/").partition(":")
-    return _HOST.fullmatch(host) is not None and (port.isdecimal() if colon else "." in host)
+    return re.fullmatch(_HOST, host) is not None and (port.isdecimal() if colon else "." in host)

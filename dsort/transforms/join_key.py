@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["JoinKey", "join_expression"]
 
 KEY, STEM = "key", "stem"
-_OF_JSON: Final = re.compile(r"json((?:\.[A-Za-z_][A-Za-z0-9_]*)+)")
+_OF_JSON: Final = r"json((?:\.[A-Za-z_][A-Za-z0-9_]*)+)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def join_expression(text: str) -> Expression:
     none."""
     from dsort.expressions.expression import Expression
 
-    found = _OF_JSON.fullmatch(text)
+    found = re.fullmatch(_OF_JSON, text)
     return Expression.of(f'ext("json"){found[1]}' if found else text, wanted="")
 
 

@@ -25,7 +25,7 @@ NUMBERS = ("n", "shard_n")
 KEY_BYTES_MAX = 4096
 """The limit of a new key: as long as paths may be. Keys can grow, because templates repeat keys,
 and steps repeat templates."""
-_PLACE = re.compile(r"\{([^{}:]*)(?::(0?\d{1,2})d)?\}|\{\{|\}\}|%(0?\d{1,2})?d")
+_PLACE = r"\{([^{}:]*)(?::(0?\d{1,2})d)?\}|\{\{|\}\}|%(0?\d{1,2})?d"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def _pieces(template: str) -> list[tuple[bytes, str, int]]:
     """(text, "", 0) or (b"", name of a place, number of digits), in order. ``OptionError`` if this
     is no template."""
     found, at = [], 0
-    for match in _PLACE.finditer(template):
+    for match in re.finditer(_PLACE, template):
         found.append((_text(template[at : match.start()]), "", 0))
         at = match.end()
         if match[0] in ("{{", "}}"):

@@ -34,8 +34,8 @@ from dsort.reading.shard_reader import ShardReader
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.storage.several import input_of
+from dsort.transforms.apply import apply_steps
 from dsort.transforms.base import Step
-from dsort.transforms.steps import apply_steps
 from dsort.verification.by_output import as_compared, combined, digests_by_output, ways_of
 from dsort.verification.duplicates import free_keys, later_duplicates, others_of
 from dsort.verification.findings import Findings, ProgressTeller

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xxhash
@@ -66,8 +68,11 @@ from dsort.workers.record_reactions import count_oddities, react, refuse_odditie
 from dsort.workers.same_content import digests_of
 from dsort.workers.sort_keys import ShardSortKeys
 from dsort.workers.tasks import ExtractTask, ShardExtracted, WorkerSetup
-from dsort.workers.transformer import Transformed, Transformer
+from dsort.workers.transformed import Transformed
 from dsort.workers.unsafe_members import settle_unsafe_names
+
+if TYPE_CHECKING:
+    from dsort.workers.transformer import Transformer
 
 
 class Extractor:
@@ -92,8 +97,13 @@ class Extractor:
         self._store = nodes.store
         self.writer = IndexWriter(setup, worker, nodes.store)
         self._operators = operators_of(setup, nodes.store)
-        self._transformer = Transformer(setup.pipeline.failures, setup.code, nodes.store.scratch)
         self._ahead = ReadAhead(setup, inputs, nodes.store, buffer)
+
+    @cached_property
+    def _transformer(self) -> Transformer:
+        from dsort.workers.transformer import Transformer  # jobs without steps do not load it
+
+        return Transformer(self._pipeline.failures, self._setup.code, self._store.scratch)
 
     def _looks_at_names(self, task: ExtractTask) -> bool:
         """Whether this task needs only the names, sizes and places of members."""
@@ -195,7 +205,8 @@ class Extractor:
 
     def rest(self) -> None:
         """End the processes of user code: the next task is no extraction."""
-        self._transformer.close()
+        if self._pipeline.steps:
+            self._transformer.close()
         self._ahead.settled()
 
     def close(self) -> None:
@@ -293,17 +304,20 @@ class Extractor:
         rejects = None
         if self._pipeline.failures.rejects and task.stage.name == "index":
             rejects = LineWriter(self._store.scratch, lines_file("rejects", task.shard))
-        left = self._transformer.run(
-            self._pipeline.steps,
-            shard,
-            members,
-            records,
-            tally,
-            rejects,
-            stored=stored,
-            input_name=self._input_of(shard),
-            firsts=task.firsts,
-        )
+        if self._pipeline.steps:
+            left = self._transformer.run(
+                self._pipeline.steps,
+                shard,
+                members,
+                records,
+                tally,
+                rejects,
+                stored=stored,
+                input_name=self._input_of(shard),
+                firsts=task.firsts,
+            )
+        else:
+            left = Transformed(members, members, records, 0)
         if rejects is not None:
             rejects.close()
         if task.stage.name != "count":

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from dsort.errors import InvariantError, TransformError
+from dsort.errors import InvariantError
 from dsort.scratch.directory import Scratch
 from dsort.transforms.base import Step
 from dsort.transforms.payload import PayloadStep
@@ -58,36 +58,6 @@ class GpuNeeds:
         no GPU."""
         first = place // int(1 / self.total) if self.total < 1 else place * int(self.total)
         return tuple(",".join(gpus[first + a : first + b]) for a, b in self.spans)
-
-
-@dataclass(frozen=True, slots=True)
-class CodeRoom:
-    """What user code may use of this machine. ``workers_max``: the most workers with processes of
-    user code; None: all. ``gpus``: the GPUs that these share; None: not distributed by dsort."""
-
-    workers_max: int | None = None
-    gpus: tuple[str, ...] | None = None
-
-    @classmethod
-    def here(cls, steps: Sequence[Step], cpus: int) -> CodeRoom:
-        """The limits on a machine with ``cpus``. ``TransformError`` if it has too few GPUs."""
-        needs, wanted_cpus = GpuNeeds.of(steps), cpus_of(steps)
-        limits = [max(1, int(cpus / wanted_cpus))] if wanted_cpus > 1 else []
-        if not needs.total:
-            return cls(min(limits, default=None))
-        gpus = gpus_here()
-        if not needs.workers(len(gpus)):
-            has = f"has {len(gpus)}" if gpus else "has none that a job may use"
-            raise TransformError(
-                f"steps want {_amount(needs.total)} at a time (num_gpus), and this machine {has}",
-                hint=f"start it where there are more, or look at {VISIBLE} and the driver; steps "
-                "can share one: num_gpus: 0.5",
-            )
-        return cls(min([*limits, needs.workers(len(gpus))]), gpus)
-
-
-def _amount(total: Fraction) -> str:
-    return "1 GPU" if total == 1 else f"{float(total):g} GPUs"
 
 
 def cpus_of(steps: Sequence[Step]) -> float:

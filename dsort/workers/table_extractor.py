@@ -52,8 +52,8 @@ from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
 from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.several import input_of
+from dsort.transforms.apply import apply_steps
 from dsort.transforms.base import Step
-from dsort.transforms.steps import apply_steps
 from dsort.workers.batch import Batch, Placed
 from dsort.workers.exact_outputs import ExactPlaces
 from dsort.workers.extractor import Extractor

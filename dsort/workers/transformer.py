@@ -10,7 +10,6 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,30 +25,18 @@ from dsort.order.table import RecordTable
 from dsort.pipeline.pipeline import StepFailures
 from dsort.scratch.directory import Scratch
 from dsort.scratch.logs import LineWriter
+from dsort.transforms.apply import apply_steps, step_words
 from dsort.transforms.base import Step
 from dsort.transforms.payload import PayloadStep
-from dsort.transforms.steps import apply_steps, step_words
 from dsort.user_code.pool import CodePool
 from dsort.workers.code_frames import GivenRecords, RecordFrame, ShardResults
 from dsort.workers.conversion import bared_records
 from dsort.workers.gpus import GpuNeeds, GpuPlace
 from dsort.workers.tasks import CodeShare
+from dsort.workers.transformed import Transformed
 
 FRAME_RECORDS = 256
 FRAME_BYTES = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Transformed:
-    """The records that steps leave. ``named``: ``members`` with the names that steps gave them,
-    which are not in the headers yet. ``given``: how many records payload steps received, summed
-    over the steps. ``counts``: how many records reached each step that needs positions."""
-
-    members: MemberTable
-    named: MemberTable
-    records: FormedRecords
-    given: int
-    counts: tuple[int, ...] = ()
 
 
 class Transformer:

@@ -105,7 +105,7 @@ def test_shards_are_listed_searched_and_drawn(here: ServiceHere) -> None:
 def test_numbers_of_records_are_those_of_manifests(
     here: ServiceHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsort.api.LocalRuntime", WorkersHere)
+    monkeypatch.setattr("dsort.opened_job.LocalRuntime", WorkersHere)
     root = here.service.config.run.root
     spec = {"input_bck": "images", "output_bck": "made", "output_format": "m-%d"}
     spec |= {"input_format": "s-0.tar", "output_shard_records": 4}  # type: ignore[dict-item]

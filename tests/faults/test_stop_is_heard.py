@@ -93,7 +93,7 @@ def test_while_a_store_does_not_answer(
         inner = LocalBucket(root / ref.path)
         return Waiting(inner, at, struck) if ref.path == bucket else inner
 
-    monkeypatch.setattr("dsort.api.open_bucket", opened)
+    monkeypatch.setattr("dsort.opened_job.open_bucket", opened)
     try:
         with pytest.raises(JobStoppedError, match="SIGTERM"):
             run_local(tmp_path, spec_of(**fields), stop=flag)
@@ -125,7 +125,7 @@ def test_while_a_failed_request_waits_to_be_tried_again(
             inner = Waiting(inner, ("write", 2), struck)  # the lease, then what was resolved
         return RetryingBucket(inner, RetryPolicy(delay_s_min=30.0, delay_s_max=30.0, sleep=pause))
 
-    monkeypatch.setattr("dsort.api.open_bucket", opened)
+    monkeypatch.setattr("dsort.opened_job.open_bucket", opened)
     with pytest.raises(JobStoppedError, match="SIGTERM"):
         run_local(tmp_path, spec_of(), stop=flag)
     assert time.monotonic() - asked_s[0] < HEARD_S_MAX
@@ -144,7 +144,7 @@ def test_while_names_are_given(
         inner = LocalBucket(root / ref.path)
         return Waiting(inner, ("publish", 3), ask)
 
-    monkeypatch.setattr("dsort.api.open_bucket", opened)
+    monkeypatch.setattr("dsort.opened_job.open_bucket", opened)
     with pytest.raises(JobStoppedError, match="SIGINT"):
         run_local(tmp_path, spec_of(), stop=flag)
     assert assert_kept(tmp_path / "out") != set()

@@ -87,7 +87,7 @@ PAGES = {
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gallery]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dsort.api.LocalRuntime", WorkersHere)
+        patch.setattr("dsort.opened_job.LocalRuntime", WorkersHere)
         root = tmp_path_factory.mktemp("states")
         write_data(root / "photos")
         with gallery(root) as found:

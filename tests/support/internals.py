@@ -78,7 +78,8 @@ MODULES = {
     "dsort.job.report": (
         "Forecast JobReport Order PlanEstimate PlannedShard ReactionCount RecordFlow Run Totals"
     ),
-    "dsort.job.resources": "job_memory with_part_sizes",
+    "dsort.job.user_code": "room_here",
+    "dsort.job.resources": "CodeRoom job_memory with_part_sizes",
     "dsort.job.setup": "load_keymap load_steps output_names with_seed",
     "dsort.job.surveys": "exact_outputs positions",
     "dsort.job.suspend": "gc_command resume_command",
@@ -211,7 +212,7 @@ MODULES = {
     "dsort.workers.creator": "Creator",
     "dsort.workers.encoding": "encoded_pieces",
     "dsort.workers.extractor": "Extractor",
-    "dsort.workers.gpus": "CodeRoom GpuNeeds GpuPlace gpus_here",
+    "dsort.workers.gpus": "GpuNeeds GpuPlace gpus_here",
     "dsort.workers.header_reader": "HeaderReader header_hops",
     "dsort.workers.headers": "with_names_written with_new_names",
     "dsort.workers.late_schemas": "extensions_by_output",

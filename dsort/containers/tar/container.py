@@ -6,7 +6,6 @@ The end of a tar is two zero blocks, which list nothing: members have no entries
 from __future__ import annotations
 
 import math
-import tarfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -27,14 +26,7 @@ __all__ = ["TAR", "Tar", "TarFormat"]
 
 TarFormat = Literal["ustar", "gnu", "pax"]
 
-_FORMATS: dict[TarFormat, Literal[0, 1, 2]] = {
-    "ustar": tarfile.USTAR_FORMAT,
-    "gnu": tarfile.GNU_FORMAT,
-    "pax": tarfile.PAX_FORMAT,
-}
-
-
-_PADDING = bytes(tarfile.BLOCKSIZE)
+_PADDING = bytes(BLOCK_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +94,24 @@ class Tar(Container):
         for row in records.member_rows.tolist():
             name = names[row]
             literals[row] = self._header(name, sizes[row]) + members.literals.get(row, b"")
-            tails[row] = _PADDING[: -sizes[row] % tarfile.BLOCKSIZE]
+            tails[row] = _PADDING[: -sizes[row] % BLOCK_BYTES]
         return replace(members, literals=literals, tails=tails, entries=None)
 
     def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
-        padding = _PADDING[: -len(payload) % tarfile.BLOCKSIZE]
+        padding = _PADDING[: -len(payload) % BLOCK_BYTES]
         return (self._header(name, len(payload)), payload, padding), b""
 
     def _header(self, name: bytes, payload_bytes: int) -> bytes:
+        import tarfile  # readers of tars do not need it
+
+        formats: dict[TarFormat, Literal[0, 1, 2]] = {
+            "ustar": tarfile.USTAR_FORMAT,
+            "gnu": tarfile.GNU_FORMAT,
+            "pax": tarfile.PAX_FORMAT,
+        }
         info = tarfile.TarInfo(name.decode("utf-8", "surrogateescape"))
         info.size, info.mtime = payload_bytes, self.modified_at_s
-        return info.tobuf(_FORMATS[self.written_as], "utf-8", "surrogateescape")
+        return info.tobuf(formats[self.written_as], "utf-8", "surrogateescape")
 
     def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
         return len(END_OF_ARCHIVE)

@@ -1,0 +1,184 @@
+"""Opens the job of a spec: its buckets, its runtime, its pipeline, what user code may use."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from dsort.data.tally import Tally
+from dsort.errors import (
+    SpecError,
+)
+from dsort.job.events import Event
+from dsort.job.job import Job
+from dsort.job.job_ids import new_job_id
+from dsort.job.journal_entries import JournalState
+from dsort.job.memory import JobMemory
+from dsort.job.resources import CodeRoom, cores, job_memory, store_limits, workers_here
+from dsort.job.setup import load_formats, load_keymap, load_steps, output_names, with_seed
+from dsort.log_lines import about
+from dsort.options import RunOptions, default_options
+from dsort.pipeline.compile import compile_pipeline, steps_of
+from dsort.pipeline.movement import workers_that_fit
+from dsort.runtime.base import Runtime
+from dsort.runtime.local import LocalRuntime
+from dsort.settings import resolve_ref
+from dsort.spec.model import JobSpec
+from dsort.stop_flag import StopFlag
+from dsort.storage.bucket import Bucket
+from dsort.storage.open import open_both, open_bucket
+from dsort.storage.process_limits import explain_limits
+from dsort.storage.ref import BucketRef
+from dsort.storage.several import BucketPlace
+
+if TYPE_CHECKING:
+    from dsort.job.streams import Streams
+
+__all__ = ["Listener", "open_place", "opened_job"]
+
+Listener = Callable[[Event], None]
+
+
+@contextlib.contextmanager
+def opened_job(
+    spec: JobSpec,
+    options: RunOptions | None,
+    on_event: Listener | None,
+    stop: StopFlag | None,
+    *,
+    job_id: str = "",
+    before: JournalState | None = None,
+) -> Iterator[tuple[Job, Tally]]:
+    """A job whose buckets are open and whose runtime has begun, and the tally of what it meets
+    until it runs. ``before``: the state of an earlier attempt of ``job_id``."""
+    options, spec, job_id = options or default_options(), with_seed(spec), job_id or new_job_id()
+    with explain_limits(), about(job_id), contextlib.ExitStack() as stack:
+        flag = stop if stop is not None else stack.enter_context(StopFlag())
+        memory = job_memory(spec, options)
+        streams = None
+        if spec.reads_streams or spec.output_bck.is_stream:
+            from dsort.job.streams import opened_streams  # few jobs have any
+
+            streams = stack.enter_context(opened_streams(spec, options, job_id))
+        places = _input_places(spec, options, streams)
+        output_bck = resolve_ref(spec.output_bck, options.settings)
+        if streams is not None and streams.output is not None:
+            output_bck = streams.output
+        targets = (BucketPlace("", output_bck), *_own_places(spec, options))
+        if options.forks:  # what is loaded and parsed by now, workers have loaded and parsed
+            buckets = _open_all(places, targets, options, flag)
+            load_formats(spec)
+        runtime = _runtime(spec, options, flag, memory)
+        stack.callback(runtime.close)
+        if not options.forks:  # workers load all that while it is loaded here
+            buckets = _open_all(places, targets, options, flag)
+        if streams is not None:  # by now no worker can be a fork of a process with threads
+            streams.spool(flag)
+        tally = Tally(named={})
+        load = partial(load_keymap, spec, tally, fetch=options.fetch)
+        # A job that is resumed only to be stopped must be taken first: it has left files.
+        is_to_clean = before is not None and flag.requested
+        keymap = load() if is_to_clean else flag.wait_for(load)
+        steps = flag.wait_for(partial(load_steps, spec, options)) if steps_of(spec) else ()
+        room = CodeRoom()
+        if any(step.needs == "payload" for step in steps) and not is_to_clean:
+            from dsort.job.user_code import described_steps, room_here  # other jobs run no code
+
+            if options.runtime == "local":
+                room = room_here(steps, cores())
+            steps = flag.wait_for(partial(described_steps, steps, options))
+        job = Job(
+            job_id=job_id,
+            spec=spec,
+            options=options,
+            input_places=places,
+            output_places=targets,
+            inputs_bucket=buckets[0],
+            outputs_bucket=buckets[1],
+            runtime=runtime,
+            stop=flag,
+            on_event=on_event or (lambda event: None),
+            names=output_names(spec, keymap),
+            memory=memory,
+            pipeline=compile_pipeline(spec, steps=steps, keymap=keymap),
+            code_room=room,
+            before=before,
+            streams=streams,
+        )
+        yield job, tally
+
+
+def _input_places(
+    spec: JobSpec, options: RunOptions, streams: Streams | None
+) -> tuple[BucketPlace, ...]:
+    spooled = {} if streams is None else streams.inputs
+    return tuple(
+        BucketPlace(
+            source.name,
+            spooled.get(source.name) or resolve_ref(source.bucket, options.settings),
+        )
+        for source in spec.sources
+    )
+
+
+def _own_places(spec: JobSpec, options: RunOptions) -> tuple[BucketPlace, ...]:
+    """The buckets of outputs that do not use the bucket of the job."""
+    return tuple(
+        BucketPlace(target.place, resolve_ref(target.bucket, options.settings))
+        for target in spec.targets
+        if target.bucket is not None
+    )
+
+
+def _open_all(
+    sources: Sequence[BucketPlace],
+    targets: Sequence[BucketPlace],
+    options: RunOptions,
+    stop: StopFlag | None,
+) -> tuple[Bucket, Bucket]:
+    """(the buckets of the inputs as one bucket, those of the outputs likewise)."""
+
+    def opened(place: BucketPlace, *, reads: bool = False) -> Bucket:
+        return open_place(place.ref, options, stop, reads=reads)
+
+    return open_both(sources, targets, partial(opened, reads=True), opened)
+
+
+def open_place(
+    ref: BucketRef, options: RunOptions, stop: StopFlag | None, *, reads: bool = False
+) -> Bucket:
+    """The bucket ``ref``, with the limits of ``options``. ``reads``: whether it is an input."""
+    return open_bucket(
+        ref,
+        root=options.root,
+        limits=store_limits(ref, options),
+        policy=options.fetch if reads else options.output_fetch,
+        pause=stop.pause if stop is not None else None,
+    )
+
+
+def _runtime(spec: JobSpec, options: RunOptions, stop: StopFlag, memory: JobMemory) -> Runtime:
+    if options.runtime == "local":
+        # Workers begin before it is known how many are needed: no more than there is room for.
+        workers = workers_that_fit(memory.wanted_bytes, workers_here(options.workers))
+        return LocalRuntime(workers, stop, forks=options.forks)
+    if options.runtime == "ray":
+        from dsort.runtime.ray.block_server import BlockPlace
+        from dsort.runtime.ray.runtime import RayRuntime  # takes seconds to import; only where used
+        from dsort.workers.gpus import GpuNeeds, cpus_of
+
+        settings, steps = options.settings, steps_of(spec)
+        return RayRuntime(
+            options.ray_address,
+            options.workers,
+            stop,
+            resources=options.ray_resources,
+            labels=options.ray_labels,
+            cpus=cpus_of(steps),
+            gpus=float(GpuNeeds.of(steps).total),
+            direct=settings.exchange != "ray",
+            place=BlockPlace(settings.exchange_ports, settings.exchange_network or ""),
+        )
+    raise SpecError(f"unknown runtime {options.runtime}", hint="local or ray")
