@@ -198,6 +198,10 @@ TEXT_SUFFIXES = {".cfg", ".json", ".lock", ".md", ".py", ".sh", ".toml", ".yaml"
 NOT_OURS = {"bench-data", "build", "demo", "dist", "site"}
 
 
+PHASES = {
+    *("create", "cutting", "duplicates", "extraction", "free_space", "input_samples"),
+    *("known_keys", "lineage", "ordering", "plan", "schemas", "tables", "taken_names"),
+}
 ENGINE_ROOMS = {
     *("data", "job", "keymap", "loader", "model", "moves", "naming", "order", "reading"),
     *("runtime", "scratch", "verification", "workers"),
@@ -322,6 +326,13 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     while leaves := {name for name, found in left.items() if not found & left.keys()}:
         left = {name: found for name, found in left.items() if name not in leaves}
     none_of([f"{name}: {sorted(found & left.keys())}" for name, found in sorted(left.items())])
+
+
+def test_phases_of_a_job_read_the_pipeline_and_not_the_spec() -> None:
+    phases = [ROOT / f"dsort/job/{name}.py" for name in sorted(PHASES)]
+    phases += sources("dsort/workers", "dsort/moves", "dsort/scratch", "dsort/job/surveys")
+    read = [(path, node) for path in phases for node in nodes(path, ast.Attribute)]
+    none_of([f"{named(path)}:{node.lineno}" for path, node in read if node.attr == "spec"])
 
 
 def test_only_one_folder_imports_ray() -> None:

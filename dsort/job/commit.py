@@ -174,14 +174,14 @@ class _ShardsByToken(Mapping[str, tuple[str, str]]):
 def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> str:
     """Name the shards and write the manifest; returns its name. All becomes visible, or nothing."""
     job.stop.wait_for(lambda: refuse_changed_inputs(job))
-    names = job.spec.output_names
+    names = job.pipeline.output_names
     encoded = [form.codec is not None and not form.is_late for form in job.pipeline.outputs]
     outputs = outputs_of(plan, created, encoded=encoded, names=names)
     if plan.shards.total("records") != plan.records:
         raise InvariantError("the manifest would not list every record of the plan")
     bucket, prefix = job.outputs_bucket, staged_prefix(job.job_id)
     whole = result_shards(job, outputs)
-    index = index_name(job.job_id) if "wids" in job.spec.index else None
+    index = index_name(job.job_id) if "wids" in job.pipeline.sidecars else None
     before = noted_sidecars(bucket, job.job_id) if job.was_committing else []
     shards, named = _NamedShards(job, plan, created), list[Staged]()
     files = _directory_files(job, plan, outputs, whole)
@@ -247,7 +247,7 @@ def _directory_files(
 ) -> Iterator[tuple[str, bytes]]:
     """(name, content) of the files beside ``outputs`` that list all shards of their directory."""
     found = _containers(job, plan)
-    numbers = {name: number for number, name in enumerate(job.spec.output_names)}
+    numbers = {name: number for number, name in enumerate(job.pipeline.output_names)}
     if not any(each.directory_files(()) for each in found):
         return iter(())
     own = [found[job.output_of(group)] for group in plan.shards.column("group").tolist()]
@@ -310,7 +310,7 @@ def rollback(job: Job) -> PutBack:
     done = transaction_of(job).roll_back(names, job.naming, notes_replaced=notes)
     if not done.gave_names:
         return done
-    if "wids" in job.spec.index:
+    if "wids" in job.pipeline.sidecars:
         bucket.delete(index_name(job.job_id))
     for name in lineage_names(job.job_id):
         bucket.delete(name)
@@ -327,7 +327,7 @@ def take_names_back(job: Job) -> PutBack:
 
 def _notes_replaced(job: Job) -> bool:
     """Whether the job lists the objects that it replaces before it gives the first name."""
-    return job.overwrite or job.spec.amend is not None
+    return job.overwrite or job.appends or job.replaces_inputs
 
 
 def _moment(job: Job) -> str:

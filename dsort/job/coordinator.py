@@ -162,7 +162,7 @@ def plan_job(job: Job, tally: Tally) -> JobReport:
             move_reason=movement.reason,
             memory_bytes=movement.sizes.needed_bytes,
             scratch_bytes=movement.sizes.scratch_bytes,
-            readers=plan.readers(job.spec.output_names),
+            readers=plan.readers(job.pipeline.output_names),
             estimate=estimate,
         ),
     )
@@ -299,5 +299,5 @@ def _report(job: Job, plan: Plan | None, *, state: str, manifest: str | None) ->
         ),
         reactions=job.reactions(),
         warnings=tuple(job.warnings),
-        outputs=plan.by_output(job.spec.output_names) if plan else (),
+        outputs=plan.by_output(job.pipeline.output_names) if plan else (),
     )

@@ -124,8 +124,7 @@ def _create_missing(job: Job, plan: Plan, ordering: Ordering, created: Created) 
     log.debug("%d output shards are written in %d runs", missing, len(runs))
     readers = _readers(plan, runs)
     tasks = _create_tasks(job, plan, runs, ordering)
-    workers_max = job.spec.create_concurrency_max_limit or None
-    for task, done in answers(job, tasks, workers_max=workers_max):
+    for task, done in answers(job, tasks, workers_max=job.creators_max):
         assert isinstance(done, CreateDone)
         assert isinstance(task, CreateTask)
         for shard in done.shards:
@@ -162,12 +161,12 @@ def _create_tasks(
             locations=ordering.locations,
             nodes=tuple(nodes.items()),
             node=best[0][0] if best else "",
-            want_md5=on_the_way and "wids" in job.spec.index,
+            want_md5=on_the_way and "wids" in job.pipeline.sidecars,
             check_content=on_the_way and job.pipeline.checks_content,
             schema=plan.schema,
             late_schemas=plan.late_schemas,
             sidecars=(
-                *(kind for kind in SHARD_KINDS if kind in job.spec.index),
+                *(kind for kind in SHARD_KINDS if kind in job.pipeline.sidecars),
                 *((LINEAGE,) if job.pipeline.keeps_lineage else ()),
             ),
             sidecars_prefix=sidecars_prefix(job.job_id),
@@ -274,7 +273,7 @@ def seal(job: Job, plan: Plan, ordering: Ordering | None, created: Created) -> M
     """
     bucket = job.outputs_bucket
     if bucket.seals_on_finish:
-        if "wids" not in job.spec.index:
+        if "wids" not in job.pipeline.sidecars:
             return {}  # no index needs MD5
         return {ordinal: shard.md5 for ordinal, shard in created.shards.items()}
     md5 = _sealed_before(job, created)
@@ -315,7 +314,7 @@ def _seal_missing(
     step = min(max(len(shards) // job.movement.workers, 1), SEALED_AT_ONCE_MAX)
     batches = (tuple(shards[at : at + step]) for at in range(0, len(shards), step))
     tasks = (
-        SealTask(batch, _partition_nodes(ordering, batch), want_md5="wids" in job.spec.index)
+        SealTask(batch, _partition_nodes(ordering, batch), want_md5="wids" in job.pipeline.sidecars)
         for batch in batches
     )
     for task, done in answers(job, tasks):

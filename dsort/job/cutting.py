@@ -95,8 +95,8 @@ class _Cut:
 
 def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes | None) -> CutRule:
     """The rule for where shards end, of records that are in order."""
-    targets, spec = job.spec.targets, job.spec
-    if spec.keep_shards:
+    targets = job.pipeline.targets
+    if job.pipeline.keeps_shards:
         return CutRule(inputs=len(job.inputs))
     totals = _totals(ordered, len(targets))
     stored = np.cumsum([0, *totals[:, 2].tolist()])
@@ -108,7 +108,7 @@ def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes | Non
             bytes_total = int(measured[group])
         counted_bytes = bytes_total if target.counts_file else payload_bytes
         count = target.count_for(records_total, counted_bytes)
-        if spec.equalize is not None and count:
+        if job.pipeline.equalizes and count:
             records_total = equal_total(records_total, count, target.name)
         rule = job.names.cut_rule(
             group,
@@ -217,11 +217,11 @@ def run_rule(job: Job, stored_bytes: int) -> CutRule:
     records."""
     encoders = [
         target.codec.encoder(target.codec_level)
-        for target in job.spec.targets
+        for target in job.pipeline.targets
         if target.codec is not None
     ]
     piece_bytes = max(encoder.piece_bytes for encoder in encoders)
-    sizes = [target.size_bytes or stored_bytes for target in job.spec.targets]
+    sizes = [target.size_bytes or stored_bytes for target in job.pipeline.targets]
     shards = stored_bytes // max(min(sizes), 1)
     runs = max(RUNS_MAX, RUNS_A_SHARD * shards)
     pieces = max(-(-stored_bytes // (piece_bytes * runs)), 1)

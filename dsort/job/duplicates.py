@@ -45,28 +45,27 @@ class Dropped:
 def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
     """The records that ``deduplicate`` and then ``duplicate_keys`` leave out; ``DuplicateError`` if
     ``duplicate_keys`` is abort and there are any."""
-    wanted = job.spec.deduplicate
+    wanted, by_key = job.pipeline.deduplication, job.pipeline.drops_same_keys
     if wanted is None:
         return _settle_keys(job, extraction, Dropped())
-    search = _BY_CONTENT if wanted.by == "content" else _BY_KEY
-    search = replace(search, keep_last=wanted.keep == "last", want_rows=True)
+    search = _BY_KEY if by_key else _BY_CONTENT
+    search = replace(search, keep_last=wanted.keeps_last, want_rows=True)
     search = replace(search, recorded="" if job.journal is None else "deduplicated")
     search = _with_known(job, search)
     found = _find_duplicates(job, extraction, search)
     same = _left_out(job, search, "deduplicated", found, Dropped())
-    return same if wanted.by == "key" else _settle_keys(job, extraction, same)
+    return same if by_key else _settle_keys(job, extraction, same)
 
 
 def settle_quietly(job: Job, extraction: Extraction) -> str:
     """The shared file of the records that ``settle_duplicates`` is going to leave out, "" if there
     are none. Counts and logs nothing yet."""
-    wanted, drop = job.spec.deduplicate, Dropped()
+    wanted, by_key, drop = job.pipeline.deduplication, job.pipeline.drops_same_keys, Dropped()
     searches = []
     if wanted is not None:
-        search = _BY_CONTENT if wanted.by == "content" else _BY_KEY
-        searches.append(replace(search, keep_last=wanted.keep == "last"))
-    by_key = wanted is not None and wanted.by == "key"
-    if job.spec.config.duplicate_keys == "drop" and not by_key:
+        search = _BY_KEY if by_key else _BY_CONTENT
+        searches.append(replace(search, keep_last=wanted.keeps_last))
+    if job.pipeline.reading.policies.duplicate_keys == "drop" and not by_key:
         searches.append(_BY_KEY)
     for number, search in enumerate(searches):
         name = f"before{number}-{search.name}"
@@ -79,8 +78,8 @@ def settle_quietly(job: Job, extraction: Extraction) -> str:
 
 def _settle_keys(job: Job, extraction: Extraction, before: Dropped) -> Dropped:
     """``before``, and the records that ``duplicate_keys`` drops of the rest."""
-    reaction = job.spec.config.duplicate_keys
-    indexed = "wids" in job.spec.index or "energon" in job.spec.index
+    reaction = job.pipeline.reading.policies.duplicate_keys
+    indexed = not {"wids", "energon"}.isdisjoint(job.pipeline.sidecars)
     if reaction == "rename":  # keys were settled before the payload moved
         _refuse_known(job, extraction)
         return before

@@ -367,16 +367,16 @@ def _warn_of_what_fits_nothing(job: Job, fits: Collection[str]) -> None:
 
 def refuse_too_many_errors(job: Job, extracted: Iterable[ShardExtracted], tally: Tally) -> None:
     """``TransformError`` if steps failed at more records than ``max_errors`` allows."""
-    failed, transform = tally.counts.get("failed_records", 0), job.spec.transform
-    if not failed or transform is None:
+    failed, failures = tally.counts.get("failed_records", 0), job.pipeline.failures
+    if not failed:
         return
     given = sum(facts.transformed for facts in extracted)
-    allowed = transform.errors_max(given)
+    allowed = failures.errors_max(given)
     if allowed is not None and failed > allowed:
         first = ", ".join(tally.samples["failed_records"][:3])
         raise TransformError(
             f"steps failed at {failed:,} of {given:,} records, and max_errors is "
-            f"{transform.max_errors}; the first are {first}",
+            f"{failures.max_errors}; the first are {first}",
             hint="mend the step, or set a larger max_errors",
         )
 

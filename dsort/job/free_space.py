@@ -46,7 +46,7 @@ def _need_for_outputs(job: Job, needed: int, *, beside: int) -> None:
     division = job.pipeline.division
     shares = {"": 1.0} if division is None else {place.name: 0.0 for place in job.output_places}
     if division is not None and division.fractions:
-        for target, fraction in zip(job.spec.targets, division.fractions, strict=True):
+        for target, fraction in zip(job.pipeline.targets, division.fractions, strict=True):
             shares[target.place] += fraction
     elif len(shares) == 1:
         shares[""] = 1.0

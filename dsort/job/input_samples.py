@@ -75,7 +75,7 @@ def _sample(
             source.read_into(memoryview(data), 0)
         yield bytes(data)
 
-    limit = job.spec.max_expansion
+    limit = job.pipeline.reading.decoding.max_expansion
     try:
         for piece in Decoding(shard.name, codec, pieces(), SAMPLE_BYTES, max_expansion=limit):
             made += weigh(bytes(piece))
@@ -128,7 +128,7 @@ def row_bytes(job: Job) -> int:
         found += CHECKED_BYTES
     if job.pipeline.keeps_lineage:
         found += LINEAGE_BYTES
-    return found + (KEYED_BYTES if job.spec.key_field else 0)
+    return found + (KEYED_BYTES if job.pipeline.reading.key_field else 0)
 
 
 def largest_table(job: Job, memory_bytes: int) -> ShardTable:

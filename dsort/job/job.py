@@ -314,6 +314,11 @@ class Job:
         return given if given is not None else self.spec.overwrite
 
     @property
+    def appends(self) -> bool:
+        """Whether the job adds records to a result."""
+        return self.spec.amend is not None and self.spec.amend.by == "append"
+
+    @property
     def replaces_inputs(self) -> bool:
         """Whether output shards take the place of the input shards that they are made of."""
         return self.spec.amend is not None and self.spec.amend.by == "remove"
@@ -331,6 +336,11 @@ class Job:
         ]
         limits += [self.spec.extract_concurrency_max_limit, self.code_room.workers_max]
         return min((limit for limit in limits if limit), default=None)
+
+    @property
+    def creators_max(self) -> int | None:
+        """How many workers may create at the same time; None: all."""
+        return self.spec.create_concurrency_max_limit or None
 
     def begin_attempt(self, attempt: int) -> None:
         """Take the job's lease and open its journal. From then on this process runs the job and

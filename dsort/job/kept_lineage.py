@@ -37,7 +37,7 @@ unknown whose row it is."""
 def stage_kept_lineage(job: Job, plan: Plan) -> StagedSidecar | None:
     """Stage one lineage of the whole result from which the job removes records, in place of the
     existing ones; None if there are none. ``StorageError`` if these are no lineages."""
-    kind, base = job.spec.lineage, job.base
+    kind, base = job.pipeline.lineage, job.base
     if kind is None or base is None:
         return None
     (step,) = job.pipeline.steps

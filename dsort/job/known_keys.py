@@ -24,12 +24,11 @@ RECORDS_A_FILE: Final = 1 << 18
 def compares_known_keys(job: Job) -> bool:
     """Whether the keys of the job's records are compared with those of the result that they are
     added to. The keys of joined records, and keys that are only numbers, are not."""
-    amend, spec = job.spec.amend, job.spec
-    if amend is None or amend.by != "append" or spec.join is not None:
+    pipeline = job.pipeline
+    if not job.appends or pipeline.join is not None:
         return False
-    by_key = spec.deduplicate is not None and spec.deduplicate.by == "key"
-    is_asked = by_key or spec.config.duplicate_keys != "ignore"
-    return is_asked and not all(form.container.numbers_records for form in job.pipeline.outputs)
+    is_asked = pipeline.drops_same_keys or pipeline.reading.policies.duplicate_keys != "ignore"
+    return is_asked and not all(form.container.numbers_records for form in pipeline.outputs)
 
 
 def known_keys(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -67,11 +66,12 @@ class KnownKeys:
 def _parts(job: Job, outputs: Sequence[ManifestOutput]) -> list[tuple[tuple[str, int], ...]]:
     """The shards whose records have keys, each with the ordinal of its output, in parts."""
     numbers_records = [form.container.numbers_records for form in job.pipeline.outputs]
+    names = [target.name for target in job.pipeline.targets]
     parts: list[tuple[tuple[str, int], ...]] = []
     shards: list[tuple[str, int]] = []
     records = 0
     for shard in outputs:
-        output = 0 if shard.output is None else job.spec.output_names.index(shard.output)
+        output = 0 if shard.output is None else names.index(shard.output)
         if numbers_records[output]:
             continue
         if shards and records + shard.records > RECORDS_A_FILE:

@@ -136,7 +136,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     rule = cut_rule(job, ordered, encoded)
     pieces, mixing = cut_partitions(job, ordering, rule, encoded)
     cut_shards = None
-    if job.spec.equalize is not None:
+    if job.pipeline.equalizes:
         cut_shards = len(merge_pieces(pieces, rule=rule))
         pieces, left_out = _equalize(job, extraction, ordering, pieces, rule)
         kept -= left_out
@@ -149,7 +149,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     outputs = with_ends(container, cut, late=late)
     if outputs.total("records") != kept:
         raise InvariantError(f"{kept} records were cut into {len(outputs)} shards that have fewer")
-    if job.spec.equalize is not None:
+    if job.pipeline.equalizes:
         payload_total = outputs.total("payload_bytes")
     plan = Plan(
         shards=outputs,
@@ -211,7 +211,7 @@ def _warn_of_nothing(job: Job, plan: Plan) -> None:
 def _warn_of_overhead(job: Job, plan: Plan) -> None:
     """Warn if shards are mostly headers and padding, because members are small and the size of a
     shard does not count headers and padding."""
-    targets = job.spec.targets
+    targets = job.pipeline.targets
     if all(target.size_bytes is None or target.counts_file for target in targets):
         return
     if plan.stored_bytes <= OVERHEAD_IGNORED_BYTES * len(plan.shards):

@@ -88,7 +88,7 @@ def late_schemas(job: Job, extraction: Extraction) -> tuple[str, ...]:
     wanted = [form.is_late and form.container.needs_like_members for form in job.pipeline.outputs]
     if not any(wanted):
         return ()
-    found: list[set[str]] = [set() for _ in job.spec.targets]
+    found: list[set[str]] = [set() for _ in job.pipeline.targets]
     for facts in extraction.done.values():
         for own, names in zip(found, extensions_by_output(facts.schema), strict=False):
             own.update(names)

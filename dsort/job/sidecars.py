@@ -44,7 +44,7 @@ def early_sidecar_names(job: Job) -> list[str]:
     """Names that sidecars will have for certain, or nearly: those of the whole result, and those of
     the first shards, as many as the spec sets. ``SpecError`` if two have the same name."""
     groups = range(len(job.names.templates))
-    counts = [target.count for target in job.spec.targets]
+    counts = [target.count for target in job.pipeline.targets]
     count = None if None in counts else min(count or 0 for count in counts)
     wanted = min(count or 2, NAMES_CHECKED_EARLY_MAX)
     first = [name for group in groups for name in job.names.some(group, 0, wanted)]
@@ -86,7 +86,9 @@ def stage_sidecars(
 ) -> list[StagedSidecar]:
     """Stage all sidecars that the job writes, numbered from ``first`` on, and store their list for
     later attempts. ``whole``: all shards of the result, with its own ``outputs``."""
-    names = sidecars_written(job, [shard.name for shard in outputs] if job.spec.index else [])
+    names = sidecars_written(
+        job, [shard.name for shard in outputs] if job.pipeline.sidecars else []
+    )
     of_shards = [(number, each) for number, each in enumerate(names, first) if each.ordinal >= 0]
 
     def stage(numbered: tuple[int, SidecarName]) -> StagedSidecar:

@@ -102,7 +102,7 @@ def _schema_of_tables(job: Job, inputs: Sequence[InputShard]) -> tuple[bytes, li
                 schema, long = table.schema, table.long_columns()
         except CorruptShardError as error:
             failed = failed or error
-            if job.spec.config.corrupt_shards != "skip":
+            if job.pipeline.reading.policies.corrupt_shards != "skip":
                 raise
             continue
         plain_schema(shard.name, schema)
@@ -139,7 +139,7 @@ def check_types_kept(job: Job, schema: bytes) -> None:
 def _schema_of_members(job: Job) -> Any:
     """The columns of the members of the first input that has members (see ``columnar.columns``). If
     steps make records, only some records are used: code is not run on all of a shard twice."""
-    kinds, spec = ColumnKinds(), job.spec
+    kinds = ColumnKinds()
     with contextlib.ExitStack() as stack:
         code = None
         if job.pipeline.makes_records:
@@ -147,13 +147,13 @@ def _schema_of_members(job: Job) -> Any:
             steps = [each for each in job.pipeline.steps if not each.needs_positions]
             code = CodeAgain(job.pipeline.failures, steps)
             stack.callback(code.close)
-        for own in _by_input(job) if spec.join is not None else [job.inputs]:
+        for own in _by_input(job) if job.pipeline.join is not None else [job.inputs]:
             known = len(kinds.kinds)
             for shard in own:
                 try:
                     _learn_from(job, shard, kinds, code)
                 except CorruptShardError:
-                    if spec.config.corrupt_shards != "skip":
+                    if job.pipeline.reading.policies.corrupt_shards != "skip":
                         raise
                 if len(kinds.kinds) > known:
                     break
@@ -161,7 +161,7 @@ def _schema_of_members(job: Job) -> Any:
 
 
 def _learn_from(job: Job, shard: InputShard, kinds: ColumnKinds, code: CodeAgain | None) -> None:
-    spec = job.spec
+    policies = job.pipeline.reading.policies
     with job.inputs_bucket.open(shard.name) as source:
         opened = ShardBytes(
             shard.name,
@@ -172,11 +172,9 @@ def _learn_from(job: Job, shard: InputShard, kinds: ColumnKinds, code: CodeAgain
             decoding=job.pipeline.reading.decoding,
         )
         try:
-            members = bare_members(opened, opened.members(), spec.config.stray_members)
-            config = spec.config
-            records = form_records(
-                members, config.stray_members, keep_last=config.duplicated_records in LAST_IS_KEPT
-            )
+            members = bare_members(opened, opened.members(), policies.stray_members)
+            keep_last = policies.duplicated_records in LAST_IS_KEPT
+            records = form_records(members, policies.stray_members, keep_last=keep_last)
             if code is not None:
                 records = records.taking(np.arange(min(len(records), LEARNT_RECORDS_MAX)))
                 named = input_of(shard.name, (place.name for place in job.input_places))

@@ -30,7 +30,7 @@ def refuse_taken_early(job: Job, *, dry: bool) -> None:
     if sidecars and job.outputs_bucket.exists():
         _refuse(job, "sidecars get", sorted(job.outputs_bucket.stat_many(sidecars)), dry=dry)
     existing = existing_names(job)
-    counts = [target.count for target in job.spec.targets]
+    counts = [target.count for target in job.pipeline.targets]
     if all(count is not None for count in counts):
         existing = [name for name in existing if not _is_behind(job, name, counts)]
     _refuse(job, "the output template makes", existing, dry=dry)

@@ -11,7 +11,15 @@ from dsort.containers.registry import codec_of, container_of
 from dsort.data.joins import JoinRule
 from dsort.keymap.match import KeyMap
 from dsort.order.base import Algorithm
-from dsort.pipeline.pipeline import OutputForm, Pipeline, Policies, Reading, StepFailures
+from dsort.pipeline.pipeline import (
+    Deduplication,
+    Mix,
+    OutputForm,
+    Pipeline,
+    Policies,
+    Reading,
+    StepFailures,
+)
 from dsort.spec.carriers import carrier_extension
 from dsort.spec.inputs import Input
 from dsort.spec.model import JobSpec
@@ -36,14 +44,18 @@ def compile_pipeline(
         steps=tuple(steps_of(spec) if steps is None else steps),
         failures=_failures(spec),
         keymap=keymap,
-        compared=_compared(spec),
+        deduplication=_deduplication(spec),
+        mix=_mix(spec),
         algorithm=_algorithm(spec),
         join=_join(spec),
         division=_division(spec),
         carrier=carrier,
         outputs=_outputs(spec, carrier),
         checks_content=spec.verify == "content",
-        keeps_lineage=spec.lineage is not None,
+        keeps_shards=spec.keep_shards,
+        equalizes=spec.equalize is not None,
+        sidecars=spec.index,
+        lineage=spec.lineage,
     )
 
 
@@ -93,8 +105,10 @@ def _reading(spec: JobSpec) -> Reading:
             incomplete_shards=config.incomplete_shards,
             concatenated_shards=config.concatenated_shards,
             records_only="wids" in spec.index,
+            duplicate_keys=config.duplicate_keys,
         ),
         makes_shards=spec.ingest is not None,
+        key_field=spec.key_field,
     )
 
 
@@ -103,8 +117,7 @@ def _outputs(spec: JobSpec, carrier: Container) -> tuple[OutputForm, ...]:
     for target in spec.targets:
         container = written_container(spec, target.extension)
         is_late = container != carrier and not carrier.is_columnar
-        form = OutputForm(container, target.codec, target.codec_level, is_late, target.is_measured)
-        forms.append(form)
+        forms.append(OutputForm(container, target, is_late))
     return tuple(forms)
 
 
@@ -129,12 +142,35 @@ def _failures(spec: JobSpec) -> StepFailures:
     if transform is None:
         return StepFailures()
     rejects = "payload" if transform.rejects == "payload" else "keys" * transform.rejects
-    return StepFailures(transform.on_error, rejects)
+    return StepFailures(transform.on_error, rejects, transform.max_errors)
 
 
-def _compared(spec: JobSpec) -> tuple[str, ...] | None:
+def _deduplication(spec: JobSpec) -> Deduplication | None:
     wanted = spec.deduplicate
-    return wanted.extensions if wanted is not None and wanted.by == "content" else None
+    if wanted is None:
+        return None
+    extensions = wanted.extensions if wanted.by == "content" else None
+    return Deduplication(extensions, keeps_last=wanted.keep == "last")
+
+
+def _mix(spec: JobSpec) -> Mix | None:
+    if not spec.weighs_inputs:
+        return None
+    sources, wanted = spec.sources, spec.mix
+    mix = Mix(
+        tuple(each.name for each in sources),
+        tuple(each.weight for each in sources),
+        tuple(each.records for each in sources),
+    )
+    if wanted is None:
+        return mix
+    return replace(
+        mix,
+        total=wanted.records,
+        stop=wanted.stop,
+        replacement=wanted.replacement,
+        seed=wanted.seed,
+    )
 
 
 def _algorithm(spec: JobSpec) -> Algorithm:

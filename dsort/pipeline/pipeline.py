@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
+from typing import Literal
 
 from dsort.containers.base import Container
 from dsort.containers.codecs.base import Codec
@@ -11,6 +13,7 @@ from dsort.containers.codecs.decoding import DecodingRules
 from dsort.data.joins import JoinRule
 from dsort.keymap.match import KeyMap
 from dsort.order.base import Algorithm
+from dsort.spec.target import Target
 from dsort.storage.several import input_of
 from dsort.transforms.base import Step
 from dsort.transforms.outputs import Division
@@ -28,6 +31,7 @@ class Policies:
     incomplete_shards: str = "abort"  # abort | warn | ignore
     concatenated_shards: str = "read"  # read | abort
     records_only: bool = False  # members that readers of samples skip are refused (index: wids)
+    duplicate_keys: str = "warn"  # ignore | warn | abort | drop | rename
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +40,21 @@ class StepFailures:
 
     on_error: str = "fail"  # fail | skip | keep | skip_shard | stop
     rejects: str = ""  # "" | keys | payload: what is kept of such records
+    max_errors: int | str | None = None  # a number of records, or a part of all, as "0.1%"
+
+    def errors_max(self, records: int) -> int | None:
+        """How many of ``records`` may fail; None: all."""
+        if not isinstance(self.max_errors, str):
+            return self.max_errors
+        return int(Fraction(self.max_errors.removesuffix("%")) / 100 * records)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """How input shards are read. ``names``: of the inputs; ``containers``: one for each input, or a
     single one where all inputs have the same; ``container``: of shards of a job that has one input.
-    ``makes_shards``: the inputs are loose files, from which shards are made while they are read."""
+    ``makes_shards``: the inputs are loose files, from which shards are made while they are read.
+    ``key_field``: where a record has its key; "" where the container or a number names it."""
 
     names: tuple[str, ...]
     container: Container
@@ -50,6 +62,7 @@ class Reading:
     decoding: DecodingRules
     policies: Policies
     makes_shards: bool = False
+    key_field: str = ""
 
     @property
     def codec(self) -> Codec | None:
@@ -71,38 +84,111 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
+class Deduplication:
+    """Which of several records that are the same stays. ``extensions``: of the members by whose
+    content records are compared, empty for all members; None: records are compared by key."""
+
+    extensions: tuple[str, ...] | None
+    keeps_last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """How many records of each input are output, by the numbers of the inputs. ``weights``: how
+    many times a record is used; ``records``: exact numbers of records. ``total``: the number of
+    records of all inputs together, or ``stop``: the input that ends the mix."""
+
+    names: tuple[str, ...]
+    weights: tuple[Fraction, ...]
+    records: tuple[int | None, ...]
+    total: int | None = None
+    stop: Literal["first_exhausted", "all_exhausted"] | None = None
+    replacement: bool = False
+    seed: str = "0"
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the number of records of inputs has to be known to choose the records."""
+        exact = any(each is not None for each in self.records)
+        return exact or self.total is not None or self.stop is not None
+
+
+@dataclass(frozen=True, slots=True)
 class OutputForm:
     """How the shards of one output are written. ``is_late``: records are converted to the container
-    while they are written. ``is_measured``: the limit of shards is the size of their encoded files,
-    so records are encoded once before the shards are cut."""
+    while they are written."""
 
     container: Container
-    codec: Codec | None
-    level: int  # of the codec; 0 without one
+    target: Target
     is_late: bool = False
-    is_measured: bool = False
+
+    @property
+    def codec(self) -> Codec | None:
+        """The codec around the shards."""
+        return self.target.codec
+
+    @property
+    def level(self) -> int:
+        """The compression level of the codec; 0 without a codec."""
+        return self.target.codec_level
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the limit of shards is the size of their encoded files: records are encoded once
+        before the shards are cut."""
+        return self.target.is_measured
 
 
 @dataclass(frozen=True)
 class Pipeline:
     """What a job does to its records. ``carrier``: the container that records travel in; outputs
     without a container of their own are written in it. ``outputs``: the only output, or each of
-    several. ``compared``: the extensions of the members by whose content records are compared,
-    empty for all members; None: records are not compared by content. ``division``: how records are
-    distributed over several outputs; None for one output."""
+    several. ``division``: how records are distributed over several outputs; None for one output.
+    ``sidecars``: the kinds of files beside the shards. ``lineage``: the form of the file that lists
+    where each record was and is; None: no such file."""
 
     reading: Reading
     steps: tuple[Step, ...]
     failures: StepFailures
     keymap: KeyMap | None
-    compared: tuple[str, ...] | None
+    deduplication: Deduplication | None
+    mix: Mix | None
     algorithm: Algorithm
     join: JoinRule | None
     division: Division | None
     carrier: Container
     outputs: tuple[OutputForm, ...]
     checks_content: bool = False
-    keeps_lineage: bool = False
+    keeps_shards: bool = False
+    equalizes: bool = False
+    sidecars: tuple[str, ...] = ()
+    lineage: Literal["parquet", "jsonl"] | None = None
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """The outputs as the spec names them."""
+        return tuple(each.target for each in self.outputs)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The names of several outputs; empty for a single one."""
+        return () if self.division is None else self.division.names
+
+    @property
+    def compared(self) -> tuple[str, ...] | None:
+        """The extensions of the members by whose content records are compared; None: records are
+        not compared by content."""
+        return None if self.deduplication is None else self.deduplication.extensions
+
+    @property
+    def drops_same_keys(self) -> bool:
+        """Whether ``deduplication`` leaves one record of each key."""
+        return self.deduplication is not None and self.deduplication.extensions is None
+
+    @property
+    def keeps_lineage(self) -> bool:
+        """Whether the index has the origin of each record."""
+        return self.lineage is not None
 
     @cached_property
     def makes_records(self) -> bool:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Final
 
 from dsort.containers.registry import container_of
-from dsort.spec.outputs import Target
 from dsort.spec.parts import SpecFields
+from dsort.spec.target import Target
 
 __all__ = ["CARRIER", "carrier_extension", "is_late", "late_targets"]
 

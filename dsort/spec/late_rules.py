@@ -11,8 +11,8 @@ from dsort.errors import SpecProblem
 from dsort.sidecars.kinds import SHARD_KINDS
 from dsort.spec.algorithms import joined
 from dsort.spec.carriers import late_targets
-from dsort.spec.outputs import Target
 from dsort.spec.parts import SpecFields
+from dsort.spec.target import Target
 
 __all__ = ["LATE_RULES"]
 

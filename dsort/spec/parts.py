@@ -34,8 +34,9 @@ from dsort.spec.fields import (
 from dsort.spec.hints import FieldError
 from dsort.spec.inputs import INPUTS_MAX, Input, InputFormat, Mix, Source
 from dsort.spec.late import LATE, late_part
-from dsort.spec.outputs import OUTPUTS_MAX, Output, Target
+from dsort.spec.outputs import OUTPUTS_MAX, Output
 from dsort.spec.shard_count import ShardCount
+from dsort.spec.target import Target
 from dsort.storage.ref import BucketRef
 from dsort.transforms.require import RequireOptions
 

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from dsort.naming.names import closest
 from dsort.spec.hints import FieldError, describe
+from dsort.spec.target import MultipleOf
 
-__all__ = ["MultipleOf", "ShardCount"]
+__all__ = ["ShardCount"]
 
 _COUNT_MAX: Final = 2**63 - 1
 _MULTIPLE_MAX: Final = 1_000_000
 _HINT: Final = "64, or {multiple_of: 64}"
-
-
-@dataclass(frozen=True, slots=True)
-class MultipleOf:
-    """A multiple of ``number`` shards: the smallest one that sizes allow."""
-
-    number: int
-
-    def least(self, wanted: int) -> int:
-        """The smallest multiple that is not less than ``wanted``; at least the number itself."""
-        return max(-(-wanted // self.number), 1) * self.number
 
 
 def _count(value: Any) -> Any:

@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from fractions import Fraction
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -181,9 +180,3 @@ class Transform(Part):
             if getattr(self, name) != type(self).model_fields[name].default:
                 found[name] = getattr(self, name)
         return found
-
-    def errors_max(self, records: int) -> int | None:
-        """How many of ``records`` may fail; None: all."""
-        if not isinstance(self.max_errors, str):
-            return self.max_errors
-        return int(Fraction(self.max_errors.removesuffix("%")) / 100 * records)

@@ -9,7 +9,7 @@ from itertools import groupby
 from dsort.job.output_names import OutputNames
 from dsort.pipeline.compile import written_container
 from dsort.spec.model import JobSpec
-from dsort.spec.outputs import Target
+from dsort.spec.target import Target
 from dsort.verification.findings import Findings
 
 

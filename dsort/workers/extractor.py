@@ -304,20 +304,17 @@ class Extractor:
         rejects = None
         if self._pipeline.failures.rejects and task.stage.name == "index":
             rejects = LineWriter(self._store.scratch, lines_file("rejects", task.shard))
-        if self._pipeline.steps:
-            left = self._transformer.run(
-                self._pipeline.steps,
-                shard,
-                members,
-                records,
-                tally,
-                rejects,
-                stored=stored,
-                input_name=self._input_of(shard),
-                firsts=task.firsts,
-            )
-        else:
-            left = Transformed(members, members, records, 0)
+        left = self._transformer.run(
+            self._pipeline.steps,
+            shard,
+            members,
+            records,
+            tally,
+            rejects,
+            stored=stored,
+            input_name=self._input_of(shard),
+            firsts=task.firsts,
+        )
         if rejects is not None:
             rejects.close()
         if task.stage.name != "count":

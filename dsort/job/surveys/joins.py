@@ -146,7 +146,10 @@ def _refuse(job: Job, found: JoinFinding) -> None:
             f"{records} members of one extension in several inputs: {first}",
             hint="conflict: first or last says which one stays",
         )
-    if found.kind == JoinedKind.DUPLICATE and job.spec.config.duplicate_keys != "drop":
+    if (
+        found.kind == JoinedKind.DUPLICATE
+        and job.pipeline.reading.policies.duplicate_keys != "drop"
+    ):
         raise DuplicateError(
             f"{records} the key of an earlier record of the same input: {first}",
             hint="a join wants keys that an input has once: a job with duplicate_keys: rename "

@@ -21,9 +21,8 @@ from dsort.job.extraction import Extraction, retry_after_lost_scratch
 from dsort.job.facts import Fact, Facts, json_fact
 from dsort.job.job import Job
 from dsort.job.surveys.selection import Selection
+from dsort.pipeline.pipeline import Mix
 from dsort.scratch.lots import KeyDraws
-from dsort.spec.inputs import Source
-from dsort.spec.model import JobSpec
 from dsort.storage.several import parted
 from dsort.transforms.borders import ORDINAL_BITS
 from dsort.workers.tasks import Stage
@@ -53,32 +52,23 @@ class Copies:
         return CopyRule(input_name, seed, self.least, self.below, before)
 
 
-def counts_records(spec: JobSpec) -> bool:
-    """Whether the number of records of inputs has to be known to choose the records to output."""
-    return spec.mix is not None or any(source.records is not None for source in spec.sources)
-
-
-def wanted_records(spec: JobSpec, records: Mapping[str, int]) -> dict[str, int]:
+def wanted_records(mix: Mix, records: Mapping[str, int]) -> dict[str, int]:
     """How many records are output of each input that has an exact number, by its name. ``records``:
     how many each input has. ``MixError`` if that is impossible."""
-    names = [source.name for source in spec.sources]
-    weights = [source.weight for source in spec.sources]
-    if spec.mix is None:
-        wanted = {each.name: each.records for each in spec.sources if each.records is not None}
-    elif spec.mix.records is not None:
-        wanted = dict(zip(names, shares_of_total(spec.mix.records, weights), strict=True))
+    if mix.total is not None:
+        wanted = dict(zip(mix.names, shares_of_total(mix.total, mix.weights), strict=True))
+    elif mix.stop is not None:
+        counts = [records[name] for name in mix.names]
+        wanted = dict(zip(mix.names, shares_of_stop(mix.stop, counts, mix.weights), strict=True))
     else:
-        assert spec.mix.stop is not None
-        counts = [records[name] for name in names]
-        shares = shares_of_stop(spec.mix.stop, counts, weights)
-        wanted = dict(zip(names, shares, strict=True))
+        exact = zip(mix.names, mix.records, strict=True)
+        wanted = {name: count for name, count in exact if count is not None}
     for name, count in wanted.items():
         there = records[name]
         if count and not there:
             text = f"{count:,} records are wanted of the input {name}, which has none"
             raise MixError(text, hint="leave it out, or look at its input_format")
-        once_only = spec.mix is not None and spec.mix.records and not spec.mix.replacement
-        if once_only and count > there:
+        if mix.total and not mix.replacement and count > there:
             raise MixError(
                 f"{count:,} records are wanted of the input {name}, which has {there:,}",
                 hint="mix.replacement: true takes them several times; or lower mix.records, or the "
@@ -90,77 +80,73 @@ def wanted_records(spec: JobSpec, records: Mapping[str, int]) -> dict[str, int]:
 def bytes_to_move(job: Job, total_bytes: int) -> int:
     """About how many bytes the records take that are output, for inputs of ``total_bytes``: never
     less than these, and the same if it is not known before a pass over the inputs."""
-    there = sum(shard.size_bytes for shard in job.inputs)
-    if not job.spec.weighs_inputs or counts_records(job.spec) or not there:
+    there, mix = sum(shard.size_bytes for shard in job.inputs), job.pipeline.mix
+    if mix is None or mix.is_counted or not there:
         return total_bytes
-    weights = {source.name: max(source.weight, Fraction(1)) for source in job.spec.sources}
+    pairs = zip(mix.names, mix.weights, strict=True)
+    weights = {name: max(weight, Fraction(1)) for name, weight in pairs}
     weighed = sum(shard.size_bytes * weights[parted(shard.name)[0]] for shard in job.inputs)
     return int(total_bytes * weighed / there)
 
 
 def readings(job: Job) -> int:
     """How many passes over all inputs it needs that no earlier attempt has made."""
-    return int(counts_records(job.spec) and job.retained(MIX_FILE) is None)
+    mix = job.pipeline.mix
+    return int(mix is not None and mix.is_counted and job.retained(MIX_FILE) is None)
 
 
 def find(job: Job, facts: Facts) -> Facts:
     """``facts`` with the rule for each input shard, if inputs have weights or numbers."""
-    if not job.spec.weighs_inputs:
+    mix = job.pipeline.mix
+    if mix is None:
         return facts
-    if counts_records(job.spec):
-        copies = _fact(job).settle(job, lambda: _counted(job, facts))
+    if mix.is_counted:
+        copies = _fact(mix).settle(job, lambda: _counted(job, mix, facts))
     else:
-        copies = {source.name: _of_weight(source) for source in job.spec.sources}
-    seed = mix_seed(job.spec)
+        copies = dict(zip(mix.names, map(_of_weight, mix.weights), strict=True))
     inputs = [parted(shard.name)[0] for shard in job.inputs]
-    rules = [copies[name].rule(at, name, seed) for at, name in enumerate(inputs)]
+    rules = [copies[name].rule(at, name, mix.seed) for at, name in enumerate(inputs)]
     return replace(facts, copies=rules)
 
 
-def mix_seed(spec: JobSpec) -> str:
-    """The seed that makes one choice of records differ from another."""
-    return spec.mix.seed if spec.mix is not None else "0"
+def _of_weight(weight: Fraction) -> Copies:
+    least = int(weight)
+    return Copies(least, ceil((weight - least) * _LOTS))
 
 
-def _of_weight(source: Source) -> Copies:
-    least = int(source.weight)
-    return Copies(least, ceil((source.weight - least) * _LOTS))
-
-
-def _counted(job: Job, known: Facts) -> dict[str, Copies]:
+def _counted(job: Job, mix: Mix, known: Facts) -> dict[str, Copies]:
     """Make the pass over the inputs, and choose."""
     survey = Extraction(job, Stage("lots"), known)
 
     def choose() -> dict[str, Copies]:
-        sources = job.spec.sources
-        numbers = {source.name: number for number, source in enumerate(sources)}
+        numbers = {name: number for number, name in enumerate(mix.names)}
         inputs = np.array([numbers[parted(shard.name)[0]] for shard in job.inputs], np.int32)
-        totals = np.zeros(len(sources), np.int64)
+        totals = np.zeros(len(numbers), np.int64)
         for ordinal, facts in survey.done.items():
             totals[inputs[ordinal]] += facts.records
         records = dict(zip(numbers, totals.tolist(), strict=True))
-        wanted = wanted_records(job.spec, records)
+        wanted = wanted_records(mix, records)
         most = [max(records[name], 1) for name in numbers]
         parts = [divmod(wanted.get(name, 0), most[number]) for name, number in numbers.items()]
-        draws = KeyDraws(survey.stage.name, mix_seed(job.spec), tuple(numbers), inputs)
-        classes = np.arange(len(sources), dtype=np.uint64)
+        draws = KeyDraws(survey.stage.name, mix.seed, tuple(numbers), inputs)
+        classes = np.arange(len(numbers), dtype=np.uint64)
         more = np.array([[part] for _, part in parts], np.int64)
         found = Selection(job, survey, draws, classes, LOT_BITS).borders(more, totals)
         chosen = {}
-        for number, source in enumerate(sources):
-            if source.name not in wanted:
-                chosen[source.name] = _of_weight(source)
+        for name, number in numbers.items():
+            if name not in wanted:
+                chosen[name] = _of_weight(mix.weights[number])
                 continue
             shard, before = divmod(int(found.position[number, 0]), ORDINALS)
             tied = (shard, before) if before or shard else (-1, 0)
             least, lot = parts[number][0], int(found.lot[number, 0])
-            chosen[source.name] = Copies(least, lot if parts[number][1] else 0, *tied)
+            chosen[name] = Copies(least, lot if parts[number][1] else 0, *tied)
         return chosen
 
     return retry_after_lost_scratch(survey, choose)
 
 
-def _fact(job: Job) -> Fact[dict[str, Copies]]:
+def _fact(mix: Mix) -> Fact[dict[str, Copies]]:
     """The copies, retained because the spill of an earlier attempt has the records that were
     chosen."""
 
@@ -168,7 +154,7 @@ def _fact(job: Job) -> Fact[dict[str, Copies]]:
         return {name: asdict(each) for name, each in chosen.items()}
 
     def of_rows(content: Any) -> dict[str, Copies]:
-        return {source.name: _parsed(content[source.name]) for source in job.spec.sources}
+        return {name: _parsed(content[name]) for name in mix.names}
 
     return json_fact(MIX_FILE, rows, of_rows)
 

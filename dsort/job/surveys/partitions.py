@@ -69,8 +69,8 @@ def find(job: Job, facts: Facts) -> Facts:
 
 
 def _wanted(job: Job) -> _Wanted:
-    renames = job.spec.config.duplicate_keys == "rename"
-    classes = job.spec.algorithm.build().placement is not None
+    renames = job.pipeline.reading.policies.duplicate_keys == "rename"
+    classes = job.pipeline.algorithm.placement is not None
     uneven = not is_even(job) and not _parts_by_shards(job)
     return _Wanted(uneven and (job.movement.way.spills or renames or classes), renames, classes)
 
@@ -78,7 +78,7 @@ def _wanted(job: Job) -> _Wanted:
 def _parts_by_shards(job: Job) -> bool:
     """Whether records stay in their shards: the begin of partitions does not depend on records
     then."""
-    return job.movement.way.spills and not is_even(job) and job.spec.keep_shards
+    return job.movement.way.spills and not is_even(job) and job.pipeline.keeps_shards
 
 
 def _marker(job: Job) -> str:
@@ -131,7 +131,7 @@ def _check(job: Job, name: str, digest: object, data: bytes, what: str) -> None:
         )
     shards = len(job.inputs)
     if name == SPLITTERS_FILE:
-        check_splitters(data, what, shards=shards, decreasing=job.spec.algorithm.decreasing)
+        check_splitters(data, what, shards=shards, decreasing=job.pipeline.algorithm.decreasing)
     elif name == CLASSES_FILE:
         check_class_table(data, what, shards=shards)
     else:
@@ -183,7 +183,7 @@ def _sampled_splitters(job: Job, survey: Extraction) -> str:
         np.concatenate([sample.ordinal for sample in samples]),
         np.concatenate([sample.weight_bytes for sample in samples]),
         job.movement.partitions,
-        decreasing=job.spec.algorithm.decreasing,
+        decreasing=job.pipeline.algorithm.decreasing,
         between_keys=job.pipeline.join is not None,
     )
     log.debug(

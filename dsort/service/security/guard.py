@@ -42,7 +42,7 @@ from dsort.settings import resolve_ref
 from dsort.spec.inputs import Source
 from dsort.spec.located import located
 from dsort.spec.model import JobSpec
-from dsort.spec.outputs import Target
+from dsort.spec.target import Target
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.ref import SECRET_HINT, STREAM, BucketRef
 

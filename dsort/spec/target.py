@@ -1,0 +1,112 @@
+"""One output of a job: the names of its shards, and when they end. Workers load this, too: it needs
+no pydantic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dsort.containers.codecs.base import Codec
+from dsort.containers.registry import codec_of
+from dsort.storage.ref import BucketRef
+
+__all__ = ["MultipleOf", "Target"]
+
+
+@dataclass(frozen=True, slots=True)
+class MultipleOf:
+    """A multiple of ``number`` shards: the smallest one that sizes allow."""
+
+    number: int
+
+    def least(self, wanted: int) -> int:
+        """The smallest multiple that is not less than ``wanted``; at least the number itself."""
+        return max(-(-wanted // self.number), 1) * self.number
+
+
+_TAR_HEADER_BYTES: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One output of a job. ``name``: "" for a single output. ``path``: the path of its fields in
+    the spec, with a dot at the end; "" at the top level. ``template``: None if it has none, or if a
+    key map has the names. ``bucket``: its own; None: that of the job. ``extension``: of its shards.
+    ``level``: as in the spec, for its codec. ``size_is``, ``size_counts``: the meaning of its size.
+    ``header_bytes``: how many bytes count for each member in addition to its payload."""
+
+    name: str
+    path: str
+    template: str | None
+    size_bytes: int | None
+    records: int | None
+    asked_count: int | MultipleOf | None
+    bucket: BucketRef | None = None
+    extension: str = ""
+    level: int | None = None
+    size_is: str = "at_least"
+    size_counts: str = "payload"
+    header_bytes: int = 0
+
+    def as_aistore_ends(self, input_extension: str) -> Target:
+        """The same output, with shards that end like those of a key map in AIStore: once they are
+        larger than the size. Headers of the inputs count, and zips have none. Settings that AIStore
+        does not have are not changed."""
+        if not self.size_bytes or self.counts_file or self.is_at_most:
+            return self
+        header_bytes = 0 if input_extension == ".zip" else _TAR_HEADER_BYTES
+        return replace(self, size_bytes=self.size_bytes + 1, header_bytes=header_bytes)
+
+    @property
+    def count(self) -> int | None:
+        """The number of its shards, if it is known before its records are."""
+        if isinstance(self.asked_count, MultipleOf):
+            has_limit = self.size_bytes or self.records is not None
+            return None if has_limit else self.asked_count.number
+        return self.asked_count
+
+    def count_for(self, records: int, size_bytes: int) -> int | None:
+        """The number of its shards for ``records`` records of ``size_bytes``, in the bytes that its
+        size counts; None: shards end only by their sizes."""
+        if not isinstance(self.asked_count, MultipleOf):
+            return self.asked_count
+        wanted = 1 if self.records is None else -(-records // self.records)
+        if self.size_bytes:
+            wanted = max(wanted, -(-size_bytes // self.size_bytes))
+        return self.asked_count.least(wanted)
+
+    @property
+    def place(self) -> str:
+        """The bucket part in names of its shards; "" for the bucket of the job."""
+        return "" if self.bucket is None else self.name
+
+    @property
+    def is_at_most(self) -> bool:
+        """Whether no shard may be larger than its size."""
+        return self.size_is == "at_most" and bool(self.size_bytes)
+
+    @property
+    def counts_file(self) -> bool:
+        """Whether its size is that of files, instead of their payload."""
+        return self.size_counts == "file"
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether its shards end by their size after their codec."""
+        return self.counts_file and self.codec is not None
+
+    @property
+    def codec(self) -> Codec | None:
+        """The codec around its shards."""
+        return codec_of(self.extension)
+
+    @property
+    def codec_level(self) -> int:
+        """The compression level of the codec; 0 without a codec."""
+        return 0 if self.codec is None else self.codec.level_or_default(self.level)
+
+    @property
+    def ends(self) -> bool:
+        """Whether the spec defines when a shard ends; else shards are even shares of a bounded
+        template."""
+        return bool(self.size_bytes) or self.records is not None or self.asked_count is not None
