@@ -102,9 +102,14 @@ class _Resolver:
             return node, "dyn"
         if name in _VARIABLES:
             return Leaf(name, at=node.at), _VARIABLES[name]  # type: ignore[arg-type]
+        if name.lower() in _CONTENT:
+            return _member(node, (name,), _CONTENT[name.lower()])
         known = [*_VARIABLES, *self._variables]
         near = closest(name, known)
-        hint = f'there are {", ".join(known)}, and members: ext("json"), size("jpg"), has("cls")'
+        hint = (
+            f'there are {", ".join(known)}, and members: json.score, cls, txt, text("tag"), '
+            'number("score"), size("jpg"), has("cls")'
+        )
         raise _wrong(
             node, f"there is no {shortened(name)}", f'did you mean "{near}"?' if near else hint
         )
@@ -173,8 +178,7 @@ class _Resolver:
                 f'there are {", ".join(_CONTENT)}; of others text("tag"), number("score"), '
                 'json("meta"), size("jpg") and has("jpg")',
             )
-        (kind,) = kinds
-        return Leaf(kind, extensions, at=node.at), "dyn" if kind == "json" else str(kind)  # type: ignore[arg-type]
+        return _member(node, extensions, str(kinds.pop()))
 
     def _has(self, node: Call) -> _Typed:
         if len(node.arguments) == 1 and isinstance(node.arguments[0], Select):
@@ -230,6 +234,11 @@ class _Resolver:
         if operator == "-" and len(found) == 1:
             node = replace(node, operator="negative")
         return replace(node, operands=tuple(found)), result
+
+
+def _member(node: Node, extensions: tuple[str, ...], kind: str) -> _Typed:
+    """The content of a member: of JSON, the type is known when it is read."""
+    return Leaf(kind, extensions, at=node.at), "dyn" if kind == "json" else kind  # type: ignore[arg-type]
 
 
 def _operation_hint(operator: str, types: list[str]) -> str:

@@ -3,9 +3,8 @@ key of each record. Specs cannot name this step."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dsort.errors import TransformError
 from dsort.naming.names import readable
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["JoinKey", "join_expression"]
 
 KEY, STEM = "key", "stem"
-_OF_JSON: Final = r"json((?:\.[A-Za-z_][A-Za-z0-9_]*)+)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +52,11 @@ class JoinKey(Step):
 
 
 def join_expression(text: str) -> Expression:
-    """The expression for ``by: text``, where that is not ``key`` or ``stem``: ``json.id`` is a
-    field of the ``.json`` member, any other text an expression. ``ExpressionError`` if it is
-    none."""
+    """The expression for ``by: text``, where that is not ``key`` or ``stem``. ``ExpressionError``
+    if it is none."""
     from dsort.expressions.expression import Expression
 
-    found = re.fullmatch(_OF_JSON, text)
-    return Expression.of(f'ext("json"){found[1]}' if found else text, wanted="")
+    return Expression.of(text, wanted="")
 
 
 def _values(records: RecordTable, text: str) -> BytesColumn:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["ClassOf", "MemberClass", "ValueClass", "class_by"]
 
 _MEMBER: Final = r"[A-Za-z_][A-Za-z0-9_-]*"
-_OF_JSON: Final = r"json((?:\.[A-Za-z_][A-Za-z0-9_]*)+)"
 _OF_INDEX: Final = frozenset({"key", "shard", "input", "ordinal", "true", "false"})
 _NONE: Final = b"\0none"  # no content is hashed with this salt
 _CLASS_BYTES_MAX: Final = 1 << 16
@@ -83,11 +82,10 @@ ClassOf = MemberClass | ValueClass
 
 
 def class_by(text: str) -> ClassOf:
-    """The classes of ``stratify: text``, which is the name of a member or column, ``json.label``,
-    or an expression. ``ExpressionError`` if it is none."""
+    """The classes of ``stratify: text``, which is the name of a member or column, or an expression.
+    ``ExpressionError`` if it is none."""
     if re.fullmatch(_MEMBER, text) and text not in _OF_INDEX:
         return MemberClass(text)
     from dsort.expressions.expression import Expression
 
-    found = re.fullmatch(_OF_JSON, text)
-    return ValueClass(Expression.of(f'ext("json"){found[1]}' if found else text, wanted=""))
+    return ValueClass(Expression.of(text, wanted=""))
