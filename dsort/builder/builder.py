@@ -68,12 +68,13 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
 
     def deduplicate(
         self,
-        by: Literal["key", "content"] | None = None,
+        by: Literal["key", "content"] | Mapping[str, str] | None = None,
         *,
         extensions: Sequence[str] | None = None,
         keep: Literal["first", "last"] | None = None,
     ) -> Self:
-        """Keep one of several equal records. ``extensions``: of the members compared."""
+        """Keep one of several equal records. ``by``: ``key``, ``content``, or a field:
+        ``{"field": "json.text"}``. ``extensions``: of the members compared."""
         listed = None if extensions is None else list(extensions)
         given = {"by": by, "extensions": listed, "keep": keep}
         said = {name: value for name, value in given.items() if value is not None}

@@ -117,7 +117,7 @@ class _Resolver:
     def _object(self, node: Node) -> Node:
         found, type_ = self.typed(node)
         if type_ not in ("dict", "dyn"):
-            hint = 'fields are what JSON has: ext("json").score' if isinstance(found, Leaf) else ""
+            hint = "fields are what JSON has: json.score" if isinstance(found, Leaf) else ""
             raise _wrong(node, f"{_WORDS[type_]} has no fields", hint)
         return found
 
@@ -185,9 +185,7 @@ class _Resolver:
             select = node.arguments[0]
             return HasField(self._object(select.target), select.name, at=node.at), "bool"
         if len(node.arguments) != 1 or not isinstance(node.arguments[0], Constant):
-            raise _wrong(
-                node, "has asks for a member or a field", 'has("jpg"), or has(ext("json").score)'
-            )
+            raise _wrong(node, "has asks for a member or a field", 'has("jpg"), or has(json.score)')
         return Leaf("has", _extensions(node), at=node.at), "bool"
 
     def _matches(self, node: Call) -> _Typed:

@@ -357,9 +357,9 @@ def _warn_of_what_fits_nothing(job: Job, fits: Collection[str]) -> None:
     misspelt. Columns that tables lack are refused instead."""
     if job.pipeline.reads_rows:
         return
-    compared = job.pipeline.compared or ()
+    compared = job.pipeline.compared
     listed = [each for step in job.pipeline.steps for each in step.listed]
-    listed += [f"{DEDUPLICATE}: {each}" for each in compared]
+    listed += [f"{DEDUPLICATE}: {each}" for each in (compared.extensions if compared else ())]
     nothing = [each for each in dict.fromkeys(listed) if each not in fits]
     if nothing:
         job.warn("fits_nothing", f"the spec lists what no record has: {first_few(nothing)}")

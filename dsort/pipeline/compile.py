@@ -149,8 +149,12 @@ def _deduplication(spec: JobSpec) -> Deduplication | None:
     wanted = spec.deduplicate
     if wanted is None:
         return None
-    extensions = wanted.extensions if wanted.by == "content" else None
-    return Deduplication(extensions, keeps_last=wanted.keep == "last")
+    keeps_last = wanted.keep == "last"
+    if isinstance(wanted.by, str):
+        return Deduplication(wanted.by, keeps_last, wanted.extensions)
+    from dsort.expressions.expression import Expression  # which most jobs do not need
+
+    return Deduplication("field", keeps_last, value=Expression.of(wanted.by.field, wanted=""))
 
 
 def _mix(spec: JobSpec) -> Mix | None:

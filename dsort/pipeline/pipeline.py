@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from dsort.containers.base import Container
 from dsort.containers.codecs.base import Codec
@@ -17,6 +17,9 @@ from dsort.spec.target import Target
 from dsort.storage.several import input_of
 from dsort.transforms.base import Step
 from dsort.transforms.outputs import Division
+
+if TYPE_CHECKING:
+    from dsort.expressions.expression import Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +89,13 @@ class Reading:
 @dataclass(frozen=True, slots=True)
 class Deduplication:
     """Which of several records that are the same stays. ``extensions``: of the members by whose
-    content records are compared, empty for all members; None: records are compared by key."""
+    content records are compared, empty for all members; ``value``: the field by which records are
+    compared."""
 
-    extensions: tuple[str, ...] | None
+    by: Literal["key", "content", "field"]
     keeps_last: bool = False
+    extensions: tuple[str, ...] = ()
+    value: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,15 +181,15 @@ class Pipeline:
         return () if self.division is None else self.division.names
 
     @property
-    def compared(self) -> tuple[str, ...] | None:
-        """The extensions of the members by whose content records are compared; None: records are
-        not compared by content."""
-        return None if self.deduplication is None else self.deduplication.extensions
+    def compared(self) -> Deduplication | None:
+        """The content or the field by which records are compared; None: records are compared by
+        their keys alone."""
+        return None if self.drops_same_keys else self.deduplication
 
     @property
     def drops_same_keys(self) -> bool:
         """Whether ``deduplication`` leaves one record of each key."""
-        return self.deduplication is not None and self.deduplication.extensions is None
+        return self.deduplication is not None and self.deduplication.by == "key"
 
     @property
     def keeps_lineage(self) -> bool:

@@ -26,7 +26,7 @@ from dsort.spec.inputs import Input, InputFormat, Mix
 from dsort.spec.model import Draft, JobSpec, current_job_spec
 from dsort.spec.on_shard import OnShard
 from dsort.spec.outputs import Output
-from dsort.spec.parts import Deduplicate, Hook
+from dsort.spec.parts import Deduplicate, Hook, SameField
 from dsort.spec.transform import Transform, step_model
 from dsort.transforms.steps import STEPS
 
@@ -108,6 +108,7 @@ def _fields() -> dict[str, list[str]]:
         "ingest": _names_of(Ingest),
         "ingest.table": _names_of(Table),
         "deduplicate": _names_of(Deduplicate),
+        "deduplicate.by": _names_of(SameField),
     }
 
 

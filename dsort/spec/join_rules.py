@@ -53,7 +53,7 @@ def _records_have_keys(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem(
             "join.by",
             f"{source.extension} records have no keys: they are numbered in their shard",
-            'set key_field (as "/id"), or join by: \'ext("json").id\'',
+            'set key_field (as "/id"), or join by: json.id',
         )
         return
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
+from dsort.errors import SpecProblem
 from dsort.naming.templates import SPLIT_FIELD
 from dsort.spec.algorithms import AnyAlgorithm, Part, algorithm_model
 from dsort.spec.config import JobConfig, ignored
@@ -31,7 +32,7 @@ from dsort.spec.fields import (
     SplitName,
     WebhookUrl,
 )
-from dsort.spec.hints import FieldError
+from dsort.spec.hints import FieldError, describe
 from dsort.spec.inputs import INPUTS_MAX, Input, InputFormat, Mix, Source
 from dsort.spec.late import LATE, late_part
 from dsort.spec.outputs import OUTPUTS_MAX, Output
@@ -53,7 +54,7 @@ else:
     OnShard = late_part("dsort.spec.on_shard:OnShard")
     Transform = late_part("dsort.spec.transform:Transform")
 
-__all__ = ["Deduplicate", "Hook", "SpecFields"]
+__all__ = ["Deduplicate", "Hook", "SameField", "SpecFields"]
 
 
 class Hook(Part):
@@ -85,13 +86,47 @@ class Hook(Part):
         return self.model_dump(exclude_none=True)
 
 
+class SameField(Part):
+    """A field by whose value records are compared."""
+
+    field: str = Field(
+        min_length=1,
+        description="The field: json.text, a member with a text or a number (txt, cls), or another "
+        "expression as of the step filter. A record that has no such field fails the job; "
+        "has(json.text) ? json.text : key compares such records by their keys.",
+        examples=["json.text", "txt.lowerAscii()", 'text("url")'],
+    )
+
+    @model_validator(mode="after")
+    def _is_expression(self) -> Self:
+        from dsort.expressions.expression import Expression
+        from dsort.expressions.nodes import ExpressionError
+
+        try:
+            Expression.of(self.field, wanted="")
+        except ExpressionError as error:
+            raise FieldError.of([SpecProblem("field", str(error), error.hint)]) from None
+        return self
+
+
+def _same_by(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return SameField.model_validate(value)
+    if isinstance(value, SameField) or value in ("key", "content"):
+        return value
+    raise FieldError(
+        f"must be key, content or a field, not {describe(value)}", "by: {field: json.text}"
+    )
+
+
 class Deduplicate(Part):
     """Of records that are the same, one stays. Found exactly, and out of core."""
 
-    by: Literal["key", "content"] = Field(
+    by: Annotated[Literal["key", "content"] | SameField, BeforeValidator(_same_by)] = Field(
         default="key",
         description="What makes two records the same. content: the bytes of the members named, by "
-        "XXH3 of 128 bits, whatever their keys.",
+        "XXH3 of 128 bits, whatever their keys. A field: its value, by the same hash.",
+        examples=["key", "content", {"field": "json.text"}],
     )
     extensions: tuple[Extension, ...] = Field(
         default=(),
@@ -215,8 +250,8 @@ class SpecFields(Part):
         default="key",
         description="What the fractions of outputs are by: records of which it is the same go to "
         "one output, also in later jobs with more data. An expression as of the step filter: key, "
-        'shard, ext("json").speaker.',
-        examples=["key", 'ext("json").speaker'],
+        "shard, json.speaker.",
+        examples=["key", "json.speaker"],
     )
     exact: bool = Field(
         default=False,

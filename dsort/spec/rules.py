@@ -248,21 +248,20 @@ def _equal_records_can_be_found(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.weighs_inputs:
         text = "cannot be combined with weights of inputs: copies would count as equal"
         yield SpecProblem("deduplicate", text, "leave out what is equal in a job before this one")
-    if wanted.by == "key":
-        if wanted.extensions:
-            yield SpecProblem("deduplicate.extensions", "need by: content")
-        if reaction != "warn":  # the written-out spec has this value
-            text = "cannot be combined with deduplicate by key, which leaves none"
-            yield SpecProblem("duplicate_keys", text, "leave one of them out")
-        return
-    for extension in (spec.input_extension, carrier_extension(spec)):
-        if is_columnar(extension):
-            text = f"by content is not supported for {extension} shards yet"
-            hint = "by: key does it; or convert them to .tar first"
-            yield SpecProblem("deduplicate.by", text, hint)
-            return
-    if reaction == "rename":
-        text = "rename cannot be combined with deduplicate by content: keys are chosen before it"
+    by = wanted.by if isinstance(wanted.by, str) else "a field"
+    if by != "content" and wanted.extensions:
+        yield SpecProblem("deduplicate.extensions", "need by: content")
+    if by == "key" and reaction != "warn":  # the written-out spec has this value
+        text = "cannot be combined with deduplicate by key, which leaves none"
+        yield SpecProblem("duplicate_keys", text, "leave one of them out")
+    extensions = (spec.input_extension, carrier_extension(spec))
+    tables = [each for each in extensions if by == "content" and is_columnar(each)]
+    if tables:
+        text = f"by content is not supported for {tables[0]} shards yet"
+        hint = "by: key does it, or by: {field: ...}; or convert them to .tar first"
+        yield SpecProblem("deduplicate.by", text, hint)
+    elif by != "key" and reaction == "rename":
+        text = f"rename cannot be combined with deduplicate by {by}: keys are chosen before it"
         yield SpecProblem("duplicate_keys", text, "use warn or abort")
 
 

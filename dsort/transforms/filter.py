@@ -28,7 +28,7 @@ class Filter(Step):
     kind: ClassVar[str] = "filter"
     summary: ClassVar[str] = (
         "Keep the records of which an expression is true, in CEL: of key, shard, input, ordinal, "
-        'size("jpg"), has("cls"), and of members: ext("json").score, ext("cls"), ext("txt"), '
+        'size("jpg"), has("cls"), and of members: json.score, cls, txt, '
         'text("tag"), number("score"), json("meta").'
     )
     options_type: ClassVar[Any] = Annotated[str, MinLen(1)]

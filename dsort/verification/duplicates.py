@@ -3,11 +3,16 @@ the others get."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+import xxhash
 
 from dsort.data.columns import Bools, Int64s, UInt64s
 from dsort.data.hashes import hash_keys
-from dsort.data.records import STRAY_SALT
+from dsort.data.members import MemberTable
+from dsort.data.records import STRAY_SALT, FormedRecords
+from dsort.moves.input_shard import ShardBytes
 from dsort.order.sort import stable_argsort
 
 
@@ -31,6 +36,26 @@ def later_duplicates(key_hash: UInt64s) -> tuple[Int64s, Int64s]:
     later = np.flatnonzero(again)
     by_row = np.argsort(order[later])
     return order[later][by_row], (later - first[later])[by_row]
+
+
+def contents_of(
+    shard: ShardBytes, records: FormedRecords, members: MemberTable, extensions: Sequence[str]
+) -> UInt64s:
+    """For each record a number for its content in the members with ``extensions`` (none: in all
+    members); equal contents give equal numbers, and 0 means that it has no such member."""
+    found = []
+    for record in range(len(records)):
+        own = {}
+        for row in records.member_rows[
+            records.member_offsets[record] : records.member_offsets[record + 1]
+        ].tolist():
+            name = members.names[row][int(records.key_bytes[row]) :].removeprefix(b".")
+            own[name] = shard.content(members, row)
+        named = {each.encode("utf-8", "surrogateescape") for each in extensions}
+        parts = sorted(item for item in own.items() if not named or item[0] in named)
+        text = b"".join(b"%d,%d,%b%b" % (len(n), len(data), n, data) for n, data in parts)
+        found.append(xxhash.xxh3_64_intdigest(text) if parts else 0)
+    return np.array(found, np.uint64)
 
 
 def free_keys(keys: list[bytes], nth: list[int], taken: UInt64s) -> list[bytes]:

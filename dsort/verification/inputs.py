@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import xxhash
 
 from dsort.containers.base import refusal
 from dsort.containers.codecs.decoding import DecodingRules
@@ -21,6 +20,7 @@ from dsort.data.members import MemberTable
 from dsort.data.numbered import are_positions
 from dsort.data.records import LAST_IS_KEPT, FormedRecords, form_records
 from dsort.errors import CorruptShardError, ShardEndError, TransformError
+from dsort.expressions.expression import text_of_value
 from dsort.job.code_again import CodeAgain
 from dsort.job.manifest import ManifestInput
 from dsort.keymap.match import KeyMap
@@ -37,7 +37,7 @@ from dsort.storage.several import input_of
 from dsort.transforms.apply import apply_steps
 from dsort.transforms.base import Step
 from dsort.verification.by_output import as_compared, combined, digests_by_output, ways_of
-from dsort.verification.duplicates import free_keys, later_duplicates, others_of
+from dsort.verification.duplicates import contents_of, free_keys, later_duplicates, others_of
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.joined import Pieces, join_pieces, members_that_stay
 from dsort.verification.order import records_read
@@ -272,9 +272,8 @@ class InputReader:
                     return _NO_RECORDS, np.zeros(0, np.int32) if self._has_groups else None
                 records, members, group = self._with_copies(shard, *formed)
                 group = self._outputs.get(ordinal, group)
-                extensions = self._pipeline.compared
-                if extensions is not None and found is None:
-                    self._contents[ordinal] = contents_of(shard, records, members, extensions)
+                if self._pipeline.compared is not None and found is None:
+                    self._contents[ordinal] = self._compared_as(shard, records, members)
                 new_keys = self._renames.get(ordinal, {})
                 members, records = with_new_keys(shard, members, records, new_keys)
                 for compared in ways:
@@ -437,7 +436,7 @@ class InputReader:
         wanted = self._spec.deduplicate
         if wanted is not None:
             same = key_hash
-            if wanted.by == "content":
+            if wanted.by != "key":
                 parts = [self._contents[at] for at in sorted(self._contents)]
                 same = np.concatenate([np.zeros(0, np.uint64), *parts])
             expected[others_of(same, expected, keep_last=wanted.keep == "last")] = False
@@ -531,16 +530,27 @@ class InputReader:
     ) -> tuple[UInt64s, UInt64s]:
         """(class and lot, hash of the key) of each record that is written."""
         assert self._division is not None
-        are_rows, compared = self._pipeline.moves_rows, self._pipeline.compared
+        are_rows = self._pipeline.moves_rows
         table = self._records_of(shard, members, records)
         found = self._division.lots(table, are_rows=are_rows)
         if self._copies is not None:
             found = np.repeat(found, self._copies[shard.name], axis=0)
         records, members, _ = self._with_copies(shard, records, members)
-        if compared is not None:
-            named = contents_of(shard, records, members, compared)
-            self._contents[ordinal] = named
+        if self._pipeline.compared is not None:
+            self._contents[ordinal] = self._compared_as(shard, records, members)
         return found, records.key_hash
+
+    def _compared_as(
+        self, shard: ShardBytes, records: FormedRecords, members: MemberTable
+    ) -> UInt64s:
+        """For each record the number by which deduplication compares it."""
+        compared = self._pipeline.compared
+        assert compared is not None
+        if compared.value is None:
+            return contents_of(shard, records, members, compared.extensions)
+        table = self._records_of(shard, members, records)
+        values = compared.value.values_of(table, "deduplicate: by")
+        return hash_keys(map(text_of_value, values), len(values))
 
     def _with_copies(
         self, shard: ShardBytes, records: FormedRecords, members: MemberTable
@@ -569,23 +579,3 @@ def _tell_unreadable(
         findings.problem("corrupt_shard", shard, "", text)
     else:
         findings.problem("incomplete_shard", shard, "", f"input: {error.message}")
-
-
-def contents_of(
-    shard: ShardBytes, records: FormedRecords, members: MemberTable, extensions: Sequence[str]
-) -> UInt64s:
-    """For each record a number for its content in the members with ``extensions`` (none: in all
-    members); equal contents give equal numbers, and 0 means that it has no such member."""
-    found = []
-    for record in range(len(records)):
-        own = {}
-        for row in records.member_rows[
-            records.member_offsets[record] : records.member_offsets[record + 1]
-        ].tolist():
-            name = members.names[row][int(records.key_bytes[row]) :].removeprefix(b".")
-            own[name] = shard.content(members, row)
-        named = {each.encode("utf-8", "surrogateescape") for each in extensions}
-        parts = sorted(item for item in own.items() if not named or item[0] in named)
-        text = b"".join(b"%d,%d,%b%b" % (len(n), len(data), n, data) for n, data in parts)
-        found.append(xxhash.xxh3_64_intdigest(text) if parts else 0)
-    return np.array(found, np.uint64)

@@ -1,9 +1,10 @@
-"""Digests of members, by which records are compared where equal content makes them duplicates."""
+"""Digests by which records are compared that are duplicates if their content, or the value of a
+field, is equal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import xxhash
@@ -11,12 +12,37 @@ import xxhash
 from dsort.data.columns import UInt64s
 from dsort.moves.input_shard import ShardBytes
 from dsort.order.table import RecordTable
+from dsort.pipeline.pipeline import Deduplication
+
+if TYPE_CHECKING:
+    from dsort.expressions.expression import Expression
 
 DEDUPLICATE: Final = "deduplicate"
 _HALF = (1 << 64) - 1
 
 
-def digests_of(shard: ShardBytes, table: RecordTable, extensions: Sequence[str]) -> UInt64s:
+def digests_of(shard: ShardBytes, table: RecordTable, compared: Deduplication) -> UInt64s:
+    """A digest of each record (128 bits), shape ``(n, 2)``: of its content, or of its field."""
+    if compared.value is None:
+        return _digests_of_content(shard, table, compared.extensions)
+    return digests_of_field(table, compared.value)
+
+
+def digests_of_field(table: RecordTable, value: Expression) -> UInt64s:
+    """XXH3-128 of the value of each record; shape ``(n, 2)``. ``TransformError`` names a record
+    that has none."""
+    from dsort.expressions.expression import text_of_value
+
+    digests = np.zeros((len(table), 2), np.uint64)
+    for record, found in enumerate(value.values_of(table, f"{DEDUPLICATE}: by")):
+        digest = xxhash.xxh3_128_intdigest(text_of_value(found))
+        digests[record] = digest & _HALF, digest >> 64
+    return digests
+
+
+def _digests_of_content(
+    shard: ShardBytes, table: RecordTable, extensions: Sequence[str]
+) -> UInt64s:
     """XXH3-128 of the members of each record that have one of ``extensions`` (none: of all), with
     these extensions, in their order; shape ``(n, 2)``. Zeros for a record without such members."""
     digests = np.zeros((len(table), 2), np.uint64)

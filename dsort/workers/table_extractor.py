@@ -36,6 +36,8 @@ from dsort.data.index import (
     LOT,
     ORDINAL,
     PAYLOAD_BYTES,
+    SAME_HASH,
+    SAME_MORE,
     STORED_BYTES,
     sort_columns,
 )
@@ -60,9 +62,17 @@ from dsort.workers.extractor import Extractor
 from dsort.workers.origins import origins_table
 from dsort.workers.placing import Placer
 from dsort.workers.row_changes import RowChange, asked_columns, changes_rows
+from dsort.workers.same_content import digests_of_field
 from dsort.workers.sort_keys import ShardSortKeys
 from dsort.workers.table_batches import ShardSource, bounded, gathered_up
-from dsort.workers.table_rows import CLASSES, PARTITION, SpilledBlocks, TableRows, record_table
+from dsort.workers.table_rows import (
+    CLASSES,
+    PARTITION,
+    SAME,
+    SpilledBlocks,
+    TableRows,
+    record_table,
+)
 from dsort.workers.tasks import (
     READ_SCHEMA_FILE,
     SCHEMA_FILE,
@@ -223,8 +233,15 @@ class TableExtractor(Extractor):
             *sorted_by,
             self._placer.column,
             *self._placer.asked,
+            *self._compared_by,
             *asked,
         )
+
+    @property
+    def _compared_by(self) -> tuple[str, ...]:
+        """The columns by which records are compared."""
+        compared = self._pipeline.compared
+        return () if compared is None or compared.value is None else compared.value.extensions
 
     def _cells_to_place(self, schema: Any) -> list[str]:
         """The columns, as extensions, that decide where rows go. A column of classes is included
@@ -333,6 +350,13 @@ class TableExtractor(Extractor):
         if self._pipeline.hashes_content:
             hashes = np.concatenate([row_hashes(batch) for batch in light])
             part[CONTENT_HASH.text] = hashes[left]
+        compared = self._pipeline.compared
+        if compared is not None and compared.value is not None:
+            names = [f".{name}" for name in self._compared_by]
+            cells = record_table(task.name, light, keys, payload, names, SAME, has_cells=True)
+            own = replace(cells.keeping(np.isin(np.arange(len(keys)), left)), input=named)
+            digests = digests_of_field(own, compared.value)
+            part |= {SAME_HASH.text: digests[:, 0], SAME_MORE.text: digests[:, 1]}
         rows.parts.append(Table(len(ordinal), part))
         return partition
 

@@ -30,6 +30,8 @@ from dsort.data.index import (
     LOT,
     ORDINAL,
     PAYLOAD_BYTES,
+    SAME_HASH,
+    SAME_MORE,
     record_index,
     sort_keys_of,
 )
@@ -46,6 +48,7 @@ from dsort.workers.sort_keys import ShardSortKeys
 
 SORT_KEYS = ("to sort by", "algorithm.extension names a column, with a dot before it")
 CLASSES = ("to stratify by", "stratify names a column")
+SAME = ("to compare records by", "deduplicate.by.field names a column")
 """The purpose of a column, and the part of the spec that names it: for messages."""
 PARTITION: Final[Name[Int32s]] = Numbers("partition", "<i4")
 CELL_OVERHEAD_BYTES = 4
@@ -176,7 +179,7 @@ class TableRows:
             stored_bytes=stored,
             ranges=ranges,
         )
-        more = (KEY_HASH, CONTENT_HASH, CLASS, LOT)
+        more = (KEY_HASH, CONTENT_HASH, SAME_HASH, SAME_MORE, CLASS, LOT)
         return index.beside(rows.only(name for name in more if name in rows)), rows[PARTITION]
 
 

@@ -176,7 +176,9 @@ def test_what_is_wrong_with_deduplicate(
 def test_deduplicate_means_the_same_when_it_is_written_out() -> None:
     spec = parse_spec(small(deduplicate={"by": "content", "extensions": ["jpg"]})).spec
     assert parse_spec(spec.canonical()).spec == spec
-    assert compile_pipeline(spec).compared == ("jpg",)
+    compared = compile_pipeline(spec).compared
+    assert compared is not None
+    assert compared.extensions == ("jpg",)
     assert compile_pipeline(parse_spec(small(deduplicate={})).spec).compared is None
 
 
