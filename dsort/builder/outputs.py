@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Self
 
 from dsort.builder.fields import BuilderFields
 from dsort.builder.places import Place, output_place
+from dsort.order.algorithms import ALGORITHMS
 
 __all__ = ["OrderCalls", "OutputCalls"]
 
@@ -51,8 +52,9 @@ class OrderCalls(BuilderFields):
         seed: int | str | None = None,
     ) -> Self:
         """A sorted order. ``by``: ``"key"``; ``"md5"``, the digest of the key; a member with its
-        dot (``".cls"``, with ``type``, and ``field`` of a JSON member); or several sort keys, each
-        as ``algorithm`` of a spec (``[{"kind": "md5"}, ...]``)."""
+        dot (``".cls"``, with ``type``, and ``field`` of a JSON member); a field or another
+        expression (``"json.score"``, ``"size(json.text)"``); or several sort keys, each as
+        ``algorithm`` of a spec (``[{"kind": "md5"}, ...]``)."""
         options: dict[str, Any] = {
             "content_key_type": type,
             "json_field": field,
@@ -71,6 +73,8 @@ class OrderCalls(BuilderFields):
         kind = {"key": "alphanumeric"}.get(by, by)
         if by.startswith("."):
             kind, options["extension"] = "content", by
+        elif kind not in ALGORITHMS:
+            kind, options["value"] = "value", by
         return self._with_order("sort", kind, options, shown)
 
     def keep_order(self) -> Self:

@@ -97,7 +97,8 @@ def sort(
         typer.Option(
             "--by",
             metavar="KEY",
-            help="The sort key: key (the record key), member:.EXT:TYPE (the content of a "
+            help="The sort key: key (the record key), value:EXPR (a field such as json.score, "
+            "or an expression such as 'size(json.text)'), member:.EXT:TYPE (the content of a "
             "member), or member:.EXT:FIELD:TYPE (a field of a JSON member). TYPE is int, float "
             "or string. The option may be repeated: the first KEY counts most.  [default: key]",
             show_default=False,
@@ -117,7 +118,7 @@ def sort(
     Examples:
       dsort sort images sorted
       dsort sort images by-class --by member:.cls:int
-      dsort sort images by-score --by member:.json:meta.score:float --reverse
+      dsort sort images by-score --by value:json.meta.score --reverse
     """
     keys = [_sort_key(text, reverse=reverse) for text in by or ["key"]]
     algorithm = keys[0] if len(keys) == 1 else {"kind": "keys", "keys": keys}
@@ -171,6 +172,8 @@ def _sort_key(text: str, *, reverse: bool) -> dict[str, Any]:
     """The algorithm of a spec for a ``--by``."""
     order = {"decreasing": True} if reverse else {}
     what, *rest = text.split(":")
+    if what == "value" and rest:
+        return {"kind": "value", "value": text.removeprefix("value:"), **order}
     if what == "key" and not rest:
         return {"kind": "alphanumeric", **order}
     if what == "member" and len(rest) in (2, 3):
@@ -183,5 +186,5 @@ def _sort_key(text: str, *, reverse: bool) -> dict[str, Any]:
             **named,
             **order,
         }
-    hint = "key, member:.cls:int, or member:.json:meta.score:float"
+    hint = "key, value:json.score, member:.cls:int, or member:.json:meta.score:float"
     raise SpecError([SpecProblem("--by", f"{text!r} is no sort key", hint)])

@@ -6,7 +6,7 @@ the records that these parts do not decide.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +22,7 @@ from dsort.naming.names import readable, shortened
 
 if TYPE_CHECKING:
     from dsort.data.columns import Bools, Int64s, UInt8s
-    from dsort.order.table import RecordTable
+    from dsort.data.record_table import RecordTable
 
 __all__ = ["Expression", "text_of_value"]
 
@@ -122,6 +122,15 @@ class Expression:
                 found.append(value)
             run.reading.forget()
         return found
+
+    def value_with(self, fact: Callable[[Leaf], Any]) -> str | int | float | bool | None:
+        """Its value for one record, whose facts ``fact`` returns; None if it cannot be computed."""
+        closure = closure_of(self._tree, {leaf: at for at, leaf in enumerate(self._leaves, 1)})
+        try:
+            value = closure([Budget(), *map(fact, self._leaves)])
+        except (EvaluationError, SpentError):
+            return None
+        return value if isinstance(value, (str, int, float)) else None
 
     def _refuse(self, records: RecordTable, row: int, problem: str, owner: str) -> None:
         hint = _OF_ANOTHER_TYPE if problem.endswith("cannot be compared") else _MISSING

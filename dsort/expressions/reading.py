@@ -15,9 +15,9 @@ from dsort.sizes import format_bytes
 
 if TYPE_CHECKING:
     from dsort.data.columns import Bools, Int64s
-    from dsort.order.table import RecordTable
+    from dsort.data.record_table import RecordTable
 
-__all__ = ["MEMBER_BYTES_MAX", "Reading"]
+__all__ = ["MEMBER_BYTES_MAX", "Reading", "parsed"]
 
 MEMBER_BYTES_MAX: Final = 1 << 20
 """The largest size of a member that is read. Parsed JSON takes up to 22 times its length."""
@@ -129,7 +129,7 @@ class Reading:
             sizes = self._sizes_bytes(found)
             places = self._rows[leaf] = (found.tolist(), sizes.tolist())
         member_rows, sizes_bytes = places
-        parse, there = _PARSERS[leaf.kind], []
+        there = []
         for row in rows:
             if member_rows[row] < 0:
                 read[row] = _missing(leaf)
@@ -144,10 +144,18 @@ class Reading:
             some = there[start : start + _READ_AT_ONCE]
             contents = self._records.contents([member_rows[row] for row in some])
             for row, content in zip(some, contents, strict=True):
-                try:
-                    read[row] = parse(content)
-                except ValueError as error:
-                    read[row] = Problem(f"its {_shown(leaf)} member is {error}")
+                read[row] = parsed(leaf, content)
+
+
+def parsed(leaf: Leaf, content: bytes | None) -> Any:
+    """The value of ``leaf`` in the content of its member (None: there is none), or a
+    ``Problem``."""
+    if content is None:
+        return _missing(leaf)
+    try:
+        return _PARSERS[leaf.kind](content)
+    except ValueError as error:
+        return Problem(f"its {_shown(leaf)} member is {error}")
 
 
 def _missing(leaf: Leaf) -> Problem:

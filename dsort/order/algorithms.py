@@ -12,6 +12,7 @@ from dsort.order.keys import Keys
 from dsort.order.md5 import Md5
 from dsort.order.none import InputOrder
 from dsort.order.shuffle import Shuffle
+from dsort.order.value import Value
 
 BUILT_IN: Final[tuple[type[Algorithm], ...]] = (
     InputOrder,
@@ -20,6 +21,7 @@ BUILT_IN: Final[tuple[type[Algorithm], ...]] = (
     Md5,
     Content,
     Keys,
+    Value,
 )
 
 ALGORITHMS: Final[dict[str, type[Algorithm]]] = {each.kind: each for each in BUILT_IN}

@@ -17,7 +17,7 @@ from dsort.order.base import (
 
 if TYPE_CHECKING:
     from dsort.data.index import SortKeys
-    from dsort.order.table import RecordTable
+    from dsort.data.record_table import RecordTable
 
 _TOKENS = re.compile(rb"([0-9]+)")
 

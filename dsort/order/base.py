@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 if TYPE_CHECKING:
     from dsort.data.columns import Int64s, UInt64s
     from dsort.data.index import SortKeys
+    from dsort.data.record_table import RecordTable
     from dsort.order.placement import Placement
-    from dsort.order.table import RecordTable
 
 
 class OptionError(ValueError):

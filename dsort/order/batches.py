@@ -18,8 +18,8 @@ from dsort.order.placement import WORDS, Placement, checked_field, field_content
 if TYPE_CHECKING:
     from dsort.data.columns import Int64s, UInt64s
     from dsort.data.index import SortKeys
+    from dsort.data.record_table import RecordTable
     from dsort.order.class_numbers import ClassPlaces
-    from dsort.order.table import RecordTable
 
 
 def batch_hash(seed: str, group: int, word: int, batch: int) -> int:

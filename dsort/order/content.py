@@ -31,7 +31,7 @@ from dsort.order.base import (
 if TYPE_CHECKING:
     from dsort.data.index import SortKeys
     from dsort.data.json_pointer import JsonPointer
-    from dsort.order.table import RecordTable
+    from dsort.data.record_table import RecordTable
 
 DIGITS_MAX: Final = 4096
 """The most digits of an integer, without leading zeros: the time to read one grows with the square

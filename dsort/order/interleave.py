@@ -21,8 +21,8 @@ from dsort.order.placement import WORDS, Placement, checked_field, field_content
 if TYPE_CHECKING:
     from dsort.data.columns import BytesColumn, UInt64s
     from dsort.data.index import SortKeys
+    from dsort.data.record_table import RecordTable
     from dsort.order.class_numbers import ClassPlaces
-    from dsort.order.table import RecordTable
 
 CLASS_BYTES_MAX: Final = 4096
 """A longer value is no label."""

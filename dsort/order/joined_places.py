@@ -15,7 +15,7 @@ from dsort.order.base import Algorithm
 
 if TYPE_CHECKING:
     from dsort.data.columns import BytesColumn, Int64s, UInt64s
-    from dsort.order.table import RecordTable
+    from dsort.data.record_table import RecordTable
 
 
 @dataclass(frozen=True, slots=True)

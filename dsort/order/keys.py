@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from dsort.data.columns import Int64s, UInt64s
     from dsort.data.index import SortKeys
-    from dsort.order.table import RecordTable
+    from dsort.data.record_table import RecordTable
 
 _KEYS_MAX: Final = 16
 

@@ -10,7 +10,7 @@ from dsort.order.base import Algorithm, Record, SortValue, compare_option, decre
 
 if TYPE_CHECKING:
     from dsort.data.index import SortKeys
-    from dsort.order.table import RecordTable
+    from dsort.data.record_table import RecordTable
 
 _OF_NOTHING: Final = hashlib.md5(b"", usedforsecurity=False).digest()
 """AIStore hashes the empty text and appends the digest to the name: that is its key."""

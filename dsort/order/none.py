@@ -9,7 +9,7 @@ from dsort.order.base import Algorithm
 
 if TYPE_CHECKING:
     from dsort.data.index import SortKeys
-    from dsort.order.table import RecordTable
+    from dsort.data.record_table import RecordTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

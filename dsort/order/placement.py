@@ -16,8 +16,8 @@ from dsort.order.content import Content
 if TYPE_CHECKING:
     from dsort.data.columns import BytesColumn, Int64s, UInt64s
     from dsort.data.index import SortKeys
+    from dsort.data.record_table import RecordTable
     from dsort.order.class_numbers import ClassPlaces
-    from dsort.order.table import RecordTable
 
 WORDS: Final = (1 << 64) - 1
 """The number of sort words that places are spread over."""

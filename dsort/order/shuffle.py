@@ -14,7 +14,7 @@ from dsort.order.placement import Placement
 if TYPE_CHECKING:
     from dsort.data.columns import Int64s, UInt64s
     from dsort.data.index import SortKeys
-    from dsort.order.table import RecordTable
+    from dsort.data.record_table import RecordTable
 
 
 def _one_placement(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

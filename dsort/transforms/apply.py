@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dsort.transforms.base import Step
 
 if TYPE_CHECKING:
-    from dsort.order.table import RecordTable
+    from dsort.data.record_table import RecordTable
 
 __all__ = ["Applied", "apply_steps", "step_words"]
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from dsort.naming.locations import FileLocation
 
 if TYPE_CHECKING:  # every spec loads all steps, which need no numpy for that
-    from dsort.order.table import RecordTable
+    from dsort.data.record_table import RecordTable
 
 
 __all__ = ["OPTIONS_CONFIG", "Needs", "ReadText", "Step", "leave_out_descriptions"]

@@ -14,7 +14,7 @@ from dsort.transforms.base import OPTIONS_CONFIG, Step
 
 if TYPE_CHECKING:
     from dsort.data.columns import Bools, Int64s
-    from dsort.order.table import RecordTable
+    from dsort.data.record_table import RecordTable
 
 __all__ = ["Fields", "check_extension"]
 

@@ -11,8 +11,8 @@ from dsort.order.base import OptionError
 from dsort.transforms.base import Step
 
 if TYPE_CHECKING:  # loaded only for specs with a filter
+    from dsort.data.record_table import RecordTable
     from dsort.expressions.expression import Expression
-    from dsort.order.table import RecordTable
 
 __all__ = ["Filter"]
 

@@ -13,8 +13,8 @@ from dsort.transforms.rekey import check_new_keys, split_keys
 
 if TYPE_CHECKING:
     from dsort.data.columns import BytesColumn
+    from dsort.data.record_table import RecordTable
     from dsort.expressions.expression import Expression
-    from dsort.order.table import RecordTable
 
 __all__ = ["JoinKey", "join_expression"]
 

@@ -18,7 +18,7 @@ from dsort.transforms.base import OPTIONS_CONFIG, ReadText, Step
 if TYPE_CHECKING:
     from dsort.data.columns import Bools, BytesColumn
     from dsort.data.key_set import KeySet
-    from dsort.order.table import RecordTable
+    from dsort.data.record_table import RecordTable
 
 __all__ = ["DropKeys", "KeepKeys"]
 

@@ -13,8 +13,8 @@ from dsort.transforms.borders import LOT_BITS
 
 if TYPE_CHECKING:
     from dsort.data.columns import Int32s, UInt64s
+    from dsort.data.record_table import RecordTable
     from dsort.expressions.expression import Expression
-    from dsort.order.table import RecordTable
     from dsort.transforms.strata import ClassOf
 
 __all__ = ["KEY", "Division"]

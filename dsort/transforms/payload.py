@@ -22,7 +22,7 @@ from dsort.sizes import parse_size_bytes
 from dsort.transforms.base import OPTIONS_CONFIG, Step
 
 if TYPE_CHECKING:
-    from dsort.order.table import RecordTable
+    from dsort.data.record_table import RecordTable
 
 __all__ = ["Limits", "PayloadStep", "ResourceOptions", "parse_limits", "parse_seconds"]
 

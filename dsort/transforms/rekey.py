@@ -16,7 +16,7 @@ from dsort.transforms.base import Step
 
 if TYPE_CHECKING:
     from dsort.data.columns import BytesColumn, Int64s
-    from dsort.order.table import RecordTable
+    from dsort.data.record_table import RecordTable
 
 __all__ = ["Rekey", "check_new_keys", "split_keys"]
 

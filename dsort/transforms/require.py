@@ -15,7 +15,7 @@ from dsort.transforms.fields import check_extension
 
 if TYPE_CHECKING:
     from dsort.data.columns import Bools
-    from dsort.order.table import RecordTable
+    from dsort.data.record_table import RecordTable
 
 __all__ = ["Require", "RequireOptions"]
 

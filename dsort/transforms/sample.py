@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from dsort.transforms.base import OPTIONS_CONFIG, Step
 
 if TYPE_CHECKING:
-    from dsort.order.table import RecordTable
+    from dsort.data.record_table import RecordTable
 
 __all__ = ["Sample"]
 

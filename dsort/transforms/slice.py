@@ -12,7 +12,7 @@ from dsort.order.base import OptionError
 from dsort.transforms.base import Step
 
 if TYPE_CHECKING:
-    from dsort.order.table import RecordTable
+    from dsort.data.record_table import RecordTable
 
 __all__ = ["Slice"]
 

@@ -11,8 +11,8 @@ from dsort.naming.names import readable, shortened
 
 if TYPE_CHECKING:
     from dsort.data.columns import UInt64s
+    from dsort.data.record_table import RecordTable
     from dsort.expressions.expression import Expression
-    from dsort.order.table import RecordTable
 
 __all__ = ["ClassOf", "MemberClass", "ValueClass", "class_by"]
 

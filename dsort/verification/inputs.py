@@ -18,6 +18,7 @@ from dsort.data.hashes import hash_keys
 from dsort.data.joins import JoinRule
 from dsort.data.members import MemberTable
 from dsort.data.numbered import are_positions
+from dsort.data.record_table import RecordTable
 from dsort.data.records import LAST_IS_KEPT, FormedRecords, form_records
 from dsort.errors import CorruptShardError, ShardEndError, TransformError
 from dsort.expressions.expression import text_of_value
@@ -28,7 +29,6 @@ from dsort.moves.input_shard import ShardBytes
 from dsort.order.base import Algorithm
 from dsort.order.duplicates import repeated_hashes
 from dsort.order.sort import stable_argsort
-from dsort.order.table import RecordTable
 from dsort.pipeline.compile import compile_pipeline
 from dsort.reading.shard_reader import ShardReader
 from dsort.spec.model import JobSpec

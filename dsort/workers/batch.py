@@ -10,10 +10,10 @@ import numpy as np
 
 from dsort.data.columns import Int32s, Int64s, UInt64s
 from dsort.data.members import MemberTable
+from dsort.data.record_table import RecordTable
 from dsort.data.records import FormedRecords
 from dsort.data.table import Table
 from dsort.moves.input_shard import ShardBytes
-from dsort.order.table import RecordTable
 from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
 from dsort.scratch.logs import ReactionLog

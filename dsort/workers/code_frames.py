@@ -12,10 +12,10 @@ from dsort.containers.tar.container import TAR
 from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s
 from dsort.data.members import MemberTable
+from dsort.data.record_table import RecordTable
 from dsort.data.records import FormedRecords, form_records
 from dsort.errors import InvariantError
 from dsort.moves.input_shard import ShardBytes
-from dsort.order.table import RecordTable
 from dsort.user_code.frames import FRAME, HANDED_BACK, MAY_NAME, NEW, SAME
 from dsort.user_code.pool import Done
 from dsort.user_code.process import Memories

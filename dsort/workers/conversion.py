@@ -15,12 +15,12 @@ import numpy as np
 from dsort.containers.base import Container
 from dsort.data.columns import BytesColumn, Int64s, UInt32s
 from dsort.data.members import MemberKind, MemberTable
+from dsort.data.record_table import RecordTable
 from dsort.data.records import FormedRecords
 from dsort.errors import StrayMemberError
 from dsort.moves.bare import BARE, payload_table
 from dsort.moves.input_shard import ShardBytes
 from dsort.naming.names import readable
-from dsort.order.table import RecordTable
 from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
 from dsort.workers.batch import Batch, Operator

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from dsort.data.columns import Int64s, UInt64s
+from dsort.data.record_table import RecordTable
 from dsort.errors import InvariantError
-from dsort.order.table import RecordTable
 from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
 from dsort.scratch.lots import borders_of

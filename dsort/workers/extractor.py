@@ -28,6 +28,7 @@ from dsort.data.index import (
 )
 from dsort.data.members import MemberTable
 from dsort.data.numbered import NumberedColumn, are_positions
+from dsort.data.record_table import RecordTable
 from dsort.data.records import LAST_IS_KEPT, FormedRecords, form_records
 from dsort.data.segments import Segments
 from dsort.data.table import Column, Table
@@ -42,7 +43,6 @@ from dsort.moves.input_shard import ShardBytes, hash_records, slices_of
 from dsort.moves.map import MappedInputs
 from dsort.moves.payload_files import PayloadBuffer
 from dsort.order.joined_places import JoinedPlaces
-from dsort.order.table import RecordTable
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
 from dsort.storage.bucket import Bucket

@@ -9,13 +9,13 @@ import numpy as np
 
 from dsort.data.columns import Bools, BytesColumn, UInt64s, cut_rows
 from dsort.data.index import KEYS, ORDINAL, SortKeys
+from dsort.data.record_table import RecordTable
 from dsort.data.row_bytes import side_by_side
 from dsort.data.tally import FLOW_DROPPED
 from dsort.naming.names import readable
 from dsort.order.base import Algorithm
 from dsort.order.joining import LeftOut
 from dsort.order.shuffle import Shuffle
-from dsort.order.table import RecordTable
 from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
 from dsort.scratch.logs import ReactionLog

@@ -7,9 +7,9 @@ import json
 
 import numpy as np
 
+from dsort.data.record_table import RecordTable
 from dsort.data.row_bytes import distinct_rows
 from dsort.errors import StorageError
-from dsort.order.table import RecordTable
 from dsort.pipeline.pipeline import Pipeline
 from dsort.workers.batch import Placed
 

@@ -6,11 +6,11 @@ import numpy as np
 
 from dsort.data.columns import Int64s
 from dsort.data.members import MemberTable
+from dsort.data.record_table import RecordTable
 from dsort.data.records import FormedRecords
 from dsort.data.tally import FLOW_ADDED, FLOW_DROPPED, Tally
 from dsort.moves.bare import BARE
 from dsort.moves.input_shard import ShardBytes
-from dsort.order.table import RecordTable
 from dsort.workers.batch import Batch, Operator
 
 

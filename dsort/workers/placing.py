@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from dsort.data.columns import Int32s
+from dsort.data.record_table import RecordTable
 from dsort.data.tally import FLOW_DROPPED, FLOW_READ, Tally
 from dsort.errors import KeyMapError
 from dsort.naming.names import readable
-from dsort.order.table import RecordTable
 from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
 from dsort.transforms.strata import MemberClass

@@ -28,6 +28,7 @@ from dsort.data.index import (
     record_index,
 )
 from dsort.data.members import MemberKind, MemberTable, ScanNotes
+from dsort.data.record_table import RecordTable
 from dsort.data.records import FormedRecords, form_run
 from dsort.data.segments import Segments
 from dsort.data.table import Table
@@ -35,7 +36,6 @@ from dsort.errors import CorruptShardError, InvariantError
 from dsort.moves.input_shard import ShardBytes, Window, open_input
 from dsort.moves.payload_files import PayloadBuffer
 from dsort.naming.safe_names import unsafe_rows
-from dsort.order.table import RecordTable
 from dsort.scratch.logs import lines_file
 from dsort.scratch.nodes import ScratchNodes
 from dsort.storage.bucket import Bucket

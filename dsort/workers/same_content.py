@@ -10,8 +10,8 @@ import numpy as np
 import xxhash
 
 from dsort.data.columns import UInt64s
+from dsort.data.record_table import RecordTable
 from dsort.moves.input_shard import ShardBytes
-from dsort.order.table import RecordTable
 from dsort.pipeline.pipeline import Deduplication
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import Final
 
 from dsort.data.columns import BytesColumn, Int32s
 from dsort.data.index import SortKeys
+from dsort.data.record_table import RecordTable
 from dsort.errors import InvariantError
 from dsort.order.base import Algorithm
 from dsort.order.class_numbers import ClassCounter
 from dsort.order.placement import Placement
-from dsort.order.table import RecordTable
 from dsort.scratch.class_table import classes_of_shard
 from dsort.scratch.index import IndexStore
 from dsort.workers.tasks import ExtractTask

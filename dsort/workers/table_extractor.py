@@ -42,6 +42,7 @@ from dsort.data.index import (
     sort_columns,
 )
 from dsort.data.members import MemberTable
+from dsort.data.record_table import RecordTable
 from dsort.data.records import FormedRecords
 from dsort.data.table import Column, Table
 from dsort.data.tally import FLOW_DROPPED, FLOW_READ
@@ -49,7 +50,6 @@ from dsort.errors import CorruptShardError
 from dsort.moves.input_shard import ShardBytes, open_input
 from dsort.moves.payload_files import PayloadBuffer
 from dsort.order.partitions import Partitioning
-from dsort.order.table import RecordTable
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
 from dsort.storage.bucket import Bucket, ReadObject
@@ -309,7 +309,8 @@ class TableExtractor(Extractor):
         ``placed``: the outputs of the rows, if they are already known."""
         light, keys = [batch.light for batch in taken.batches], taken.keys
         payload = np.concatenate([batch.row_bytes() for batch in taken.batches])
-        whole = record_table(task.name, light, keys, payload, self._pipeline.algorithm.extensions)
+        sorted_by = self._pipeline.algorithm.extensions
+        whole = record_table(task.name, light, keys, payload, sorted_by, has_cells=True)
         stays = np.ones(len(keys), np.bool_) if taken.stays is None else taken.stays
         table = whole.keeping(stays) if taken.stays is not None else whole
         named = input_of(task.name, self._pipeline.reading.names)

@@ -36,6 +36,7 @@ from dsort.data.index import (
     sort_keys_of,
 )
 from dsort.data.members import MemberTable
+from dsort.data.record_table import RecordTable
 from dsort.data.records import FormedRecords
 from dsort.data.repeated_names import HashesSeen
 from dsort.data.row_bytes import side_by_side
@@ -43,7 +44,6 @@ from dsort.data.segments import Segments
 from dsort.data.table import Column, Name, Numbers, Table
 from dsort.errors import InputError
 from dsort.naming.names import shortened
-from dsort.order.table import RecordTable
 from dsort.workers.sort_keys import ShardSortKeys
 
 SORT_KEYS = ("to sort by", "algorithm.extension names a column, with a dot before it")

@@ -15,13 +15,13 @@ import numpy as np
 
 from dsort.data.columns import Bools
 from dsort.data.members import MemberTable
+from dsort.data.record_table import RecordTable
 from dsort.data.records import FormedRecords
 from dsort.data.tally import FLOW_ADDED, FLOW_DROPPED, Tally
 from dsort.errors import TransformError
 from dsort.moves.bare import BARE
 from dsort.moves.input_shard import ShardBytes
 from dsort.naming.names import readable
-from dsort.order.table import RecordTable
 from dsort.pipeline.pipeline import StepFailures
 from dsort.scratch.directory import Scratch
 from dsort.scratch.logs import LineWriter

@@ -28,7 +28,7 @@ SHARDS = {
     )
     for at, keys in enumerate(["abc", "def"])
 }
-BUILT_IN = "none, alphanumeric, shuffle, md5, content or keys"
+BUILT_IN = "none, alphanumeric, shuffle, md5, content, keys or value"
 
 
 @pytest.fixture

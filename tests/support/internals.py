@@ -140,7 +140,7 @@ MODULES = {
     "dsort.order.sort": (
         "big_int_words float_words int_words joined_keys natural_keys order_rows stable_argsort"
     ),
-    "dsort.order.table": "RecordTable",
+    "dsort.data.record_table": "RecordTable",
     "dsort.pipeline": "movement",
     "dsort.pipeline.compile": "compile_pipeline steps_of",
     "dsort.pipeline.movement": (

@@ -183,7 +183,8 @@ def test_an_external_key_map() -> None:
         ({"max_mem_usage": "80"}, "max_mem_usage", "'80' is not a quantity"),
         ({"max_mem_usage": "120%"}, "max_mem_usage", "percent must be in the range (0, 100)"),
         ({"algorithm": {"kind": "random"}}, "algorithm.kind",
-         "must be none, alphanumeric, shuffle, md5, content or keys, not the text \"random\""),
+         "must be none, alphanumeric, shuffle, md5, content, keys or value, not the text "
+         '"random"'),
         ({"Config": {"duplicate_keys": "stop"}}, "Config.duplicate_keys",
          'must be ignore, warn, abort, drop or rename, not the text "stop"'),
         ({"Config": {"corrupt_shards": "warn"}}, "Config.corrupt_shards",

@@ -110,7 +110,7 @@ def test_every_rule_names_its_field_and_says_what_is_wrong(
         ({**KEY_MAP, "output_shard_size": ...}, "with an external key map, set it"),
         ({"input_format": {"objnames": ["a", "a"]}}, "its records would be in the job twice"),
         ({"algorithm": {"kind": "shuffle", "decreasing": True}},
-         "it needs alphanumeric, md5 and content"),
+         "it needs alphanumeric, md5, content and value"),
         ({"algorithm": {"kind": "md5", "natural": True}}, "it needs alphanumeric"),
         ({**KEY_MAP, "ekm_default": "r-%d"}, 'set ekm_missing_key to "warn" or "ignore"'),
     ],
@@ -184,7 +184,7 @@ def test_a_problem_is_said_once_at_its_root() -> None:
 def test_the_text_of_the_error_has_a_line_and_a_hint_for_each_problem() -> None:
     with pytest.raises(SpecError) as error:
         parse_spec(small(output_format=..., algorithm={"kind": "shufle"}))
-    kinds = "none, alphanumeric, shuffle, md5, content or keys"
+    kinds = "none, alphanumeric, shuffle, md5, content, keys or value"
     assert str(error.value).splitlines() == [
         f'algorithm.kind: must be {kinds}, not the text "shufle"',
         '  hint: did you mean "shuffle"?',

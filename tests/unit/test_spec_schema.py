@@ -59,7 +59,7 @@ def test_it_has_todays_names_and_no_older_one() -> None:
     whole = spec_of().canonical()
     assert set(whole) <= known[""]
     # In those specs alone that use them.
-    later = {"batches", "bins", "compare", "interleave", "keys"}
+    later = {"batches", "bins", "compare", "interleave", "keys", "value"}
     assert set(whole["algorithm"]) == known["algorithm"] - later
     for path in OLDER_NAMES:
         owner, _, name = path.rpartition(".")

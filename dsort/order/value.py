@@ -1,0 +1,126 @@
+"""The algorithm ``value``: records are sorted by the value of an expression.
+
+Numbers compare as 64-bit floats and come before texts, which compare by their bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from dsort.errors import ContentKeyError
+from dsort.naming.names import readable
+from dsort.order.base import Algorithm, OptionError, Record, SortValue, decreasing_option, option
+
+if TYPE_CHECKING:
+    from dsort.data.index import SortKeys
+    from dsort.data.record_table import RecordTable
+    from dsort.expressions.expression import Expression
+    from dsort.expressions.nodes import Leaf
+
+_OF_INPUTS: Final = frozenset({"shard", "input", "ordinal"})
+
+
+@cache
+def _compiled(text: str) -> Expression:
+    from dsort.expressions.expression import Expression
+
+    return Expression.of(text, wanted="")
+
+
+def _checked(text: str | None) -> str | None:
+    from dsort.expressions.nodes import ExpressionError
+
+    if text is None:
+        return None
+    try:
+        asked = _compiled(text).asks & _OF_INPUTS
+    except ExpressionError as error:
+        raise OptionError(str(error), error.hint) from None
+    if asked:
+        hint = 'key, json.score, txt, size(json.text), size("jpg"), ...'
+        raise OptionError(f"uses {min(asked)}, which an output does not show", hint)
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value(Algorithm):
+    """By the value of an expression: a field, a number, the length of a text."""
+
+    kind: ClassVar[str] = "value"
+    summary: ClassVar[str] = "by the value of a field"
+    words: ClassVar[str] = "value"
+    is_sort_key: ClassVar[bool] = True
+
+    decreasing: bool = decreasing_option()
+    value: str = option(
+        str | None,
+        "Of value: the field, or another expression as of the step filter. Numbers compare as "
+        "64-bit floats and come before texts, which compare by their bytes. A record without the "
+        "field fails the job; has(json.score) ? json.score : 0 gives such records a value.",
+        examples=("json.score", "size(json.text)"),
+        check=_checked,
+        required="what to sort by: json.score, or size(json.text)",
+    )
+
+    @property
+    def extensions(self) -> tuple[str, ...]:
+        """The members that the expression uses."""
+        return tuple(f".{name}" for name in _compiled(self.value).extensions)
+
+    @property
+    def asks_for_keys(self) -> bool:
+        """Whether the expression uses the record key."""
+        return "key" in _compiled(self.value).asks
+
+    @property
+    def in_words(self) -> str:
+        """Its text in the summary of a job."""
+        return f"value: sorted by {self.value}" + ", decreasing" * self.decreasing
+
+    def sort_keys(self, records: RecordTable) -> SortKeys:
+        """The values: some µs a record."""
+        import numpy as np
+
+        from dsort.data.columns import BytesColumn
+        from dsort.data.index import SortKeys
+        from dsort.order.sort import float_words
+
+        values = _compiled(self.value).values_of(records, "algorithm: value")
+        for row, each in enumerate(values):
+            if each != each:  # only NaN differs from itself
+                raise ContentKeyError(
+                    f"record {readable(records.keys[row])} of shard {records.shard}: the value of "
+                    f"{self.value} is NaN, which has no place in an order"
+                )
+        are_texts = np.fromiter((isinstance(each, str) for each in values), np.uint8, len(values))
+        numbers = [0.0 if isinstance(each, str) else float(each) for each in values]
+        texts = [_bytes(each) if isinstance(each, str) else b"" for each in values]
+        words = float_words(np.array(numbers, np.float64))
+        return SortKeys(len(values), rank=are_texts, words=words, text=BytesColumn.of(texts))
+
+    def expected(self, record: Record) -> SortValue | None:
+        """The value, computed for this record alone; None if the output lacks the field."""
+        value = _compiled(self.value).value_with(lambda leaf: _fact(record, leaf))
+        if value is None:
+            return None
+        return SortValue(1, _bytes(value)) if isinstance(value, str) else SortValue(0, float(value))
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _fact(record: Record, leaf: Leaf) -> Any:
+    """What an expression reads of a record: a fact of the index, or the content of a member."""
+    from dsort.expressions.reading import parsed
+
+    if leaf.kind == "key":
+        return record.key.decode("utf-8", "surrogateescape")
+    if leaf.kind == "total":
+        return record.payload_bytes
+    contents = (record.content(f".{name}") for name in leaf.extensions)
+    content = next((each for each in contents if each is not None), None)
+    if leaf.kind == "has":
+        return content is not None
+    return len(content or b"") if leaf.kind == "size" else parsed(leaf, content)
