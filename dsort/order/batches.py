@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from dsort.order.base import OptionError, option
 from dsort.order.content import Content
 from dsort.order.placement import WORDS, Placement, checked_field, field_content
+from dsort.order.value import PlacedBy
 
 if TYPE_CHECKING:
     from dsort.data.columns import Int64s, UInt64s
@@ -60,8 +61,9 @@ class Batches(Placement):
     similar: str = option(
         str,
         "The number that the records of a batch have about the same of: a member (`length`), a "
-        "field of its JSON (`json.length`), or the column of a table.",
-        examples=("json.length",),
+        "field of its JSON (`json.length`), the column of a table, or an expression as of the step "
+        "filter (`size(json.text)`).",
+        examples=("json.length", "size(json.text)"),
         check=checked_field,
         required="a member (length) or a field of its JSON (json.length)",
     )
@@ -90,7 +92,7 @@ class Batches(Placement):
         return self.window - self.window % self.records
 
     @property
-    def content(self) -> Content:
+    def content(self) -> Content | PlacedBy:
         """The content with that number."""
         return field_content(_Similar, self.similar, self.json_field, "float", self.missing)
 

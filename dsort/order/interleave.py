@@ -17,6 +17,7 @@ from dsort.naming.names import readable
 from dsort.order.base import option
 from dsort.order.content import SCALAR, Content
 from dsort.order.placement import WORDS, Placement, checked_field, field_content
+from dsort.order.value import PlacedBy
 
 if TYPE_CHECKING:
     from dsort.data.columns import BytesColumn, UInt64s
@@ -45,9 +46,9 @@ class Interleave(Placement):
 
     by: str = option(
         str,
-        "What says the class of a record: a member (`cls`), a field of its JSON (`json.label`), or "
-        "the column of a table. Up to 65,536 classes.",
-        examples=("cls", "json.label"),
+        "What says the class of a record: a member (`cls`), a field of its JSON (`json.label`), "
+        "the column of a table, or an expression as of the step filter. Up to 65,536 classes.",
+        examples=("cls", "json.label", "size(json.text) < 512"),
         check=checked_field,
         required="a member (cls) or a field of its JSON (json.label)",
     )
@@ -65,7 +66,7 @@ class Interleave(Placement):
     )
 
     @property
-    def content(self) -> Content:
+    def content(self) -> Content | PlacedBy:
         """The content with the class."""
         missing = "first" if self.missing == "keep" else "abort"
         return field_content(_Class, self.by, self.json_field, SCALAR, missing)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from dsort.naming.names import shortened
 from dsort.order.base import OptionError, OptionGroup, Record, SortValue
 from dsort.order.content import Content
+from dsort.order.value import PlacedBy, checked_expression
 
 if TYPE_CHECKING:
     from dsort.data.columns import BytesColumn, Int64s, UInt64s
@@ -32,7 +33,7 @@ class Placement(OptionGroup):
     """Whether records are numbered by class; else all records of an output are in one class."""
 
     @property
-    def content(self) -> Content:
+    def content(self) -> Content | PlacedBy:
         """The content of records that it reads."""
         raise NotImplementedError
 
@@ -63,6 +64,14 @@ class Placement(OptionGroup):
         return self.content.expected(record)
 
 
+_OF_EXPRESSIONS: Final = frozenset("()[]<>=!&|?+*'\"")
+
+
+def is_expression(text: str) -> bool:
+    """Whether a text in a spec is an expression, and not the name of a member and its field."""
+    return not _OF_EXPRESSIONS.isdisjoint(text)
+
+
 def member_and_field(text: str, json_field: str | None) -> tuple[str, str | None]:
     """Return (extension with its dot, field of its JSON) for a text in a spec, such as ``cls`` or
     ``json.length``. Without ``json_field``, the text has the field behind its first dot."""
@@ -74,7 +83,9 @@ def member_and_field(text: str, json_field: str | None) -> tuple[str, str | None
 
 
 def checked_field(text: str) -> str:
-    """``text``, if :func:`member_and_field` can take it; else ``OptionError``."""
+    """``text``, if it names a member and its field, or is an expression; else ``OptionError``."""
+    if is_expression(text):
+        return checked_expression(text)
     if not all(text.removeprefix(".").split(".")) or "/" in text.partition(".")[0]:
         raise OptionError(
             f'"{shortened(text)}" names no member', 'a member, or a field of its JSON: "json.label"'
@@ -84,8 +95,10 @@ def checked_field(text: str) -> str:
 
 def field_content(
     kind: type[Content], by: str, json_field: str | None, key_type: str, missing: str
-) -> Content:
+) -> Content | PlacedBy:
     """The content that a placement reads."""
+    if is_expression(by):
+        return PlacedBy(by, kind.noun, is_number=key_type == "float")
     extension, field = member_and_field(by, json_field)
     return kind(
         extension=extension,

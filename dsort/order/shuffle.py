@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dsort.order.base import Algorithm, Check, option, seed_option
 from dsort.order.batches import Batches
 from dsort.order.interleave import Interleave
-from dsort.order.placement import Placement
+from dsort.order.placement import Placement, is_expression
 
 if TYPE_CHECKING:
     from dsort.data.columns import Int64s, UInt64s
@@ -18,7 +18,17 @@ if TYPE_CHECKING:
 
 
 def _one_placement(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    batches = options["batches"]
+    batches, interleave = options["batches"], options["interleave"]
+    for name, each, by in (
+        ("interleave", interleave, interleave and interleave.by),
+        ("batches", batches, batches and batches.similar),
+    ):
+        if each is None or not is_expression(by):
+            continue
+        for option_name, default in (("json_field", None), ("missing", "abort")):
+            if getattr(each, option_name) != default:
+                hint = "has(json.score) ? json.score : 0.0"
+                yield f"{name}.{option_name}", "cannot be combined with an expression", hint
     if batches is None:
         return
     if options["interleave"] is not None:

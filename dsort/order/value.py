@@ -13,6 +13,8 @@ from dsort.naming.names import readable
 from dsort.order.base import Algorithm, OptionError, Record, SortValue, decreasing_option, option
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dsort.data.index import SortKeys
     from dsort.data.record_table import RecordTable
     from dsort.expressions.expression import Expression
@@ -28,11 +30,11 @@ def _compiled(text: str) -> Expression:
     return Expression.of(text, wanted="")
 
 
-def _checked(text: str | None) -> str | None:
+def checked_expression(text: str) -> str:
+    """``text``, if it is an expression whose value an output record shows; else
+    ``OptionError``."""
     from dsort.expressions.nodes import ExpressionError
 
-    if text is None:
-        return None
     try:
         asked = _compiled(text).asks & _OF_INPUTS
     except ExpressionError as error:
@@ -59,7 +61,7 @@ class Value(Algorithm):
         "64-bit floats and come before texts, which compare by their bytes. A record without the "
         "field fails the job; has(json.score) ? json.score : 0 gives such records a value.",
         examples=("json.score", "size(json.text)"),
-        check=_checked,
+        check=lambda text: None if text is None else checked_expression(text),
         required="what to sort by: json.score, or size(json.text)",
     )
 
@@ -87,12 +89,7 @@ class Value(Algorithm):
         from dsort.order.sort import float_words
 
         values = _compiled(self.value).values_of(records, "algorithm: value")
-        for row, each in enumerate(values):
-            if each != each:  # only NaN differs from itself
-                raise ContentKeyError(
-                    f"record {readable(records.keys[row])} of shard {records.shard}: the value of "
-                    f"{self.value} is NaN, which has no place in an order"
-                )
+        _refuse_odd(records, self.value, values)
         are_texts = np.fromiter((isinstance(each, str) for each in values), np.uint8, len(values))
         numbers = [0.0 if isinstance(each, str) else float(each) for each in values]
         texts = [_bytes(each) if isinstance(each, str) else b"" for each in values]
@@ -101,10 +98,66 @@ class Value(Algorithm):
 
     def expected(self, record: Record) -> SortValue | None:
         """The value, computed for this record alone; None if the output lacks the field."""
-        value = _compiled(self.value).value_with(lambda leaf: _fact(record, leaf))
+        value = _value_of(record, self.value)
         if value is None:
             return None
         return SortValue(1, _bytes(value)) if isinstance(value, str) else SortValue(0, float(value))
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedBy:
+    """The value of an expression by which a placement puts records into classes, or together by
+    number (``is_number``). ``owner``: the option, for messages."""
+
+    text: str
+    owner: str
+    is_number: bool
+
+    @property
+    def extensions(self) -> tuple[str, ...]:
+        """The members that the expression uses."""
+        return tuple(f".{name}" for name in _compiled(self.text).extensions)
+
+    def sort_keys(self, records: RecordTable) -> SortKeys:
+        """The numbers as words, or the classes as texts."""
+        import numpy as np
+
+        from dsort.data.columns import BytesColumn
+        from dsort.data.index import SortKeys
+        from dsort.expressions.expression import text_of_value
+        from dsort.order.sort import float_words
+
+        values = _compiled(self.text).values_of(records, self.owner)
+        if not self.is_number:
+            return SortKeys(len(values), text=BytesColumn.of([*map(text_of_value, values)]))
+        _refuse_odd(records, self.text, values, is_number=True)
+        return SortKeys(len(values), words=float_words(np.array(values, np.float64)))
+
+    def expected(self, record: Record) -> SortValue | None:
+        """The value, computed for this record alone."""
+        from dsort.expressions.expression import text_of_value
+
+        value = _value_of(record, self.text)
+        if value is None:
+            return None
+        return SortValue(1, float(value) if self.is_number else text_of_value(value))
+
+
+def _refuse_odd(
+    records: RecordTable, text: str, values: Sequence[Any], *, is_number: bool = False
+) -> None:
+    for row, each in enumerate(values):
+        if each != each or (is_number and isinstance(each, str)):  # only NaN differs from itself
+            shown = "a text, not a number" if isinstance(each, str) else "NaN"
+            raise ContentKeyError(
+                f"record {readable(records.keys[row])} of shard {records.shard}: the value of "
+                f"{text} is {shown}, which has no place in this order",
+                hint="double(...) makes a number of a text",
+            )
+
+
+def _value_of(record: Record, text: str) -> str | int | float | bool | None:
+    return _compiled(text).value_with(lambda leaf: _fact(record, leaf))
 
 
 def _bytes(text: str) -> bytes:

@@ -100,7 +100,7 @@ def named(records: list[Record]) -> Labelled:
     return [(key, said["label"]) for _, key, said in records]
 
 
-@pytest.mark.parametrize("by", ["cls", "json.label"])
+@pytest.mark.parametrize("by", ["cls", "json.label", "string(json.label)"])
 def test_interleaved_classes_are_where_the_model_has_them(
     by: str, tmp_path: Path, rng: random.Random
 ) -> None:
@@ -170,9 +170,10 @@ def test_classes_of_one_size_are_off_by_less_than_four(rng: random.Random) -> No
             assert anywhere < 4
 
 
-def test_batches_are_the_models(tmp_path: Path, rng: random.Random) -> None:
+@pytest.mark.parametrize("similar", ["json.score", "json.score + 0.0"])
+def test_batches_are_the_models(similar: str, tmp_path: Path, rng: random.Random) -> None:
     records = drawn(tmp_path, rng)
-    batches = {"records": 4, "similar": "json.score", "window": 30}
+    batches = {"records": 4, "similar": similar, "window": 30}
     algorithm = {"kind": "shuffle", "seed": SEED, "batches": batches}
     spec = spec_of(algorithm, output_shard_records=8)
     assert runs_alike(tmp_path, spec) == named(batched(records, 4, 30))
@@ -273,6 +274,13 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ),
     ({"batches": {"records": 64, "similar": "json.n", "window": 9}}, {}, "batches.window: 9"),
     ({"batches": {"records": 0, "similar": "json.n"}}, {}, "must be at least 1"),
+    ({"batches": {"records": 4, "similar": "size(jsn"}}, {}, "similar: .* is missing"),
+    (
+        {"batches": {"records": 4, "similar": "size(txt)", "missing": "last"}},
+        {},
+        "batches.missing: cannot be combined with an expression",
+    ),
+    ({"interleave": {"by": "shard + key"}}, {}, "interleave.by: uses shard"),
     (INTERLEAVED, {"ekm": {"a-%d": ["x"]}}, "interleave: cannot be combined with a key map"),
     (
         INTERLEAVED,
@@ -305,6 +313,7 @@ def test_records_without_a_class_or_a_number(tmp_path: Path, rng: random.Random)
         ({"interleave": {"by": "txt"}}, "has no .txt member"),
         ({"interleave": {"by": "json:"}}, "has no .json: member"),
         ({"batches": {"records": 3, "similar": "json.label"}}, "is no number to sort by"),
+        ({"batches": {"records": 3, "similar": 'json.label + ""'}}, "is a text, not a number"),
     ):
         spec = spec_of({"kind": "shuffle", **algorithm}, output_bck="none")
         with pytest.raises(ContentKeyError, match=message):
