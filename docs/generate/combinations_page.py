@@ -44,6 +44,7 @@ FEATURES: Final[Mapping[str, Mapping[str, Any]]] = {
     "sort by a member": {
         "algorithm": {"kind": "content", "extension": ".cls", "content_key_type": "int"}
     },
+    "sort by a field": {"algorithm": {"kind": "value", "value": "json.length"}},
     "order of the inputs": {"algorithm": {"kind": "none"}},
     "`interleave`": {"algorithm": {"kind": "shuffle", "interleave": {"by": "cls"}}},
     "`batches`": {
@@ -61,6 +62,7 @@ FEATURES: Final[Mapping[str, Mapping[str, Any]]] = {
     "a Python function": {"transform": {"steps": [_CODE]}},
     "deduplicate by key": {"deduplicate": {"by": "key"}},
     "deduplicate by content": {"deduplicate": {"by": "content"}},
+    "deduplicate by a field": {"deduplicate": {"by": {"field": "json.length"}}},
     "outputs by fractions": {"outputs": _PARTS, **_NAMED},
     "outputs by conditions": {
         "outputs": {"some": {"when": 'has("jpg")'}, "rest": {"when": True}},
