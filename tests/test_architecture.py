@@ -48,7 +48,7 @@ ROOMS = (
     {"naming"},
     {"data"},
     {"stop_flag"},
-    {"html_tables"},
+    {"html_tables", "registry"},
     {
         *("bounds", "closing", "durations", "installation", "late_methods", "process_end"),
         *("retry", "sizes", "tracebacks"),

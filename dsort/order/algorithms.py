@@ -13,6 +13,7 @@ from dsort.order.md5 import Md5
 from dsort.order.none import InputOrder
 from dsort.order.shuffle import Shuffle
 from dsort.order.value import Value
+from dsort.registry import Registry
 
 BUILT_IN: Final[tuple[type[Algorithm], ...]] = (
     InputOrder,
@@ -24,17 +25,18 @@ BUILT_IN: Final[tuple[type[Algorithm], ...]] = (
     Value,
 )
 
-ALGORITHMS: Final[dict[str, type[Algorithm]]] = {each.kind: each for each in BUILT_IN}
-"""In the order in which messages list them."""
+ALGORITHMS: Final[Registry[type[Algorithm]]] = Registry(
+    "dsort.algorithms", lambda each: (each.kind,), BUILT_IN
+)
 
 DEFAULT_KIND: Final = Alphanumeric.kind
 
 
 def register(algorithm: type[Algorithm]) -> None:
     """Add an algorithm, which specs that are read from now on may name. Worker processes have to be
-    able to import its module. ``ValueError`` if its kind exists already."""
-    if ALGORITHMS.setdefault(algorithm.kind, algorithm) is not algorithm:
-        raise ValueError(f"there is an algorithm {algorithm.kind!r} already")
+    able to import its module. ``ValueError`` if its kind exists already. A package names its
+    algorithms in the entry points ``dsort.algorithms`` instead."""
+    ALGORITHMS.register(algorithm)
 
 
 def is_random(kind: object) -> bool:

@@ -98,7 +98,9 @@ class Algorithm(Part):
     @property
     def type(self) -> type[OrderAlgorithm]:
         """The class of the algorithm."""
-        return ALGORITHMS[self.kind]
+        found = ALGORITHMS.find(self.kind)
+        assert found is not None, "a spec is valid"
+        return found
 
     def build(self) -> OrderAlgorithm:
         """The algorithm with these options, in the form that workers receive."""

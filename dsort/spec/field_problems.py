@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from dsort.errors import SpecError, SpecProblem
 from dsort.naming.names import closest
+from dsort.order.algorithms import ALGORITHMS
 from dsort.order.batches import Batches
 from dsort.order.interleave import Interleave
 from dsort.spec.algorithms import algorithm_model, group_model, key_model
@@ -30,9 +31,15 @@ from dsort.spec.parts import Deduplicate, Hook, SameField
 from dsort.spec.transform import Transform, step_model
 from dsort.transforms.steps import STEPS
 
-__all__ = ["all_problems"]
+__all__ = ["all_problems", "load_installed"]
 
 _STAND_IN_BUCKET: Final = "unknown"
+
+
+def load_installed() -> bool:
+    """Load the algorithms and the steps of installed packages, once in a process, and return
+    whether there are new ones: a spec that was refused may name them."""
+    return any([ALGORITHMS.load_installed(), STEPS.load_installed()])
 
 
 def all_problems(

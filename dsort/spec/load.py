@@ -270,6 +270,8 @@ def _validate(fields: dict[str, Any], draft: Draft) -> tuple[JobSpec | None, lis
     except SpecError as error:
         return None, list(error.problems)
     except ValidationError as error:
-        from dsort.spec.field_problems import all_problems  # loads the models of all parts
+        from dsort.spec.field_problems import all_problems, load_installed  # loads all parts
 
+        if load_installed():
+            return _validate(fields, draft)
         return None, all_problems(fields, error.errors(include_url=False), draft)

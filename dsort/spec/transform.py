@@ -50,7 +50,9 @@ class StepSpec(Part):
     def build(self) -> Step:
         """The step with its options, in the form that workers receive."""
         (kind,) = self.model_fields_set
-        return STEPS[kind].of(getattr(self, kind))
+        step = STEPS.find(kind)
+        assert step is not None, "a spec is valid"
+        return step.of(getattr(self, kind))
 
 
 def _restored(values: dict[str, Any]) -> StepSpec:

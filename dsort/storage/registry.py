@@ -8,12 +8,12 @@ read when a scheme appears that is not one of dsort's own. There is no other lis
 from __future__ import annotations
 
 import re
-from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from dsort.errors import InvariantError
 from dsort.installation import needing
 from dsort.naming.names import closest
+from dsort.registry import Registry
 from dsort.storage.ref import (
     SECRET_HINT,
     BucketRef,
@@ -32,15 +32,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DIRECTORY_SCHEMES",
-    "ENTRY_POINTS",
     "NAME_PATTERN",
+    "STORES",
     "Store",
     "misspelt_uri",
     "object_store_behind",
     "open_object_bucket",
     "parse_store_uri",
     "provider_of",
-    "register",
     "scheme_of",
     "split_scheme",
     "store_of",
@@ -186,22 +185,13 @@ class _Web(_ObstoreStore):
         return BucketRef(scheme, joined_path(checked_host(host, uri), decoded(prefix, uri), uri))
 
 
-ENTRY_POINTS: Final = "dsort.stores"
-
-_STORES: dict[str, Store] = {}
-"""The stores by scheme, in the order in which messages list them."""
-
-
-def register(store: Store) -> None:
-    """Add a store to the stores of this process."""
-    for scheme in store.schemes:
-        if scheme in (*DIRECTORY_SCHEMES, *_STORES):
-            raise InvariantError(f"{scheme}:// is taken")
-    _STORES.update(dict.fromkeys(store.schemes, store))
-
-
-for _each in (_S3(), _GoogleCloud(), _Azure(), _AIStore(), _Web()):
-    register(_each)
+STORES: Final[Registry[Store]] = Registry(
+    "dsort.stores",
+    lambda store: store.schemes,
+    (_S3(), _GoogleCloud(), _Azure(), _AIStore(), _Web()),
+    make=lambda found: found(),
+)
+"""The stores by scheme. A package names the class of a store in its entry points."""
 
 
 def open_object_bucket(
@@ -218,29 +208,17 @@ def open_object_bucket(
     return store.open(ref, limits, retry or retry_policy(limits))
 
 
-@cache
-def _register_installed() -> None:
-    """Add the stores of installed packages, once in a process."""
-    # Takes 30 ms, so it is done only for an unknown scheme.
-    from importlib.metadata import entry_points
-
-    for each in entry_points(group=ENTRY_POINTS):
-        register(each.load()())
-
-
 # --- questions -----------------------------------------------------------------------------------
 
 
 def stores() -> list[Store]:
     """All registered stores."""
-    return list(dict.fromkeys(_STORES.values()))
+    return list(dict.fromkeys(STORES.values()))
 
 
 def store_of(scheme: str) -> Store | None:
     """The store whose URIs have ``scheme``; None for directories and unknown schemes."""
-    if scheme not in _STORES and scheme not in DIRECTORY_SCHEMES:
-        _register_installed()
-    return _STORES.get(scheme)
+    return None if scheme in DIRECTORY_SCHEMES else STORES.find(scheme)
 
 
 def provider_of(scheme: str) -> str:
@@ -253,9 +231,9 @@ def provider_of(scheme: str) -> str:
 def scheme_of(provider: str) -> str | None:
     """The usual scheme of the buckets of ``provider``, which may also be a scheme; None if it is
     unknown. It is None for the provider of web servers, too, which have two schemes."""
-    if provider not in _STORES and provider not in {each.provider for each in stores()}:
-        _register_installed()
-    for scheme, store in _STORES.items():
+    if provider not in STORES and provider not in {each.provider for each in stores()}:
+        STORES.load_installed()
+    for scheme, store in STORES.items():
         if provider == scheme or (provider == store.provider and len(store.schemes) == 1):
             return scheme
     return None
@@ -301,7 +279,7 @@ def store_ref(
     a name is invalid.
     """
     text = written or f"{scheme}://{bucket}"
-    store = _STORES[scheme]
+    store = STORES[scheme]
     pattern, rule = (
         (NAME_PATTERN, _NAME_RULE) if endpoint_url else (store.name_pattern, store.name_rule)
     )
@@ -343,7 +321,7 @@ def object_store_behind(ref: BucketRef) -> str | None:
 
 
 def _known() -> list[str]:
-    return ["file", *_STORES]
+    return ["file", *STORES]
 
 
 def _usual(written: str) -> str:

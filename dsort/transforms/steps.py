@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from dsort.registry import Registry
 from dsort.transforms.base import Step
 from dsort.transforms.code import FlatMap, Map
 from dsort.transforms.fields import Fields
@@ -17,9 +18,10 @@ from dsort.transforms.slice import Slice
 
 __all__ = ["STEPS", "register"]
 
-STEPS: Final[dict[str, type[Step]]] = {
-    step.kind: step
-    for step in (
+STEPS: Final[Registry[type[Step]]] = Registry(
+    "dsort.steps",
+    lambda step: (step.kind,),
+    (
         Filter,
         KeepKeys,
         DropKeys,
@@ -32,13 +34,12 @@ STEPS: Final[dict[str, type[Step]]] = {
         FlatMap,
         Exec,
         Http,
-    )
-}
-"""The steps by kind, in the order in which messages list them."""
+    ),
+)
 
 
 def register(step: type[Step]) -> None:
     """Add a step: specs that are read from now on may name it. Worker processes have to load its
-    module, too. ``ValueError`` if there is another step of this kind already."""
-    if STEPS.setdefault(step.kind, step) is not step:
-        raise ValueError(f"there is a step {step.kind!r} already")
+    module, too. ``ValueError`` if there is another step of this kind already. A package names its
+    steps in the entry points ``dsort.steps`` instead."""
+    STEPS.register(step)

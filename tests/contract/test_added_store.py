@@ -69,10 +69,11 @@ def shelves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     monkeypatch.setenv("SHELVES", str(tmp_path / "shelves"))
     monkeypatch.delitem(sys.modules, "shelves", raising=False)
-    monkeypatch.setattr(registry, "_STORES", dict(registry._STORES))
-    registry._register_installed.cache_clear()
+    known = dict(registry.STORES)
+    monkeypatch.setattr(registry.STORES, "_has_installed", False)
     yield tmp_path / "shelves"
-    registry._register_installed.cache_clear()
+    for scheme in registry.STORES.keys() - known.keys():
+        del registry.STORES[scheme]
 
 
 class TestItsBuckets(BucketSuite):

@@ -133,5 +133,5 @@ def test_a_kind_that_nobody_registered_is_unknown() -> None:
 def test_two_algorithms_cannot_have_one_kind() -> None:
     register(BySize)
     other = type("Other", (Alphanumeric,), {"kind": "size"})
-    with pytest.raises(ValueError, match=re.escape("there is an algorithm 'size' already")):
+    with pytest.raises(ValueError, match=re.escape("'size' is there already in dsort.algorithms")):
         register(other)

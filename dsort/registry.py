@@ -1,0 +1,64 @@
+"""What dsort knows by a name: its own algorithms, steps and stores, and those of packages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+from dsort.errors import DsortError
+
+__all__ = ["Registry"]
+
+T = TypeVar("T")
+
+
+class Registry(dict[str, T], Generic[T]):
+    """The items by name, in the order in which messages list them. A package adds items by entry
+    points of ``group``, each of which names an item."""
+
+    def __init__(
+        self,
+        group: str,
+        names_of: Callable[[T], Iterable[str]],
+        own: Iterable[T],
+        *,
+        make: Callable[[Any], T] = lambda found: found,
+    ) -> None:
+        """``names_of``: the names of an item. ``own``: dsort's own items. ``make``: returns the
+        item of what an entry point names."""
+        super().__init__()
+        self._group, self._names_of, self._make = group, names_of, make
+        self._has_installed = False
+        for each in own:
+            self.register(each)
+
+    def register(self, item: T) -> None:
+        """Add ``item``. ``ValueError`` if another item has one of its names."""
+        for name in self._names_of(item):
+            if self.setdefault(name, item) is not item:
+                raise ValueError(f"{name!r} is there already in {self._group}")
+
+    def find(self, name: str) -> T | None:
+        """The item with this name, also of an installed package; None if there is none."""
+        if name not in self:
+            self.load_installed()
+        return self.get(name)
+
+    def load_installed(self) -> bool:
+        """Add the items of installed packages, once in a process, and return whether there are any
+        new ones. Called for an unknown name only: to look for packages takes 30 ms."""
+        if self._has_installed:
+            return False
+        self._has_installed = True
+        from importlib.metadata import entry_points
+
+        found = entry_points(group=self._group)
+        for each in found:
+            try:
+                self.register(self._make(each.load()))
+            except (ImportError, AttributeError, ValueError) as error:
+                raise DsortError(
+                    f"{each.value}, which a package adds to {self._group}, is not usable: {error}",
+                    hint="update the package, or remove it",
+                ) from None
+        return bool(found)

@@ -1,0 +1,91 @@
+"""An installed package adds an algorithm and a step by its entry points: specs, commands and jobs
+use them, and so do workers that are processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.commands import ROOT
+from tests.support.datasets import Shard, files_of, write_shards
+from tests.support.engine import keys_in, record, spec_of
+
+SIZES = {"a": 900, "b": 30, "c": 4000, "d": 30, "e": 2, "f": 1}
+ENTRY_POINTS = """
+[dsort.algorithms]
+size = tests.support.by_size:BySize
+[dsort.steps]
+every_nth = tests.support.every_nth:EveryNth
+"""
+BROKEN = "[dsort.steps]\nevery_nth = tests.support.every_nth:Nothing\n"
+METADATA = "Metadata-Version: 2.1\nName: shelves\nVersion: 1.0\n"
+
+
+def dsort(root: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    """Run the command where the package in ``root / "site"`` is installed, if it is there."""
+    paths = os.pathsep.join([str(ROOT), str(root / "site")])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    return subprocess.run(
+        [sys.executable, "-m", "dsort", *args],
+        cwd=root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def install(root: Path, entry_points: str) -> None:
+    info = root / "site" / "shelves-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(METADATA)
+    (info / "entry_points.txt").write_text(entry_points)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    shards = {
+        f"in-{at}.tar": Shard(
+            [m for key in keys for m in record(key, "jpg", payload=b"x" * SIZES[key])]
+        )
+        for at, keys in enumerate(["abc", "def"])
+    }
+    write_shards(tmp_path / "in", shards)
+    fields: dict[str, Any] = {
+        "algorithm": {"kind": "size", "decreasing": True},
+        "transform": {"steps": [{"every_nth": 2}]},
+    }
+    (tmp_path / "spec.json").write_text(json.dumps(spec_of(**fields)))
+    return tmp_path
+
+
+def test_a_job_uses_what_a_package_adds(root: Path) -> None:
+    install(root, ENTRY_POINTS)
+    run = dsort(root, "start", "-f", "spec.json", "--workers", "2", "--progress", "none")
+    assert run.returncode == 0, run.stderr
+    found = [key for _, data in sorted(files_of(root / "out").items()) for key in keys_in(data)]
+    assert [name[0] for name in found] == ["c", "a", "d", "f"]
+    assert "size: sorted by size" in run.stdout
+    verified = dsort(root, "verify", "out")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def test_without_the_package_its_names_are_unknown(root: Path) -> None:
+    run = dsort(root, "spec", "check", "-f", "spec.json")
+    assert run.returncode == 2
+    assert "algorithm.kind" in run.stderr
+    assert "every_nth" in run.stderr
+
+
+def test_a_package_that_cannot_be_loaded_is_named(root: Path) -> None:
+    install(root, BROKEN)
+    run = dsort(root, "start", "-f", "spec.json")
+    assert run.returncode == 1
+    assert "tests.support.every_nth:Nothing, which a package adds to dsort.steps" in run.stderr
+    assert "Traceback" not in run.stderr
