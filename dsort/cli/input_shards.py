@@ -43,7 +43,15 @@ def find_inputs(
             names = (str(row["name"]) for row in client.data.shards(bucket_uri(src)))
             return _choose(place, names, source)
     bucket = open_existing(src, root=root)
-    return _choose(output.place(bucket.uri), (info.name for info in bucket.list("")), source)
+    place = output.place(bucket.uri)
+    try:
+        return _choose(place, (info.name for info in bucket.list("")), source)
+    except MissingShardError:
+        from dsort.containers.registry import load_installed
+
+        if not load_installed():
+            raise
+        return _choose(place, (info.name for info in bucket.list("")), source)
 
 
 def suffix_of(text: str) -> str:

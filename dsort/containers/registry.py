@@ -7,7 +7,7 @@ A container is loaded only when it is requested, so that a spec is read without 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -21,6 +21,7 @@ from dsort.naming.names import (
     codec_extension,
     without_numbers,
 )
+from dsort.registry import Registry
 
 __all__ = [
     "DEFAULT_EXTENSION",
@@ -33,8 +34,10 @@ __all__ = [
     "is_called",
     "is_columnar",
     "is_supported",
+    "load_installed",
     "raw_extension",
     "register",
+    "register_received",
 ]
 
 
@@ -179,22 +182,46 @@ _CODECS: Final[dict[str, Callable[[], Codec]]] = {
 SUPPORTED_EXTENSIONS: Final = tuple(_BUILT_IN)
 """The archive suffixes that dsort reads and writes by itself."""
 
-_registered: dict[str, Container] = {}
+
+class _Containers(Registry[Container]):
+    """Containers by suffix, besides dsort's own."""
+
+    def register(self, item: Container) -> None:
+        super().register(item)
+        for suffix in item.suffixes:
+            add_archive_extension(suffix)
+        container_of.cache_clear()
+
+
+_registered = _Containers("dsort.containers", lambda container: container.suffixes, ())
 
 
 def register(container: Container) -> None:
     """Register ``container``: shards whose names end in one of its suffixes are read and written by
-    it, in this process and in the workers that it starts."""
-    for suffix in container.suffixes:
-        _registered[suffix] = container
-        add_archive_extension(suffix)
-    container_of.cache_clear()
+    it, in this process and in the workers that it starts. ``ValueError`` if another container has
+    one of the suffixes. A package names its containers in the entry points ``dsort.containers``
+    instead."""
+    _registered.register(container)
+
+
+def register_received(containers: Iterable[Container]) -> None:
+    """Register the containers that a coordinator has sent to this process, as far as they are not
+    dsort's own."""
+    for each in containers:
+        if not any(suffix in _BUILT_IN or suffix in _registered for suffix in each.suffixes):
+            register(each)
+
+
+def load_installed() -> bool:
+    """Register the containers of installed packages, once in a process, and return whether there
+    are any. Called where no container fits a name: to look for packages takes 30 ms."""
+    return _registered.load_installed()
 
 
 def check_supported(extension: str) -> None:
     """``ValueError`` for a known extension whose container dsort cannot read and write yet."""
     raw = raw_extension(extension)
-    if raw not in _BUILT_IN and raw not in _registered:
+    if raw not in _BUILT_IN and _registered.find(raw) is None:
         usable = " ".join(dict.fromkeys((*_BUILT_IN, *_registered)))
         codecs = " ".join(_CODECS)
         raise ValueError(
@@ -213,6 +240,8 @@ def check_writable(extension: str) -> None:
 def is_supported(name: str) -> bool:
     """Whether ``name`` is the name of a shard that dsort can read."""
     extension = archive_extension(name)
+    if extension is None and load_installed():
+        extension = archive_extension(name)
     return extension is not None and (
         raw_extension(extension) in _BUILT_IN or raw_extension(extension) in _registered
     )
@@ -250,6 +279,8 @@ def container_of(name: str) -> Container:
     raw = raw_extension(name)
     known = (*_registered, *_BUILT_IN)
     suffix = max((each for each in known if raw.endswith(each)), key=len, default="")
+    if not suffix and load_installed():
+        return container_of(name)
     if suffix in _registered:
         return _registered[suffix]
     found = _BUILT_IN[suffix or DEFAULT_EXTENSION]()

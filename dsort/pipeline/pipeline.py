@@ -176,6 +176,12 @@ class Pipeline:
         return tuple(each.target for each in self.outputs)
 
     @property
+    def all_containers(self) -> tuple[Container, ...]:
+        """The containers that the job reads and writes."""
+        written = (each.container for each in self.outputs)
+        return (*self.reading.containers, self.carrier, *written)
+
+    @property
     def output_names(self) -> tuple[str, ...]:
         """The names of several outputs; empty for a single one."""
         return () if self.division is None else self.division.names

@@ -17,7 +17,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from dsort.containers.registry import check_supported
+from dsort.containers.registry import check_supported, load_installed
 from dsort.naming.inputs import parse_input_template
 from dsort.naming.locations import FileLocation
 from dsort.naming.names import (
@@ -96,7 +96,12 @@ def _quantity(value: object) -> str:
 
 
 def _archive_extension(text: str) -> str:
-    extension = normalize_extension(text)
+    try:
+        extension = normalize_extension(text)
+    except ValueError:
+        if not load_installed():
+            raise
+        return _archive_extension(text)
     check_supported(extension)
     return extension
 

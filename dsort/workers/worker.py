@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+from dsort.containers.registry import register_received
 from dsort.moves.map import MappedInputs
 from dsort.moves.payload_files import PayloadBuffer
 from dsort.scratch.nodes import ScratchNodes
@@ -61,6 +62,7 @@ class Worker:
             from dsort.loose_files.bucket import of_shared_files  # other jobs read shards
 
             inputs = of_shared_files(inputs, setup.pipeline.reading.names, nodes.store)
+        register_received(setup.pipeline.all_containers)
         self._setup, self._outputs = setup, outputs
         buffer = self._buffer = PayloadBuffer(setup.movement.buffer_bytes)
         self._extractor: Extractor

@@ -14,8 +14,10 @@ import pytest
 
 from dsort import api
 from dsort.containers import registry
+from dsort.containers.base import Container
 from dsort.errors import SpecError
 from dsort.options import RunOptions
+from dsort.registry import Registry
 from dsort.shard_contents import inspect_object
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.engine import count_of, run_local, spec_of
@@ -26,10 +28,14 @@ pytestmark = pytest.mark.usefixtures("workers_here")
 Record = tuple[str, bytes]
 
 
+def no_containers() -> Registry[Container]:
+    return registry._Containers("dsort.containers", lambda container: container.suffixes, ())
+
+
 @pytest.fixture(autouse=True)
 def zips(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stored zips are a container, here and in the workers that are started from here."""
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry, "_registered", no_containers())
     registry.register(StoredZip())
 
 
@@ -190,6 +196,6 @@ def test_shards_are_not_converted_to_a_container_that_cannot_pack_others(tmp_pat
 def test_without_it_such_shards_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry, "_registered", no_containers())
     with pytest.raises(SpecError, match=r"\.szip shards are not yet supported"):
         run_local(tmp_path, spec_of(**ZIPS))

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ ENTRY_POINTS = """
 size = tests.support.by_size:BySize
 [dsort.steps]
 every_nth = tests.support.every_nth:EveryNth
+[dsort.containers]
+szip = tests.support.stored_zip:STORED_ZIP
 """
 BROKEN = "[dsort.steps]\nevery_nth = tests.support.every_nth:Nothing\n"
 METADATA = "Metadata-Version: 2.1\nName: shelves\nVersion: 1.0\n"
@@ -74,6 +77,28 @@ def test_a_job_uses_what_a_package_adds(root: Path) -> None:
     assert "size: sorted by size" in run.stdout
     verified = dsort(root, "verify", "out")
     assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def test_a_command_finds_shards_of_a_container_that_a_package_adds(root: Path) -> None:
+    install(root, ENTRY_POINTS)
+    (root / "zips").mkdir()
+    for shard in range(2):
+        with zipfile.ZipFile(root / f"zips/s-{shard}.szip", "w") as archive:
+            for number in range(4):
+                archive.writestr(f"{shard}{number}.bin", bytes([shard, number]))
+    run = dsort(root, "shuffle", "zips", "mixed", "--shards", "2", "--seed", "7")
+    assert run.returncode == 0, run.stderr
+    found = []
+    for path in sorted((root / "mixed").glob("*.szip")):
+        with zipfile.ZipFile(path) as archive:
+            found += archive.namelist()
+    assert sorted(found) == [f"{shard}{number}.bin" for shard in range(2) for number in range(4)]
+    again = spec_of(input_bck="mixed", input_extension=".szip", output_bck="again")
+    (root / "spec.json").write_text(json.dumps(again))
+    run = dsort(root, "start", "-f", "spec.json", "--progress", "none")
+    assert run.returncode == 0, run.stderr
+    shown = dsort(root, "inspect", "mixed/shard-000000.szip")
+    assert shown.returncode == 0, shown.stderr
 
 
 def test_without_the_package_its_names_are_unknown(root: Path) -> None:

@@ -124,5 +124,5 @@ def test_another_step_of_its_kind_is_refused() -> None:
     class Other(EveryNth):
         pass
 
-    with pytest.raises(ValueError, match="'every_nth' is there already in dsort.steps"):
+    with pytest.raises(ValueError, match=r"'every_nth' is there already in dsort\.steps"):
         register(Other)

@@ -19,7 +19,7 @@ from dsort.containers.base import Container, OddityKind
 from dsort.errors import CorruptShardError
 from tests.support.internals import BytesColumn, MemberTable, PlacedEntries, ScanNotes, UInt8s
 
-__all__ = ["StoredZip", "ZipNotes"]
+__all__ = ["STORED_ZIP", "StoredZip", "ZipNotes"]
 
 LOCAL = struct.Struct("<4s5H3I2H")  # magic, version, flags, method, time, date, crc, sizes, lengths
 ENTRY = struct.Struct("<4s6H3I5H2I")
@@ -152,3 +152,6 @@ class StoredZip(Container):
         count = len(lines)
         end = END.pack(END_MAGIC, 0, 0, count, count, len(directory), stored_bytes, 0)
         return directory + end
+
+
+STORED_ZIP = StoredZip()
