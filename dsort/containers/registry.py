@@ -8,7 +8,7 @@ A container is loaded only when it is requested, so that a spec is read without 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from dsort.containers.base import Container
@@ -17,6 +17,7 @@ from dsort.installation import needing
 from dsort.naming.names import (
     SHORT_EXTENSIONS,
     add_archive_extension,
+    add_codec_extension,
     archive_extension,
     codec_extension,
     without_numbers,
@@ -193,6 +194,22 @@ class _Containers(Registry[Container]):
         container_of.cache_clear()
 
 
+class _Codecs(Registry[Codec]):
+    """Codecs by suffix, besides dsort's own."""
+
+    def register(self, item: Codec) -> None:
+        super().register(item)
+        make = partial(_same, item)
+        for suffix in item.suffixes:
+            _CODECS.setdefault(suffix, make)
+            add_codec_extension(suffix)
+
+
+def _same(codec: Codec) -> Codec:
+    return codec
+
+
+_added_codecs = _Codecs("dsort.codecs", lambda codec: codec.suffixes, ())
 _registered = _Containers("dsort.containers", lambda container: container.suffixes, ())
 
 
@@ -204,18 +221,20 @@ def register(container: Container) -> None:
     _registered.register(container)
 
 
-def register_received(containers: Iterable[Container]) -> None:
+def register_received(containers: Iterable[Container], extensions: Iterable[str]) -> None:
     """Register the containers that a coordinator has sent to this process, as far as they are not
-    dsort's own."""
+    dsort's own, and the codecs of ``extensions``."""
+    if any(each and archive_extension(each) is None for each in extensions):
+        load_installed()
     for each in containers:
         if not any(suffix in _BUILT_IN or suffix in _registered for suffix in each.suffixes):
             register(each)
 
 
 def load_installed() -> bool:
-    """Register the containers of installed packages, once in a process, and return whether there
-    are any. Called where no container fits a name: to look for packages takes 30 ms."""
-    return _registered.load_installed()
+    """Register the containers and codecs of installed packages, once in a process, and return
+    whether there are any. Called where none fits a name: to look for packages takes 30 ms."""
+    return any([_registered.load_installed(), _added_codecs.load_installed()])
 
 
 def check_supported(extension: str) -> None:

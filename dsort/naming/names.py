@@ -73,12 +73,19 @@ def first_few(names: Sequence[str], count: int = 3) -> str:
 
 
 _added_extensions: set[str] = set()
+_codec_extensions: tuple[str, ...] = CODEC_EXTENSIONS
 
 
 def add_archive_extension(extension: str) -> None:
     """Treat names that end in ``extension`` as names of shards, in this process."""
     if extension not in ARCHIVE_EXTENSIONS:
         _added_extensions.add(extension)
+
+
+def add_codec_extension(extension: str) -> None:
+    """Treat ``extension`` as the suffix of a codec, in this process."""
+    global _codec_extensions
+    _codec_extensions = tuple(dict.fromkeys((*_codec_extensions, extension)))
 
 
 def archive_extension(name: str) -> str | None:
@@ -103,9 +110,9 @@ def without_numbers(name: str) -> str:
 def codec_extension(name: str) -> str:
     """The suffix of a codec that ``name`` ends in, without removing numbers first (``"a.tar.gz"``:
     ``".gz"``); "" if there is none."""
-    if not name.endswith(CODEC_EXTENSIONS):  # the fast path: called for each shard
+    if not name.endswith(_codec_extensions):  # the fast path: called for each shard
         return ""
-    found = (each for each in CODEC_EXTENSIONS if name.endswith(each))
+    found = (each for each in _codec_extensions if name.endswith(each))
     return max(found, key=len, default="")
 
 
@@ -121,7 +128,7 @@ def normalize_extension(text: str) -> str:
         meant = suggested_extension(extension)
         if meant:
             raise ValueError(f"{text!r} is no archive extension: {meant}")
-        known, codecs = " ".join(ARCHIVE_EXTENSIONS), " ".join(CODEC_EXTENSIONS)
+        known, codecs = " ".join(ARCHIVE_EXTENSIONS), " ".join(_codec_extensions)
         raise ValueError(
             f"{text!r} is no archive extension (known ones: {known}, also with {codecs} behind)"
         )

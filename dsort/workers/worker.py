@@ -62,7 +62,8 @@ class Worker:
             from dsort.loose_files.bucket import of_shared_files  # other jobs read shards
 
             inputs = of_shared_files(inputs, setup.pipeline.reading.names, nodes.store)
-        register_received(setup.pipeline.all_containers)
+        extensions = (each.extension for each in setup.pipeline.targets)
+        register_received(setup.pipeline.all_containers, extensions)
         self._setup, self._outputs = setup, outputs
         buffer = self._buffer = PayloadBuffer(setup.movement.buffer_bytes)
         self._extractor: Extractor

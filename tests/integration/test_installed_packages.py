@@ -3,10 +3,13 @@ use them, and so do workers that are processes of their own."""
 
 from __future__ import annotations
 
+import bz2
+import io
 import json
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,8 @@ size = tests.support.by_size:BySize
 every_nth = tests.support.every_nth:EveryNth
 [dsort.containers]
 szip = tests.support.stored_zip:STORED_ZIP
+[dsort.codecs]
+bzx = tests.support.slow_codec:SLOW
 """
 BROKEN = "[dsort.steps]\nevery_nth = tests.support.every_nth:Nothing\n"
 METADATA = "Metadata-Version: 2.1\nName: shelves\nVersion: 1.0\n"
@@ -99,6 +104,22 @@ def test_a_command_finds_shards_of_a_container_that_a_package_adds(root: Path) -
     assert run.returncode == 0, run.stderr
     shown = dsort(root, "inspect", "mixed/shard-000000.szip")
     assert shown.returncode == 0, shown.stderr
+
+
+def test_a_command_reads_and_writes_with_a_codec_that_a_package_adds(root: Path) -> None:
+    install(root, ENTRY_POINTS)
+    run = dsort(root, "convert", "in", "packed", "--to", ".tar.bzx")
+    assert run.returncode == 0, run.stderr
+    names = []
+    for packed in sorted((root / "packed").glob("*.tar.bzx")):
+        with tarfile.open(fileobj=io.BytesIO(bz2.decompress(packed.read_bytes()))) as archive:
+            names += [name[0] for name in archive.getnames()]
+    assert names == list("abcdef")
+    run = dsort(root, "shuffle", "packed", "mixed", "--seed", "7", "--workers", "2")
+    assert run.returncode == 0, run.stderr
+    assert [path.suffixes for path in (root / "mixed").glob("*.tar*")] == [[".tar", ".bzx"]]
+    verified = dsort(root, "verify", "mixed")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
 def test_without_the_package_its_names_are_unknown(root: Path) -> None:
