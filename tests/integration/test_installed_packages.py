@@ -84,6 +84,20 @@ def test_a_job_uses_what_a_package_adds(root: Path) -> None:
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_workers_on_ray_use_what_a_package_adds(root: Path) -> None:
+    install(root, ENTRY_POINTS)
+    spec = json.loads((root / "spec.json").read_text())
+    (root / "spec.json").write_text(json.dumps({**spec, "output_extension": ".tar.bzx"}))
+    run = dsort(root, "start", "-f", "spec.json", "--ray", "--workers", "2", "--progress", "none")
+    assert run.returncode == 0, run.stderr
+    (packed,) = (root / "out").glob("*.tar.bzx")
+    with tarfile.open(fileobj=io.BytesIO(bz2.decompress(packed.read_bytes()))) as archive:
+        assert [name[0] for name in archive.getnames()] == ["c", "a", "d", "f"]
+
+
 def test_a_command_finds_shards_of_a_container_that_a_package_adds(root: Path) -> None:
     install(root, ENTRY_POINTS)
     (root / "zips").mkdir()
