@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import struct
+import time
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -54,6 +55,13 @@ def content(data: bytes, members: MemberTable, row: int) -> bytes:
         pieces = [stored[at : at + 7] for at in range(0, len(stored), 7)]
         return b"".join(ZIP.decompressed(members, row, pieces))
     return read(int(members.payload_start[row]), int(members.payload_bytes[row]))
+
+
+def deflated(data: bytes, members: MemberTable) -> memoryview:
+    """The stored bytes of the first member."""
+    assert members.compressed_bytes is not None
+    start = int(members.payload_start[0])
+    return memoryview(data)[start : start + int(members.compressed_bytes[0])]
 
 
 def contents(data: bytes) -> list[Record]:
@@ -289,6 +297,26 @@ def test_a_deflated_payload_is_as_long_as_the_directory_says(size: int, text: st
     data = patched_twice(data, "size", size, 4)
     with pytest.raises(ValueError, match=text):
         content(data, scan(data), 0)
+
+
+@pytest.mark.parametrize("size_bytes", [(1 << 20) - 1, 1 << 20, (1 << 20) + 1, (2 << 20) + 200])
+def test_zeros_are_inflated_whole_wherever_their_last_piece_ends(size_bytes: int) -> None:
+    data = zip_of([("a.bin", bytes(size_bytes))], deflated=True)
+    members = scan(data)
+    assert b"".join(ZIP.decompressed(members, 0, [deflated(data, members)])) == bytes(size_bytes)
+
+
+def test_a_long_deflated_payload_takes_no_longer_in_one_piece_than_in_many() -> None:
+    payload = random.Random(4).randbytes(1 << 20) * 48
+    data = zip_of([("a.bin", payload)], deflated=True)
+    members, taken_s = scan(data), []
+    stored = deflated(data, members)
+    for size in (64 << 10, len(stored)):
+        pieces = [stored[at : at + size] for at in range(0, len(stored), size)]
+        began_s = time.process_time()
+        assert sum(map(len, ZIP.decompressed(members, 0, pieces))) == len(payload)
+        taken_s.append(time.process_time() - began_s)
+    assert taken_s[1] < 3 * taken_s[0]
 
 
 @pytest.mark.parametrize("writer", WRITERS)

@@ -20,6 +20,7 @@ __all__ = [
     "Decoding",
     "DecodingRules",
     "format_of",
+    "small_pieces",
 ]
 
 STEP_BYTES = 1 << 20
@@ -114,7 +115,7 @@ class _Input:
         self.at -= size
 
 
-def _bounded(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+def small_pieces(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
     """``pieces``, split into small ones. Decoders keep input that they do not need yet, and would
     copy large pieces each time."""
     for piece in pieces:
@@ -142,7 +143,7 @@ class Decoding:
     ) -> None:
         self._shard = shard
         self._codec = codec
-        self._input = _Input(_bounded(pieces))
+        self._input = _Input(small_pieces(pieces))
         self._max_expansion = max_expansion
         self._decoded_max = file_bytes * max_expansion + EXPANSION_FLOOR_BYTES
         self._window = min(max(window_bytes_max, WINDOW_BYTES_MIN), WINDOW_BYTES_MAX)

@@ -16,6 +16,7 @@ import numpy as np
 from isal import igzip_lib, isal_zlib
 from numpy.typing import NDArray
 
+from dsort.containers.codecs.decoding import small_pieces
 from dsort.containers.zip.directory import Directory
 from dsort.containers.zip.layout import (
     DEFLATE,
@@ -302,15 +303,15 @@ def inflated(
     ``ValueError`` with the reason if it is invalid, before more than ``size_bytes`` have been
     returned."""
     decoder = isal_zlib.decompressobj(-isal_zlib.MAX_WBITS)
-    found = at = 0
-    for piece in pieces:
-        data = bytes(piece)
-        while data and not decoder.eof:
+    found, at, is_full = 0, 0, False
+    for data in small_pieces(pieces):
+        while (data or is_full) and not decoder.eof:
             try:
                 payload = decoder.decompress(data, _INFLATE_BYTES)
             except _INFLATE_ERROR as error:
                 raise ValueError(f"cannot be inflated ({error})") from None
             data = decoder.unconsumed_tail
+            is_full = len(payload) == _INFLATE_BYTES  # the decoder may hold more
             at += len(payload)
             found = isal_zlib.crc32(payload, found)
             if at > size_bytes:
