@@ -178,6 +178,19 @@ def test_very_many_members_are_refused_or_as_cheap_as_others(suffix: str, conten
     assert time.process_time() - started_s < 10
 
 
+def test_empty_blocks_take_no_longer_the_more_of_them_come_at_once() -> None:
+    taken_s = []
+    for count in (20_000, 800_000):
+        decoder = codec(".zst").decoder(1 << 20)
+        data = b"\x28\xb5\x2f\xfd\0\0" + b"\0\0\0" * count + b"\1\0\0"
+        started_s = time.process_time()
+        while not decoder.eof:
+            assert decoder.decompress(data, 1 << 20) == b""
+            data = b""
+        taken_s.append(time.process_time() - started_s)
+    assert taken_s[1] < 3 * 40 * taken_s[0]
+
+
 @pytest.mark.parametrize("suffix", [".zst", ".lz4"])
 def test_very_many_skippable_frames_are_refused(suffix: str) -> None:
     empty = struct.pack("<II", 0x184D2A53, 0)

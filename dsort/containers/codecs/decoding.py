@@ -26,8 +26,8 @@ __all__ = [
 STEP_BYTES = 1 << 20
 INPUT_BYTES = 256 << 10
 FIRST_INPUT_BYTES = 1 << 10
-"""The first input for each member. Bytes after the end of a short member are copied, and passed in
-again."""
+"""The first input for each member; each further one is four times as long, up to ``INPUT_BYTES``.
+Bytes after the end of a short member are copied, and passed in again."""
 PADDING_BYTES = 4 << 10
 PARTS_MIN = 1 << 14
 PART_BYTES_MIN = 32
@@ -229,7 +229,7 @@ class Decoding:
             data = b""
             if decoder.needs_input:
                 data = source.take(size)
-                size = INPUT_BYTES
+                size = min(4 * size, INPUT_BYTES)
                 if not data:
                     reason = f"the file ends in the {self._what} that begins at byte {begin:,}"
                     raise self._corrupt(source.at, reason)

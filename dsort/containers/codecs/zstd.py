@@ -89,7 +89,7 @@ class _FrameDecoder:
         self._stream = zstd.ZstdDecompressor(
             options={zstd.DecompressionParameter.window_log_max: log}
         )
-        self._data = b""
+        self._data, self._at = b"", 0
         self._is_begun = self._is_last = False
         self._has_checksum = False
         self.eof = False
@@ -98,16 +98,17 @@ class _FrameDecoder:
     @property
     def unused_data(self) -> bytes:
         """The bytes passed in beyond the end of the frame."""
-        return self._data if self.eof else b""
+        return self._data[self._at :] if self.eof else b""
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
         """Decode as many whole blocks as there are, up to ``BLOCKS_AT_ONCE``."""
-        self._data += data
-        size = self._units_bytes()
-        if not size:
+        if data:  # a copy of the rest for each few blocks would take longer than to decode them
+            self._data, self._at = self._data[self._at :] + data, 0
+        end = self._units_end()
+        if end == self._at:
             self.needs_input = True
             return b""
-        units, self._data = self._data[:size], self._data[size:]
+        units, self._at = self._data[self._at : end], end
         decoded: bytes = self._stream.decompress(units)
         if self._is_last:
             if not self._stream.eof:
@@ -116,10 +117,10 @@ class _FrameDecoder:
         self.needs_input = False
         return decoded
 
-    def _units_bytes(self) -> int:
-        """The length of the whole blocks that come next, with the header before the first and the
+    def _units_end(self) -> int:
+        """Where the whole blocks that come next end, with the header before the first and the
         checksum after the last."""
-        at = 0
+        at = self._at
         if not self._is_begun:
             at = self._header_bytes()
             if not at:
