@@ -4,6 +4,7 @@ harm."""
 from __future__ import annotations
 
 import gzip
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,7 @@ import pytest
 
 from tests.support.bounds import READERS, check_reader
 from tests.support.tar_builder import END, gnu_long, header, member, pax
+from tests.support.zips import zip_of
 
 HEADERS: Final = 8_000
 
@@ -81,3 +83,21 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("reader", READERS)
 def test_readers_of_hostile_archives_keep_within_bounds(reader: str, name: str, zoo: Path) -> None:
     check_reader(reader, zoo / name)
+
+
+@pytest.mark.parametrize("comment", [b"c", b"PK\1\2"])
+@pytest.mark.sample(keep=2)
+def test_a_zip_of_long_comments_is_refused_before_they_fill_the_memory(
+    comment: bytes, tmp_path: Path
+) -> None:
+    entries = []
+    for number in range(3_000):
+        entry = zipfile.ZipInfo(f"{number}.bin")
+        entry.comment = comment * (65_000 // len(comment))
+        entries.append((entry, b""))
+    path = tmp_path / "comments.zip"
+    path.write_bytes(zip_of(entries))
+    cost = check_reader("scan", path)
+    assert cost.error == "CorruptShardError"
+    assert "comments.zip is corrupt at byte" in cost.detail
+    assert "over 1 KiB each" in cost.detail

@@ -230,6 +230,17 @@ def test_numbers_of_zip64_fields_are_read() -> None:
     assert contents(plain[:at] + entry + numbers + end) == [("a.bin", b"hello")]
 
 
+def announced(data: bytes, directory_bytes: int) -> bytes:
+    """The zip with a zip64 end record that announces a central directory of that length."""
+    at = len(data) - 22
+    count = int.from_bytes(data[at + 10 : at + 12], "little")
+    numbers = (45, 45, 0, 0, count, count, directory_bytes, 0)
+    large = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, *numbers)
+    locator = struct.pack("<4sIQI", b"PK\6\7", 0, at, 1)
+    end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, *[0xFFFF] * 2, *[0xFFFFFFFF] * 2, 0)
+    return data[:at] + large + locator + end
+
+
 REFUSALS = [
     (b"", "it has no bytes"),
     (b"no zip at all" * 9, "it has no end record"),
@@ -242,6 +253,8 @@ REFUSALS = [
     (patched(zip_of(MEMBERS), central(zip_of(MEMBERS)) + 34, 1), "a.bin is on another disk"),
     (patched(zip_of(MEMBERS), len(zip_of(MEMBERS)) - 18, 1), "one disk of a zip of several"),
     (patched(zip_of(MEMBERS), len(zip_of(MEMBERS)) - 12, 5), "does not say where|one disk"),
+    (patched(zip_of(MEMBERS), len(zip_of(MEMBERS)) - 10, 1 << 31, 4), "does not say where"),
+    (announced(zip_of(MEMBERS), 1 << 40), "does not say where"),
     (patched_twice(zip_of(MEMBERS), "size", 41, 4), "a.bin is stored in two sizes"),
     (zip_of(MEMBERS).replace(b"a.bin", b"a\0bin"), "has a NUL in its name"),
     (zip_of(MEMBERS).replace(b"a.bin", b"b.bin", 1), "b.bin|another name in its local header"),

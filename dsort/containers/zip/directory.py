@@ -28,6 +28,7 @@ from dsort.data.columns import BytesColumn, Int64s, UInt8s, cut_rows
 from dsort.data.members import MemberKind
 from dsort.errors import CorruptShardError
 from dsort.naming.names import readable
+from dsort.sizes import format_bytes
 
 __all__ = ["OTHER_METHODS", "Directory", "DirectoryReader"]
 
@@ -37,6 +38,10 @@ not decompress them."""
 
 _PIECE_BYTES_MAX = 8 << 20
 """How much of a directory is read at a time."""
+_DIRECTORY_BYTES_MIN = 64 << 20
+_ENTRY_BYTES_MAX = 1 << 10
+"""Beyond its first ``_DIRECTORY_BYTES_MIN``, a directory may have so many bytes an entry on
+average. It is held in memory, and an entry may have 192 KiB of name, extra and comment."""
 _LINK_BYTES_MAX = 0xFFFF
 _AES = 99
 _LONGEST = 1 << 62
@@ -126,6 +131,7 @@ class DirectoryReader:
         self._end = end
         self.next_offset = end.directory_start
         self._pieces: list[tuple[Records, UInt8s]] = []
+        self._count = 0
         self.window_bytes_min = 0
         self._need(ENTRY.size)
 
@@ -156,6 +162,15 @@ class DirectoryReader:
         used = int(starts[-1]) + int(_entry_lengths(heads[-1:])[0])
         self._pieces.append((heads, piece[:used].copy()))
         self.next_offset += used
+        self._count += len(heads)
+        read_bytes = self.next_offset - self._end.directory_start
+        if read_bytes > _DIRECTORY_BYTES_MIN + _ENTRY_BYTES_MAX * self._count:
+            self._fail(
+                self.next_offset,
+                f"{self._count:,} entries take {format_bytes(read_bytes)} of the central "
+                "directory: their names, extras and comments have over "
+                f"{format_bytes(_ENTRY_BYTES_MAX)} each",
+            )
         self._need(ENTRY.size)
 
     def _need(self, size_bytes: int) -> None:
@@ -228,10 +243,9 @@ def _entry_starts(piece: UInt8s) -> tuple[Int64s, int]:
     if run == len(found) or ends[run - 1] > len(piece):
         starts = found[:run]
     else:  # a name, an extra or a comment has the bytes with which entries begin
-        hops, places, after = [*range(run)], found.tolist(), follows.tolist()
-        stops, last = ends.tolist(), run - 1
-        while after[last] < len(places) and places[after[last]] == stops[last]:
-            last = after[last]
+        hops, last = [*range(run)], run - 1
+        while follows[last] < len(found) and found[follows[last]] == ends[last]:
+            last = int(follows[last])
             hops.append(last)
         starts = found[hops]
         ends = ends[hops]
