@@ -4,14 +4,18 @@ clear error; never a bug."""
 from __future__ import annotations
 
 import json
+import lzma
 import os
+import random
 import resource
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import lz4.frame
 import pytest
+import zstandard
 
 from dsort.errors import StorageFullError, WorkerLostError
 from dsort.storage.process_limits import explain_limits, free_processes
@@ -56,6 +60,46 @@ def test_too_little_address_space_is_reported_before_a_byte_is_read(tmp_path: Pa
     ended = start(tmp_path, "--workers", "1", before=before)
     assert ended.returncode == 2, ended.stderr
     assert "ulimit -v" in ended.stderr
+
+
+DECODE = """
+import re, resource, sys
+from pathlib import Path
+from dsort.containers.codecs.decoding import WINDOW_BYTES_MAX, Decoding
+from dsort.containers.registry import codec_of
+path = Path(sys.argv[1])
+codec = codec_of(path.name)
+pieces, size = iter([path.read_bytes()]), path.stat().st_size
+decoding = Decoding(path.name, codec, pieces, size, window_bytes_max=WINDOW_BYTES_MAX)
+now = int(re.search(r"VmSize:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10
+resource.setrlimit(resource.RLIMIT_AS, (now + (2 << 20), now + (2 << 20)))
+try:
+    sum(map(len, decoding))
+except Exception as error:
+    print(type(error).__name__)
+"""
+
+
+@pytest.mark.sample(keep=2)
+@pytest.mark.parametrize("suffix", [".zst", ".lz4", ".xz"])
+def test_a_shard_whose_decoder_gets_no_memory_is_no_corrupt_one(
+    suffix: str, tmp_path: Path
+) -> None:
+    rules = zstandard.ZstdCompressionParameters.from_level(1, window_log=26)
+    stream = zstandard.ZstdCompressor(compression_params=rules).compressobj()
+    blocks = {"block_size": lz4.frame.BLOCKSIZE_MAX4MB, "block_linked": True}
+    data = random.Random(1).randbytes(9 << 20)
+    encoded = {
+        ".zst": lambda: stream.compress(data) + stream.flush(),
+        ".lz4": lambda: lz4.frame.compress(data, **blocks),
+        ".xz": lambda: lzma.compress(data, preset=6),
+    }[suffix]()
+    path = tmp_path / f"a.tar{suffix}"
+    path.write_bytes(encoded)
+    command = [sys.executable, "-c", DECODE, str(path)]
+    around = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, env=around, capture_output=True, text=True, check=True)
+    assert ended.stdout == "MemoryError\n"
 
 
 @pytest.fixture

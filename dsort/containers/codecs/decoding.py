@@ -128,7 +128,7 @@ class Decoding:
 
     ``pieces``: the file, in order. ``file_bytes``: its length. ``CorruptShardError`` if it does not
     consist of members from its first byte to its last, or decodes to more than ``max_expansion``
-    times its length and ``EXPANSION_FLOOR_BYTES``.
+    times its length and ``EXPANSION_FLOOR_BYTES``. ``MemoryError`` if a decoder gets no memory.
     """
 
     def __init__(
@@ -223,7 +223,10 @@ class Decoding:
 
     def _member(self, begin: int) -> Iterator[bytes]:
         source = self._input
-        decoder = self._codec.decoder(self._window)
+        try:
+            decoder = self._codec.decoder(self._window)
+        except self._codec.errors as error:  # it has not seen a byte yet
+            raise MemoryError(str(error)) from None
         size = FIRST_INPUT_BYTES
         while True:
             data = b""
@@ -245,6 +248,8 @@ class Decoding:
         try:
             return decoder.decompress(data, STEP_BYTES)
         except self._codec.errors as error:
+            if "allocation" in str(error).lower():  # zstd and lz4 have only words for that
+                raise MemoryError(str(error)) from None
             raise self._corrupt(
                 self._input.at - len(data),
                 f"the {self._what} that begins at byte {begin:,} cannot be decoded: {error}",
