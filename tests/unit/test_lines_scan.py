@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from itertools import chain, repeat
 
 import numpy as np
 import pytest
@@ -10,9 +12,11 @@ import pytest
 from dsort.containers.base import Container, ContainerOptions
 from dsort.containers.lines import scan
 from dsort.containers.lines.container import JSON_LINES, TEXT_LINES
-from dsort.containers.lines.scan import BOM, LineNotes, line_feeds
-from dsort.errors import ContentKeyError, CorruptShardError
-from tests.support.internals import MemberTable
+from dsort.containers.lines.scan import BOM, KEYED_LINE_BYTES_MAX, LineNotes, line_feeds
+from dsort.containers.tar.container import TAR
+from dsort.errors import ContentKeyError, ConversionError, CorruptShardError
+from tests.support.datasets import Member, Shard
+from tests.support.internals import MemberTable, bare_table, form_records
 from tests.support.scanning import columns_of, in_windows, payloads_of, stored_in
 
 BY_ID = JSON_LINES.with_options(ContainerOptions(key_field="/id"))
@@ -175,3 +179,31 @@ def test_line_feeds_are_found_however_many_there_are(size: int) -> None:
         block = np.where(rng.random(size + 3) < share, ord("\n"), ord("x")).astype(np.uint8)
         for part in (block[:size], block[3:]):
             assert line_feeds(part).tolist() == np.flatnonzero(part == ord("\n")).tolist()
+
+
+class LongPayload:
+    """The payload of each row: ``head``, and so many MiB of blanks."""
+
+    are_sealed_later, shard_bytes = False, 0
+
+    def __init__(self, head: bytes, blanks_mib: int) -> None:
+        self._head, self._blanks_mib = head, blanks_mib
+
+    def pieces(self, row: int) -> Iterator[bytes]:
+        return chain([self._head], repeat(b" " * (1 << 20), self._blanks_mib))
+
+
+@pytest.mark.parametrize(
+    ("head", "blanks_mib", "words"),
+    [
+        (b'{"id": "a"}', KEYED_LINE_BYTES_MAX >> 20, "longer than 256 MiB"),
+        (b'{"id": "b"}', 70, "another key"),
+        (b"no JSON", 70, "another key"),
+    ],
+)
+def test_a_record_in_which_no_key_can_be_found_is_refused_by_name(
+    head: bytes, blanks_mib: int, words: str
+) -> None:
+    members = bare_table(TAR.scan("a.tar", Shard((Member("a.json", b"{}"),)).data))
+    with pytest.raises(ConversionError, match=f"record a .*{words}"):
+        BY_ID.packed(members, form_records(members, "keep"), LongPayload(head, blanks_mib))

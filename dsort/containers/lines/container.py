@@ -18,9 +18,9 @@ from dsort.containers.base import (
     OddityKind,
     Payloads,
 )
-from dsort.containers.lines.scan import BOM, LineScanner
+from dsort.containers.lines.scan import BOM, KEYED_LINE_BYTES_MAX, LineScanner
 from dsort.data.entries import PlacedEntries
-from dsort.data.json_pointer import JsonPointer, is_json
+from dsort.data.json_pointer import JsonPointer, JsonSyntaxError, is_json
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.errors import ConversionError
@@ -115,6 +115,7 @@ class Lines(Container):
             lone.check()
             tails[row] = b"\n"
             if pointer is not None:
+                lone.check_length()
                 content = b"".join(payloads.pieces(row))
                 _check_key(pointer, content, key, self.suffixes[0])
         return replace(
@@ -190,6 +191,15 @@ class LonePayload:
         if self.is_json and is_short and not is_json(b"".join(self.pieces)):
             raise self._refused("is no JSON")
 
+    def check_length(self) -> None:
+        """``ConversionError`` for a line that is too long to look for a key in it."""
+        if self.size_bytes > KEYED_LINE_BYTES_MAX:
+            limit = KEYED_LINE_BYTES_MAX >> 20
+            raise self._refused(
+                f"is longer than {limit} MiB, too long to look for a key in it",
+                "leave out key_field: lines are numbered then, and may have any length",
+            )
+
     def _refused(self, what: str, hint: str = "") -> ConversionError:
         return ConversionError(
             f"record {self.record} cannot be a line of a {self.suffix} shard: its payload {what}",
@@ -201,7 +211,7 @@ def _check_key(pointer: JsonPointer, document: bytes, key: bytes, suffix: str) -
     """``ConversionError`` if the key in the line would differ from that of the record."""
     try:
         value = pointer.value(document)
-    except KeyError:
+    except (KeyError, JsonSyntaxError):  # long payloads were not checked to be JSON
         value = None
     if isinstance(value, str) and value.encode("utf-8", "surrogateescape") == key:
         return
