@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from tests.support.bounds import READERS, check_reader
-from tests.support.tar_builder import END, gnu_long, header, member, pax
+from tests.support.tar_builder import END, gnu_long, header, member, pax, pax_record
 from tests.support.zips import zip_of
 
 HEADERS: Final = 8_000
@@ -37,6 +37,16 @@ def _short_records() -> bytes:
     return pax(b"5 a=\n" * 1_000_000) + member(b"a.jpg") + END
 
 
+def _records_to_mend() -> bytes:
+    """As many records as a header may have, in a member whose headers have to be written anew."""
+    records = b"".join(pax_record(b"k%06d" % i, b"v" * 110) for i in range(1 << 18))
+    return pax(records) + header(b"a.jpg", mode=-1) + END
+
+
+def _sparse_map() -> bytes:
+    return pax({b"GNU.sparse.map": b"10," * (10 << 20) + b"1"}) + member(b"a.jpg", bytes(512)) + END
+
+
 def _global_sparse_map() -> bytes:
     return pax({b"GNU.sparse.map": b"1," * 200_000 + b"1"}, b"g") + member(b"a") * HEADERS + END
 
@@ -58,6 +68,8 @@ ZOO: Final[dict[str, Callable[[], bytes]]] = {
     "long-names-and-targets.tar": _long_names_and_targets,
     "extended-members.tar": _extended_members,
     "short-records.tar": _short_records,
+    "records-to-mend.tar": _records_to_mend,
+    "sparse-map.tar": _sparse_map,
     "global-sparse-map.tar": _global_sparse_map,
     "sparse-maps.tar": _sparse_maps,
     "hard-links.tar": _hard_links,

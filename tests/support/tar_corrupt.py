@@ -123,7 +123,7 @@ def _extensions() -> list[CorruptCase]:
         _bad("pax: a size of no digits", pax({b"size": b"1e3"}) + file, "size", 1024),
         _bad("pax: a size too large", pax({b"size": b"9" * 19}) + file, "of which the", 1024),
         _bad("pax: an endless size", pax({b"size": b"9" * 99}) + file, "unreadable", 1024),
-        _bad("pax: too large", header(b"x", 65 << 20, b"x") + file, "the limit is 64 MiB"),
+        _bad("pax: too large", header(b"x", 33 << 20, b"x") + file, "the limit is 32 MiB"),
         _bad("pax: more in the padding", _with_tail(x, 14) + file, "goes on after its end"),
         _bad("a long name without an end", _with_tail(name, 5) + file, "goes on after its end"),
         _bad("two pax headers", x + x + file, "two pax headers", 1024),

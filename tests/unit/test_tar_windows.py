@@ -63,17 +63,17 @@ def test_the_window_to_be_is_as_large_as_the_headers_are() -> None:
     assert scanner.finish().names.tolist() == [b"long.jpg"]
 
 
-def test_headers_of_more_than_64_mib_are_refused_before_anyone_reads_them() -> None:
-    size = (64 << 20) + 1
+def test_headers_of_more_than_32_mib_are_refused_before_anyone_reads_them() -> None:
+    size = (32 << 20) + 1
     for typeflag in (b"x", b"g", b"L", b"K"):
         scanner = TarScanner("s.tar", 1 << 40)
-        with pytest.raises(CorruptShardError, match="the limit is 64 MiB"):
+        with pytest.raises(CorruptShardError, match="the limit is 32 MiB"):
             scanner.feed(header(b"h", size, typeflag) + bytes(512), 0)
 
 
 def test_a_sparse_map_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit = 2 << 20  # of the 64 MiB that it is, each block takes a tenth of a millisecond
-    assert limit < member_module.EXTENSION_BYTES_MAX == 64 << 20
+    limit = 2 << 20  # of the 32 MiB that it is, each block takes a tenth of a millisecond
+    assert limit < member_module.EXTENSION_BYTES_MAX == 32 << 20
     monkeypatch.setattr(member_module, "EXTENSION_BYTES_MAX", limit)
     head = header(b"s", 0, b"S", style="gnu", tail=bytes(137) + b"\1")
     more = (bytes(504) + b"\1").ljust(512, b"\0")

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from dsort.errors import CorruptShardError
@@ -199,14 +200,13 @@ def checksummed(block: bytes) -> bytes:
     return b"%b%06o\0 %b" % (block[:148], _sum(block), block[156:])
 
 
-def parse_pax(payload: bytes) -> PaxRecords:
-    """The records ``"<length> <keyword>=<value>\\n"`` of a pax header's payload.
+def parse_pax(payload: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the records ``"<length> <keyword>=<value>\\n"`` of a pax header's payload.
 
     ``ValueError`` with the reason if they are invalid. Unlike tarfile, dsort also refuses a payload
     with anything after a broken record.
     """
-    records: PaxRecords = []
-    at = 0
+    at = count = 0
     while at < len(payload):
         space = payload.find(b" ", at, at + 12)
         digits = payload[at:space]
@@ -216,11 +216,11 @@ def parse_pax(payload: bytes) -> PaxRecords:
         keyword, equals, value = payload[space + 1 : end - 1].partition(b"=")
         if end > len(payload) or payload[end - 1 : end] != b"\n" or not equals or not keyword:
             raise ValueError("a broken record")
-        records.append((keyword, value))
-        if len(records) > _RECORDS_MAX:
+        count += 1
+        if count > _RECORDS_MAX:
             raise ValueError(f"more than {_RECORDS_MAX} records")
+        yield keyword, value
         at = end
-    return records
 
 
 def pax_payload(records: PaxRecords) -> bytes:
@@ -328,7 +328,7 @@ class _Headers:
                 break
             payload = blocks[at + BLOCK_BYTES : at + BLOCK_BYTES + header.size_bytes]
             if header.typeflag in (b"x", b"X"):
-                self.pax_block, self.records = header.block, parse_pax(payload)
+                self.pax_block, self.records = header.block, list(parse_pax(payload))
             elif header.typeflag == b"L":
                 self.long_name = until_nul(payload)
                 self._long_blocks[b"L"] = header.block

@@ -8,6 +8,7 @@ that they mean (``resolve_links``).
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -116,6 +117,7 @@ _GLOBAL_BYTES_MAX = 1 << 20  # and their values
 _GLOBAL_SPARSE_BYTES_MAX = 1 << 10  # and the numbers of sparse maps; no writer puts any there
 
 _SPARSE = b"GNU.sparse."
+_NEEDED, _ALL = (b"path", b"linkpath", b"size", _SPARSE), (b"",)
 
 _MATTERS_NOT = frozenset({b"comment", b"GNU.volume.label"})
 
@@ -265,11 +267,15 @@ def _fail(shard: str, names: Sequence[bytes], link: int, links: HardLinks, why: 
     raise CorruptShardError(shard, offset, f"{what}: its target, {shown(target)}, {why}")
 
 
-EXTENSION_BYTES_MAX = 64 << 20
+EXTENSION_BYTES_MAX = 32 << 20
 """The maximum size of a member's pax and long-name headers and of its sparse maps, all together;
-names and attributes are never near it."""
+names and attributes are never near it, nor the map of a file with a million holes. To write headers
+anew takes eight times their size in memory."""
 
 _DIGITS_MAX = 20  # of a size; more are hostile
+_NUMBER = re.compile(rb"[0-9]{1,%d}" % _DIGITS_MAX)
+_SPARSE_MAP = re.compile(rb"(?:%b+,)*+%b" % (_NUMBER.pattern, _NUMBER.pattern))
+"""A sparse map. The possessive ``+`` keeps the match from remembering each of its numbers."""
 
 _PAX = b"xX"  # X: Solaris' own, older spelling
 _EXTENSIONS = b"xXLK"
@@ -315,6 +321,7 @@ class _Extensions:
     """The headers before a member's main header."""
 
     records: PaxRecords
+    wanted: tuple[bytes, ...]  # how the keywords of the records begin that are kept
     pax_span: tuple[int, int] | None = None
     long_name: bytes | None = None
     long_target: bytes | None = None
@@ -332,7 +339,7 @@ def read_member(window: Window, at: int, block: bytes, governing: GlobalRecords)
     odd = odd_numbers(block)
     if header.typeflag in _PLAIN_FILES and not (governing or odd or unsafe_prefix(block)):
         return _file(window, at, header, header.name, header.size_bytes, at)
-    extensions, cursor = _Extensions([], odd_numbers=odd), at
+    extensions, cursor = _Extensions([], _ALL if governing else _NEEDED, odd_numbers=odd), at
     while header.typeflag in _EXTENSIONS:
         cursor = _read_extension(window, at, cursor, header, extensions)
         block = window.header_block(cursor)
@@ -391,11 +398,14 @@ def _check_headers(shard: str, first: int, end: int) -> None:
         raise CorruptShardError(shard, first, reason)
 
 
-def read_records(window: Window, at: int, header: Header, first: int) -> PaxRecords:
-    """The records of the pax header ``header`` at byte ``at``; the headers of its member begin at
-    byte ``first``."""
+def read_records(
+    window: Window, at: int, header: Header, first: int, wanted: tuple[bytes, ...] = _ALL
+) -> PaxRecords:
+    """The records of the pax header ``header`` at byte ``at`` whose keywords begin like one of
+    ``wanted``; the headers of its member begin at byte ``first``."""
     try:
-        return parse_pax(extension_payload(window, at, header, first))
+        records = parse_pax(extension_payload(window, at, header, first))
+        return [item for item in records if item[0].startswith(wanted)]
     except ValueError as problem:
         raise CorruptShardError(window.shard, at, f"a pax header has {problem}") from None
 
@@ -412,7 +422,8 @@ def _read_extension(window: Window, first: int, at: int, header: Header, into: _
     if header.typeflag in _PAX:
         if into.pax_span:
             raise CorruptShardError(window.shard, at, "two pax headers for one member")
-        into.records, into.pax_span = read_records(window, at, header, first), (at, end)
+        into.records = read_records(window, at, header, first, into.wanted)
+        into.pax_span = at, end
         return end
     text = until_nul(extension_payload(window, at, header, first))
     if not text:
@@ -455,7 +466,7 @@ def _assemble(
         return member
     size_bytes, pax_size = header.size_bytes, said.get(b"size")
     if pax_size is not None:
-        if not pax_size.isdigit() or len(pax_size) > _DIGITS_MAX:
+        if not _NUMBER.fullmatch(pax_size):
             raise CorruptShardError(window.shard, at, "the size in a pax header is unreadable")
         size_bytes = int(pax_size)
     member = _file(window, at, header, name, size_bytes, first)
@@ -536,8 +547,8 @@ def _check_sparse_records(
     for keyword, value in said.items():
         if not keyword.startswith(_SPARSE) or keyword == b"GNU.sparse.name":
             continue
-        numbers = value.split(b",") if keyword == b"GNU.sparse.map" and value else [value]
-        if not all(number.isdigit() and len(number) <= _DIGITS_MAX for number in numbers):
+        form = _SPARSE_MAP if keyword == b"GNU.sparse.map" else _NUMBER
+        if not form.fullmatch(value):
             reason = f"{keyword.decode('ascii', 'replace')} of {shown(name)} is unreadable"
             raise CorruptShardError(window.shard, at, reason)
 

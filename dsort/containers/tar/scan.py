@@ -220,15 +220,15 @@ class RowGatherer:
         links = {row: (link.link_target, link.range_start) for row, link in self._links.items()}
         meant = resolve_links(shard, self._names[0].tolist(), links, unfit)
         self._check_payload(shard, meant, payload_max)
-        for row, link in self._links.items():
-            target = meant[row]
+        for row in list(self._links):
+            link, target = self._links.pop(row), meant[row]  # its headers are not held twice
             start, size_bytes = int(payload_start[target]), int(payload_bytes[target])
             self._literals[row] = regular_file_headers(link.link_headers, size_bytes)
             kind[row] = MemberKind.FILE
             range_start[row] = payload_start[row] = start
             range_end[row] = start + padded_bytes(size_bytes)
             payload_bytes[row] = size_bytes
-        return len(self._links)
+        return len(meant)
 
     def _check_payload(self, shard: str, meant: dict[int, int], payload_max: float) -> None:
         sizes = self._numbers[0][_NUMBERS - 1].tolist()
@@ -364,7 +364,7 @@ class TarScanner:
         1 KiB, or less at the end of the shard, unless a member's headers have turned out to be
         longer. Then it is the length known so far (a header shows the length of the next), and from
         the third window on twice the length that the last window held of them. It is at most a
-        little over 64 MiB, the maximum for the headers of a member.
+        little over 32 MiB, the maximum for the headers of a member.
         """
         return min(self._window_bytes_min, self._size_bytes - self._at)
 
