@@ -17,7 +17,11 @@ from dsort.data.columns import Bools, Int64s, UInt8s
 
 
 class JsonSyntaxError(ValueError):
-    """A document that is not JSON."""
+    """A document that is not decoded. Its text is a predicate: "not JSON"."""
+
+
+class JsonSizeError(JsonSyntaxError):
+    """A document that would take more than ``_MEMORY_BYTES_MAX``."""
 
 
 class JsonNumber(str):
@@ -26,6 +30,10 @@ class JsonNumber(str):
     __slots__ = ()
 
 
+_MEMORY_BYTES_MAX: Final = 256 << 20
+_NEST_BYTES, _VALUE_BYTES = 200, 60
+"""The memory of a list or object, of which a document has one for each bracket, and of another
+value, of which it has one for each comma. The document itself may have 3 bytes for each."""
 _DECODER: Final = json.JSONDecoder(parse_int=JsonNumber, parse_float=JsonNumber)
 _TEXT: Final = ("utf-8", "surrogateescape")
 _PLAIN_NAME: Final = re.compile(rb"[ !#-.0-\[\]-~]+")
@@ -58,11 +66,15 @@ class JsonPointer:
         """The value at this place: None, a bool, text, a ``JsonNumber``, a list or a dict. (In the
         latter two, which cannot be keys, numbers may be Python numbers.)
 
-        ``KeyError`` if there is no value; ``JsonSyntaxError`` if the document is not JSON. Bytes
-        that are not UTF-8 become surrogate escapes.
+        ``KeyError`` if there is no value; ``JsonSyntaxError`` if the document is not JSON, or has
+        too many values for memory. Bytes that are not UTF-8 become surrogate escapes.
         """
         import orjson
 
+        if len(document) * _NEST_BYTES > _MEMORY_BYTES_MAX:
+            nests = document.count(b"[") + document.count(b"{")
+            if nests * _NEST_BYTES + document.count(b",") * _VALUE_BYTES > _MEMORY_BYTES_MAX:
+                raise JsonSizeError("JSON of too many values to read")
         try:
             found = self.follow(orjson.loads(document))
         except orjson.JSONDecodeError:  # also for NaN, lone surrogates, and bytes that are no UTF-8
@@ -112,9 +124,13 @@ class JsonPointer:
 
 
 def is_json(document: bytes) -> bool:
-    """Whether a whole document is JSON."""
+    """Whether a whole document is JSON. One with too many values for memory is not decoded: its end
+    has to match its beginning."""
     try:
         _WHOLE.value(document)
+    except JsonSizeError:
+        text = document.strip()
+        return text[:1] + text[-1:] in (b"{}", b"[]")
     except JsonSyntaxError:
         return False
     return True
@@ -128,7 +144,7 @@ def decoded(text: str) -> Any:
     try:
         return _DECODER.decode(text)
     except (ValueError, RecursionError):
-        raise JsonSyntaxError("no JSON, or nested too deep") from None
+        raise JsonSyntaxError("not JSON") from None
 
 
 def _occurrences(array: UInt8s, needle: bytes) -> Int64s:

@@ -360,7 +360,9 @@ def _json_value(content: bytes, field: str) -> object:
         if encoding == "utf-8":
             return _pointer(field).value(content)
         return _pointer(field).follow(decoded(content.decode(encoding, "surrogatepass")))
-    except (JsonSyntaxError, UnicodeError):
+    except JsonSyntaxError as problem:
+        raise ContentValueError(f"the member is {problem}") from None
+    except UnicodeError:
         raise ContentValueError("the member is not JSON") from None
 
 

@@ -96,7 +96,17 @@ def _skewed_parquet() -> bytes:
     return file.getvalue()
 
 
+def _lists() -> bytes:
+    """A line whose values take 27 times its length, and whose key no reader finds at a glance."""
+    return b'{"x": [' + b"[]," * (5 << 20) + b'[]], "id": 1, "id": 2}\n'
+
+
 ZOO: Final[dict[str, Callable[[], bytes]]] = {
+    "blanks.jsonl": lambda: b'{"id": 1}' + b" " * (1 << 20) + b"\n",
+    "blank.jsonl": lambda: b" " * (16 << 20) + b"\n",
+    "blank-lines.jsonl": lambda: b" \n" * (2 << 20),
+    "lists.jsonl": _lists,
+    "unended-lists.jsonl": lambda: _lists()[:-1],
     "empty-lines.txt": lambda: b"\n" * (2 << 20),
     "empty-lines.txt.gz": lambda: gzip.compress(b"\n" * (8 << 20), 1),
     "nulls.parquet": lambda: _parquet(pa.nulls(40_000_000, pa.int64())),

@@ -173,13 +173,20 @@ def _read_bytes() -> int:
 # -- readers: each gives the number of bytes that it produced --------------------------------------
 
 
-def _scan(path: Path, directory: Path) -> int:
-    from dsort.storage.directory.bucket import LocalBucket
-    from tests.support.internals import BUFFER_BYTES, ShardReader
+def _scan(key_field: str = "") -> Callable[[Path, Path], int]:
+    """A scan. ``key_field``: where it finds the keys of lines and objects."""
 
-    with ShardReader(BUFFER_BYTES, None).open(LocalBucket(path.parent), path.name) as shard:
-        members = shard.members()
-    return int(members.payload_bytes.sum())
+    def run(path: Path, directory: Path) -> int:
+        from dsort.containers.base import ContainerOptions
+        from dsort.storage.directory.bucket import LocalBucket
+        from tests.support.internals import BUFFER_BYTES, ShardReader
+
+        reader = ShardReader(BUFFER_BYTES, None, ContainerOptions(key_field=key_field))
+        with reader.open(LocalBucket(path.parent), path.name) as shard:
+            members = shard.members()
+        return int(members.payload_bytes.sum())
+
+    return run
 
 
 def _open(path: Path, directory: Path) -> int:
@@ -291,7 +298,8 @@ def _changed(path: Path, directory: Path) -> int:
 _LOADER_BYTES: Final = 64 * MIB
 
 READERS: Final[dict[str, tuple[Callable[[Path, Path], int], int]]] = {
-    "scan": (_scan, 64 * MIB),
+    "scan": (_scan(), 64 * MIB),
+    "scan by key": (_scan("id"), 64 * MIB),
     "dsort.open": (_open, 128 * MIB),
     "dsort.read_shards": (_read, 64 * MIB),
     "dsort.Loader": (_load, _LOADER_BYTES),

@@ -154,3 +154,11 @@ def test_decoding_finds_what_the_json_module_finds(document: bytes, name: str) -
     else:
         with pytest.raises(KeyError):
             pointer.value(document)
+
+
+def test_a_document_whose_values_would_fill_memory_is_not_decoded() -> None:
+    document = b'{"x": [' + b"[]," * (1 << 20) + b"[]]}"
+    with pytest.raises(JsonSyntaxError, match="JSON of too many values to read"):
+        JsonPointer.parse("y").value(document)
+    assert is_json(document + b" \r\n")
+    assert not is_json(document[:-1])

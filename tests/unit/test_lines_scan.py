@@ -68,6 +68,12 @@ def test_keys_come_from_the_lines() -> None:
     assert keys_of(BY_ID.scan("a.jsonl", ODD)) == [b"a", b"b", b"7", b"c", b"\xff", b"-0.50"]
 
 
+def test_white_space_behind_a_document_may_have_any_length() -> None:
+    ends = [bytes(blanks) for count in range(8) for blanks in (b" " * count, b"\t\r" * count)]
+    data = b"".join(b'{"id": %d}' % row + end + b"\n" for row, end in enumerate(ends))
+    assert keys_of(BY_ID.scan("a.jsonl", data)) == [b"%d" % row for row in range(len(ends))]
+
+
 def test_white_space_is_a_line_of_a_text_but_not_of_json() -> None:
     data = b" \n\r\n\n\t\nx\n"
     assert payloads_of(TEXT_LINES.scan("a.txt", data), data) == [b" ", b"\t", b"x"]

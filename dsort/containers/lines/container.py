@@ -213,6 +213,11 @@ def _check_key(pointer: JsonPointer, document: bytes, key: bytes, suffix: str) -
         value = pointer.value(document)
     except (KeyError, JsonSyntaxError):  # long payloads were not checked to be JSON
         value = None
+    except JsonSyntaxError as problem:
+        raise ConversionError(
+            f"record {readable(key)} cannot be a line of a {suffix} shard: it is {problem}",
+            hint="mend the record, or leave key_field out: then records are numbered",
+        ) from None
     if isinstance(value, str) and value.encode("utf-8", "surrogateescape") == key:
         return
     raise ConversionError(
