@@ -28,9 +28,10 @@ def unsafe_rows(names: BytesColumn) -> list[int]:
         absolute = (names.blob[starts] == _SLASH) & (names.lengths > 0)
         rows.update(np.flatnonzero(absolute).tolist())
     dots = names.blob == _DOT
-    pairs = np.flatnonzero(dots[:-1] & dots[1:])
-    if len(pairs):
-        suspects = np.unique(np.searchsorted(names.offsets, pairs, side="right") - 1)
+    pairs = np.zeros(len(dots) + 1, np.bool_)  # an empty name may begin where the last name ends
+    np.logical_and(dots[:-1], dots[1:], out=pairs[: len(dots[1:])])
+    if pairs.any():
+        suspects = np.flatnonzero(np.logical_or.reduceat(pairs, names.offsets[:-1]))
         rows.update(row for row in suspects.tolist() if b".." in names[row].split(b"/"))
     return sorted(rows)
 

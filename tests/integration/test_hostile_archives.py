@@ -43,6 +43,10 @@ def _records_to_mend() -> bytes:
     return pax(records) + header(b"a.jpg", mode=-1) + END
 
 
+def _dotted_names() -> bytes:
+    return header(b"." * 100, prefix=b"." * 155) * 100_000 + END
+
+
 def _sparse_map() -> bytes:
     return pax({b"GNU.sparse.map": b"10," * (10 << 20) + b"1"}) + member(b"a.jpg", bytes(512)) + END
 
@@ -69,6 +73,7 @@ ZOO: Final[dict[str, Callable[[], bytes]]] = {
     "extended-members.tar": _extended_members,
     "short-records.tar": _short_records,
     "records-to-mend.tar": _records_to_mend,
+    "dotted-names.tar": _dotted_names,
     "sparse-map.tar": _sparse_map,
     "global-sparse-map.tar": _global_sparse_map,
     "sparse-maps.tar": _sparse_maps,
