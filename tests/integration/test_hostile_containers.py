@@ -16,9 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dsort import api
 from dsort.containers.mds.container import MDS
 from dsort.containers.objects.container import CBOR, MSGPACK, Objects
 from dsort.errors import CorruptShardError, DsortError, InputError
+from dsort.options import RunOptions
 from dsort.shard_contents import inspect_object
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.directory.files import LocalReadObject
@@ -111,18 +113,36 @@ def test_a_bomb_is_refused_by_name(suffix: str, tmp_path: Path) -> None:
         run_inline(spec, tmp_path, Moved("spill", buffer_bytes=1 << 20))
 
 
-@pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
-def test_hard_links_to_more_than_a_shard_may_hold_are_refused(suffix: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("suffix", "moved"),
+    [
+        (".tar", Moved("map")),
+        (".tar", Moved("spill")),
+        (".tar", Moved("spill", buffer_bytes=8 << 20)),
+        (".tar", Moved("range")),
+        (".tar", Moved("range", hops=False)),
+        (".tar.gz", Moved("spill")),
+    ],
+)
+def test_hard_links_to_more_than_a_shard_may_hold_are_refused(
+    suffix: str, moved: Moved, tmp_path: Path
+) -> None:
     links = b"".join(header(b"%d.bin" % i, 0, b"1", link=b"a.bin") for i in range(250))
     data = member(b"a.bin", bytes(1 << 20)) + links + END
     if suffix == ".tar.gz":
         data = made_elsewhere(".gz", data)
     spec = job_over(tmp_path, suffix, data, ".tar")
     with refused(tmp_path, CorruptShardError, f"s-0{suffix}", "hard links", "max_expansion"):
-        run_inline({**spec, "max_expansion": 100}, tmp_path, Moved("spill"))
+        run_inline({**spec, "max_expansion": 100}, tmp_path, moved)
     if suffix == ".tar":
-        report = run_inline({**spec, "max_expansion": 300}, tmp_path, Moved("spill"))
+        report = run_inline({**spec, "max_expansion": 300}, tmp_path, moved)
         assert report.records == 251
+        (path,) = (tmp_path / "out" / ".dsort").glob("*/manifest.json")
+        options = RunOptions(root=tmp_path)
+        assert api.verify(path.read_bytes(), options=options).problems == ()
+        (problem,) = api.verify(path.read_bytes(), options=options, max_expansion=100).problems
+        assert problem.kind == "corrupt_shard"
+        assert "hard links" in problem.text
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".arrows"])
