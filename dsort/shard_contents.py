@@ -23,6 +23,7 @@ from dsort.containers.registry import codec_of, container_of
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import FormedRecords, form_records
 from dsort.errors import InputError
+from dsort.moves.bare import bare_of
 from dsort.moves.input_shard import ShardBytes
 from dsort.naming.names import readable
 from dsort.reading.keys import KEYS_COMPARED_MAX, KeySequence, near_keys
@@ -164,7 +165,7 @@ class ShardContents:
             scanned = self._shard.members()
             members = scanned  # whose entries say how they are compressed
             if members.compressed_bytes is None:
-                members = self._shard.container.bare(scanned, self._shard.at)
+                members = bare_of(self._shard, scanned)
             self._scanned = members, form_records(members, "keep")
         return self._scanned
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dsort.containers.base import Container, Scanner
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
+from dsort.errors import ConversionError
 from dsort.moves.input_shard import ShardBytes
 
 
@@ -44,4 +45,13 @@ def payload_table(shard: ShardBytes, members: MemberTable) -> MemberTable:
     else:
         members = shard.decompress(members)
         shard.container = BARE
-    return shard.container.bare(members, shard.at)
+    return bare_of(shard, members)
+
+
+def bare_of(shard: ShardBytes, members: MemberTable) -> MemberTable:
+    """See ``Container.bare``. ``ConversionError`` names the shard."""
+    try:
+        return shard.container.bare(members, shard.at)
+    except ConversionError as error:
+        text = f"shard {shard.name}: {error.message}"
+        raise ConversionError(text, hint=error.hint) from None

@@ -27,6 +27,7 @@ from dsort.data.columns import Int64s
 from dsort.data.members import MemberTable
 from dsort.errors import ChangedInputError, CorruptShardError, InputError, ShardEndError
 from dsort.html_tables import members_html
+from dsort.moves.bare import bare_of
 from dsort.moves.input_shard import ShardBytes
 from dsort.naming.names import readable
 from dsort.options import RunOptions, default_options
@@ -282,7 +283,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
                     hint="fetch or make it again",
                 )
             if members.compressed_bytes is None:
-                members = shard.container.bare(members, shard.at)
+                members = bare_of(shard, members)
             index, rows = RecordIndex.of(members)
             is_decoded = shard.codec is not None or members.compressed_bytes is not None
             if is_decoded or shard.container.has_checksums or bool((index.start < 0).any()):

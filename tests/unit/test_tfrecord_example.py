@@ -188,3 +188,19 @@ class NoPayloads:
 
     def checksums(self, rows: object, update: object, begun: object) -> UInt32s:
         raise AssertionError(rows)
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        {"a": ("byte", [b""] * 101)},
+        {f"{number}": ("int", 1) for number in range(51)},  # a list in each
+    ],
+    ids=["values", "features"],
+)
+def test_a_hostile_count_of_parts_is_refused_before_they_are_members(
+    features: Features, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(example, "PARTS_MAX", 100)
+    with pytest.raises(NoExampleError, match="more than 100 features, lists and values"):
+        walked(example_bytes(features))

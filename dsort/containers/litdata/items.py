@@ -83,9 +83,9 @@ def _paths(tree: Any, depth: int) -> Iterator[tuple[str, ...]]:
 
 def bare_items(members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
     """See ``Container.bare``."""
-    rows = BareRows()
+    rows = BareRows(members)
     if not len(members):
-        return rows.table(members)
+        return rows.table()
     if not members.schema:
         raise ConversionError(
             "LitData chunks are not converted without their index.json, which says what is in them",
@@ -113,7 +113,7 @@ def bare_items(members: MemberTable, read: Callable[[int, int], bytes]) -> Membe
                 found.append((leaf, (at, size)))
             at += size
         rows.add(record, key, found)
-    return rows.table(members)
+    return rows.table()
 
 
 def _number(key: bytes, name: str, kind: str, value: bytes) -> bytes:

@@ -102,7 +102,7 @@ class Mds(Container):
         sizes_of = struct.Struct(f"<{columns.variable}I")
         names, key_bytes = members.names.tolist(), members.key_bytes.tolist()
         key_column = self._key_column(columns)
-        rows = BareRows()
+        rows = BareRows(members)
         for record, start in enumerate(members.payload_start.tolist()):
             sizes = iter(sizes_of.unpack(read(start, sizes_of.size)))
             at = start + sizes_of.size
@@ -121,7 +121,7 @@ class Mds(Container):
                     found.append((name.encode("utf-8", "surrogatepass"), value))
                 at += size
             rows.add(record, key, found)
-        return rows.table(members)
+        return rows.table()
 
     def _key_column(self, columns: Columns) -> str:
         """The column that is the key of a converted record, and therefore not a member; "" if there

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-
+from dsort.containers.bare_rows import BareRows, Value
 from dsort.containers.base import Container, ContainerOptions, Payloads
 from dsort.containers.objects.headers import (
     CBOR_SIZES,
@@ -26,7 +25,6 @@ from dsort.containers.objects.headers import (
 )
 from dsort.containers.objects.scan import KEY_FIELD, ObjectScanner
 from dsort.containers.objects.walk import FIELD_BYTES_MAX, FIELDS_MAX, Field, ObjectWalk, WalkError
-from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.entries import PlacedEntries
 from dsort.data.json_pointer import JsonPointer
 from dsort.data.members import MemberTable
@@ -92,30 +90,15 @@ class Objects(Container):
         """A row for each field of each object, except the field with its key."""
         assert members.key_bytes is not None
         _refuse_tiny(members)
-        rows: list[tuple[int, int, int]] = []  # the record, where its payload is, its size
-        names: list[bytes] = []
-        literals: dict[int, bytes] = {}
+        rows = BareRows(members)
         for record, (key, object_start, document) in enumerate(_documents(members, read)):
             for each in self._fields(key, document):
-                start, size_bytes = object_start + each.start, each.size_bytes
+                value: Value = (object_start + each.start, each.size_bytes)
                 if each.kind == Kind.INTEGER:
-                    literals[len(rows)] = b"%d" % each.number
-                    start, size_bytes = -1, len(literals[len(rows)])
-                names.append(key + (b"." + each.name if each.name else b""))
-                rows.append((record, start, size_bytes))
-        record_of, payload_start, payload_bytes = _columns(rows)
-        return replace(
-            members,
-            names=BytesColumn.of(names),
-            kind=np.zeros(len(rows), np.uint8),
-            payload_start=payload_start,
-            payload_bytes=payload_bytes,
-            range_start=payload_start,
-            range_length=np.where(payload_start < 0, 0, payload_bytes),
-            literals=literals,
-            key_bytes=members.key_bytes[record_of],
-            record_of=record_of,
-        )
+                    value = b"%d" % each.number
+                name = key + b"." + each.name if each.name else key
+                rows.add_member(record, name, len(key), value)
+        return rows.table()
 
     def _fields(self, key: bytes, document: memoryview) -> list[Field]:
         """The fields of an object that become members. ``ConversionError``."""
@@ -266,11 +249,6 @@ def _documents(
         for name, own_bytes, (at, size) in zip(names, key_bytes, places, strict=True):
             yield name[:own_bytes], low + at, view[at : at + size]
         first += count
-
-
-def _columns(rows: list[tuple[int, int, int]]) -> tuple[Int64s, Int64s, Int64s]:
-    table = np.array(rows, np.int64).reshape(-1, 3)
-    return table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy()
 
 
 def _refused(key: bytes, what: str) -> ConversionError:

@@ -99,7 +99,7 @@ class TFRecord(Container):
         assert members.key_bytes is not None
         names, key_bytes = members.names.tolist(), members.key_bytes.tolist()
         starts, lengths = members.payload_start.tolist(), members.payload_bytes.tolist()
-        rows = BareRows()
+        rows = BareRows(members)
         examples = ExampleBytes(read)
         for record, (name, size) in enumerate(zip(names, key_bytes, strict=True)):
             key = name[:size]
@@ -118,7 +118,7 @@ class TFRecord(Container):
                 key = read(*own.ranges[0]) or key
                 del features[own.name]
             rows.add(record, key, chain.from_iterable(map(_members_of, features.values())))
-        return rows.table(members)
+        return rows.table()
 
     def packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads

@@ -6,7 +6,7 @@ packed or not. A SequenceExample has a field 2 besides. Nothing is passed over: 
 place in this structure is an error, because it would be lost in a conversion.
 
 The walker reads through a small window, so that large values cost nothing, and it makes at most
-``VALUES_MAX`` values of a record.
+``VALUES_MAX`` values of a record, of which at most ``PARTS_MAX`` are bytes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ __all__ = ["VALUES_MAX", "ExampleBytes", "Feature", "NoExampleError"]
 VALUES_MAX: Final = 1 << 20
 """The maximum number of values of one record: more would be objects of many times the record's
 size."""
+PARTS_MAX: Final = 1 << 17
+"""The maximum number of features, lists and values of bytes of one record. Each is an object, even
+if it has but two bytes, and nearly each becomes a member."""
 WINDOW_BYTES: Final = 4096
 """The number of bytes read at once. Heads of features are small, and lie between values that are
 passed over."""
@@ -76,11 +79,11 @@ class ExampleBytes:
         self._window: bytes | memoryview = b""
         self._base = 0
         self._stop = 0
-        self._values = 0
+        self._values = self._parts = 0
 
     def features(self, start: int, length: int) -> Iterator[Feature]:
         """The features of the record at ``start``, in their order. ``NoExampleError``."""
-        self._stop, self._values = start + length, 0
+        self._stop, self._values, self._parts = start + length, 0, 0
         for number, wire, at, size in self._fields(start, self._stop):
             if number == 2 and wire == _BYTES:
                 raise NoExampleError("it looks like a tf.train.SequenceExample")
@@ -89,6 +92,7 @@ class ExampleBytes:
             for entry, kind, first, count in self._fields(at, at + size):
                 if entry != 1 or kind != _BYTES:
                     raise NoExampleError(f"its features have a field {entry}")
+                self._count_part()
                 yield self._feature(first, first + count)
 
     def _feature(self, start: int, stop: int) -> Feature:
@@ -111,6 +115,7 @@ class ExampleBytes:
                 if feature.kind not in ("", kind):
                     raise NoExampleError("a feature has values of two types")
                 feature.kind = kind
+                self._count_part()
                 self._values_of(feature, at, at + size)
         return feature
 
@@ -122,6 +127,7 @@ class ExampleBytes:
                 raise NoExampleError(f"a list of values has a field {number}")
             self._count(1)
             if feature.kind == "bytes" and wire == _BYTES:
+                self._count_part()
                 ranges.append((at, size))
             elif feature.kind == "float" and wire in (_BYTES, _FIXED32):
                 if size % _FLOAT.size:
@@ -143,6 +149,11 @@ class ExampleBytes:
         self._values += values
         if self._values > VALUES_MAX:
             raise NoExampleError(f"it has more than {VALUES_MAX:,} values")
+
+    def _count_part(self) -> None:
+        self._parts += 1
+        if self._parts > PARTS_MAX:
+            raise NoExampleError(f"it has more than {PARTS_MAX:,} features, lists and values")
 
     def _fields(self, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
         """(number, wire type, start of its value, length of its value) of each field."""
