@@ -204,7 +204,7 @@ class LongPayload:
     [
         (b'{"id": "a"}', KEYED_LINE_BYTES_MAX >> 20, "longer than 256 MiB"),
         (b'{"id": "b"}', 70, "another key"),
-        (b"no JSON", 70, "another key"),
+        (b"no JSON", 70, "it is not JSON"),
     ],
 )
 def test_a_record_in_which_no_key_can_be_found_is_refused_by_name(

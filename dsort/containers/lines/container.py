@@ -211,9 +211,9 @@ def _check_key(pointer: JsonPointer, document: bytes, key: bytes, suffix: str) -
     """``ConversionError`` if the key in the line would differ from that of the record."""
     try:
         value = pointer.value(document)
-    except (KeyError, JsonSyntaxError):  # long payloads were not checked to be JSON
+    except KeyError:
         value = None
-    except JsonSyntaxError as problem:
+    except JsonSyntaxError as problem:  # long payloads were not checked to be JSON
         raise ConversionError(
             f"record {readable(key)} cannot be a line of a {suffix} shard: it is {problem}",
             hint="mend the record, or leave key_field out: then records are numbered",
