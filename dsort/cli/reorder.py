@@ -97,10 +97,10 @@ def sort(
         typer.Option(
             "--by",
             metavar="KEY",
-            help="The sort key: key (the record key), value:EXPR (a field such as json.score, "
-            "or an expression such as 'size(json.text)'), member:.EXT:TYPE (the content of a "
-            "member), or member:.EXT:FIELD:TYPE (a field of a JSON member). TYPE is int, float "
-            "or string. The option may be repeated: the first KEY counts most.  [default: key]",
+            help="The sort key: key (the record key), a field (json.score), an expression "
+            "('size(json.text)'), member:.EXT:TYPE (the content of a member), or "
+            "member:.EXT:FIELD:TYPE (a field of a JSON member). TYPE is int, float or string. The "
+            "option may be repeated: the first KEY counts most.  [default: key]",
             show_default=False,
         ),
     ] = None,
@@ -118,7 +118,7 @@ def sort(
     Examples:
       dsort sort images sorted
       dsort sort images by-class --by member:.cls:int
-      dsort sort images by-score --by value:json.meta.score --reverse
+      dsort sort images by-score --by json.meta.score --reverse
     """
     keys = [_sort_key(text, reverse=reverse) for text in by or ["key"]]
     algorithm = keys[0] if len(keys) == 1 else {"kind": "keys", "keys": keys}
@@ -172,8 +172,6 @@ def _sort_key(text: str, *, reverse: bool) -> dict[str, Any]:
     """The algorithm of a spec for a ``--by``."""
     order = {"decreasing": True} if reverse else {}
     what, *rest = text.split(":")
-    if what == "value" and rest:
-        return {"kind": "value", "value": text.removeprefix("value:"), **order}
     if what == "key" and not rest:
         return {"kind": "alphanumeric", **order}
     if what == "member" and len(rest) in (2, 3):
@@ -186,5 +184,7 @@ def _sort_key(text: str, *, reverse: bool) -> dict[str, Any]:
             **named,
             **order,
         }
-    hint = "key, value:json.score, member:.cls:int, or member:.json:meta.score:float"
-    raise SpecError([SpecProblem("--by", f"{text!r} is no sort key", hint)])
+    if what == "member":
+        hint = "member:.cls:int, or member:.json:meta.score:float"
+        raise SpecError([SpecProblem("--by", f"{text!r} is no sort key", hint)])
+    return {"kind": "value", "value": text, **order}
