@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -38,8 +38,12 @@ class Records:
         ),
     ] = None
     dedup: Annotated[
-        Literal["key", "content"] | None,
-        typer.Option(help="Keep one of several records with equal keys, or with equal content."),
+        str | None,
+        typer.Option(
+            metavar="key|content|FIELD",
+            help="Keep one of several records with equal keys, with equal content, or with equal "
+            "values of a field (json.text).",
+        ),
     ] = None
     source: From = None
     to: Annotated[
@@ -60,7 +64,8 @@ class Records:
         if self.filter is not None:
             fields["transform"] = {"steps": [{"filter": self.filter}]}
         if self.dedup is not None:
-            fields["deduplicate"] = {"by": self.dedup}
+            is_field = self.dedup not in ("key", "content")
+            fields["deduplicate"] = {"by": {"field": self.dedup} if is_field else self.dedup}
         return fields
 
 

@@ -23,6 +23,7 @@ VERBS = {
     "filter": ("shuffle", "in", "--seed", "7", "--filter", 'size("jpg") > 900'),
     "one of each key": ("shuffle", "in", "--seed", "7", "--dedup", "key"),
     "one of each content": ("reshard", "in", "--dedup", "content"),
+    "one of each value": ("reshard", "in", "--dedup", "cls"),
     "sort": ("sort", "in"),
     "sort in reverse": ("sort", "in", "--reverse", "--names", "r-%03d"),
     "sort by a member": ("sort", "in", "--by", "member:.cls:int", "--shards", "2"),
