@@ -142,8 +142,8 @@ class Expression:
 
 
 _MISSING = (
-    'has("json") and has(json.score) ask what a record has, as in '
-    "'has(json.score) && json.score > 0.5'"
+    "json.score is a field of a line or of a .json member; has(json.score) asks whether there is "
+    "one, as in 'has(json.score) && json.score > 0.5'"
 )
 _FEWER_STEPS = "lists that are gone through and texts that are searched have to be shorter"
 _OF_ANOTHER_TYPE = "double(...), int(...) and string(...) convert; has(...) asks what a record has"
