@@ -43,6 +43,15 @@ def _records_to_mend() -> bytes:
     return pax(records) + header(b"a.jpg", mode=-1) + END
 
 
+def _path_of_many_parts() -> bytes:
+    path = pax({b"path": b"ab//" * (7 << 20) + b"c"})
+    return member(b"a.jpg") + path + member(b"b") + header(b"c.jpg", 0, b"1", link=b"a.jpg") + END
+
+
+def _target_of_many_parts() -> bytes:
+    return pax({b"linkpath": b"ab/" * (10 << 20) + b"c"}) + header(b"a.jpg", 0, b"2") + END
+
+
 def _dotted_names() -> bytes:
     return header(b"." * 100, prefix=b"." * 155) * 100_000 + END
 
@@ -73,6 +82,8 @@ ZOO: Final[dict[str, Callable[[], bytes]]] = {
     "extended-members.tar": _extended_members,
     "short-records.tar": _short_records,
     "records-to-mend.tar": _records_to_mend,
+    "path-of-many-parts.tar": _path_of_many_parts,
+    "target-of-many-parts.tar": _target_of_many_parts,
     "dotted-names.tar": _dotted_names,
     "sparse-map.tar": _sparse_map,
     "global-sparse-map.tar": _global_sparse_map,

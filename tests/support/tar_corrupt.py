@@ -107,6 +107,7 @@ def _extensions() -> list[CorruptCase]:
     x, name, file = pax({b"path": b"p.jpg"}), gnu_long(b"n.jpg"), member(b"b.jpg", b"b") + END
     target, far = gnu_long(b"near.jpg", b"K"), pax({b"linkpath": b"far.jpg"})
     link = header(b"l.jpg", 0, b"2", link=b"short") + END
+    long, behind = b"n" * ((1 << 20) + 1), 512 + (1 << 20) + 512
     broken = {
         "no length": b"path=p.jpg\n",
         "a length too long": b"99 path=p.jpg\n",
@@ -123,6 +124,8 @@ def _extensions() -> list[CorruptCase]:
         _bad("pax: a size of no digits", pax({b"size": b"1e3"}) + file, "size", 1024),
         _bad("pax: a size too large", pax({b"size": b"9" * 19}) + file, "of which the", 1024),
         _bad("pax: an endless size", pax({b"size": b"9" * 99}) + file, "unreadable", 1024),
+        _bad("a name of 1 MiB", gnu_long(long) + file, "a name of 1048577 bytes", behind),
+        _bad("a target of 1 MiB", gnu_long(long, b"K") + link, "target of 1048577", behind),
         _bad("pax: too large", header(b"x", 33 << 20, b"x") + file, "the limit is 32 MiB"),
         _bad("pax: more in the padding", _with_tail(x, 14) + file, "goes on after its end"),
         _bad("a long name without an end", _with_tail(name, 5) + file, "goes on after its end"),

@@ -268,10 +268,10 @@ def _fail(shard: str, names: Sequence[bytes], link: int, links: HardLinks, why: 
 
 
 EXTENSION_BYTES_MAX = 32 << 20
-"""The maximum size of a member's pax and long-name headers and of its sparse maps, all together;
-names and attributes are never near it, nor the map of a file with a million holes. To write headers
-anew takes eight times their size in memory."""
+"""The maximum size of a member's pax and long-name headers and of its sparse maps, all together:
+that of a million holes fits. To write headers anew takes eight times their size in memory."""
 
+_PATH_BYTES_MAX = 1 << 20  # no system has so long a path; its parts take 35 times its length
 _DIGITS_MAX = 20  # of a size; more are hostile
 _NUMBER = re.compile(rb"[0-9]{1,%d}" % _DIGITS_MAX)
 _SPARSE_MAP = re.compile(rb"(?:%b+,)*+%b" % (_NUMBER.pattern, _NUMBER.pattern))
@@ -504,14 +504,17 @@ def _one_text(
     short: bytes,
     what: str = "name",
 ) -> bytes:
-    """A name or link target: from a long-name header, a pax record, or the main header."""
+    """A name or link target: of a long-name header, a pax record, or the main header."""
     if pax is not None and (not pax or 0 in pax):
         reason = f"a {what} holds a NUL byte" if pax else f"a pax header gives an empty {what}"
         raise CorruptShardError(window.shard, at, reason)
     if gnu is not None and pax is not None and gnu != pax:
         long = "long names" if what == "name" else "link targets"
         raise CorruptShardError(window.shard, at, f"two different {long} for one member")
-    return gnu or pax or short
+    if len(text := gnu or pax or short) > _PATH_BYTES_MAX:
+        reason = f"a {what} of {len(text)} bytes; the limit is {_PATH_BYTES_MAX >> 20} MiB"
+        raise CorruptShardError(window.shard, at, reason)
+    return text
 
 
 def _skip_sparse_maps(window: Window, at: int, first: int) -> int:
