@@ -31,7 +31,7 @@ class JsonNumber(str):
 
 
 _MEMORY_BYTES_MAX: Final = 256 << 20
-_NEST_BYTES, _VALUE_BYTES = 200, 60
+_NEST_BYTES, _VALUE_BYTES = 200, 100
 """The memory of a list or object, of which a document has one for each bracket, and of another
 value, of which it has one for each comma. The document itself may have 3 bytes for each."""
 _DECODER: Final = json.JSONDecoder(parse_int=JsonNumber, parse_float=JsonNumber)
