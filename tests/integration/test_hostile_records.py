@@ -29,7 +29,7 @@ def _features_behind_a_long_key() -> bytes:
 
 
 def _records_of_values() -> bytes:
-    return frame(example_bytes({"a": ("byte", [b""] * 50_000)})) * 8
+    return frame(example_bytes({"a": ("byte", [b""] * 50_000)})) * 6
 
 
 def _fields(key: str) -> dict[str, object]:

@@ -176,6 +176,9 @@ class ExampleBytes:
 
     def _varint(self, at: int, stop: int) -> tuple[int, int]:
         """(value, offset of the next byte)."""
+        place, window = at - self._base, self._window
+        if at < stop and 0 <= place < len(window) and window[place] < 0x80:
+            return window[place], at + 1  # as most are
         value = 0
         for shift in range(0, 70, 7):
             if at >= stop:
