@@ -23,7 +23,7 @@ from dsort.containers.columnar.cells import (
 )
 from dsort.containers.columnar.declared import refuse_larger
 from dsort.containers.columnar.reader import TableShard, open_table
-from dsort.containers.columnar.schema import decoded, plain_schema
+from dsort.containers.columnar.schema import batch_bytes, decoded, plain_schema
 from dsort.containers.columnar.table_errors import arrow_errors
 from dsort.data.columns import BytesColumn
 from dsort.errors import ConversionError, CorruptShardError
@@ -121,11 +121,7 @@ class TableRecords:
 
     def batches(self) -> Iterator[Rows]:
         """All rows in order. ``CorruptShardError`` if they take more than ``decoding`` allows."""
-        decoded_bytes = 0
-        for rows in self._decoded_from(0):
-            decoded_bytes += max(rows.batch.nbytes, ROW_BYTES_MIN * rows.batch.num_rows)
-            refuse_larger(self.name, "its rows", decoded_bytes, self._decoded_max)
-            yield rows
+        return self._decoded_from(0)
 
     def records(self) -> Iterator[Cells]:
         """All records in order."""
@@ -166,9 +162,12 @@ class TableRecords:
         raise CorruptShardError(self.name, 0, f"row {row:,} is missing")
 
     def _decoded_from(self, row: int) -> Iterator[Rows]:
+        decoded_bytes = 0
         for first, batch in self._table.batches_from(row, BATCH_BYTES):
             with arrow_errors(self.name):
                 found = decoded(batch, self._plain)
+            decoded_bytes += max(batch_bytes(found), ROW_BYTES_MIN * found.num_rows)
+            refuse_larger(self.name, "its rows", decoded_bytes, self._decoded_max)
             yield Rows(first, found)
 
     def _found_keys(self) -> KeySequence:

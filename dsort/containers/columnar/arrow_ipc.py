@@ -23,7 +23,7 @@ from dsort.containers.columnar.declared import (
 from dsort.containers.columnar.parquet_types import without_types
 from dsort.containers.columnar.ranges import MessageFile, Source, SourceFile, arrow_file
 from dsort.containers.columnar.row_group_runs import ROWS_A_BATCH_MAX
-from dsort.containers.columnar.schema import is_view
+from dsort.containers.columnar.schema import batch_bytes, is_view
 from dsort.containers.columnar.table_errors import arrow_errors
 
 __all__ = ["STREAM_MARK", "ArrowFile", "ArrowStream"]
@@ -130,7 +130,7 @@ def _decoded_bytes(batch: Any) -> int:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    size_bytes = int(batch.nbytes)
+    size_bytes = batch_bytes(batch)
     for column in batch.columns:
         if pa.types.is_dictionary(column.type):
             words = column.dictionary

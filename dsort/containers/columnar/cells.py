@@ -17,6 +17,7 @@ import numpy as np
 from dsort.containers.columnar.declared import refuse_larger
 from dsort.containers.columnar.reader import TableShard, open_table, plain_batches
 from dsort.containers.columnar.schema import (
+    batch_bytes,
     bytes_column,
     is_media,
     nulls_of,
@@ -153,6 +154,11 @@ def _contents(column: Any) -> Iterator[bytes | None]:
     if (pa.types.is_string(column.type) or pa.types.is_binary(kind)) and not column.null_count:
         yield from bytes_column(column).tolist()
         return
+    if pa.types.is_struct(kind) and column.null_count:
+        # pyarrow makes a scalar for each child of a null.
+        for row, is_null in enumerate(nulls_of(column).tolist()):
+            yield None if is_null else _content(column[row].as_py())
+        return
     for value in column:
         yield _content(value.as_py())
 
@@ -182,7 +188,7 @@ def _refuse_larger_rows(shard: str, table: TableShard, decoded_max: float) -> No
     decoded_bytes = 0
     for batch in table.batches(BATCH_BYTES):
         cells = sum(batch.num_rows - column.null_count for column in batch.columns)
-        decoded_bytes += max(batch.nbytes, MEMBER_BYTES_MIN * max(cells, batch.num_rows))
+        decoded_bytes += max(batch_bytes(batch), MEMBER_BYTES_MIN * max(cells, batch.num_rows))
         refuse_larger(shard, "its rows", decoded_bytes, decoded_max)
 
 

@@ -63,7 +63,7 @@ def decoded_columns(
     unseen_max: int,
 ) -> list[DecodedColumn]:
     """The decoded sizes of the columns of some ``kinds`` in row group ``number``, which has
-    ``rows`` rows. ``pages``: of these columns. Left out are values that are stored one by one,
+    ``rows`` rows. ``pages``: of these columns. Left out are texts that are stored one by one,
     shared prefixes in lists, and values of dictionaries that add up to ``unseen_max`` at most. The
     items of lists are counted one by one only if that is necessary to find out whether they take
     less than ``bytes_max``."""
@@ -71,19 +71,18 @@ def decoded_columns(
     for at, each in pages.items():
         kind, count = kinds[at], each.values
         if kind.width:
-            total, row_bytes = count * kind.width, 0
+            total, row_bytes = count * kind.width, kind.width
         else:
             coded_bytes = each.dictionary_bytes
             if is_suspect := each.coded * coded_bytes > unseen_max:
                 coded_bytes = _longest(opened, number, kind.path, coded_bytes)
             total = each.coded * coded_bytes + count * _OFFSET_BYTES
-            row_bytes = max(coded_bytes if is_suspect else 0, each.prefixed_bytes)
+            row_bytes = max(coded_bytes if is_suspect else _OFFSET_BYTES, each.prefixed_bytes)
             if kind.is_list and total > bytes_max >= count * _OFFSET_BYTES:
                 total = _exact(opened, number, kind.path) + count * _OFFSET_BYTES
         if kind.is_list:
             row_bytes = total // max(rows, 1)
-        if kind.is_list or row_bytes:
-            found.append(DecodedColumn(kind.path, row_bytes, total if kind.is_list else 0))
+        found.append(DecodedColumn(kind.path, row_bytes, total if kind.is_list else 0))
     return found
 
 

@@ -22,6 +22,7 @@ from dsort.naming.names import shortened
 
 __all__ = [
     "array_of",
+    "batch_bytes",
     "bytes_column",
     "check_same",
     "decoded",
@@ -40,6 +41,9 @@ __all__ = [
     "value_offsets",
     "with_columns",
 ]
+
+_NULL_BYTES = 8
+"""The size of a null in a list, once the list is read."""
 
 
 def plain_schema(shard: str, schema: Any) -> Any:
@@ -259,6 +263,34 @@ def _features(data: bytes, names: Sequence[str], columns: Sequence[tuple[str, in
 
 
 # -- sizes ----------------------------------------------------------------------------------------
+
+
+def batch_bytes(batch: Any) -> int:
+    """How many bytes the rows of a record batch take. A list of nulls has no bytes, whatever its
+    length, so each of its nulls counts ``_NULL_BYTES``."""
+    return int(batch.nbytes) + _NULL_BYTES * sum(_listed_nulls(each, 0) for each in batch.columns)
+
+
+def _listed_nulls(array: Any, depth: int) -> int:
+    """How many nulls are in the lists of an array of any type."""
+    import pyarrow as pa
+
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return _listed_nulls(array.storage, depth)
+    if pa.types.is_null(kind):
+        return len(array) if depth else 0
+    if pa.types.is_struct(kind):
+        return sum(_listed_nulls(array.field(at), depth) for at in range(kind.num_fields))
+    if pa.types.is_fixed_size_list(kind):
+        width = kind.list_size
+        inner = array.values.slice(array.offset * width, len(array) * width)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        first, last = (array.offsets[at].as_py() for at in (0, -1))
+        inner = list_values(array).slice(first, last - first)
+    else:
+        return 0
+    return _listed_nulls(inner, depth + 1)
 
 
 def row_bytes(batch: Any) -> Int64s:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dsort.containers.columnar.schema import (
     array_of,
+    batch_bytes,
     is_varying,
     nulls_of,
     row_bytes,
@@ -131,7 +132,7 @@ class LightRows:
     @property
     def nbytes(self) -> int:
         """The size of the rows, including values that are not in memory."""
-        return int(self.light.nbytes) + sum(int(each.lengths.sum()) for each in self.values)
+        return batch_bytes(self.light) + sum(int(each.lengths.sum()) for each in self.values)
 
     @property
     def end_in_shard(self) -> int:
