@@ -76,7 +76,7 @@ def test_readers_of_records_of_many_members_keep_within_bounds(
 @pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("reader", ["dsort.read_shards", "dsort.open", "dsort.Loader"])
 def test_readers_of_leaves_with_long_names_keep_within_bounds(reader: str, tmp_path: Path) -> None:
-    names = ["n" * 5000 + str(number) for number in range(COLUMNS)]
+    names = ["n" * 4000 + str(number) for number in range(COLUMNS)]
     leaf = {"type": None, "context": None, "children_spec": []}
     tree = {
         "type": "builtins.dict",

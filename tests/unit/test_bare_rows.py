@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
 
 from dsort.containers.base import Container, ContainerOptions
+from dsort.containers.litdata.items import leaf_names
 from dsort.containers.mds.container import MDS
 from dsort.containers.objects.container import CBOR, MSGPACK
 from dsort.containers.tfrecord.container import TFRECORD
@@ -53,3 +55,13 @@ def test_a_long_key_is_not_repeated_in_the_names_of_thousands_of_members(
     members = reading.scan("s", data)
     with pytest.raises(ConversionError, match=r"record kkk.* too few for [\d,]+ members"):
         reading.bare(members, lambda at, size: data[at : at + size])
+
+
+@pytest.mark.parametrize("leaves", [4000, 4001])
+def test_a_long_key_of_an_index_is_not_repeated_in_the_names_of_leaves(leaves: int) -> None:
+    leaf = {"type": None, "context": None, "children_spec": []}
+    inner = {"type": "builtins.list", "context": None, "children_spec": [leaf] * leaves}
+    context = json.dumps(["k" * 100_000])
+    tree = {"type": "builtins.dict", "context": context, "children_spec": [inner]}
+    found = leaf_names(json.dumps((1, tree)), 4000)
+    assert found == [str(number) for number in range(4000)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from dsort.containers.bare_rows import BareRows, Value
@@ -31,6 +32,7 @@ _NUMBERS: Final = {
 _LEAF: Final[dict[str, Any]] = {"type": None, "context": None, "children_spec": []}
 _MAPPINGS: Final = ("builtins.dict", "collections.OrderedDict")
 _DEPTH_MAX: Final = 64
+_NAME_CHARS_MAX: Final = 4096
 
 
 def item_schema(names: tuple[str, ...]) -> str:
@@ -57,10 +59,15 @@ def _format(name: str) -> str:
 def leaf_names(spec: object, count: int) -> list[str]:
     """The names of the ``count`` leaves of items, from the ``data_spec`` of their index: keys of
     dictionaries, and positions in everything that is not a dictionary, with dots between them if
-    they are nested. If the spec does not describe exactly so many leaves, they are numbered."""
+    they are nested. If the spec does not describe exactly so many leaves, or a name is longer than
+    ``_NAME_CHARS_MAX``, they are numbered."""
     try:
         _, tree = json.loads(spec) if isinstance(spec, str) else (1, None)
-        names = [".".join(path) for path in _paths(tree, _DEPTH_MAX)]
+        names = list[str]()
+        for path in islice(_paths(tree, _DEPTH_MAX), count + 1):
+            names.append(".".join(path))
+            if len(names[-1]) > _NAME_CHARS_MAX:
+                raise ValueError("a leaf has a name of the length of its spec")
     except (LookupError, RecursionError, TypeError, ValueError):
         names = []
     return names if len(names) == count else [str(number) for number in range(count)]
