@@ -21,7 +21,7 @@ Value = bytes | tuple[int, int]
 """The payload of a member: a literal, or (its first byte in the shard, its length)."""
 
 ROW_BYTES: Final = 40
-ROWS_BYTES_MAX: Final = 8 << 20
+ROWS_BYTES_MAX: Final = 24 << 20
 ROWS_EXPANSION_MAX: Final = 12
 """The rows of a shard may take ``ROWS_BYTES_MAX`` and ``ROWS_EXPANSION_MAX`` times the bytes of its
 records. A row takes ``ROW_BYTES`` and its name: a small record may become a million members, and
