@@ -23,10 +23,13 @@ class Registry(dict[str, T], Generic[T]):
         own: Iterable[T],
         *,
         make: Callable[[Any], T] = lambda found: found,
+        reserved: Iterable[str] = (),
     ) -> None:
         """``names_of``: the names of an item. ``own``: dsort's own items. ``make``: returns the
-        item of what an entry point names."""
+        item of what an entry point names. ``reserved``: names that no item may have, because dsort
+        finds what they name elsewhere."""
         super().__init__()
+        self._reserved = frozenset(reserved)
         self._group, self._names_of, self._make = group, names_of, make
         self._has_installed = False
         for each in own:
@@ -34,9 +37,11 @@ class Registry(dict[str, T], Generic[T]):
 
     def register(self, item: T) -> None:
         """Add ``item``. ``ValueError`` if another item has one of its names."""
-        for name in self._names_of(item):
-            if self.setdefault(name, item) is not item:
+        names = tuple(self._names_of(item))
+        for name in names:
+            if name in self._reserved or self.get(name, item) is not item:
                 raise ValueError(f"{name!r} is there already in {self._group}")
+        self.update(dict.fromkeys(names, item))
 
     def find(self, name: str) -> T | None:
         """The item with this name, also of an installed package; None if there is none."""

@@ -8,7 +8,7 @@ A container is loaded only when it is requested, so that a spec is read without 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Final
 
 from dsort.containers.base import Container
@@ -199,18 +199,19 @@ class _Codecs(Registry[Codec]):
 
     def register(self, item: Codec) -> None:
         super().register(item)
-        make = partial(_same, item)
+
+        def make() -> Codec:
+            return item
+
         for suffix in item.suffixes:
-            _CODECS.setdefault(suffix, make)
+            _CODECS[suffix] = make
             add_codec_extension(suffix)
 
 
-def _same(codec: Codec) -> Codec:
-    return codec
-
-
-_added_codecs = _Codecs("dsort.codecs", lambda codec: codec.suffixes, ())
-_registered = _Containers("dsort.containers", lambda container: container.suffixes, ())
+_added_codecs = _Codecs("dsort.codecs", lambda codec: codec.suffixes, (), reserved=_CODECS)
+_registered = _Containers(
+    "dsort.containers", lambda container: container.suffixes, (), reserved=_BUILT_IN
+)
 
 
 def register(container: Container) -> None:
