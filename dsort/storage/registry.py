@@ -190,6 +190,7 @@ STORES: Final[Registry[Store]] = Registry(
     lambda store: store.schemes,
     (_S3(), _GoogleCloud(), _Azure(), _AIStore(), _Web()),
     make=lambda found: found(),
+    reserved=DIRECTORY_SCHEMES,
 )
 """The stores by scheme. A package names the class of a store in its entry points."""
 

@@ -12,6 +12,7 @@ from dsort.spec.buckets import parse_bucket
 from dsort.storage.limit import LimitedBucket, StoreLimiter, StoreLimits
 from dsort.storage.open import open_bucket, parse_address
 from dsort.storage.ref import BucketRef
+from dsort.storage.registry import STORES, Store
 from dsort.storage.retry import RetryingBucket
 from tests.support.memory_bucket import MemoryBucket
 
@@ -158,3 +159,12 @@ def test_aistore_is_not_opened_without_its_endpoint(
     assert opened == []
     open_bucket(BucketRef("ais", "images", "http://host/s3"), root=Path("/root"))
     assert len(opened) == 1
+
+
+def test_a_store_with_the_scheme_of_directories_is_refused() -> None:
+    class Other(Store):
+        schemes = ("other", "file")
+
+    with pytest.raises(ValueError, match="'file'"):
+        STORES.register(Other())
+    assert "other" not in STORES
